@@ -26,9 +26,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 const DEADLINE: Duration = Duration::from_secs(300);
 /// Memory of the server with its page cache.
 const GROUP_BYTES: u64 = 48 << 20;
-/// How often the file may be read from the disk. In the order of the file, clients that are far
-/// apart cost a pass each.
-const MOST_PASSES: f64 = CLIENTS as f64;
+/// The most that is read from the disk, over what the fastest client present takes.
+const MOST_OF_FASTEST: f64 = 2.0;
 /// Joins the groups whose files come before `--`, then runs what comes behind it.
 const JOIN: &str =
     r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
@@ -160,6 +159,6 @@ fn a_crowd_gets_every_byte_from_a_server_with_little_memory() {
     let passes = read as f64 / FILE_BYTES as f64;
     let of_fastest = read as f64 / outcome.pass_bytes();
     println!("{passes:.2} passes, {of_fastest:.2} of what the fastest client takes");
-    assert!((0.9..=MOST_PASSES).contains(&passes), "{passes} passes");
+    assert!(passes >= 0.9 && of_fastest <= MOST_OF_FASTEST, "{passes} passes, {of_fastest}");
     volume.finish();
 }

@@ -16,7 +16,7 @@ use std::{fmt, io};
 use pelago_store::content;
 use pelago_store::report::content_failed;
 use pelago_wire::limits::BLOCK_BYTES;
-use pelago_wire::{Attr, Backing, Code, Error, Handle, InodeId, PinError, Pinned, PinnedBlock};
+use pelago_wire::{Attr, Code, Error, Handle, InodeId, PinError, Pinned, PinnedBlock};
 
 use crate::content_file::OpenContent;
 use crate::inode::Bytes;
@@ -59,12 +59,6 @@ impl OpenFiles {
         let pinned = guard.pin();
         guard.release(false)?;
         pinned
-    }
-
-    /// Counts the pins.
-    #[must_use]
-    pub fn pins(&self) -> u64 {
-        self.pins.budget.pinned()
     }
 
     /// Whether a change of this content file must keep its bytes for pins first, which blocks.
@@ -158,19 +152,6 @@ impl Pinned for Pin {
                 Ok(read?.into_iter().map(|block| Box::new(block) as PinnedBlock).collect())
             }
         }
-    }
-
-    fn content(&self) -> Option<Backing> {
-        match &self.bytes {
-            PinnedBytes::Memory { .. } => None,
-            PinnedBytes::Content(pinned) => {
-                pinned.content().map(|version| version.content.backing())
-            }
-        }
-    }
-
-    fn holds(&self, content: &Backing) -> bool {
-        self.content().is_some_and(|now| now == *content)
     }
 
     fn is_changed(&self) -> bool {

@@ -35,7 +35,7 @@ impl Blocks {
             if self.is_ended {
                 return Poll::Ready(None);
             }
-            let piece = ready!(self.client.poll_next(true, context));
+            let piece = ready!(self.client.poll_next(context));
             self.take(piece);
         }
     }

@@ -61,7 +61,7 @@ impl Body for Content {
                     *left = left.map(|left| left.saturating_sub(bytes as u64));
                 })
             }
-            Self::Ordered(client, left) => match ready!(client.poll_next(false, context)) {
+            Self::Ordered(client, left) => match ready!(client.poll_next(context)) {
                 Piece::Block { bytes, .. } => {
                     *left = left.saturating_sub(bytes.len() as u64);
                     Some(Ok(bytes))

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderName, IF_MATCH};
+use hyper::header::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use hyper::{HeaderMap, StatusCode};
 use pelago_wire::blocks::{BLOCKS_TYPE, HAVE_TYPE};
 use pelago_wire::limits::HAVE_BYTES;
 
+use crate::conditions::text;
 use crate::failure::Failure;
 use crate::request_body;
 
@@ -30,8 +31,4 @@ where
         return Err(Failure(StatusCode::PRECONDITION_REQUIRED, text.to_owned()));
     }
     Ok(request_body::read(body, HAVE_BYTES).await?)
-}
-
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }

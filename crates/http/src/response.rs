@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use crate::access::Wish;
 use crate::blocks::Blocks;
 use crate::body::Content;
-use crate::conditions::{Verdict, Version};
+use crate::conditions::{Verdict, Version, text};
 use crate::delivery::{Client, Delivery};
 use crate::failure::Failure;
 use crate::listing::{self, Format};
@@ -129,7 +129,7 @@ impl Served {
             }
             FileKind::Directory => {
                 self.tree.check(Wish::Read, &found).await?;
-                let accept = head.headers.get(ACCEPT).and_then(|it| it.to_str().ok());
+                let accept = text(&head.headers, &ACCEPT);
                 let format = Format::accepted(accept);
                 let (tree, places) = (Arc::clone(&self.tree), Arc::clone(&self.direct));
                 let body = listing::content(tree, found, (shown(&target), format), places);
@@ -188,7 +188,7 @@ impl Served {
         request: &FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {
         let version = &file.version;
-        let range = request.headers.get(RANGE).and_then(|it| it.to_str().ok());
+        let range = text(request.headers, &RANGE);
         let range = range.filter(|_| version.takes_range(request.headers));
         let whole = || (version.answer(StatusCode::OK), 0..size);
         let (answer, part): (Builder, Range<u64>) = match range.map(|it| range::part(it, size)) {

@@ -43,7 +43,7 @@
 //!
 //! [`limits::DELIVERY_CLIENT_CHUNKS`]: pelago_wire::limits::DELIVERY_CLIENT_CHUNKS
 
-pub use block_set::{BlockSet, Run, RunsError};
+pub use block_set::{BlockSet, Run};
 pub use machine::Deliver;
 
 mod block_set;

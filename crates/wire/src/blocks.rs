@@ -84,7 +84,7 @@ kinds! {
     Hash = 2, HASH_BYTES;
     /// The server cannot read an extent.
     Unreadable = 3, 2;
-    /// The file is being changed, or was.
+    /// The file was changed, and the bytes of this version are gone.
     Changed = 4, 0;
     /// The server cannot go on.
     Failed = 5, 2;
@@ -217,6 +217,11 @@ impl BlockFrame {
     const fn new(kind: BlockFrameKind, offset: u64, length: u32) -> Self {
         Self { offset, length, kind }
     }
+}
+
+/// Returns the little-endian number in at most eight bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]

@@ -207,8 +207,6 @@ pub const DELIVERY_CHUNK_BLOCKS: u32 = 4096;
 /// Chunks of which a client of a delivery has some blocks and lacks others. One with as many
 /// begins no further chunk, and one that resumes with more is refused.
 pub const DELIVERY_CLIENT_CHUNKS: usize = 256;
-/// Runs of the blocks that a client has when it resumes a delivery.
-pub const DELIVERY_RUNS: usize = 1 << 16;
 /// Files that are delivered at the same time.
 pub const DELIVERY_FILES: usize = 4096;
 /// Clients of all deliveries at the same time.

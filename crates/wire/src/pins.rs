@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::Handle;
-use crate::reply::Backing;
 
 /// What pins files: the server that has their bytes.
 pub trait Pins: Send + Sync {
@@ -45,14 +44,6 @@ pub trait Pinned: Send + Sync {
     /// # Errors
     /// [`PinError::Changed`], also if the bytes end before; if the disk fails.
     fn read_extent(&self, offset: u64, len: usize) -> Result<Vec<PinnedBlock>, PinError>;
-
-    /// Returns a descriptor to read these bytes, with which nothing may be written; `None` if they
-    /// are in memory, or are no longer there. What was read by it counts only if
-    /// [`Pinned::holds`] is true afterwards.
-    fn content(&self) -> Option<Backing>;
-
-    /// Returns whether what was read by this descriptor until now are the pinned bytes.
-    fn holds(&self, content: &Backing) -> bool;
 
     /// Returns whether the bytes are no longer there: the file was changed, and they could not be
     /// kept.

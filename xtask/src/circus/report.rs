@@ -90,8 +90,8 @@ pub(super) fn print(load: &str, rows: &[Value], scale: &Scale) -> bool {
         .all(|row| row["rounds"].as_array().is_some_and(|rounds| rounds.iter().all(is_whole)))
 }
 
-/// Prints what is to be reached by downloads in any order; a schedule may still be missing, so it
-/// fails nothing.
+/// Prints what is to be reached by downloads in any order; a busy machine can miss it, so it fails
+/// nothing.
 fn print_goals(load: &str, rows: &[Value]) {
     let Some(ours) = rows.iter().find(|row| row["contender"] == "blocks") else { return };
     let is_mixed = load == MIXED;

@@ -49,12 +49,10 @@ pub struct CrowdResult {
     pub pass_bytes: f64,
     /// Bytes read and sent since [`Scenario::steady_from`].
     pub steady: Steady,
-    /// The time of each download over its time alone, in the order of their ends, with its rate.
-    pub slowdowns: Vec<(f64, f64)>,
+    /// The time of each download over its time alone, in the order of their ends.
+    pub slowdowns: Vec<f64>,
     /// When the last one ended.
     pub ended: Duration,
-    /// The most extents that were in memory.
-    pub most_extents: usize,
 }
 
 /// What happened without the first clients' arrivals.
@@ -140,7 +138,6 @@ impl<'a> World<'a> {
             steady: Steady::default(),
             slowdowns: Vec::new(),
             ended: Duration::ZERO,
-            most_extents: 0,
         };
         let mut world = Self {
             scenario,
@@ -192,7 +189,6 @@ impl<'a> World<'a> {
             let Some(read) = self.deliver.next_read(self.now) else { break };
             self.read(read);
         }
-        self.result.most_extents = self.result.most_extents.max(self.deliver.extents());
     }
 
     fn arrive(&mut self, download: usize) {
@@ -248,7 +244,7 @@ impl<'a> World<'a> {
         let Download { file, rate, repeats_until, .. } = self.scenario.downloads[client.download];
         let alone = self.scenario.file_bytes as f64 / rate.min(self.scenario.disk_rate);
         let time = (self.now - client.arrived).as_secs_f64();
-        self.result.slowdowns.push((rate, time / alone));
+        self.result.slowdowns.push(time / alone);
         self.passes[file as usize].leave(rate, self.now);
         if self.now < repeats_until {
             self.schedule(self.now, Event::Arrive(client.download));
@@ -308,7 +304,7 @@ impl CrowdResult {
     /// Returns the mean, the median and the greatest slowdown.
     #[must_use]
     pub fn slowdown(&self) -> (f64, f64, f64) {
-        let mut all: Vec<f64> = self.slowdowns.iter().map(|(_, it)| *it).collect();
+        let mut all: Vec<f64> = self.slowdowns.clone();
         all.sort_by(f64::total_cmp);
         let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
         let at = |index: usize| all.get(index).copied().unwrap_or(0.0);

@@ -95,10 +95,9 @@ impl Reporter {
                 self.say(&format!("the server cannot read extent {extent} (offset {offset})"));
             }
             FetchEvent::Restarted { why } => self.say(&format!("{why}: it begins from nothing")),
-            FetchEvent::Waiting(after) => self.say(&format!(
-                "the file is being written; the server is asked again in {} s",
-                after.as_secs()
-            )),
+            FetchEvent::Waiting { why, after } => {
+                self.say(&format!("{why}; the server is asked again in {} s", after.as_secs()))
+            }
             FetchEvent::Retrying { why, after } => self
                 .say(&format!("{why}; the server is asked again in {:.1} s", after.as_secs_f64())),
         }
@@ -205,7 +204,7 @@ fn failed(error: FetchError, args: &Args) -> Failure {
         FetchError::InUse { .. } => "wait for it, or choose another DST".to_owned(),
         FetchError::Full { .. } => format!("free some space, then {AGAIN}"),
         FetchError::Moved { location } => format!("pelago get {location} DST"),
-        FetchError::BeingWritten => "add --wait, or try again later".to_owned(),
+        FetchError::Busy { .. } => "add --wait, or try again later".to_owned(),
         FetchError::Unreachable { .. } | FetchError::Unreadable { .. } => AGAIN.to_owned(),
         FetchError::Changed { .. } => "try again once it is not written any more".to_owned(),
         FetchError::Mismatch { .. } | FetchError::Mismatches { .. } | FetchError::Root => {

@@ -99,7 +99,11 @@ fn each_lie_of_a_server_is_one_clear_error() {
         ("left out", [block(16), end.clone()].concat(), "without the extent at 0"),
         ("no hashes", [all, end].concat(), "without the extent at 0"),
         ("unknown kind", vec![0; 16], "unknown kind 0"),
-        ("trailing", [BlockFrame::changed().encode().to_vec(), vec![1]].concat(), ""),
+        (
+            "behind its end",
+            [BlockFrame::changed().encode().to_vec(), vec![1]].concat(),
+            "was changed",
+        ),
     ];
     for (what, body, says) in cases {
         let ran = get(blocks(&[head(), body].concat()));

@@ -102,7 +102,7 @@ fn a_client_gets_the_blocks_that_it_lacks_and_the_hashes_of_their_extents() {
         assert_eq!(status(&head), 200, "{head}");
         read(&body, &bytes)
     };
-    // Behind the HEAD the server may know the first hash, and no root.
+    // A HEAD reads nothing: the server knows no hash.
     assert_eq!(resume(&HaveMap::of(0..48)), (vec![48, 49], vec![3], false));
     assert_eq!(resume(&HaveMap::of((0..20).chain(21..50))), (vec![20], vec![1], false));
     let (head, body) = ask(&served, "GET", &[BLOCKS], b"");

@@ -235,6 +235,7 @@ fn fifty_downloads_of_a_file_that_always_changes_are_each_one_version() {
             let whole: usize = clients.into_iter().map(|it| it.join().unwrap()).sum();
             ended.store(true, Ordering::Relaxed);
             println!("{whole} of 50 downloads are whole");
+            assert!(whole > 25, "{whole}: most can be copied");
         });
         served.volume.finish();
     }
@@ -299,7 +300,7 @@ fn a_kill_leaves_nothing_of_what_was_kept() {
         served.volume.kill();
         for download in begun.into_iter().flatten() {
             // What the sockets had is all that came.
-            assert_ne!(download.end(), Outcome::Whole(vec![2; SIZE]));
+            assert!(matches!(download.end(), Outcome::Changed | Outcome::Cut));
         }
         detach_all(&served.volume.root);
         assert_eq!(served.content_files(), 2);

@@ -74,6 +74,7 @@ impl Budget {
     }
 
     /// Counts the pins.
+    #[cfg(test)]
     pub(crate) fn pinned(&self) -> u64 {
         self.pins.load(Ordering::Relaxed)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelago_store::clock;
-use pelago_store::content::{self, ContentStat};
+use pelago_store::content;
 use pelago_wire::Error;
 
 use crate::content_file::OpenContent;
@@ -39,11 +39,10 @@ impl InodeGuard<'_> {
             let content = OpenContent::read_only(to, permit);
             return Some(VersionContent::new(content, None));
         }
-        let ContentStat { size, blocks, .. } = from.stat().map_err(warn).ok()?;
+        let size = from.stat().map_err(warn).ok()?.size;
         let share = files.pins.budget.copy(size)?;
-        // What the file has of disk space is no measure: a hole becomes blocks here.
-        let bytes = size.max(blocks.saturating_mul(512));
-        if !files.disk.space.has_room(bytes) || files.disk.space.take(bytes).ok()? < bytes {
+        // Not what the file has of disk space: a hole becomes blocks here.
+        if !files.disk.space.has_room(size) || files.disk.space.take(size).ok()? < size {
             return None;
         }
         let length = usize::try_from(size).ok()?;

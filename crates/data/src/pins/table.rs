@@ -113,9 +113,9 @@ impl PinTable {
             return None;
         }
         let mut entries = self.entries.lock();
-        let taken = entries.remove(&ino);
+        let taken = entries.remove(&ino)?;
         self.count.store(entries.len(), Ordering::Release);
-        taken.map(|entry| entry.content)
+        Some(taken.content)
     }
 }
 

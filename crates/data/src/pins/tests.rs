@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use pelago_wire::{Backing, DataPath, Handle, OpenFlags, PinError, Pinned, SetAttr};
+use pelago_wire::{DataPath, Handle, OpenFlags, PinError, Pinned, SetAttr};
 use proptest::prelude::*;
 
 use super::*;
@@ -87,7 +87,7 @@ fn a_pin_has_the_bytes_of_its_version_whatever_is_written() {
         drop(pins);
         assert_eq!(rig.files.pins.budget.copied(), 0);
     }
-    assert_eq!(rig.files.pins(), 0);
+    assert_eq!(rig.files.pins.budget.pinned(), 0);
 }
 
 #[test]
@@ -95,14 +95,12 @@ fn a_larger_file_than_may_be_copied_ends_its_pins_and_its_writer_goes_on() {
     let rig = rig();
     let file = rig.file("f", &vec![1; COPY as usize + 1]);
     let pin = rig.files.pin(file.handle).unwrap();
-    let content = pin.content().unwrap();
-    assert!(pin.holds(&content));
     let open = rig.open(file.handle, READ_WRITE).unwrap();
     assert_eq!(bytes_of(&pin).map(|bytes| bytes.len()), Ok(COPY as usize + 1), "nothing changed");
     rig.write(open, 0, b"x").unwrap();
     assert_eq!(bytes_of(&pin), Err(PinError::Changed));
     assert_eq!(pin.read_cached(&mut [0], 0), Err(PinError::Changed));
-    assert!(pin.is_changed() && pin.content().is_none() && !pin.holds(&content));
+    assert!(pin.is_changed());
     rig.close(open);
 }
 
@@ -247,7 +245,6 @@ enum Act {
     Write { at: u64, byte: u8 },
     Truncate(u64),
     Store { at: u64, byte: u8 },
-    Descriptor,
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -259,7 +256,6 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         2 => (at.clone(), 1..=255_u8).prop_map(|(at, byte)| Act::Write { at, byte }),
         1 => prop_oneof![Just(0), at.clone()].prop_map(Act::Truncate),
         2 => (at, 1..=255_u8).prop_map(|(at, byte)| Act::Store { at, byte }),
-        1 => Just(Act::Descriptor),
     ];
     proptest::collection::vec(act, 1..40)
 }
@@ -272,11 +268,10 @@ fn put(model: &mut Vec<u8>, at: u64, byte: u8) {
     model[at] = byte;
 }
 
-/// A pin with the bytes that it must have, and descriptors that it gave out with what they read.
+/// A pin with the bytes that it must have.
 struct Held {
     pin: Pin,
     bytes: Vec<u8>,
-    descriptor: Option<Backing>,
 }
 
 fn check(held: &Held) {
@@ -284,13 +279,6 @@ fn check(held: &Held) {
         Ok(bytes) => assert!(bytes == held.bytes, "a mixture"),
         Err(PinError::Changed) => assert!(held.pin.is_changed()),
         Err(error) => panic!("{error:?}"),
-    }
-    if let Some(descriptor) = &held.descriptor {
-        let mut read = vec![0; held.bytes.len()];
-        let read_bytes = rustix::io::pread(descriptor, &mut read, 0).unwrap();
-        if held.pin.holds(descriptor) {
-            assert!(read_bytes == read.len() && read == held.bytes);
-        }
     }
 }
 
@@ -309,7 +297,7 @@ proptest! {
                 Act::Pin => {
                     let Ok(pin) = rig.files.pin(file.handle) else { continue };
                     prop_assert_eq!(pin.attr().size, model.len() as u64);
-                    pins.push(Held { pin, bytes: model.clone(), descriptor: None });
+                    pins.push(Held { pin, bytes: model.clone() });
                 }
                 Act::Unpin(number) if number < pins.len() => drop(pins.remove(number)),
                 Act::Read(number) if number < pins.len() => check(&pins[number]),
@@ -331,16 +319,11 @@ proptest! {
                     rig.files.release_closed().unwrap();
                     put(&mut model, at, byte);
                 }
-                Act::Descriptor => {
-                    for held in &mut pins {
-                        held.descriptor = held.pin.content();
-                    }
-                }
             }
             pins.iter().for_each(check);
         }
         drop(pins);
-        prop_assert_eq!((rig.files.pins(), rig.files.pins.budget.copied()), (0, 0));
+        prop_assert_eq!((rig.files.pins.budget.pinned(), rig.files.pins.budget.copied()), (0, 0));
         prop_assert_eq!(rig.content_files(), 1);
     }
 }

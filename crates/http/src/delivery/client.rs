@@ -96,15 +96,15 @@ impl Client {
         self.source.is_changed()
     }
 
-    /// Returns the next piece once it is there. `with_hash` asks for the hashes of extents.
-    pub(crate) fn poll_next(&mut self, with_hash: bool, context: &Context<'_>) -> Poll<Piece> {
+    /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
+    pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
         let (id, waker) = (self.id, context.waker());
         let given = self.delivery.with(|state, now| state.give(id, waker, now));
         Poll::Ready(match given {
             Given::Block { block, bytes, ended } => {
                 self.delivery.count_served(bytes.len() as u64);
                 let number = u64::from(block.extent);
-                let ended = ended.filter(|_| with_hash).map(|extent| {
+                let ended = ended.map(|extent| {
                     let hash = extent.hash();
                     if self.delivery.hashes.get(&self.tag, number).is_none() {
                         self.delivery.hashes.put(&self.tag, self.file, number, hash);

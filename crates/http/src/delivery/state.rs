@@ -63,7 +63,7 @@ pub(super) struct Joined {
 
 /// What a client gets next.
 pub(super) enum Given {
-    /// A block, and the extent if that was the last one of it.
+    /// A block, and the extent if that was the last one of it and the client takes any order.
     Block {
         block: Block,
         bytes: Bytes,
@@ -144,7 +144,7 @@ impl State {
     /// Gives a client what it gets next. If that is not there yet, `waker` is woken once it is.
     pub(super) fn give(&mut self, id: ClientId, waker: &Waker, now: Duration) -> Given {
         let Some(client) = self.clients.get_mut(&id) else { return Given::Finished };
-        let version = client.version;
+        let (version, is_any_order) = (client.version, client.is_any_order);
         if let Some(end) = self.versions.get(&version).and_then(|it| it.end) {
             return Given::Ended(end);
         }
@@ -152,7 +152,7 @@ impl State {
             return Given::Unreadable { extent, error };
         }
         match self.machine.next_block(id, now) {
-            Next::Block(block) => self.block(id, block),
+            Next::Block(block) => self.block(id, block, is_any_order),
             Next::Finished => Given::Finished,
             Next::Wait | Next::Full => {
                 client.waker = Some(waker.clone());
@@ -240,13 +240,13 @@ impl State {
         Ok(id)
     }
 
-    fn block(&mut self, id: ClientId, block: Block) -> Given {
+    fn block(&mut self, id: ClientId, block: Block, is_any_order: bool) -> Given {
         let extent = self.extents.get(&(block.file, block.extent));
         let extent = extent.expect("an extent of which a block is given is in memory");
         let offset = (block.offset % EXTENT_BYTES as u64) as usize;
         let bytes = extent.part(offset, block.len as usize);
         let bytes = bytes.expect("an extent that was read has all its blocks");
-        let is_last = !self.machine.lacks_part(id, block.extent);
+        let is_last = is_any_order && !self.machine.lacks_part(id, block.extent);
         Given::Block { block, bytes, ended: is_last.then(|| Arc::clone(extent)) }
     }
 

@@ -71,7 +71,7 @@ struct Got {
 async fn take_all(mut client: Client) -> Got {
     let mut got = Got::default();
     loop {
-        match poll_fn(|context| client.poll_next(true, context)).await {
+        match poll_fn(|context| client.poll_next(context)).await {
             Piece::Block { offset, bytes, ended } => {
                 assert!(bytes.iter().all(|byte| *byte == byte_at(offset)));
                 assert!(got.offsets.insert(offset), "{offset} twice");

@@ -19,7 +19,7 @@ const MISMATCHES: usize = 64;
 pub(super) enum BodyEnd {
     /// Everything was sent, and the server may know the root.
     Whole(Option<ExtentHash>),
-    /// The file is being changed, or was.
+    /// The file was changed, and the bytes of this version are gone.
     Changed,
     /// The connection has ended, or the server cannot go on: it may later.
     Cut(String),
@@ -36,8 +36,9 @@ pub(super) struct BlocksDownload<'a> {
     pub(super) gained: u64,
     /// Extents that did not match and are to come again.
     pub(super) mismatched: Vec<u64>,
-    /// Extents that the server cannot read, with its reason.
-    pub(super) unreadable: Vec<(u64, Option<Code>)>,
+    /// The first extent that the server cannot read, with its reason, and how many there are.
+    pub(super) unreadable: Option<(u64, Option<Code>)>,
+    pub(super) unreadable_count: usize,
     /// Memory for an extent.
     pub(super) buffer: Vec<u8>,
 }
@@ -107,9 +108,8 @@ impl BlocksDownload<'_> {
             BlockEvent::Block { block, bytes } => self.block(block, bytes)?,
             BlockEvent::Hash { extent, hash } => self.hash(extent, hash)?,
             BlockEvent::Unreadable { extent, code } => {
-                if self.unreadable.len() < MISMATCHES {
-                    self.unreadable.push((extent, code));
-                }
+                self.unreadable.get_or_insert((extent, code));
+                self.unreadable_count += 1;
                 let offset = self.received.file().extent(extent).start;
                 (self.observe)(FetchEvent::Unreadable { extent, offset });
             }
@@ -119,7 +119,7 @@ impl BlocksDownload<'_> {
                 return Ok(Some(BodyEnd::Cut(format!("the server cannot go on: {why}"))));
             }
             BlockEvent::End { root } => {
-                if self.unreadable.is_empty()
+                if self.unreadable.is_none()
                     && let Some(extent) = self.received.left_out(&self.mismatched)
                 {
                     let offset = self.received.file().extent(extent).start;

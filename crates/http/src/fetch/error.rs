@@ -63,9 +63,13 @@ pub enum FetchError {
         /// That URL, which may be relative.
         location: String,
     },
-    /// The file is open for writing.
-    #[error("the file is being written")]
-    BeingWritten,
+    /// The server cannot send the file now: it is open for writing, or there are too many
+    /// downloads.
+    #[error("the server cannot send the file now: {why}")]
+    Busy {
+        /// What the server says.
+        why: String,
+    },
     /// The server did not answer for as long as it may.
     #[error("the server cannot be reached: {why}")]
     Unreachable {

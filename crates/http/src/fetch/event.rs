@@ -38,8 +38,13 @@ pub enum FetchEvent {
         /// Why.
         why: &'static str,
     },
-    /// The file is open for writing: the server is asked again after this time.
-    Waiting(Duration),
+    /// The server cannot send the file now, and is asked again.
+    Waiting {
+        /// What it says.
+        why: String,
+        /// After this time.
+        after: Duration,
+    },
     /// The server is asked again after this time.
     Retrying {
         /// What happened.

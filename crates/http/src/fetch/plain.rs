@@ -5,11 +5,12 @@ use hyper::HeaderMap;
 use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED};
 use pelago_wire::limits::ENTITY_TAG_BYTES;
 
+use crate::conditions::text;
 use crate::fetch::connect::Incomplete;
 use crate::fetch::error::FetchError;
 use crate::fetch::event::FetchEvent;
 use crate::fetch::lie::Lie;
-use crate::fetch::run::{Done, Run, Step, is_strong, text};
+use crate::fetch::run::{Done, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
 
 /// Receives the whole file.

@@ -3,8 +3,12 @@
 use std::ops::Range;
 
 use pelago_wire::blocks::{EXTENT_BLOCKS, Extents, HaveMap};
+use pelago_wire::limits::{DELIVERY_CHUNK_BLOCKS, DELIVERY_CLIENT_CHUNKS};
 
 use crate::fetch::lie::Lie;
+
+/// Extents of a chunk of the blocks that a server keeps of a client.
+const CHUNK_EXTENTS: usize = (DELIVERY_CHUNK_BLOCKS as u64 / EXTENT_BLOCKS) as usize;
 
 /// What was received of a file.
 #[derive(Debug)]
@@ -119,9 +123,36 @@ impl Received {
                 self.state_mut(extent).have = have;
             }
         }
+        self.keep_few_chunks();
         let have = self.have_map();
         self.keep_only(&have);
         have
+    }
+
+    /// Forgets chunks that are there in part beyond as many as a server takes.
+    fn keep_few_chunks(&mut self) {
+        let mut mixed = 0;
+        for first in (0..self.file.count()).step_by(CHUNK_EXTENTS) {
+            let extents = first..self.file.count().min(first + CHUNK_EXTENTS as u64);
+            let is_empty = extents.clone().all(|extent| self.state(extent).have == 0);
+            let is_full =
+                extents.clone().all(|extent| self.state(extent).have == self.all_of(extent));
+            mixed += usize::from(!is_empty && !is_full);
+            if !is_empty && !is_full && mixed > DELIVERY_CLIENT_CHUNKS {
+                extents.for_each(|extent| self.keep_of(extent, 0));
+            }
+        }
+    }
+
+    /// Forgets the blocks of an extent that are not among these.
+    fn keep_of(&mut self, extent: u64, kept: u16) {
+        let state = self.state(extent);
+        if kept == state.have {
+            return;
+        }
+        self.bytes -= self.bytes_of(extent, state.have & !kept);
+        self.verified -= u64::from(state.is_verified);
+        *self.state_mut(extent) = ExtentState { have: kept, is_verified: false, ..state };
     }
 
     fn have_map(&self) -> HaveMap {
@@ -135,19 +166,15 @@ impl Received {
     /// Forgets what a have-map does not name.
     fn keep_only(&mut self, have: &HaveMap) {
         for extent in 0..self.file.count() {
-            let blocks = self.file.blocks_of(extent);
-            let state = self.state(extent);
-            let kept = blocks
-                .clone()
-                .zip(0..)
-                .fold(0, |kept: u16, (block, at)| kept | u16::from(have.contains(block)) << at);
-            if kept == state.have {
+            if self.state(extent).have == 0 {
                 continue;
             }
-            self.bytes -= self.bytes_of(extent, state.have);
-            self.bytes += self.bytes_of(extent, kept);
-            self.verified -= u64::from(state.is_verified);
-            *self.state_mut(extent) = ExtentState { have: kept, is_verified: false, ..state };
+            let kept = self
+                .file
+                .blocks_of(extent)
+                .zip(0..)
+                .fold(0, |kept: u16, (block, at)| kept | u16::from(have.contains(block)) << at);
+            self.keep_of(extent, kept);
         }
     }
 
@@ -219,6 +246,21 @@ mod tests {
         assert_eq!((received.bytes(), received.blocks_of(1)), (0, 0));
         with_all(1, &mut received);
         assert!(received.mismatch(1));
+    }
+
+    /// A server refuses more of them, and then nothing would be kept.
+    #[test]
+    fn only_so_many_chunks_are_kept_in_part_as_a_server_takes() {
+        let chunk = CHUNK_EXTENTS as u64;
+        let chunks = DELIVERY_CLIENT_CHUNKS as u64 + 2;
+        let mut received = Received::new(Extents::of((chunks * chunk) << 20).unwrap());
+        (0..chunk).for_each(|extent| received.restore(extent, u16::MAX, true));
+        (1..chunks).for_each(|at| received.restore(at * chunk, 0b11, false));
+        let have = received.prepare_resume();
+        assert!(have.contains(0) && have.contains((chunks - 2) * chunk * EXTENT_BLOCKS));
+        assert!(!have.contains((chunks - 1) * chunk * EXTENT_BLOCKS));
+        assert_eq!(received.blocks_of((chunks - 1) * chunk), 0);
+        assert_eq!(received.bytes(), (chunk << 20) + (chunks - 2) * (128 << 10));
     }
 
     #[test]

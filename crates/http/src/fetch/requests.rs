@@ -10,6 +10,7 @@ use hyper::{Method, Request};
 use pelago_wire::Code;
 use pelago_wire::blocks::{BLOCKS_TYPE, BlockReader, ExtentHash, Extents, HAVE_TYPE};
 
+use crate::conditions::text;
 use crate::fetch::any_order::{BlocksDownload, BodyEnd, read_head};
 use crate::fetch::connect::{Incomplete, ask};
 use crate::fetch::error::FetchError;
@@ -17,10 +18,10 @@ use crate::fetch::event::FetchEvent;
 use crate::fetch::lie::Lie;
 use crate::fetch::plain;
 use crate::fetch::received::Received;
-use crate::fetch::run::{Done, Run, Step, is_strong, text};
+use crate::fetch::run::{Done, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
 
-/// The pause before a file that is being written is asked for again, unless the server says one.
+/// The pause before a file that cannot be sent now is asked for again, unless the server says one.
 const BUSY: Duration = Duration::from_secs(5);
 const LONGEST_BUSY: u64 = 60;
 
@@ -32,9 +33,9 @@ impl Run<'_> {
                 Step::Done(done) => return Ok(done),
                 Step::Again => {}
                 Step::Retry(why) => self.pause(why).await?,
-                Step::Busy(_) if !self.plan.wait => return Err(FetchError::BeingWritten),
-                Step::Busy(after) => {
-                    (self.observe)(FetchEvent::Waiting(after));
+                Step::Busy { why, .. } if !self.plan.wait => return Err(FetchError::Busy { why }),
+                Step::Busy { why, after } => {
+                    (self.observe)(FetchEvent::Waiting { why, after });
                     tokio::time::sleep(after).await;
                     self.since = (Instant::now(), self.gained);
                 }
@@ -65,7 +66,8 @@ impl Run<'_> {
             503 if answer.headers().contains_key(RETRY_AFTER) => {
                 let after = text(answer.headers(), &RETRY_AFTER).and_then(|it| it.parse().ok());
                 let after = after.map(|it: u64| Duration::from_secs(it.clamp(1, LONGEST_BUSY)));
-                Ok(Step::Busy(after.unwrap_or(BUSY)))
+                let why = said(&mut answer).await.unwrap_or_else(|| "it is busy".to_owned());
+                Ok(Step::Busy { why, after: after.unwrap_or(BUSY) })
             }
             408 | 429 | 500..=599 => Ok(Step::Retry(format!("it answers {status}"))),
             301 | 302 | 303 | 307 | 308 => {
@@ -73,10 +75,7 @@ impl Run<'_> {
                 Err(FetchError::Moved { location })
             }
             _ => {
-                let line = answer.first_line().await;
-                let is_text = text(answer.headers(), &CONTENT_TYPE)
-                    .is_some_and(|it| it.starts_with("text/plain"));
-                let text = if is_text { format!(": {line}") } else { String::new() };
+                let text = said(&mut answer).await.map_or_else(String::new, |it| format!(": {it}"));
                 Err(FetchError::Refused { status, text })
             }
         }
@@ -138,18 +137,23 @@ impl Run<'_> {
             observe: &mut *self.observe,
             gained: 0,
             mismatched: Vec::new(),
-            unreadable: Vec::new(),
+            unreadable: None,
+            unreadable_count: 0,
             buffer: Vec::new(),
         };
         let end = download.receive(&mut answer, &mut reader, first).await;
         let BlocksDownload { received, gained, mismatched, unreadable, .. } = download;
+        let unreadable = unreadable.map(|first| (first, download.unreadable_count));
         let is_whole = received.is_whole();
         self.received = Some(received);
         self.gained += gained;
         self.refetched.extend(mismatched);
         match end? {
-            BodyEnd::Whole(_) if !unreadable.is_empty() => Err(not_read(file, &unreadable)),
-            BodyEnd::Whole(root) if is_whole => self.verified(file, root),
+            BodyEnd::Whole(root) => match unreadable {
+                Some((first, count)) => Err(not_read(file, first, count)),
+                None if is_whole => self.verified(file, root),
+                None => self.end(BodyEnd::Whole(root)),
+            },
             end => self.end(end),
         }
     }
@@ -169,16 +173,23 @@ impl Run<'_> {
         match end {
             BodyEnd::Whole(_) => Ok(Step::Again),
             // The next answer says whether it is another version by now.
-            BodyEnd::Changed => Ok(Step::Retry("the file is being changed".to_owned())),
+            BodyEnd::Changed => Ok(Step::Retry("the file was changed".to_owned())),
             BodyEnd::Cut(why) => Ok(Step::Retry(why)),
             BodyEnd::Wrong(error) => self.wrong(error),
         }
     }
 }
 
-fn not_read(file: Extents, unreadable: &[(u64, Option<Code>)]) -> FetchError {
-    let (extent, code) = unreadable.first().copied().unwrap_or_default();
+/// Returns what an answer says, if that is text.
+async fn said(answer: &mut Incomplete) -> Option<String> {
+    let line = answer.first_line().await;
+    let is_text =
+        text(answer.headers(), &CONTENT_TYPE).is_some_and(|it| it.starts_with("text/plain"));
+    (is_text && !line.is_empty()).then_some(line)
+}
+
+fn not_read(file: Extents, (extent, code): (u64, Option<Code>), count: usize) -> FetchError {
     let why = code.map_or("a reason that only a newer pelago knows", Code::says);
     let offset = file.extent(extent).start;
-    FetchError::Unreadable { extent, offset, count: unreadable.len(), why }
+    FetchError::Unreadable { extent, offset, count, why }
 }

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use hyper::HeaderMap;
-use hyper::header::HeaderName;
 use pelago_wire::blocks::{ExtentHash, Extents};
 use pelago_wire::limits::ENTITY_TAG_BYTES;
 
@@ -50,8 +48,8 @@ pub(super) enum Step {
     Again,
     /// It is asked for after a pause: the server cannot be reached, or does not go on.
     Retry(String),
-    /// The file is open for writing.
-    Busy(Duration),
+    /// The server cannot send the file now.
+    Busy { why: String, after: Duration },
     /// What was received is of no use.
     Restart(&'static str),
 }
@@ -176,8 +174,4 @@ impl<'a> Run<'a> {
 /// Returns whether a text is an entity tag that names bytes.
 pub(super) fn is_strong(tag: &str) -> bool {
     tag.len() > 2 && tag.len() <= ENTITY_TAG_BYTES && tag.starts_with('"') && tag.ends_with('"')
-}
-
-pub(super) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }

@@ -28,33 +28,6 @@ pub struct Run {
     pub count: u32,
 }
 
-/// Why runs are not a set of blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunsError {
-    /// A run has no block.
-    #[error("the run at block {first} is empty")]
-    Empty {
-        /// Where the run begins.
-        first: u32,
-    },
-    /// A run begins before the end of the previous one.
-    #[error("the run at block {first} is not behind the previous one")]
-    Disordered {
-        /// Where the run begins.
-        first: u32,
-    },
-    /// A run ends behind the last block of the file.
-    #[error("the run at block {first} ends behind the file")]
-    Beyond {
-        /// Where the run begins.
-        first: u32,
-    },
-    /// More runs than [`limits::DELIVERY_RUNS`].
-    #[error("too many runs")]
-    TooMany,
-}
-
 /// How much of a chunk is in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
@@ -89,32 +62,6 @@ impl BlockSet {
     pub fn full(blocks: u32) -> Self {
         let chunks = vec![Chunk::Full; blocks.div_ceil(CHUNK) as usize];
         Self { blocks, len: blocks, mixed: 0, chunks }
-    }
-
-    /// Returns the set of the blocks of sorted runs.
-    ///
-    /// # Errors
-    /// [`RunsError`] if the runs overlap, are not sorted, or are not all within `blocks`.
-    pub fn from_runs(blocks: u32, runs: impl IntoIterator<Item = Run>) -> Result<Self, RunsError> {
-        let mut set = Self::empty(blocks);
-        let mut end = 0;
-        for (at, Run { first, count }) in runs.into_iter().enumerate() {
-            if at >= limits::DELIVERY_RUNS {
-                return Err(RunsError::TooMany);
-            }
-            if count == 0 {
-                return Err(RunsError::Empty { first });
-            }
-            if first < end {
-                return Err(RunsError::Disordered { first });
-            }
-            end = first
-                .checked_add(count)
-                .filter(|end| *end <= blocks)
-                .ok_or(RunsError::Beyond { first })?;
-            set.insert_run(first, end);
-        }
-        Ok(set)
     }
 
     /// Inserts the blocks from `first` on, before `end`, which is at most [`BlockSet::blocks`].

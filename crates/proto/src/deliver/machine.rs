@@ -180,12 +180,6 @@ impl Deliver {
         }
     }
 
-    /// Returns which blocks a client has not been given, or failed; `None` if it is not known.
-    #[must_use]
-    pub fn missing(&self, id: ClientId) -> Option<&BlockSet> {
-        self.clients.get(&id).map(|client| &client.missing)
-    }
-
     /// Returns whether a client will get a further block of an extent, unless it fails.
     #[must_use]
     pub fn lacks_part(&self, id: ClientId, extent: u32) -> bool {

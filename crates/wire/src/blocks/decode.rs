@@ -2,7 +2,7 @@
 
 use super::{
     BlockFrame, BlockFrameKind, ExtentHash, Extents, FRAME_HEAD_BYTES, HASH_BYTES, HEAD_BYTES,
-    MAGIC, VERSION,
+    MAGIC, VERSION, number,
 };
 use crate::error::Code;
 use crate::limits::{BLOCK_BYTES, BLOCKS_FILE_BYTES, EXTENT_BYTES};
@@ -79,7 +79,7 @@ pub enum BlockEvent<'a> {
         /// Why; `None` if only a newer program knows.
         code: Option<Code>,
     },
-    /// The file is being changed, or was. Nothing follows.
+    /// The file was changed, and the bytes of this version are gone. Nothing follows.
     Changed,
     /// The server cannot go on, for this reason if it is known. Nothing follows.
     Failed(Option<Code>),
@@ -222,8 +222,4 @@ fn event(frame: BlockFrame, payload: &[u8]) -> BlockEvent<'_> {
         BlockFrameKind::Failed => BlockEvent::Failed(code()),
         BlockFrameKind::End => BlockEvent::End { root: hash },
     }
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

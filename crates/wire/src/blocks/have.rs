@@ -1,8 +1,6 @@
 //! The have-map: which blocks of a file a client has.
 
-use std::ops::Range;
-
-use super::{Extents, VERSION};
+use super::{Extents, VERSION, number};
 use crate::limits::{HAVE_BYTES, HAVE_RUNS};
 
 const MAGIC: [u8; 8] = *b"PELHAVE\n";
@@ -119,14 +117,6 @@ impl HaveMap {
         behind.checked_sub(1).is_some_and(|at| block < self.runs[at].end())
     }
 
-    /// Returns whether the client has each of these blocks.
-    #[must_use]
-    pub fn contains_all(&self, blocks: Range<u64>) -> bool {
-        let behind = self.runs.partition_point(|run| run.first <= blocks.start);
-        blocks.is_empty()
-            || behind.checked_sub(1).is_some_and(|at| blocks.end <= self.runs[at].end())
-    }
-
     /// Encodes the map, in at most [`HAVE_BYTES`].
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -200,10 +190,6 @@ fn check(
         _ if end.is_none() => Err(HaveError::BeyondEnd { run: number, blocks }),
         _ => Ok(()),
     }
-}
-
-fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 fn keep_longest(runs: &mut Vec<BlockRun>) {

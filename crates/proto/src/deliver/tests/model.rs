@@ -222,8 +222,9 @@ impl World {
         let client = ClientId(self.last_client);
         let blocks = u32::try_from(length.div_ceil(u64::from(BLOCK))).unwrap();
         let have = have.iter().copied().filter(|block| *block < blocks);
-        let have = have.map(|first| Run { first, count: 1 });
-        let have = BlockSet::from_runs(blocks, have).unwrap();
+        let mut given = BlockSet::empty(blocks);
+        have.for_each(|block| given.insert(block));
+        let have = given;
         let order = order.map(|(from, to)| (from.min(length), to.min(length)));
         let kind = match order {
             Some((from, to)) => Order::Ascending { from, to },
