@@ -140,7 +140,7 @@ fn a_crowd_gets_every_byte_from_a_server_with_little_memory() {
     let before = group.read_bytes(&point);
     let outcome = crowd(&CrowdPlan {
         server: address.parse().unwrap(),
-        path: "/file".to_owned(),
+        paths: vec!["/file".to_owned()],
         form: DownloadForm::Blocks,
         classes: vec![CrowdClass { rate: Some(RATE), clients: CLIENTS }],
         window: WINDOW,

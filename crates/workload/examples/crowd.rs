@@ -2,10 +2,12 @@
 //!
 //! `crowd get ADDRESS:PORT/PATH [blocks] [WORD=NUMBER...]` prints one JSON object. Words:
 //! `clients=RATE:COUNT` (bytes a second, 0 for no limit; once or more), `window` and `limit` in
-//! seconds, `seed`, `samples`. `crowd make FILE BYTES SEED` writes a file and prints its root.
+//! seconds, `seed`, `samples`; `files=COUNT` for PATH0, PATH1 and so on instead of
+//! PATH. `crowd make FILE BYTES SEED` writes a file and prints its root.
 
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -47,7 +49,7 @@ fn plan(url: &str, words: &[&str]) -> Option<CrowdPlan> {
     let (server, path) = url.split_once('/')?;
     let mut plan = CrowdPlan {
         server: server.parse().ok()?,
-        path: format!("/{path}"),
+        paths: vec![format!("/{path}")],
         form: DownloadForm::Plain,
         classes: Vec::new(),
         window: Duration::ZERO,
@@ -66,6 +68,10 @@ fn plan(url: &str, words: &[&str]) -> Option<CrowdPlan> {
             }
             Some(("window", number)) => plan.window = seconds(number)?,
             Some(("limit", number)) => plan.limit = seconds(number)?,
+            Some(("files", number)) => {
+                let count: NonZeroU32 = number.parse().ok()?;
+                plan.paths = (0..count.get()).map(|file| format!("/{path}{file}")).collect();
+            }
             Some(("seed", number)) => plan.seed = number.parse().ok()?,
             Some(("samples", number)) => plan.samples = number.parse().ok()?,
             _ => return None,

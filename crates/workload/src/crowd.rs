@@ -1,7 +1,7 @@
-//! A crowd: many clients that download one file over HTTP, each at a rate of its own, on one
-//! thread.
+//! A crowd: many clients that download a file over HTTP, or several, each at a rate of its own,
+//! on one thread.
 //!
-//! A client begins at a seeded time and takes the whole file, in order or as blocks in any order.
+//! A client begins at a seeded time and takes a whole file, in order or as blocks in any order.
 //! Each byte is counted once; of some clients also the hashes are compared. A sample of the same
 //! file has the same root in both forms.
 
@@ -53,8 +53,9 @@ pub enum DownloadForm {
 pub struct CrowdPlan {
     /// The address of the server.
     pub server: SocketAddr,
-    /// The path of the URL, with its first slash.
-    pub path: String,
+    /// The paths of the URLs, with their first slash, at least one. Client after client takes the
+    /// next, in turn. The files have equal sizes.
+    pub paths: Vec<String>,
     /// What the clients ask for.
     pub form: DownloadForm,
     /// The clients.
@@ -103,7 +104,7 @@ fn clients(plan: &CrowdPlan) -> Vec<Client> {
     let mut random = Random::new(plan.seed);
     let client = |(number, rate)| {
         let begins = Duration::from_micros(random.below(window));
-        Client::new(begins, rate, number < plan.samples)
+        Client::new(begins, rate, number % plan.paths.len(), number < plan.samples)
     };
     rates.enumerate().map(client).collect()
 }

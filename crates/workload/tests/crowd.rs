@@ -33,7 +33,7 @@ fn each_client_of_a_crowd_gets_the_file_or_says_why_not() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let plan = CrowdPlan {
         server: listener.local_addr().unwrap(),
-        path: "/file".to_owned(),
+        paths: vec!["/file".to_owned()],
         form: DownloadForm::Plain,
         classes: [Some(10e6), None].map(|rate| CrowdClass { rate, clients: CLIENTS / 2 }).to_vec(),
         window: Duration::from_millis(200),
@@ -67,7 +67,7 @@ fn a_crowd_without_a_server_ends() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let plan = CrowdPlan {
         server: nobody,
-        path: "/".to_owned(),
+        paths: vec!["/".to_owned()],
         form: DownloadForm::Blocks,
         classes: vec![CrowdClass { rate: None, clients: 3 }],
         window: Duration::ZERO,

@@ -24,6 +24,8 @@ const TURN_BYTES: usize = 4 << 20;
 pub(super) struct Client {
     begins: Duration,
     rate: Option<f64>,
+    /// Which of the paths it takes.
+    path: usize,
     is_sample: bool,
     pace: Pace,
     state: State,
@@ -43,9 +45,14 @@ enum State {
 }
 
 impl Client {
-    pub(super) const fn new(begins: Duration, rate: Option<f64>, is_sample: bool) -> Self {
+    pub(super) const fn new(
+        begins: Duration,
+        rate: Option<f64>,
+        path: usize,
+        is_sample: bool,
+    ) -> Self {
         let pace = Pace::new(rate, begins);
-        Self { begins, rate, is_sample, pace, state: State::Waiting, got: 0 }
+        Self { begins, rate, path, is_sample, pace, state: State::Waiting, got: 0 }
     }
 
     pub(super) const fn has_ended(&self) -> bool {
@@ -78,8 +85,8 @@ impl Client {
             State::Ended(ended, result) => (ended, result),
             _ => (began.elapsed(), Err(DownloadFailure::Late)),
         };
-        let Self { begins, rate, got: bytes, .. } = self;
-        TimedDownload { begins, rate, bytes, took: ended.saturating_sub(begins), result }
+        let Self { begins, rate, path, got: bytes, .. } = self;
+        TimedDownload { begins, rate, path, bytes, took: ended.saturating_sub(begins), result }
     }
 
     fn advance(
@@ -94,12 +101,14 @@ impl Client {
                 self.pace = Pace::new(self.rate, now);
                 Ok(State::Asking(open(plan, self.rate)?))
             }
-            State::Asking(mut stream) => match stream.write_all(response::request(plan).as_bytes())
-            {
-                Ok(()) => Ok(State::Heading(stream, Vec::new())),
-                Err(error) if is_early(&error) => Ok(State::Asking(stream)),
-                Err(error) => Err(error.into()),
-            },
+            State::Asking(mut stream) => {
+                let request = response::request(plan, self.path);
+                match stream.write_all(request.as_bytes()) {
+                    Ok(()) => Ok(State::Heading(stream, Vec::new())),
+                    Err(error) if is_early(&error) => Ok(State::Asking(stream)),
+                    Err(error) => Err(error.into()),
+                }
+            }
             State::Heading(mut stream, mut head) => {
                 match stream.read(&mut buffer[..1024]) {
                     Ok(0) => return Err(DownloadFailure::Head),

@@ -1,5 +1,6 @@
 //! How long the downloads of a crowd took.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pelago_wire::blocks::ExtentHash;
@@ -15,6 +16,8 @@ pub struct TimedDownload {
     pub begins: Duration,
     /// The most that the client takes, in bytes a second.
     pub rate: Option<f64>,
+    /// Which of the plan's paths it took.
+    pub path: usize,
     /// Bytes of the file that came.
     pub bytes: u64,
     /// How long it took to its end.
@@ -47,13 +50,19 @@ impl CrowdOutcome {
     }
 
     /// Returns the bytes that the fastest client present would take while it is there, if no client
-    /// were held back: what a server must read at least that keeps nothing.
+    /// were held back, for all files together: what a server must read at least that keeps nothing.
     #[must_use]
     pub fn pass_bytes(&self) -> f64 {
+        let paths: BTreeSet<usize> = self.downloads.iter().map(|download| download.path).collect();
+        paths.into_iter().map(|path| self.pass_bytes_of(path)).sum()
+    }
+
+    fn pass_bytes_of(&self, path: usize) -> f64 {
         let size = self.finished().map(|download| download.bytes).max().unwrap_or(0) as f64;
         let spans: Vec<(f64, f64, f64)> = self
             .downloads
             .iter()
+            .filter(|it| it.path == path)
             .filter_map(|it| {
                 let (begins, rate) = (it.begins.as_secs_f64(), it.rate?);
                 Some((begins, begins + size / rate, rate))
@@ -90,6 +99,7 @@ impl CrowdOutcome {
             json!({
                 "begins": download.begins.as_secs_f64(),
                 "rate": download.rate,
+                "path": download.path,
                 "bytes": download.bytes,
                 "seconds": download.took.as_secs_f64(),
                 "is_whole": download.result.is_ok(),
@@ -135,7 +145,7 @@ mod tests {
 
     fn download(begins: u64, rate: f64, took: u64) -> TimedDownload {
         let [begins, took] = [begins, took].map(Duration::from_secs);
-        TimedDownload { begins, rate: Some(rate), bytes: 1000, took, result: Ok(None) }
+        TimedDownload { begins, rate: Some(rate), path: 0, bytes: 1000, took, result: Ok(None) }
     }
 
     /// The fast one is there from 0 to 10 s and from 50 to 60 s, the slow one from 0 to 40 s.
@@ -143,8 +153,10 @@ mod tests {
     fn a_pass_is_what_the_fastest_client_present_takes() {
         let downloads =
             vec![download(0, 100.0, 10), download(50, 100.0, 30), download(0, 25.0, 40)];
-        let outcome = CrowdOutcome { downloads, window: Duration::from_secs(60) };
+        let mut outcome = CrowdOutcome { downloads, window: Duration::from_secs(60) };
         assert!((outcome.pass_bytes() - (1000.0 + 30.0 * 25.0 + 1000.0)).abs() < 1e-6);
+        outcome.downloads[2].path = 1;
+        assert!((outcome.pass_bytes() - 3000.0).abs() < 1e-6);
         let json = outcome.to_json();
         assert_eq!(json["slowdown"]["most"], 3.0);
         assert_eq!(json["download_seconds"]["median"], 30.0);

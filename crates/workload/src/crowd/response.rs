@@ -18,14 +18,15 @@ pub(super) struct ResponseHead {
     pub(super) bytes: usize,
 }
 
-/// Returns the request. In HTTP/1.0 the end of the connection is the end of a body without a
+/// Returns the request for one of the paths. In HTTP/1.0 the end of the connection is the end of a body without a
 /// length, so that none comes in chunks.
-pub(super) fn request(plan: &CrowdPlan) -> String {
+pub(super) fn request(plan: &CrowdPlan, path: usize) -> String {
     let accept = match plan.form {
         DownloadForm::Plain => "*/*",
         DownloadForm::Blocks => BLOCKS_TYPE,
     };
-    format!("GET {} HTTP/1.0\r\nHost: {}\r\nAccept: {accept}\r\n\r\n", plan.path, plan.server)
+    let path = &plan.paths[path];
+    format!("GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: {accept}\r\n\r\n", plan.server)
 }
 
 /// Parses a head; `None` if more bytes are needed.
