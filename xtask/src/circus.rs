@@ -8,6 +8,7 @@ mod contender;
 mod disk;
 mod far;
 mod lab;
+mod load;
 mod report;
 mod run;
 
@@ -15,18 +16,13 @@ use serde_json::{Value, json};
 
 use self::contender::{CONTENDERS, Contender};
 use self::lab::Lab;
+use self::load::Load;
 use crate::{VerbResult, arguments, machine, mounted, tools, verdict, workspace};
 
 /// Bytes that the disk reads in a second.
 const DISK_RATE: u64 = 20_000_000;
-/// Bytes that a fast client takes in a second, and what the slow ones of a mixed crowd take.
-const RATE: f64 = 5e6;
-const SLOW_RATE: f64 = RATE / 4.5;
-/// The load that has two rates, and the one that has one client behind a lossy link.
-const MIXED: &str = "mixed";
+/// The load that has one client behind a lossy link.
 const FAR: &str = "far";
-/// Clients of the mixed load, half of each rate.
-const MIXED_CLIENTS: usize = 50;
 const PACKAGES: [&str; 3] = ["e2fsprogs", "iproute2", "nginx-light"];
 
 /// The sizes of everything.
@@ -43,9 +39,18 @@ struct Scale {
 
 const FULL: Scale =
     Scale { file_bytes: 512 << 20, group_bytes: 160 << 20, memory: "48MiB", window: 60 };
+/// How many of the small files are as large as the large one.
+const SMALL_FILES: u64 = 8;
 /// The file is three times as large as the memory here too.
 const QUICK: Scale =
     Scale { file_bytes: 192 << 20, group_bytes: 64 << 20, memory: "24MiB", window: 15 };
+
+impl Scale {
+    /// Returns the size of each small file.
+    const fn small_bytes(&self) -> u64 {
+        self.file_bytes / SMALL_FILES
+    }
+}
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +69,7 @@ impl Options {
         let mut options = Self {
             scale: FULL,
             rounds: 3,
-            loads: list("20,50,100,mixed,far"),
+            loads: list("20,50,100,mixed,files,cached,far"),
             contenders,
             json: false,
         };
@@ -92,17 +97,10 @@ impl Options {
         Ok(options)
     }
 
-    fn contenders(&self) -> Vec<&'static Contender> {
-        let is_chosen = |it: &&Contender| self.contenders.iter().any(|name| name == it.name);
+    fn contenders(&self, load: &Load) -> Vec<&'static Contender> {
+        let is_chosen =
+            |it: &&Contender| it.takes(load) && self.contenders.iter().any(|name| name == it.name);
         CONTENDERS.iter().filter(is_chosen).collect()
-    }
-}
-
-/// Returns the clients of a load, as the crowd takes them; the unit is bytes a second.
-fn clients(load: &str) -> Result<Vec<(f64, usize)>, String> {
-    match load {
-        MIXED => Ok(vec![(RATE, MIXED_CLIENTS / 2), (SLOW_RATE, MIXED_CLIENTS / 2)]),
-        number => Ok(vec![(RATE, arguments::number(number, "clients")?)]),
     }
 }
 
@@ -117,13 +115,16 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let pelago = mounted::build()?;
     let example = ["--package", "pelago-workload", "--example", "crowd"];
     let crowd = workspace::build(&example, "examples/crowd")?;
-    let lab = run::prepare(pelago, crowd, options.scale)?;
+    let loads = options.loads.iter().filter(|load| *load != FAR).map(|load| Load::parse(load));
+    let loads: Vec<Load> = loads.collect::<Result<_, _>>()?;
+    let small_files = loads.iter().map(Load::files).filter(|files| *files > 1).max().unwrap_or(0);
+    let lab = run::prepare((pelago, crowd), options.scale, small_files)?;
     let mut tables = Vec::new();
     let mut good = true;
-    for load in options.loads.iter().filter(|load| *load != FAR) {
+    for load in &loads {
         let table = measure(&lab, load, &options)?;
         good &= report::print(load, &table, &options.scale);
-        tables.push(json!({ "load": load, "rows": table }));
+        tables.push(json!({ "load": load.name, "rows": table }));
     }
     let far = match options.loads.iter().any(|load| load == FAR) {
         true => far::measure(&lab)?,
@@ -148,15 +149,15 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
 }
 
 /// Returns the rounds of each contender, which take turns; each is first equally often.
-fn measure(lab: &Lab, load: &str, options: &Options) -> Result<Vec<Value>, String> {
-    let (contenders, clients) = (options.contenders(), clients(load)?);
+fn measure(lab: &Lab, load: &Load, options: &Options) -> Result<Vec<Value>, String> {
+    let contenders = options.contenders(load);
     let mut rounds = vec![Vec::new(); contenders.len()];
     for round in 0..options.rounds as usize {
         for turn in 0..contenders.len() {
             let at = (round + turn) % contenders.len();
             let seed = round + 1;
-            println!("{load}: round {seed}, {} ...", contenders[at].name);
-            rounds[at].push(run::measure(lab, contenders[at], &clients, seed)?);
+            println!("{}: round {seed}, {} ...", load.name, contenders[at].name);
+            rounds[at].push(run::measure(lab, contenders[at], load, seed)?);
         }
     }
     let row = |(contender, rounds): (&&Contender, Vec<Value>)| {
@@ -182,14 +183,9 @@ mod tests {
             (quick.loads, quick.contenders),
             (vec!["5".to_owned()], vec!["nginx".to_owned()])
         );
-        assert_eq!(parse(&[]).unwrap().contenders().len(), CONTENDERS.len());
+        let all = parse(&[]).unwrap();
+        let names = |load| all.contenders(&Load::parse(load).unwrap()).len();
+        assert_eq!((names("20"), names("cached")), (CONTENDERS.len() - 1, CONTENDERS.len()));
         assert!(parse(&["--contenders", "apache"]).is_err() && parse(&["--rounds"]).is_err());
-    }
-
-    #[test]
-    fn a_mixed_load_has_half_of_each_rate() {
-        assert_eq!(clients("20"), Ok(vec![(RATE, 20)]));
-        assert_eq!(clients(MIXED).unwrap().iter().map(|class| class.1).sum::<usize>(), 50);
-        assert!(clients("many").is_err());
     }
 }

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::disk::failed;
 use super::lab::Lab;
+use super::load::{Load, LoadKind};
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,23 +22,41 @@ const POLL: Duration = Duration::from_millis(50);
 /// A server, and the form in which the crowd asks for the file.
 pub(super) struct Contender {
     pub(super) name: &'static str,
-    pub(super) is_ours: bool,
+    kind: Kind,
     /// The crowd takes the blocks in any order.
     pub(super) is_any_order: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ours,
+    /// nginx that gives pages of the page cache to the sockets.
+    Sendfile,
+    /// nginx that copies them, as every server must that changes or checks what it sends. It is
+    /// there for its processor time.
+    Copying,
+}
+
 /// All of them, in the order of tables.
-pub(super) const CONTENDERS: [Contender; 3] = [
-    Contender { name: "nginx", is_ours: false, is_any_order: false },
-    Contender { name: "plain", is_ours: true, is_any_order: false },
-    Contender { name: "blocks", is_ours: true, is_any_order: true },
+pub(super) const CONTENDERS: [Contender; 4] = [
+    Contender { name: "nginx", kind: Kind::Sendfile, is_any_order: false },
+    Contender { name: "copying", kind: Kind::Copying, is_any_order: false },
+    Contender { name: "plain", kind: Kind::Ours, is_any_order: false },
+    Contender { name: "blocks", kind: Kind::Ours, is_any_order: true },
 ];
 
 /// A server that listens. On drop it is told to stop, and killed if it does not.
 pub(super) struct Server {
     child: Child,
-    /// `ADDRESS:PORT/PATH` of the file.
-    pub(super) url: String,
+    /// `ADDRESS:PORT`.
+    address: String,
+}
+
+impl Server {
+    /// Returns `ADDRESS:PORT/PATH` of a file.
+    pub(super) fn url_of(&self, file: &str) -> String {
+        format!("{}/{file}", self.address)
+    }
 }
 
 impl Contender {
@@ -47,7 +66,20 @@ impl Contender {
         lab: &Lab,
         wrap: impl Fn(&Path) -> Command,
     ) -> Result<Server, String> {
-        if self.is_ours { ours(lab, wrap, &["--http", "127.0.0.1:0"]) } else { nginx(lab, wrap) }
+        match self.kind {
+            Kind::Ours => ours(lab, wrap, &["--http", "127.0.0.1:0"]),
+            Kind::Sendfile => nginx(lab, wrap, "on"),
+            Kind::Copying => nginx(lab, wrap, "off"),
+        }
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.kind == Kind::Ours
+    }
+
+    /// Returns whether it says anything about a load.
+    pub(super) fn takes(&self, load: &Load) -> bool {
+        self.kind != Kind::Copying || load.kind == LoadKind::Cached
     }
 }
 
@@ -62,19 +94,18 @@ pub(super) fn ours(
     command.args(options).env("HOME", &lab.disk.point).env("LC_ALL", "C");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(lab.log("pelago")?);
     let child = command.spawn().map_err(|why| format!("pelago up: {why}"))?;
-    let mut server = Server { child, url: String::new() };
+    let mut server = Server { child, address: String::new() };
     let mut line = String::new();
     let out = server.child.stdout.take().expect("the output is a pipe");
     BufReader::new(out).read_line(&mut line).map_err(|why| format!("pelago up: {why}"))?;
     let up: Value = serde_json::from_str(&line).map_err(|why| format!("pelago up: {why}"))?;
     let url = up["http"].as_str().unwrap_or_default();
-    let url = url.trim_start_matches("http://").trim_end_matches('/');
-    server.url = format!("{url}/file");
+    server.address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
     Ok(server)
 }
 
 /// Starts nginx as one would for large files: threads wait for the disk, and none sends for long.
-fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command) -> Result<Server, String> {
+fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command, sendfile: &str) -> Result<Server, String> {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let address = free.map_err(|why| format!("no free port: {why}"))?;
     let home = lab.disk.point.join("nginx");
@@ -85,7 +116,7 @@ fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command) -> Result<Server, String> {
         .concat();
     let text = format!(
         "worker_processes 2;\ndaemon off;\nuser root;\npid {shown}/pid;\nerror_log {shown}/log;\n\
-         events {{ worker_connections 2048; }}\nhttp {{\n  access_log off;\n  sendfile on;\n  \
+         events {{ worker_connections 2048; }}\nhttp {{\n  access_log off;\n  sendfile {sendfile};\n  \
          aio threads;\n  sendfile_max_chunk 512k;\n{paths}  server {{ listen {address}; root {}; \
          }}\n}}\n",
         lab.plain().display()
@@ -96,7 +127,7 @@ fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command) -> Result<Server, String> {
     command.arg("-c").arg(&config).stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(lab.log("nginx")?);
     let child = command.spawn().map_err(|why| format!("nginx: {why}"))?;
-    let server = Server { child, url: format!("{address}/file") };
+    let server = Server { child, address: address.to_string() };
     let until = Instant::now() + PATIENCE;
     while TcpStream::connect(address).is_err() {
         if Instant::now() > until {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::FAR;
 use super::contender::ours;
 use super::disk::output;
-use super::lab::Lab;
+use super::lab::{LARGE, Lab};
 use crate::slow_link::SlowLink;
 
 /// The link of the paper: a T3 with a round trip of 75 ms.
@@ -50,8 +50,8 @@ fn download(lab: &Lab, program: &Path, loss: u32) -> Result<Value, String> {
     let wrap = |program: &Path| -> Command { link.command("a", &program.to_string_lossy()) };
     let server = ours(lab, wrap, &["--http", &address, "--http-public"])?;
     let mut crowd = link.command("b", &lab.crowd.to_string_lossy());
-    crowd.args(["get", &server.url, "blocks", "clients=0:1"]);
-    let seen = output(&mut crowd).and_then(|said| lab.parsed(&said));
+    crowd.args(["get", &server.url_of(LARGE), "blocks", "clients=0:1"]);
+    let seen = output(&mut crowd).and_then(|said| lab.parsed(&said, &lab.root));
     drop(server);
     let (seen, counts) = (seen?, link.tell("counts")?);
     if seen["finished"] != 1 {

@@ -1,4 +1,4 @@
-//! What all runs share: programs, and a disk with the file for both servers.
+//! What all runs share: programs, and a disk with the files for both servers.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,18 +9,24 @@ use serde_json::Value;
 use super::Scale;
 use super::disk::{Disk, failed, output};
 
-/// The seed of the file's bytes.
+/// The seed of the files' bytes.
 const FILE_SEED: &str = "1";
+/// The name of the large file; that of each small one is longer by its number.
+pub(super) const LARGE: &str = "file";
+pub(super) const SMALL: &str = "small";
 
-/// Programs, and a disk with the file for both servers.
+/// Programs, and a disk with the files for both servers.
 pub(super) struct Lab {
     pub(super) pelago: PathBuf,
     pub(super) crowd: PathBuf,
     pub(super) logs: PathBuf,
     pub(super) disk: Disk,
     pub(super) scale: Scale,
-    /// The root of the file.
+    /// How many small files there are.
+    pub(super) small_files: usize,
+    /// The roots of the large file, and of each of the small ones.
     pub(super) root: String,
+    pub(super) small_root: String,
 }
 
 impl Lab {
@@ -40,19 +46,27 @@ impl Lab {
         opened.map_err(|why| failed(&path, &why))
     }
 
-    /// Writes the file, and returns its root.
-    pub(super) fn make(&self, path: &Path) -> Result<String, String> {
-        let bytes = self.scale.file_bytes.to_string();
-        let mut make = Command::new(&self.crowd);
-        let root = output(make.arg("make").arg(path).args([&bytes, FILE_SEED]))?;
-        Ok(root.trim().to_owned())
+    /// Writes the large file and the small ones into a folder, and returns the root of the former
+    /// and of each of the latter.
+    pub(super) fn make(&self, folder: &Path) -> Result<(String, String), String> {
+        let make = |path: &Path, bytes: u64| {
+            let mut make = Command::new(&self.crowd);
+            let root = output(make.arg("make").arg(path).args([&bytes.to_string(), FILE_SEED]))?;
+            Ok::<_, String>(root.trim().to_owned())
+        };
+        let root = make(&folder.join(LARGE), self.scale.file_bytes)?;
+        let mut small_root = String::new();
+        for file in 0..self.small_files {
+            small_root = make(&folder.join(format!("{SMALL}{file}")), self.scale.small_bytes())?;
+        }
+        Ok((root, small_root))
     }
 
     /// Parses what a crowd said, and checks the bytes of its samples.
-    pub(super) fn parsed(&self, said: &str) -> Result<Value, String> {
+    pub(super) fn parsed(&self, said: &str, root: &str) -> Result<Value, String> {
         let seen: Value = serde_json::from_str(said).map_err(|why| format!("crowd: {why}"))?;
         let roots = seen["roots"].as_array().into_iter().flatten();
-        match roots.into_iter().find(|root| *root != &self.root) {
+        match roots.into_iter().find(|it| *it != root) {
             Some(root) => Err(format!("a client has other bytes: root {root}")),
             None => Ok(seen),
         }

@@ -1,6 +1,7 @@
 //! One crowd at one server, and what the kernel counts meanwhile.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -8,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::contender::{Contender, ours};
 use super::disk::{Disk, failed, output};
-use super::lab::Lab;
-use super::{DISK_RATE, RATE, SLOW_RATE, Scale};
+use super::lab::{LARGE, Lab, SMALL};
+use super::load::{Load, LoadKind};
+use super::{DISK_RATE, Scale};
 use crate::group::Group;
 use crate::mounted;
 
@@ -20,40 +22,57 @@ const SAMPLES: usize = 2;
 /// Clients give up after the window and so many times what the slowest takes alone.
 const SLOWDOWN_LIMIT: f64 = 5.0;
 
-/// Makes the disk and writes the file twice: plain, and into a volume.
-pub(super) fn prepare(pelago: PathBuf, crowd: PathBuf, scale: Scale) -> Result<Lab, String> {
-    let disk = Disk::new(scale.file_bytes * 3 + SPARE_BYTES)?;
+/// Memory of a group in which the file stays in the page cache, over the size of the file.
+const CACHED_MEMORY: u64 = 2;
+/// The part of the window in which clients begin that wait for no disk.
+const CACHED_WINDOW: u32 = 12;
+
+/// Makes the disk and writes the large file and so many small ones twice: plain, and into a volume.
+pub(super) fn prepare(
+    (pelago, crowd): (PathBuf, PathBuf),
+    scale: Scale,
+    small_files: usize,
+) -> Result<Lab, String> {
+    let bytes = scale.file_bytes + scale.small_bytes() * small_files as u64;
+    let disk = Disk::new(bytes * 2 + SPARE_BYTES + scale.file_bytes)?;
     let logs = mounted::log_folder("circus")?;
-    let mut lab = Lab { pelago, crowd, logs, disk, scale, root: String::new() };
+    let (root, small_root) = (String::new(), String::new());
+    let mut lab = Lab { pelago, crowd, logs, disk, scale, small_files, root, small_root };
     fs::create_dir(lab.plain()).map_err(|why| failed(&lab.plain(), &why))?;
-    lab.root = lab.make(&lab.plain().join("file"))?;
+    (lab.root, lab.small_root) = lab.make(&lab.plain())?;
     let server = ours(&lab, |program| Command::new(program), &["--http", "127.0.0.1:0"])?;
-    let made = lab.make(&lab.volume().join("files/file"))?;
+    let (root, small_root) = lab.make(&lab.volume().join("files"))?;
     drop(server);
-    match made == lab.root {
+    match root == lab.root && small_root == lab.small_root {
         true => Ok(lab),
         false => Err("the same bytes have two roots".to_owned()),
     }
 }
 
-/// Runs a crowd of so many clients of each rate, and returns what it saw and what it cost.
+/// Runs a crowd, and returns what it saw and what it cost.
 pub(super) fn measure(
     lab: &Lab,
     contender: &Contender,
-    clients: &[(f64, usize)],
+    load: &Load,
     seed: usize,
 ) -> Result<Value, String> {
     lab.disk.remount()?;
     let device = lab.disk.numbers()?;
+    let is_cached = load.kind == LoadKind::Cached;
+    let memory = match is_cached {
+        true => lab.scale.file_bytes * CACHED_MEMORY,
+        false => lab.scale.group_bytes,
+    };
+    let throttle = ("blkio.throttle.read_bps_device", format!("{device} {DISK_RATE}"));
     let group = Group::with(
         "circus",
         &[
-            ("memory", Some(("memory.limit_in_bytes", lab.scale.group_bytes.to_string()))),
-            ("blkio", Some(("blkio.throttle.read_bps_device", format!("{device} {DISK_RATE}")))),
+            ("memory", Some(("memory.limit_in_bytes", memory.to_string()))),
+            ("blkio", (!is_cached).then_some(throttle)),
             ("cpuacct", None),
         ],
     )?;
-    let measured = measure_in(lab, &group, contender, clients, seed);
+    let measured = measure_in(lab, &group, contender, load, seed);
     let killed = group.killed();
     group.end();
     let mut measured = measured?;
@@ -65,22 +84,35 @@ fn measure_in(
     lab: &Lab,
     group: &Group,
     contender: &Contender,
-    clients: &[(f64, usize)],
+    load: &Load,
     seed: usize,
 ) -> Result<Value, String> {
     let server = contender.start(lab, |program| group.command(program))?;
     let device = lab.disk.numbers()?;
+    let Scale { file_bytes, window, .. } = lab.scale;
+    let (path, size, root) = match load.kind {
+        LoadKind::Files => (SMALL, lab.scale.small_bytes(), &lab.small_root),
+        LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, file_bytes, &lab.root),
+    };
+    let url = server.url_of(path);
+    let window = match load.kind {
+        LoadKind::Cached => {
+            warm(lab, contender)?;
+            window / CACHED_WINDOW
+        }
+        LoadKind::Equal | LoadKind::Mixed | LoadKind::Files => window,
+    };
     let (read, cpu) = (read_bytes(group, &device)?, cpu_seconds(group)?);
-    let slowest = clients.iter().map(|class| class.0).fold(RATE, f64::min).max(SLOW_RATE);
-    let alone = lab.scale.file_bytes as f64 / slowest;
-    let limit = f64::from(lab.scale.window) + SLOWDOWN_LIMIT * alone;
+    let alone = size as f64 / load.slowest();
+    let limit = f64::from(window) + SLOWDOWN_LIMIT * alone;
     let mut crowd = Command::new(&lab.crowd);
-    crowd.args(["get", &server.url]);
+    crowd.args(["get", &url]);
     crowd.args(contender.is_any_order.then_some("blocks"));
-    crowd.args(clients.iter().map(|(rate, count)| format!("clients={rate}:{count}")));
-    crowd.arg(format!("window={}", lab.scale.window)).arg(format!("limit={limit}"));
+    crowd.args(load.clients.iter().map(|(rate, count)| format!("clients={rate}:{count}")));
+    crowd.args((load.files() > 1).then(|| format!("files={}", load.files())));
+    crowd.arg(format!("window={window}")).arg(format!("limit={limit}"));
     crowd.arg(format!("seed={seed}")).arg(format!("samples={SAMPLES}"));
-    let seen = lab.parsed(&output(&mut crowd)?)?;
+    let seen = lab.parsed(&output(&mut crowd)?, root)?;
     let (read, cpu) = (read_bytes(group, &device)? - read, cpu_seconds(group)? - cpu);
     drop(server);
     let sent = seen["bytes"].as_f64().unwrap_or_default();
@@ -89,10 +121,18 @@ fn measure_in(
     Ok(json!({
         "crowd": seen,
         "read_mb": read / 1e6,
-        "passes": read / lab.scale.file_bytes as f64,
+        "passes": read / (size * load.files() as u64) as f64,
         "passes_of_fastest": read / pass.max(1.0),
         "cpu_s_per_gb": cpu / (sent / 1e9).max(f64::MIN_POSITIVE),
     }))
+}
+
+/// Reads the large file once, so that it is in the page cache.
+fn warm(lab: &Lab, contender: &Contender) -> Result<(), String> {
+    let folder = if contender.is_ours() { lab.volume().join("files") } else { lab.plain() };
+    let path = folder.join(LARGE);
+    let read = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+    read.map(drop).map_err(|why| failed(&path, &why))
 }
 
 /// Returns the bytes that the group has read from the disk.
