@@ -16,7 +16,7 @@ use std::{fmt, io};
 use pelago_store::content;
 use pelago_store::report::content_failed;
 use pelago_wire::limits::BLOCK_BYTES;
-use pelago_wire::{Attr, Code, Error, Handle, InodeId, PinError, Pinned, PinnedBlock};
+use pelago_wire::{Attr, Caching, Code, Error, Handle, InodeId, PinError, Pinned, PinnedBlock};
 
 use crate::content_file::OpenContent;
 use crate::inode::Bytes;
@@ -135,7 +135,12 @@ impl Pinned for Pin {
         }
     }
 
-    fn read_extent(&self, offset: u64, len: usize) -> Result<Vec<PinnedBlock>, PinError> {
+    fn read_extent(
+        &self,
+        offset: u64,
+        len: usize,
+        caching: Caching,
+    ) -> Result<Vec<PinnedBlock>, PinError> {
         match &self.bytes {
             PinnedBytes::Memory { bytes, .. } => {
                 let mut copied = vec![0; len];
@@ -147,9 +152,19 @@ impl Pinned for Pin {
             }
             PinnedBytes::Content(pinned) => {
                 let read = pinned.read(|version| {
-                    version.read_extent(offset, len).map_err(|error| extent_failed(&error))
+                    let read = version.read_extent(offset, len, caching);
+                    read.map_err(|error| extent_failed(&error))
                 });
                 Ok(read?.into_iter().map(|block| Box::new(block) as PinnedBlock).collect())
+            }
+        }
+    }
+
+    fn is_cached(&self, offset: u64, len: u64) -> bool {
+        match &self.bytes {
+            PinnedBytes::Memory { .. } => true,
+            PinnedBytes::Content(pinned) => {
+                pinned.content().is_some_and(|version| version.is_cached(offset, len))
             }
         }
     }

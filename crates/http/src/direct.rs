@@ -60,8 +60,13 @@ async fn send(
 ) -> Result<(), Broken> {
     while !left.is_empty() && !to.is_closed() {
         let end = left.end.min(left.start + PIECE_BYTES);
-        let piece = file.read(left.start..end).await?;
-        delivery.count_read(end - left.start);
+        let piece = match file.read_cached(left.start..end) {
+            Some(piece) => piece,
+            None => {
+                delivery.count_read(end - left.start);
+                file.read(left.start..end).await?
+            }
+        };
         left.start = end;
         let count = piece.len() as u64;
         let bytes = Bytes::from_owner(PlacedPiece { piece, _place: Arc::clone(&place) });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use pelago_client::Opened;
-use pelago_wire::{Code, Error, Handle, OpenFlags, OpenId, PinError, Pinned, PinnedBlock};
+use pelago_wire::{Caching, Code, Error, Handle, OpenFlags, OpenId, PinError, Pinned, PinnedBlock};
 use tokio::runtime::Handle as Runtime;
 use tokio::task::spawn_blocking;
 
@@ -73,27 +73,35 @@ impl PinnedFile {
 
     /// Reads a part of the file, all of it.
     pub(crate) async fn read(&self, part: Range<u64>) -> Result<Vec<u8>, ReadError> {
-        let mut buffer = vec![0; length(&part)?];
-        let read = match self.pinned().read_cached(&mut buffer, part.start)? {
-            Some(read) => read,
-            None => {
-                let pinned = Arc::clone(self.pinned());
-                let (filled, read) = blocking(move || {
-                    let read = pinned.read_at(&mut buffer, part.start)?;
-                    Ok((buffer, read))
-                })
-                .await?;
-                buffer = filled;
-                read
-            }
-        };
+        let (pinned, mut buffer) = (Arc::clone(self.pinned()), vec![0; length(&part)?]);
+        let (buffer, read) = blocking(move || {
+            let read = pinned.read_at(&mut buffer, part.start)?;
+            Ok((buffer, read))
+        })
+        .await?;
         if read < buffer.len() { Err(ReadError::Changed) } else { Ok(buffer) }
     }
 
+    /// Reads a part of the file if all of it is in the page cache.
+    pub(crate) fn read_cached(&self, part: Range<u64>) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; length(&part).ok()?];
+        let read = self.pinned().read_cached(&mut buffer, part.start).ok()??;
+        (read == buffer.len()).then_some(buffer)
+    }
+
+    /// Returns whether a part of the file is in the page cache.
+    pub(crate) fn is_cached(&self, part: Range<u64>) -> bool {
+        self.pinned().is_cached(part.start, part.end - part.start)
+    }
+
     /// Reads a part of the file, all of it, as blocks with memory of their own.
-    pub(crate) async fn read_blocks(&self, part: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
+    pub(crate) async fn read_blocks(
+        &self,
+        part: Range<u64>,
+        caching: Caching,
+    ) -> Result<Vec<Bytes>, ReadError> {
         let (pinned, length) = (Arc::clone(self.pinned()), length(&part)?);
-        let blocks = blocking(move || pinned.read_extent(part.start, length)).await?;
+        let blocks = blocking(move || pinned.read_extent(part.start, length, caching)).await?;
         Ok(blocks.into_iter().map(|block| Bytes::from_owner(OwnedBlock(block))).collect())
     }
 }

@@ -3,7 +3,7 @@
 /// Bytes and clients of an HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HttpTraffic {
-    /// Bytes that were read from files.
+    /// Bytes of files that were read from the disk, as far as the kernel tells.
     pub medium_bytes: u64,
     /// Bytes of files that were given to clients.
     pub served_bytes: u64,

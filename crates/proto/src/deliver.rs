@@ -13,20 +13,23 @@
 //! # The contract
 //!
 //! [`Deliver`] has no clock and does no I/O. Its driver calls it under one lock. Times are counted
-//! from any origin and must not go backwards. There are four kinds of methods:
+//! from any origin and must not go backwards. There are five kinds of methods:
 //!
 //! - *What exists*: [`Deliver::open_file`], [`Deliver::close_file`], [`Deliver::join`] and
 //!   [`Deliver::leave`]. The ids are the driver's; a file's id is not used again, because a read
 //!   of the closed file may still be under way.
 //! - *What a client takes*: [`Deliver::next_block`] if its socket takes bytes, and
 //!   [`Deliver::sent`] for each block in turn once the socket has taken it.
-//! - *What the disk does*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`]
-//!   and [`Deliver::read_failed`].
+//! - *What the disk does*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`],
+//!   [`Deliver::read_failed`] and [`Deliver::read_skipped`].
+//! - *What needs no disk*: before it asks for the next block of a client that takes them in order, a
+//!   driver may look whether it has that block elsewhere ([`Deliver::next_absent`],
+//!   [`Deliver::take_absent`]).
 //! - *Clients that go on*: [`Deliver::poll_woken`] names those that waited and need not any more.
 //!
-//! After `join`, `leave`, `next_block`, `sent`, `read_done` and `read_failed` the driver calls
-//! `next_read` until it returns `None`; after `read_done` and `read_failed` it calls `poll_woken`
-//! until that returns `None`, and `next_block` for each client named.
+//! After `join`, `leave`, `next_block`, `sent` and the end of a read the driver calls `next_read`
+//! until it returns `None`; after the end of a read it calls `poll_woken` until that returns `None`,
+//! and `next_block` for each client named.
 //!
 //! # Memory
 //!
@@ -50,6 +53,7 @@ mod block_set;
 mod cache;
 mod circus;
 mod client;
+mod elsewhere;
 mod file;
 mod geometry;
 mod machine;
@@ -163,6 +167,9 @@ pub struct ExtentRead {
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
+    /// Whether a client waits for it. If not, the driver may skip it
+    /// ([`Deliver::read_skipped`]).
+    pub is_awaited: bool,
     /// The extent that is not in memory any more.
     pub evicted: Option<(VersionId, u32)>,
 }

@@ -23,7 +23,7 @@ pub use leases::{Granted, Leases};
 pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
-pub use pins::{PinError, Pinned, PinnedBlock, Pins};
+pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
 pub use service::{Bulk, Context, Done, Service};

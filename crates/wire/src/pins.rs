@@ -38,16 +38,32 @@ pub trait Pinned: Send + Sync {
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>, PinError>;
 
     /// Reads so many bytes from `offset` on, a multiple of a block, as blocks of which all but the
-    /// last are whole. What is not in the page cache is not left there, if the disk can do that.
-    /// Blocks on the disk.
+    /// last are whole. Blocks on the disk.
     ///
     /// # Errors
     /// [`PinError::Changed`], also if the bytes end before; if the disk fails.
-    fn read_extent(&self, offset: u64, len: usize) -> Result<Vec<PinnedBlock>, PinError>;
+    fn read_extent(
+        &self,
+        offset: u64,
+        len: usize,
+        caching: Caching,
+    ) -> Result<Vec<PinnedBlock>, PinError>;
+
+    /// Returns whether so many bytes from `offset` on are in memory, as far as the kernel tells.
+    fn is_cached(&self, offset: u64, len: u64) -> bool;
 
     /// Returns whether the bytes are no longer there: the file was changed, and they could not be
     /// kept.
     fn is_changed(&self) -> bool;
+}
+
+/// What a read does with bytes that are not in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caching {
+    /// It leaves them there.
+    Keep,
+    /// It reads past the page cache, or drops them from it, if the disk can do that.
+    Bypass,
 }
 
 /// A block of pinned bytes, in memory of its own.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use pelago_store::content::{Error, ExtentBlock, ExtentFile};
 use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{InodeId, PinError};
+use pelago_wire::{Caching, InodeId, PinError};
 
 use crate::content_file::OpenContent;
 use crate::fd_budget::FdPermit;
@@ -157,15 +157,28 @@ impl VersionContent {
     }
 
     /// Reads part of an extent ([`pelago_store::content::ContentFile::read_extent`]).
-    pub(crate) fn read_extent(&self, offset: u64, len: usize) -> Result<Vec<ExtentBlock>, Error> {
-        let extents = self.extents.get_or_init(|| {
+    pub(crate) fn read_extent(
+        &self,
+        offset: u64,
+        len: usize,
+        caching: Caching,
+    ) -> Result<Vec<ExtentBlock>, Error> {
+        self.content.read_extent(&self.extents().by, offset, len, caching)
+    }
+
+    /// Returns whether so many bytes are in the page cache ([`ExtentFile::is_cached`]).
+    pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
+        self.extents().by.is_cached(offset, len)
+    }
+
+    fn extents(&self) -> &Extents {
+        self.extents.get_or_init(|| {
             let (backing, permit) = (self.content.backing(), self.content.another_permit());
             let by = match permit {
                 Some(_) => ExtentFile::new(backing),
                 None => ExtentFile::through_cache(backing),
             };
             Extents { by, _permit: permit }
-        });
-        self.content.read_extent(&extents.by, offset, len)
+        })
     }
 }

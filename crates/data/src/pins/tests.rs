@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use pelago_wire::{DataPath, Handle, OpenFlags, PinError, Pinned, SetAttr};
+use pelago_wire::{Caching, DataPath, Handle, OpenFlags, PinError, Pinned, SetAttr};
 use proptest::prelude::*;
 
 use super::*;
@@ -28,9 +28,9 @@ fn bytes_of(pin: &Pin) -> Result<Vec<u8>, PinError> {
     let mut bytes = vec![0; size + 1];
     let read = pin.read_at(&mut bytes, 0)?;
     bytes.truncate(read);
-    let blocks = pin.read_extent(0, size)?;
+    let blocks = pin.read_extent(0, size, Caching::Bypass)?;
     let mut blocks = blocks.iter().flat_map(|block| (**block).as_ref().iter());
-    assert!(blocks.by_ref().eq(&bytes) && pin.read_extent(0, size + 1).is_err());
+    assert!(blocks.by_ref().eq(&bytes) && pin.read_extent(0, size + 1, Caching::Bypass).is_err());
     Ok(bytes)
 }
 

@@ -99,10 +99,12 @@ impl Client {
     /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
     pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
         let (id, waker) = (self.id, context.waker());
+        if let Some(piece) = self.take_cached() {
+            return Poll::Ready(piece);
+        }
         let given = self.delivery.with(|state, now| state.give(id, waker, now));
         Poll::Ready(match given {
             Given::Block { block, bytes, ended } => {
-                self.delivery.count_served(bytes.len() as u64);
                 let number = u64::from(block.extent);
                 let ended = ended.map(|extent| {
                     let hash = extent.hash();
@@ -111,9 +113,7 @@ impl Client {
                     }
                     EndedExtent { number, hash }
                 });
-                let delivery = Arc::clone(&self.delivery);
-                let bytes = Bytes::from_owner(LentBlock { bytes, id, delivery });
-                Piece::Block { offset: block.offset, bytes, ended }
+                Piece::Block { offset: block.offset, bytes: self.lent(bytes), ended }
             }
             Given::Unreadable { extent, error } => {
                 Piece::Unreadable { extent: extent.into(), error }
@@ -123,6 +123,22 @@ impl Client {
             Given::Finished => Piece::Finished,
             Given::Waits => return Poll::Pending,
         })
+    }
+
+    /// Returns the next block of a client in order, if that is in the page cache and not in memory.
+    fn take_cached(&self) -> Option<Piece> {
+        let (id, delivery) = (self.id, &self.delivery);
+        let block = delivery.look(|state| state.absent(id))?;
+        let bytes = self.source.read_cached(block.offset..block.offset + u64::from(block.len))?;
+        delivery.with(|state, now| state.machine.take_absent(id, &block, now));
+        Some(Piece::Block { offset: block.offset, bytes: self.lent(bytes), ended: None })
+    }
+
+    /// Returns bytes whose end is that of a block that was given to the client.
+    fn lent(&self, bytes: Bytes) -> Bytes {
+        self.delivery.count_served(bytes.len() as u64);
+        let (id, delivery) = (self.id, Arc::clone(&self.delivery));
+        Bytes::from_owner(LentBlock { bytes, id, delivery })
     }
 }
 

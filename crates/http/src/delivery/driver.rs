@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_proto::deliver::{Options, Policy};
+use pelago_wire::Caching;
 use tokio::runtime::Handle;
 
 use super::extent::Extent;
@@ -53,7 +54,12 @@ impl Delivery {
         result
     }
 
-    /// Counts bytes that were read from files, with or without memory of this.
+    /// Looks at the state.
+    pub(super) fn look<R>(&self, at: impl FnOnce(&State) -> R) -> R {
+        at(&self.state.lock())
+    }
+
+    /// Counts bytes that were read from the disk, as far as the kernel tells.
     pub(crate) fn count_read(&self, bytes: u64) {
         self.medium_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -78,17 +84,24 @@ impl Delivery {
     }
 
     async fn read(self: Arc<Self>, begun: Begun) {
-        let Begun { read, source, tag, file, is_hashed, evicted } = begun;
+        let Begun { read, source, tag, file, any_order, evicted } = begun;
         drop(evicted);
-        let end = read.offset + u64::from(read.len);
-        let result = match source.read(read.offset..end).await {
+        let part = read.offset..read.offset + u64::from(read.len);
+        let is_cached = source.is_cached(part.clone());
+        if !any_order && !read.is_awaited && is_cached {
+            return self.with(|state, _now| state.skip_read(&read));
+        }
+        // Clients in order come one behind another, and the kernel has more memory than this. What
+        // is read for those in any order is used at once, by all.
+        let caching = if any_order { Caching::Bypass } else { Caching::Keep };
+        let result = match source.read(part, caching).await {
             Ok(blocks) => {
-                self.count_read(u64::from(read.len));
+                self.count_read(if is_cached { 0 } else { u64::from(read.len) });
                 self.reads.fetch_add(1, Ordering::Relaxed);
                 let number = u64::from(read.extent);
                 let known = self.hashes.get(&tag, number);
                 let extent = Arc::new(Extent::new(blocks, known));
-                if is_hashed && known.is_none() {
+                if any_order && known.is_none() {
                     let (hashed, of) = (Arc::clone(&extent), Arc::clone(&self));
                     let hash = move || of.hashes.put(&tag, file, number, hashed.hash());
                     // Without it the hash is computed when it is sent.

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use pelago_wire::Caching;
 
 use crate::pinned::{PinnedFile, ReadError};
 
@@ -14,15 +15,30 @@ pub(super) type Coming<'a, T> = Pin<Box<dyn Future<Output = Result<T, ReadError>
 pub(super) trait ExtentSource: Send + Sync {
     /// Reads a part of an extent or all of it, as blocks. The bytes are those of this version: that
     /// is checked after they were read, and before anybody gets them.
-    fn read(&self, part: Range<u64>) -> Coming<'_, Vec<Bytes>>;
+    fn read(&self, part: Range<u64>, caching: Caching) -> Coming<'_, Vec<Bytes>>;
+
+    /// Reads what is in the page cache, without waiting for the disk; `None` if some of it is not.
+    /// The bytes are checked in the same way.
+    fn read_cached(&self, part: Range<u64>) -> Option<Bytes>;
+
+    /// Returns whether all bytes of a part are in the page cache.
+    fn is_cached(&self, part: Range<u64>) -> bool;
 
     /// Returns whether the bytes of this version are gone.
     fn is_changed(&self) -> bool;
 }
 
 impl ExtentSource for PinnedFile {
-    fn read(&self, part: Range<u64>) -> Coming<'_, Vec<Bytes>> {
-        Box::pin(self.read_blocks(part))
+    fn read(&self, part: Range<u64>, caching: Caching) -> Coming<'_, Vec<Bytes>> {
+        Box::pin(self.read_blocks(part, caching))
+    }
+
+    fn read_cached(&self, part: Range<u64>) -> Option<Bytes> {
+        self.read_cached(part).map(Bytes::from)
+    }
+
+    fn is_cached(&self, part: Range<u64>) -> bool {
+        self.is_cached(part)
     }
 
     fn is_changed(&self) -> bool {

@@ -85,8 +85,8 @@ pub(super) struct Begun {
     pub(super) source: Arc<dyn ExtentSource>,
     pub(super) tag: String,
     pub(super) file: Extents,
-    /// Whether a client wants the hash.
-    pub(super) is_hashed: bool,
+    /// Whether there are clients that take blocks in any order, which want the hash.
+    pub(super) any_order: bool,
     pub(super) evicted: Option<Arc<Extent>>,
 }
 
@@ -178,11 +178,25 @@ impl State {
                 source: Arc::clone(&version.source),
                 tag: version.tag.clone(),
                 file: version.file,
-                is_hashed: version.any_order > 0,
+                any_order: version.any_order > 0,
                 evicted,
             });
         }
         all
+    }
+
+    /// Returns the next block of a client, if it is worth a look whether that is in the page cache:
+    /// the client takes blocks in order, and it is not in memory.
+    pub(super) fn absent(&self, id: ClientId) -> Option<Block> {
+        let client = self.clients.get(&id).filter(|client| client.unreadable.is_empty())?;
+        let version = self.versions.get(&client.version)?;
+        self.machine.next_absent(id).filter(|_| version.end.is_none())
+    }
+
+    /// Ends a read that is not needed.
+    pub(super) fn skip_read(&mut self, read: &ExtentRead) {
+        self.machine.read_skipped(read.file, read.extent);
+        self.wake_all();
     }
 
     /// Ends a read.
@@ -211,9 +225,7 @@ impl State {
             Err(ReadError::Changed) => self.end_version(read, End::Changed),
             Err(ReadError::Failed(error)) => self.end_version(read, End::Failed(error)),
         }
-        while let Some(id) = self.machine.poll_woken() {
-            self.wake(id);
-        }
+        self.wake_all();
     }
 
     /// Returns how many extents are in memory.
@@ -273,6 +285,13 @@ impl State {
         self.machine.close_file(id);
         self.extents.retain(|(version, _), _| *version != id);
         self.by_tag.retain(|_, version| *version != id);
+    }
+
+    /// Wakes the clients that waited and need not any more.
+    fn wake_all(&mut self) {
+        while let Some(id) = self.machine.poll_woken() {
+            self.wake(id);
+        }
     }
 
     fn wake(&mut self, id: ClientId) {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pelago_proto::deliver::{DeliverError, Order};
 use pelago_wire::blocks::{Extents, HaveMap};
 use pelago_wire::limits::{BLOCK_BYTES, DELIVERY_FILE_CLIENTS, EXTENT_BYTES};
-use pelago_wire::{Code, Error};
+use pelago_wire::{Caching, Code, Error};
 use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
@@ -25,12 +25,14 @@ const MIB: u64 = EXTENT_BYTES as u64;
 struct Memory {
     /// Where extents begin that cannot be read, and why.
     fails: Mutex<Option<(u64, ReadError)>>,
+    /// What is in the page cache.
+    cached: Mutex<Range<u64>>,
     /// Where those begin that were read.
     reads: Mutex<Vec<u64>>,
 }
 
 impl ExtentSource for Memory {
-    fn read(&self, part: Range<u64>) -> Coming<'_, Vec<Bytes>> {
+    fn read(&self, part: Range<u64>, _caching: Caching) -> Coming<'_, Vec<Bytes>> {
         Box::pin(async move {
             yield_now().await;
             self.reads.lock().push(part.start);
@@ -39,6 +41,14 @@ impl ExtentSource for Memory {
                 _ => Ok(blocks(part)),
             }
         })
+    }
+
+    fn read_cached(&self, part: Range<u64>) -> Option<Bytes> {
+        self.is_cached(part.clone()).then(|| blocks(part).remove(0))
+    }
+
+    fn is_cached(&self, part: Range<u64>) -> bool {
+        self.cached.lock().contains(&part.start) && self.cached.lock().contains(&(part.end - 1))
     }
 
     fn is_changed(&self) -> bool {
@@ -179,4 +189,21 @@ fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
     assert_eq!(delivery.traffic().clients, DELIVERY_FILE_CLIENTS as u64);
     drop(clients);
     assert_eq!(delivery.traffic().files, 0);
+}
+
+/// What is in the page cache is taken from there, without an extent in memory or a read, and what
+/// goes out of it is read.
+#[test]
+fn clients_in_order_take_from_the_page_cache_what_is_there() {
+    for (cached, reads) in [(0..8 * MIB + 5, vec![]), (0..3 * MIB + 70_000, vec![3, 4, 5, 6, 7, 8])]
+    {
+        let memory = Arc::new(Memory::default());
+        *memory.cached.lock() = cached;
+        let all = Order::Ascending { from: 0, to: 8 * MIB + 5 };
+        for got in deliver(&memory, &vec![(all, None); 3]) {
+            assert_eq!((got.bytes as u64, got.end), (8 * MIB + 5, "finished"));
+        }
+        let seen: BTreeSet<u64> = memory.reads.lock().iter().map(|offset| offset / MIB).collect();
+        assert_eq!(seen, reads.into_iter().collect());
+    }
 }

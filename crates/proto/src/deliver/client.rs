@@ -73,6 +73,14 @@ impl Client {
         }
     }
 
+    /// Notes that it takes a block of so many bytes.
+    pub(super) fn lend(&mut self, bytes: u32, now: Duration) {
+        if self.lent.is_empty() {
+            self.sending_since = now;
+        }
+        self.lent.push_back(bytes);
+    }
+
     /// Returns its next block, if it takes them in order.
     pub(super) fn first_missing(&self) -> Option<u32> {
         self.missing.next_from(u32::try_from(self.cursor).ok()?)

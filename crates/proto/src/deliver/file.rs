@@ -16,6 +16,8 @@ pub(super) struct File {
     pub(super) scores: Scores,
     /// The extents that are in memory or being read.
     pub(super) present: BlockSet,
+    /// Extents that are not read ahead: the driver had them elsewhere when it looked.
+    pub(super) elsewhere: BlockSet,
     /// Those in memory, by the number of their read.
     pub(super) resident: BTreeMap<u64, u32>,
     /// The extents at which clients are that take blocks in order.
@@ -38,6 +40,7 @@ impl File {
             clients: BTreeSet::new(),
             scores: Scores::new(geometry),
             present: BlockSet::empty(geometry.extents()),
+            elsewhere: BlockSet::empty(geometry.extents()),
             resident: BTreeMap::new(),
             readers: BTreeSet::new(),
             askers: VecDeque::new(),

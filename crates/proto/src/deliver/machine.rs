@@ -139,15 +139,16 @@ impl Deliver {
                 let (from, to) = client.range();
                 let block = file.geometry.block(client.file, block, from, to);
                 self.cache.touch(client.file, block.extent, id);
-                if client.lent.is_empty() {
-                    client.sending_since = now;
-                }
-                client.lent.push_back(block.len);
+                client.lend(block.len, now);
                 Next::Block(block)
             }
             None if client.is_finished() => return Next::Finished,
             None => {
                 client.waits = true;
+                // The driver has not found it there.
+                if let Some(extent) = client.next_in_order(&file.geometry) {
+                    file.elsewhere.remove(extent);
+                }
                 Next::Wait
             }
         };

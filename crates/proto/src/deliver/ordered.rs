@@ -11,14 +11,14 @@ pub(super) fn pick(client: &mut Client, file: &File, cache: &Cache) -> Option<u3
     cache.is_resident(client.file, file.geometry.extent_of(block)).then_some(block)
 }
 
-/// Returns the first extent that is neither in memory nor being read, within the next `need` blocks
-/// of a client.
+/// Returns the first extent that is neither in memory nor being read nor elsewhere, within the next
+/// `need` blocks of a client.
 pub(super) fn wanted(client: &Client, file: &File, need: u32) -> Option<u32> {
     let (geometry, mut found) = (&file.geometry, 0);
     let mut at = client.first_missing()?;
     while found < need {
         let extent = geometry.extent_of(at);
-        if !file.present.contains(extent) {
+        if !file.present.contains(extent) && !file.elsewhere.contains(extent) {
             return Some(extent);
         }
         found += geometry.count(&client.missing, extent);

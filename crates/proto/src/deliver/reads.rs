@@ -33,6 +33,7 @@ impl Deliver {
             }
             let asker = file.askers.pop_front().expect("the file has askers");
             let Some(extent) = self.wanted(asker) else { continue };
+            let is_awaited = self.awaits(asker, extent);
             let evicted = match self.cache.len() >= self.options.extents {
                 true => Some(self.evict(now)?),
                 false => None,
@@ -48,7 +49,7 @@ impl Deliver {
                 self.turns.rotate_left(1);
             }
             let (offset, len) = self.files.get(&id)?.geometry.extent_bytes(extent);
-            return Some(ExtentRead { file: id, extent, offset, len, evicted });
+            return Some(ExtentRead { file: id, extent, offset, len, is_awaited, evicted });
         }
     }
 
@@ -121,6 +122,16 @@ impl Deliver {
         policy::wanted(&self.options, client, file, self.reads.seconds_each())
     }
 
+    /// Returns whether a client waits for an extent, or may: what the next one is of a client that
+    /// takes blocks in any order is not known.
+    fn awaits(&self, asker: ClientId, extent: u32) -> bool {
+        let Some(client) = self.clients.get(&asker) else { return false };
+        let file = self.files.get(&client.file);
+        client.waits
+            && (!client.is_ordered
+                || file.and_then(|file| client.next_in_order(&file.geometry)) == Some(extent))
+    }
+
     fn begin_read(&mut self, id: VersionId, extent: u32, asker: ClientId, now: Duration) {
         self.reading += 1;
         let is_any_order =
@@ -129,6 +140,7 @@ impl Deliver {
         self.cache.begin(id, extent, reader, now);
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.insert(extent);
+        file.elsewhere.remove(extent);
         file.last_read = Some(extent);
         for client in &file.clients {
             if let Some(client) = self.clients.get_mut(client) {

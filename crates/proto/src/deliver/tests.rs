@@ -337,3 +337,47 @@ fn a_scattered_client_stays_within_its_limit() {
         assert!(deliver.clients[&client(1)].missing.mixed() <= 256);
     }
 }
+
+/// A client in order whose blocks are elsewhere asks for no read. Where they end it asks, and what
+/// is then read ahead of it may be skipped, but not what it waits for.
+#[test]
+fn what_a_client_in_order_has_elsewhere_is_not_read() {
+    let mut deliver = deliver(Policy::Relevance, 4);
+    deliver.join(FILE, client(1), ascending(0, 3 * MIB), None).unwrap();
+    for block in 0..16 {
+        let absent = deliver.next_absent(client(1)).unwrap();
+        assert_eq!((absent.offset, absent.len), (block << 16, 1 << 16));
+        deliver.take_absent(client(1), &absent, NOW);
+        assert_eq!(deliver.next_read(NOW), None);
+        deliver.sent(client(1), NOW);
+    }
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    let read = deliver.next_read(NOW).unwrap();
+    assert_eq!((read.extent, read.is_awaited), (1, true));
+    deliver.read_done(FILE, 1, NOW);
+    assert_eq!(deliver.poll_woken(), Some(client(1)));
+    assert_eq!(deliver.next_absent(client(1)), None);
+    let mut ahead = None;
+    while ahead.is_none() {
+        assert!(matches!(deliver.next_block(client(1), NOW), Next::Block(_)));
+        deliver.sent(client(1), NOW);
+        ahead = deliver.next_read(NOW);
+    }
+    let ahead = ahead.unwrap();
+    assert_eq!((ahead.extent, ahead.is_awaited), (2, false));
+    deliver.read_skipped(FILE, 2);
+    assert_eq!(deliver.extents(), 1);
+    // It is not asked for again, until it is missed.
+    let rest = take_all(&mut deliver, client(1));
+    assert_eq!(
+        (rest.last(), deliver.next_absent(client(1)).map(|it| it.extent)),
+        (Some(&(31 << 16)), Some(2))
+    );
+    let read = deliver.next_read(NOW).unwrap();
+    assert_eq!((read.extent, read.is_awaited), (2, true));
+    // Another one that comes meanwhile waits, and looks for itself once the read is skipped.
+    deliver.join(FILE, client(2), ascending(2 * MIB, 3 * MIB), None).unwrap();
+    assert_eq!(deliver.next_block(client(2), NOW), Next::Wait);
+    deliver.read_skipped(FILE, 2);
+    assert_eq!([(); 2].map(|()| deliver.poll_woken()), [1, 2].map(|id| Some(client(id))));
+}

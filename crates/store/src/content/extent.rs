@@ -1,6 +1,7 @@
 //! Reading extents of a content file for memory of our own, without leaving them in the kernel's.
 //!
-//! An extent that is in the page cache is copied from there. Another one is read past it
+//! An extent that is in the page cache is copied from there. Another one is left there
+//! ([`Caching::Keep`]), or is read past it
 //! (`O_DIRECT`), or, if the file system cannot do that, through it and then dropped from it: what
 //! is kept twice takes the room of something else.
 
@@ -8,8 +9,8 @@ use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use pelago_wire::Backing;
 use pelago_wire::limits::BLOCK_BYTES;
+use pelago_wire::{Backing, Caching};
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
 use rustix::io::{Errno, preadv};
 
@@ -40,7 +41,7 @@ pub enum ReadFrom {
     Cache,
     /// The disk, past the page cache.
     Disk,
-    /// The disk, through the page cache, which does not have it any more.
+    /// The disk, through the page cache.
     DiskThroughCache,
 }
 
@@ -66,11 +67,16 @@ impl ExtentFile {
     }
 
     /// Reads so many bytes from an offset, which is a multiple of a block. All blocks but the last
-    /// one are whole.
+    /// one are whole. `caching` decides on what is not in the page cache.
     ///
     /// # Errors
     /// Those of the disk; `UnexpectedEof` if the file ends before.
-    pub fn read(&self, offset: u64, len: usize) -> io::Result<(Vec<ExtentBlock>, ReadFrom)> {
+    pub fn read(
+        &self,
+        offset: u64,
+        len: usize,
+        caching: Caching,
+    ) -> io::Result<(Vec<ExtentBlock>, ReadFrom)> {
         debug_assert!(offset.is_multiple_of(BLOCK_BYTES as u64), "extents begin with a block");
         let mut blocks: Vec<ExtentBlock> = (0..len.div_ceil(BLOCK_BYTES))
             .map(|block| ExtentBlock::new((len - block * BLOCK_BYTES).min(BLOCK_BYTES)))
@@ -82,6 +88,14 @@ impl ExtentFile {
             self.read_buffered(&mut blocks, offset, len)?;
             return Ok((blocks, ReadFrom::Cache));
         }
+        let range = NonZeroU64::new(len as u64);
+        if caching == Caching::Keep {
+            // This much and no more: what the kernel reads ahead of many readers of one descriptor
+            // is read for nobody. Without it the read is slower, nothing else.
+            let _begun = fadvise(&self.buffered, offset, range, Advice::WillNeed);
+            self.read_buffered(&mut blocks, offset, len)?;
+            return Ok((blocks, ReadFrom::DiskThroughCache));
+        }
         if let Some(direct) = &self.direct {
             match fill(direct, &mut blocks, offset, len) {
                 Ok(()) => return Ok((blocks, ReadFrom::Disk)),
@@ -92,11 +106,18 @@ impl ExtentFile {
         }
         self.read_buffered(&mut blocks, offset, len)?;
         if cached.is_ok_and(|cached| cached == 0) {
-            let range = NonZeroU64::new(len as u64);
             // It costs memory if they stay, nothing else.
             let _kept = fadvise(&self.buffered, offset, range, Advice::DontNeed);
         }
         Ok((blocks, ReadFrom::DiskThroughCache))
+    }
+
+    /// Returns whether so many bytes from an offset are in the page cache; `false` if the kernel
+    /// does not tell.
+    #[must_use]
+    pub fn is_cached(&self, offset: u64, len: u64) -> bool {
+        let pages = len.div_ceil(PAGE_BYTES);
+        os::cached_pages(&self.buffered, offset, len).is_ok_and(|cached| cached >= pages)
     }
 
     fn read_buffered(&self, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::Result<()> {
@@ -170,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let (made, bytes) = file(&folder);
         let reader = ExtentFile::new(backing(&made));
-        let (blocks, from) = reader.read(0, LEN).unwrap();
+        let (blocks, from) = reader.read(0, LEN, Caching::Bypass).unwrap();
         assert!(bytes_of(&blocks) == bytes);
         if os::cached_pages(&made, 0, LEN as u64).is_err() {
             return println!("skipped: not here: the kernel does not tell what is cached");
@@ -181,17 +202,17 @@ mod tests {
         if os::cached_pages(&made, 0, LEN as u64).unwrap() > 0 {
             return println!("skipped: not here: the file system has no disk");
         }
-        let (blocks, from) = reader.read(0, LEN).unwrap();
+        let (blocks, from) = reader.read(0, LEN, Caching::Bypass).unwrap();
         assert!(bytes_of(&blocks) == bytes);
         assert_ne!(from, ReadFrom::Cache);
         assert_eq!(os::cached_pages(&made, 0, LEN as u64).unwrap(), 0);
         // A part of the file, with and without its end.
         let at = 3 * BLOCK_BYTES;
         for end in [LEN, 4 * BLOCK_BYTES, 5 * BLOCK_BYTES + 1] {
-            let (blocks, _) = reader.read(at as u64, end - at).unwrap();
+            let (blocks, _) = reader.read(at as u64, end - at, Caching::Bypass).unwrap();
             assert!(bytes_of(&blocks) == bytes[at..end], "{end}");
         }
-        let error = reader.read(at as u64, LEN - at + 1).unwrap_err();
+        let error = reader.read(at as u64, LEN - at + 1, Caching::Bypass).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -206,7 +227,7 @@ mod tests {
             Ok(0) => {}
             _ => return println!("skipped: not here: the cache cannot be emptied or seen"),
         }
-        let (blocks, from) = reader.read(0, LEN).unwrap();
+        let (blocks, from) = reader.read(0, LEN, Caching::Bypass).unwrap();
         assert!(bytes_of(&blocks) == bytes);
         assert_eq!(from, ReadFrom::DiskThroughCache);
         assert_eq!(os::cached_pages(&made, 0, LEN as u64).unwrap(), 0);

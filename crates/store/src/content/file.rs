@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_wire::{AllocateMode, Backing, Generation, InodeId, Time, Whence};
+use pelago_wire::{AllocateMode, Backing, Caching, Generation, InodeId, Time, Whence};
 use rustix::fs::{
     Advice, FallocateFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, copy_file_range,
     fadvise, fallocate, fdatasync, fstat, fsync, ftruncate, futimens, ioctl_ficlone, seek,
@@ -247,8 +247,9 @@ impl ContentFile {
         by: &ExtentFile,
         offset: u64,
         len: usize,
+        caching: Caching,
     ) -> Result<Vec<ExtentBlock>, Error> {
-        match by.read(offset, len) {
+        match by.read(offset, len, caching) {
             Ok((blocks, _from)) => Ok(blocks),
             Err(error) => Err(Error::from_io("reading", self.path(), error)),
         }

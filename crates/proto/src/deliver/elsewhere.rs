@@ -1,0 +1,64 @@
+//! Blocks that the driver has elsewhere, as in the page cache of the kernel. A client that takes
+//! blocks in order gets them from there, and no room is made for their extents.
+
+use std::time::Duration;
+
+use super::machine::Deliver;
+use super::{Block, ClientId, VersionId};
+
+impl Deliver {
+    /// Returns the next block of a client that takes them in order, if that is not in memory and
+    /// the client may have one more.
+    #[must_use]
+    pub fn next_absent(&self, id: ClientId) -> Option<Block> {
+        let client = self.clients.get(&id).filter(|client| client.is_ordered)?;
+        if client.lent.len() >= self.options.lent {
+            return None;
+        }
+        let file = self.files.get(&client.file)?;
+        let number = client.first_missing()?;
+        let extent = file.geometry.extent_of(number);
+        if self.cache.is_resident(client.file, extent) {
+            return None;
+        }
+        let (from, to) = client.range();
+        Some(file.geometry.block(client.file, number, from, to))
+    }
+
+    /// Gives a client the block that [`Deliver::next_absent`] has returned for it, whose bytes the
+    /// driver has elsewhere.
+    pub fn take_absent(&mut self, id: ClientId, block: &Block, now: Duration) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(file) = self.files.get_mut(&client.file) else { return };
+        let Some(number) = client.first_missing() else { return };
+        debug_assert_eq!(file.geometry.extent_of(number), block.extent, "the client has its turn");
+        (client.waits, client.reads) = (false, 0);
+        client.cursor = number.into();
+        file.take(id, client, number);
+        client.lend(block.len, now);
+    }
+
+    /// An extent was not read, as the driver has it elsewhere; only those for which no client
+    /// waited may be skipped ([`ExtentRead::is_awaited`]).
+    ///
+    /// [`ExtentRead::is_awaited`]: super::ExtentRead::is_awaited
+    pub fn read_skipped(&mut self, id: VersionId, extent: u32) {
+        if self.cache.remove(id, extent).is_none() {
+            return;
+        }
+        self.reading -= 1;
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.present.remove(extent);
+        file.elsewhere.insert(extent);
+        for client_id in &file.clients {
+            let Some(client) = self.clients.get_mut(client_id) else { continue };
+            let lacked = file.geometry.count(&client.missing, extent);
+            client.supply -= lacked;
+            // It has come while the extent was to be read, and looks for itself.
+            if client.waits && lacked > 0 {
+                client.waits = false;
+                self.woken.push_back(*client_id);
+            }
+        }
+    }
+}
