@@ -57,6 +57,8 @@ impl Scale {
 struct Options {
     scale: Scale,
     rounds: u32,
+    /// The seed of the first round; each further one has the next.
+    seed: usize,
     loads: Vec<String>,
     contenders: Vec<String>,
     json: bool,
@@ -69,6 +71,7 @@ impl Options {
         let mut options = Self {
             scale: FULL,
             rounds: 3,
+            seed: 1,
             loads: list("20,50,100,mixed,files,cached,far"),
             contenders,
             json: false,
@@ -82,6 +85,7 @@ impl Options {
                     options.loads = list("20,50,far");
                 }
                 "--rounds" => options.rounds = arguments::number(value()?, "rounds")?,
+                "--seed" => options.seed = arguments::number(value()?, "seed")?,
                 "--loads" => options.loads = list(value()?),
                 "--contenders" => options.contenders = list(value()?),
                 "--json" => options.json = true,
@@ -155,8 +159,8 @@ fn measure(lab: &Lab, load: &Load, options: &Options) -> Result<Vec<Value>, Stri
     for round in 0..options.rounds as usize {
         for turn in 0..contenders.len() {
             let at = (round + turn) % contenders.len();
-            let seed = round + 1;
-            println!("{}: round {seed}, {} ...", load.name, contenders[at].name);
+            let seed = options.seed + round;
+            println!("{}: seed {seed}, {} ...", load.name, contenders[at].name);
             rounds[at].push(run::measure(lab, contenders[at], load, seed)?);
         }
     }

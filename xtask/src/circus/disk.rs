@@ -6,6 +6,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::process;
 
 /// How long a file system may stay busy behind its last process.
@@ -54,8 +56,7 @@ impl Disk {
         }
         self.mount()?;
         // Another mount namespace may have kept a copy of the mount, and all pages with it.
-        let drop_caches = Path::new("/proc/sys/vm/drop_caches");
-        fs::write(drop_caches, "1").map_err(|why| failed(drop_caches, &why))
+        drop_pages(&self.point)
     }
 
     /// Returns the numbers of the device, as cgroups name it.
@@ -79,6 +80,26 @@ impl Drop for Disk {
             println!("left behind: {}: {why}", self.folder.display());
         }
     }
+}
+
+/// Drops what the page cache has of the files below a folder, and of no others: something else may
+/// be measured beside this.
+fn drop_pages(folder: &Path) -> Result<(), String> {
+    let wrong = |path: &Path| {
+        let path = path.to_owned();
+        move |why: std::io::Error| failed(&path, &why)
+    };
+    for entry in fs::read_dir(folder).map_err(wrong(folder))? {
+        let path = entry.map_err(wrong(folder))?.path();
+        let kind = fs::symlink_metadata(&path).map_err(wrong(&path))?.file_type();
+        if kind.is_dir() {
+            drop_pages(&path)?;
+        } else if kind.is_file() {
+            let file = File::open(&path).map_err(wrong(&path))?;
+            fadvise(&file, 0, None, Advice::DontNeed).map_err(|why| wrong(&path)(why.into()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the disks of processes that have ended.
