@@ -12,6 +12,9 @@ mod load;
 mod report;
 mod run;
 
+use std::fs;
+use std::path::PathBuf;
+
 use serde_json::{Value, json};
 
 use self::contender::{CONTENDERS, Contender};
@@ -62,6 +65,8 @@ struct Options {
     loads: Vec<String>,
     contenders: Vec<String>,
     json: bool,
+    /// The file for charts.
+    svg: Option<PathBuf>,
 }
 
 impl Options {
@@ -75,6 +80,7 @@ impl Options {
             loads: list("20,50,100,mixed,files,cached,far"),
             contenders,
             json: false,
+            svg: None,
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -89,6 +95,7 @@ impl Options {
                 "--loads" => options.loads = list(value()?),
                 "--contenders" => options.contenders = list(value()?),
                 "--json" => options.json = true,
+                "--svg" => options.svg = Some(value()?.into()),
                 other => return Err(format!("no option `{other}`")),
             }
         }
@@ -134,6 +141,10 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         true => far::measure(&lab)?,
         false => Value::Null,
     };
+    if let Some(path) = &options.svg {
+        let page = report::page(&tables, &options.scale);
+        fs::write(path, page).map_err(|why| format!("{}: {why}", path.display()))?;
+    }
     if options.json {
         println!(
             "{}",

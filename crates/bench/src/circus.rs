@@ -9,6 +9,7 @@ pub use crowd::{Crowd, CrowdLink, InOrder};
 pub use report::{CircusReport, CrowdRow, CrowdTable, Goal};
 pub use world::{CrowdResult, Download, Scenario, Steady, simulate};
 
+mod charts;
 mod crowd;
 mod report;
 mod standard;
@@ -66,6 +67,9 @@ mod tests {
             let missed: Vec<&Goal> = missed.filter(|goal| !is_ideal(report, goal)).collect();
             assert!(missed.is_empty(), "{missed:#?}\n{}", report.render_text());
         }
+        let svg = reports[0].render_svg();
+        let titles = reports[0].tables.len();
+        assert_eq!(svg.matches("MB/s read from the disk").count(), titles);
         let [first, second, again] = reports;
         assert_eq!(first.to_json(), again.to_json());
         assert_ne!(first.tables, second.tables);

@@ -1,5 +1,6 @@
 //! The tables of `circus`, with what the paper and earlier measurements say beside them.
 
+use pelago_chart::{Bar, Chart, Group};
 use serde_json::{Value, json};
 
 use super::load::{Load, LoadKind};
@@ -152,6 +153,30 @@ fn print_goals(kind: LoadKind, rows: &[Value]) {
     }
 }
 
+/// Returns a page of charts, one for each figure, with a group of bars for each load.
+pub(super) fn page(tables: &[Value], scale: &Scale) -> String {
+    let chart = |title: &str, key: &str| {
+        let group = |table: &Value| {
+            let bar = |row: &Value| Bar {
+                series: row["contender"].as_str().unwrap_or_default().to_owned(),
+                figure: row["median"][key].as_f64().unwrap_or(f64::NAN),
+            };
+            let bars = table["rows"].as_array().into_iter().flatten().map(bar).collect();
+            Group { label: table["load"].as_str().unwrap_or_default().to_owned(), bars }
+        };
+        let groups = tables.iter().map(group).collect();
+        Chart { title: title.to_owned(), note: String::new(), groups }
+    };
+    let title = format!("A file of {} MiB from a disk of 20 MB/s", scale.file_bytes >> 20);
+    let charts = [
+        chart("Bytes read over those that the fastest client takes", "passes_of_fastest"),
+        chart("Mean download over alone", "slowdown_mean"),
+        chart("MB/s sent", "mb_per_s"),
+        chart("Seconds of processor time per GB", "cpu_s_per_gb"),
+    ];
+    pelago_chart::page(&title, &charts)
+}
+
 /// Returns whether no process was killed, and no client got other bytes or an error; clients of a
 /// server that is too slow are late, which is a result.
 fn is_whole(round: &Value) -> bool {
@@ -170,6 +195,14 @@ mod tests {
         let median = medians(&[round(3.0), round(1.0), round(2.0)]);
         assert_eq!((&median["passes"], &median["finished"]), (&json!(2.0), &json!(20.0)));
         assert_eq!(median["read_mb"], Value::Null);
+    }
+
+    #[test]
+    fn each_load_and_server_has_a_bar() {
+        let row = |name: &str| json!({ "contender": name, "median": { "slowdown_mean": 1.25 } });
+        let table = json!({ "load": "20", "rows": [row("nginx"), row("blocks")] });
+        let page = page(&[table], &FULL);
+        assert_eq!((page.matches("\n1.25\n").count(), page.matches("\nNaN\n").count()), (2, 6));
     }
 
     #[test]

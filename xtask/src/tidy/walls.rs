@@ -31,6 +31,7 @@ const HOLDER: &str = "pelago-holder";
 const HTTP: &str = "pelago-http";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
+const CHART: &str = "pelago-chart";
 const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
@@ -55,7 +56,8 @@ const WALLS: &[Wall] = &[
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
-    Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM], tests_import: &[] },
+    Wall { package: CHART, imports: &[], tests_import: &[] },
+    Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM, CHART], tests_import: &[] },
     Wall {
         package: WORKLOAD,
         imports: &[WIRE, CLIENT, RANDOM],
@@ -74,7 +76,7 @@ const WALLS: &[Wall] = &[
         imports: &[WIRE, NET, STORE, SERVER, CLIENT, HOLDER, RANDOM],
         tests_import: &[],
     },
-    Wall { package: "xtask", imports: &[], tests_import: &[] },
+    Wall { package: "xtask", imports: &[CHART], tests_import: &[] },
 ];
 
 /// Reports imports that the table does not have; `members` is `cargo metadata --no-deps`.

@@ -1,8 +1,12 @@
 //! `bench circus`: crowds that download the same files.
 
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
 use pelago_bench::circus::{CircusOptions, CircusScope, circus};
 
-use crate::failure::Outcome;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -16,6 +20,9 @@ pub(super) struct Args {
     /// The seed of the times at which clients arrive
     #[arg(long, default_value_t = CircusOptions::default().seed)]
     seed: u64,
+    /// Write charts to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     pub(super) json: bool,
@@ -23,10 +30,24 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome<()> {
     let scope = if args.quick { CircusScope::Policies } else { CircusScope::Paper };
+    // Before minutes of work.
+    let svg = args.svg.as_deref().map(create).transpose()?;
     let report = circus(&CircusOptions { seed: args.seed, scope });
+    if let Some((mut file, path)) = svg {
+        file.write_all(report.render_svg().as_bytes()).map_err(|why| unwritten(path, &why))?;
+    }
     if args.json {
         output::print_json(&report.to_json())
     } else {
         output::print(&report.render_text())
     }
+}
+
+fn create(path: &Path) -> Outcome<(File, &Path)> {
+    let file = File::create(path).map_err(|why| unwritten(path, &why))?;
+    Ok((file, path))
+}
+
+fn unwritten(path: &Path, why: &io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
 }
