@@ -8,6 +8,7 @@
 pub(crate) use client::{Client, Piece};
 pub(crate) use driver::Delivery;
 
+mod buffers;
 mod client;
 mod driver;
 mod extent;

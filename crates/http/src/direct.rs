@@ -60,15 +60,14 @@ async fn send(
 ) -> Result<(), Broken> {
     while !left.is_empty() && !to.is_closed() {
         let end = left.end.min(left.start + PIECE_BYTES);
-        let piece = match file.read_cached(left.start..end) {
-            Some(piece) => piece,
-            None => {
-                delivery.count_read(end - left.start);
-                file.read(left.start..end).await?
-            }
-        };
+        let count = end - left.start;
+        // At most PIECE_BYTES.
+        let mut piece = vec![0; count as usize];
+        if !file.read_cached(&mut piece, left.start) {
+            delivery.count_read(count);
+            piece = file.read(piece, left.start).await?;
+        }
         left.start = end;
-        let count = piece.len() as u64;
         let bytes = Bytes::from_owner(PlacedPiece { piece, _place: Arc::clone(&place) });
         if to.send(Ok(bytes)).await.is_err() {
             return Ok(());

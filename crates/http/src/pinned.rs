@@ -71,22 +71,25 @@ impl PinnedFile {
         self.pinned().is_changed()
     }
 
-    /// Reads a part of the file, all of it.
-    pub(crate) async fn read(&self, part: Range<u64>) -> Result<Vec<u8>, ReadError> {
-        let (pinned, mut buffer) = (Arc::clone(self.pinned()), vec![0; length(&part)?]);
+    /// Fills a buffer from the file.
+    pub(crate) async fn read(
+        &self,
+        mut buffer: Vec<u8>,
+        offset: u64,
+    ) -> Result<Vec<u8>, ReadError> {
+        let pinned = Arc::clone(self.pinned());
         let (buffer, read) = blocking(move || {
-            let read = pinned.read_at(&mut buffer, part.start)?;
+            let read = pinned.read_at(&mut buffer, offset)?;
             Ok((buffer, read))
         })
         .await?;
         if read < buffer.len() { Err(ReadError::Changed) } else { Ok(buffer) }
     }
 
-    /// Reads a part of the file if all of it is in the page cache.
-    pub(crate) fn read_cached(&self, part: Range<u64>) -> Option<Vec<u8>> {
-        let mut buffer = vec![0; length(&part).ok()?];
-        let read = self.pinned().read_cached(&mut buffer, part.start).ok()??;
-        (read == buffer.len()).then_some(buffer)
+    /// Fills a buffer from the page cache. Returns whether all of it is there.
+    pub(crate) fn read_cached(&self, buffer: &mut [u8], offset: u64) -> bool {
+        // A file that has changed is found out by a read that waits.
+        self.pinned().read_cached(buffer, offset).is_ok_and(|read| read == Some(buffer.len()))
     }
 
     /// Returns whether a part of the file is in the page cache.

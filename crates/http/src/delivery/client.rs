@@ -1,7 +1,7 @@
 //! A client of a delivery.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
 use pelago_proto::deliver::{BlockSet, ClientId, DeliverError, Order};
@@ -99,7 +99,7 @@ impl Client {
     /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
     pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
         let (id, waker) = (self.id, context.waker());
-        if let Some(piece) = self.take_cached() {
+        if let Some(piece) = ready!(self.poll_cached(waker)) {
             return Poll::Ready(piece);
         }
         let given = self.delivery.with(|state, now| state.give(id, waker, now));
@@ -126,12 +126,19 @@ impl Client {
     }
 
     /// Returns the next block of a client in order, if that is in the page cache and not in memory.
-    fn take_cached(&self) -> Option<Piece> {
+    fn poll_cached(&self, waker: &Waker) -> Poll<Option<Piece>> {
         let (id, delivery) = (self.id, &self.delivery);
-        let block = delivery.look(|state| state.absent(id))?;
-        let bytes = self.source.read_cached(block.offset..block.offset + u64::from(block.len))?;
-        delivery.with(|state, now| state.machine.take_absent(id, &block, now));
-        Some(Piece::Block { offset: block.offset, bytes: self.lent(bytes), ended: None })
+        let is_scarce = delivery.buffers.are_scarce();
+        let absent = ready!(delivery.look(|state| state.absent(id, is_scarce, waker)));
+        Poll::Ready(absent.and_then(|block| {
+            let mut buffer = delivery.buffers.take(block.len as usize)?;
+            if !self.source.read_cached(buffer.as_mut(), block.offset) {
+                return None;
+            }
+            delivery.with(|state, now| state.machine.take_absent(id, &block, now));
+            let bytes = self.lent(Bytes::from_owner(buffer));
+            Some(Piece::Block { offset: block.offset, bytes, ended: None })
+        }))
     }
 
     /// Returns bytes whose end is that of a block that was given to the client.

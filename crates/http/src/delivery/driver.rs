@@ -9,6 +9,7 @@ use pelago_proto::deliver::{Options, Policy};
 use pelago_wire::Caching;
 use tokio::runtime::Handle;
 
+use super::buffers::Buffers;
 use super::extent::Extent;
 use super::state::{Begun, State};
 use crate::hashes::ExtentHashes;
@@ -19,6 +20,7 @@ use crate::traffic::HttpTraffic;
 pub(crate) struct Delivery {
     state: Mutex<State>,
     pub(crate) hashes: ExtentHashes,
+    pub(super) buffers: Arc<Buffers>,
     runtime: Handle,
     origin: Instant,
     medium_bytes: AtomicU64,
@@ -27,11 +29,15 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns one that has extents of so many bytes in memory, and reads on this runtime.
+    /// Returns one that has so many bytes in memory, and reads on this runtime. A quarter of them is
+    /// for blocks from the page cache.
     pub(crate) fn new(memory_bytes: u64, runtime: Handle) -> Arc<Self> {
+        let buffer_bytes = memory_bytes / 4;
+        let options = Options::new(Policy::Relevance, memory_bytes - buffer_bytes);
         Arc::new(Self {
-            state: Mutex::new(State::new(Options::new(Policy::Relevance, memory_bytes))),
+            state: Mutex::new(State::new(options)),
             hashes: ExtentHashes::default(),
+            buffers: Arc::new(Buffers::new(buffer_bytes)),
             runtime,
             origin: Instant::now(),
             medium_bytes: AtomicU64::new(0),
@@ -54,9 +60,9 @@ impl Delivery {
         result
     }
 
-    /// Looks at the state.
-    pub(super) fn look<R>(&self, at: impl FnOnce(&State) -> R) -> R {
-        at(&self.state.lock())
+    /// Looks at the state, which begins no reads.
+    pub(super) fn look<R>(&self, at: impl FnOnce(&mut State) -> R) -> R {
+        at(&mut self.state.lock())
     }
 
     /// Counts bytes that were read from the disk, as far as the kernel tells.

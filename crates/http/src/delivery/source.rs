@@ -17,9 +17,9 @@ pub(super) trait ExtentSource: Send + Sync {
     /// is checked after they were read, and before anybody gets them.
     fn read(&self, part: Range<u64>, caching: Caching) -> Coming<'_, Vec<Bytes>>;
 
-    /// Reads what is in the page cache, without waiting for the disk; `None` if some of it is not.
-    /// The bytes are checked in the same way.
-    fn read_cached(&self, part: Range<u64>) -> Option<Bytes>;
+    /// Fills a buffer from the page cache, without waiting for the disk. Returns whether all of it
+    /// is there. The bytes are checked in the same way.
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> bool;
 
     /// Returns whether all bytes of a part are in the page cache.
     fn is_cached(&self, part: Range<u64>) -> bool;
@@ -33,8 +33,8 @@ impl ExtentSource for PinnedFile {
         Box::pin(self.read_blocks(part, caching))
     }
 
-    fn read_cached(&self, part: Range<u64>) -> Option<Bytes> {
-        self.read_cached(part).map(Bytes::from)
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.read_cached(buffer, offset)
     }
 
     fn is_cached(&self, part: Range<u64>) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -186,11 +186,27 @@ impl State {
     }
 
     /// Returns the next block of a client, if it is worth a look whether that is in the page cache:
-    /// the client takes blocks in order, and it is not in memory.
-    pub(super) fn absent(&self, id: ClientId) -> Option<Block> {
-        let client = self.clients.get(&id).filter(|client| client.unreadable.is_empty())?;
-        let version = self.versions.get(&client.version)?;
-        self.machine.next_absent(id).filter(|_| version.end.is_none())
+    /// the client takes blocks in order, and it is not in memory. If buffers are scarce, a
+    /// client that still sends a block waits, so that each has one for itself at most.
+    pub(super) fn absent(
+        &mut self,
+        id: ClientId,
+        is_scarce: bool,
+        waker: &Waker,
+    ) -> Poll<Option<Block>> {
+        let block = self.machine.next_absent(id);
+        let blocks = self.machine.lent(id);
+        let Some(client) = self.clients.get_mut(&id) else { return Poll::Ready(None) };
+        let version = self.versions.get(&client.version);
+        if !client.unreadable.is_empty() || version.is_none_or(|version| version.end.is_some()) {
+            return Poll::Ready(None);
+        }
+        let most = if is_scarce { 1 } else { 2 };
+        if block.is_some() && blocks >= most {
+            client.waker = Some(waker.clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(block)
     }
 
     /// Ends a read that is not needed.

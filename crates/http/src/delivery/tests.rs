@@ -43,8 +43,9 @@ impl ExtentSource for Memory {
         })
     }
 
-    fn read_cached(&self, part: Range<u64>) -> Option<Bytes> {
-        self.is_cached(part.clone()).then(|| blocks(part).remove(0))
+    fn read_cached(&self, buffer: &mut [u8], offset: u64) -> bool {
+        buffer.fill(byte_at(offset));
+        self.is_cached(offset..offset + buffer.len() as u64)
     }
 
     fn is_cached(&self, part: Range<u64>) -> bool {

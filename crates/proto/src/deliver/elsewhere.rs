@@ -7,14 +7,10 @@ use super::machine::Deliver;
 use super::{Block, ClientId, VersionId};
 
 impl Deliver {
-    /// Returns the next block of a client that takes them in order, if that is not in memory and
-    /// the client may have one more.
+    /// Returns the next block of a client that takes them in order, if that is not in memory.
     #[must_use]
     pub fn next_absent(&self, id: ClientId) -> Option<Block> {
         let client = self.clients.get(&id).filter(|client| client.is_ordered)?;
-        if client.lent.len() >= self.options.lent {
-            return None;
-        }
         let file = self.files.get(&client.file)?;
         let number = client.first_missing()?;
         let extent = file.geometry.extent_of(number);
@@ -23,6 +19,12 @@ impl Deliver {
         }
         let (from, to) = client.range();
         Some(file.geometry.block(client.file, number, from, to))
+    }
+
+    /// Returns how many blocks a client has that are not sent.
+    #[must_use]
+    pub fn lent(&self, id: ClientId) -> usize {
+        self.clients.get(&id).map_or(0, |client| client.lent.len())
     }
 
     /// Gives a client the block that [`Deliver::next_absent`] has returned for it, whose bytes the
