@@ -1,8 +1,8 @@
 //! Bar charts of measurements, as a page of SVG.
 //!
 //! A chart has groups of bars, one below the other, and each bar belongs to a series, which has the
-//! same colour in all charts of a page. The figure is written behind its bar, so that nothing has to
-//! be read from an axis.
+//! same colour in all charts of a page. The figure is written behind its bar, so that nothing has
+//! to be read from an axis.
 
 use svg::Document;
 use svg::node::element::{Group as Element, Rectangle, Text};

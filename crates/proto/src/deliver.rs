@@ -22,14 +22,14 @@
 //!   [`Deliver::sent`] for each block in turn once the socket has taken it.
 //! - *What the disk does*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`],
 //!   [`Deliver::read_failed`] and [`Deliver::read_skipped`].
-//! - *What needs no disk*: before it asks for the next block of a client that takes them in order, a
-//!   driver may look whether it has that block elsewhere ([`Deliver::next_absent`],
+//! - *What needs no disk*: before it asks for the next block of a client that takes them in order,
+//!   a driver may look whether it has that block elsewhere ([`Deliver::next_absent`],
 //!   [`Deliver::take_absent`]).
 //! - *Clients that go on*: [`Deliver::poll_woken`] names those that waited and need not any more.
 //!
 //! After `join`, `leave`, `next_block`, `sent` and the end of a read the driver calls `next_read`
-//! until it returns `None`; after the end of a read it calls `poll_woken` until that returns `None`,
-//! and `next_block` for each client named.
+//! until it returns `None`; after the end of a read it calls `poll_woken` until that returns
+//! `None`, and `next_block` for each client named.
 //!
 //! # Memory
 //!

@@ -116,9 +116,9 @@ fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command, sendfile: &str) -> Result<S
         .concat();
     let text = format!(
         "worker_processes 2;\ndaemon off;\nuser root;\npid {shown}/pid;\nerror_log {shown}/log;\n\
-         events {{ worker_connections 2048; }}\nhttp {{\n  access_log off;\n  sendfile {sendfile};\n  \
-         aio threads;\n  sendfile_max_chunk 512k;\n{paths}  server {{ listen {address}; root {}; \
-         }}\n}}\n",
+         events {{ worker_connections 2048; }}\nhttp {{\n  access_log off;\n  \
+         sendfile {sendfile};\n  aio threads;\n  sendfile_max_chunk 512k;\n{paths}  \
+         server {{ listen {address}; root {}; }}\n}}\n",
         lab.plain().display()
     );
     let config = home.join("config");

@@ -29,8 +29,8 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns one that has so many bytes in memory, and reads on this runtime. A quarter of them is
-    /// for blocks from the page cache.
+    /// Returns one that has so many bytes in memory, and reads on this runtime. A quarter of them
+    /// is for blocks from the page cache.
     pub(crate) fn new(memory_bytes: u64, runtime: Handle) -> Arc<Self> {
         let buffer_bytes = memory_bytes / 4;
         let options = Options::new(Policy::Relevance, memory_bytes - buffer_bytes);

@@ -18,8 +18,8 @@ pub(super) struct ResponseHead {
     pub(super) bytes: usize,
 }
 
-/// Returns the request for one of the paths. In HTTP/1.0 the end of the connection is the end of a body without a
-/// length, so that none comes in chunks.
+/// Returns the request for one of the paths. In HTTP/1.0 the end of the connection is the end of a
+/// body without a length, so that none comes in chunks.
 pub(super) fn request(plan: &CrowdPlan, path: usize) -> String {
     let accept = match plan.form {
         DownloadForm::Plain => "*/*",
