@@ -125,7 +125,7 @@ pub(crate) struct SessionReport {
 /// What an HTTP server has sent, and what it is sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HttpReport {
-    /// Bytes that were read from files.
+    /// Bytes of files that were read from the disk, as far as the kernel tells.
     pub(crate) medium_bytes: u64,
     /// Bytes of files that were given to clients.
     pub(crate) served_bytes: u64,

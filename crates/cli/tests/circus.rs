@@ -11,6 +11,7 @@ use std::time::Duration;
 use pelago_workload::crowd::{CrowdClass, CrowdPlan, DownloadForm, RootHasher, hex, run as crowd};
 use rustix::process::geteuid;
 
+use crate::harness::page_cache::forget;
 use crate::harness::program::{bare, run, until};
 use crate::harness::volume::Volume;
 
@@ -77,20 +78,6 @@ impl Drop for Group {
         until("the groups are empty", || {
             [&self.memory, &self.blkio].iter().all(|it| fs::remove_dir(it).is_ok() || !it.exists())
         });
-    }
-}
-
-/// Takes all files below a folder out of the page cache. To unmount would not do it: another mount
-/// namespace may have a copy of the mount.
-fn forget(folder: &Path) {
-    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            forget(&entry.path());
-        } else if kind.is_file() {
-            let file = File::open(entry.path()).unwrap();
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-        }
     }
 }
 

@@ -64,8 +64,8 @@ async fn send(
         // At most PIECE_BYTES.
         let mut piece = vec![0; count as usize];
         if !file.read_cached(&mut piece, left.start) {
-            delivery.count_read(count);
             piece = file.read(piece, left.start).await?;
+            delivery.count_read(count);
         }
         left.start = end;
         let bytes = Bytes::from_owner(PlacedPiece { piece, _place: Arc::clone(&place) });

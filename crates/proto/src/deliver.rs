@@ -135,7 +135,7 @@ pub enum Order {
 pub struct Block {
     /// The file.
     pub file: VersionId,
-    /// The extent that has it, which is in memory.
+    /// The extent that has it, which is in memory, but for [`Deliver::next_absent`].
     pub extent: u32,
     /// Where it begins in the file.
     pub offset: u64,
@@ -167,7 +167,7 @@ pub struct ExtentRead {
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
-    /// Whether a client waits for it. If not, the driver may skip it
+    /// Whether the client that asked for it waits for it. If not, the driver may skip it
     /// ([`Deliver::read_skipped`]).
     pub is_awaited: bool,
     /// The extent that is not in memory any more.

@@ -49,7 +49,8 @@ pub trait Pinned: Send + Sync {
         caching: Caching,
     ) -> Result<Vec<PinnedBlock>, PinError>;
 
-    /// Returns whether so many bytes from `offset` on are in memory, as far as the kernel tells.
+    /// Returns whether so many bytes from `offset` on are in the page cache, as far as the kernel
+    /// tells. It does not wait for the disk.
     fn is_cached(&self, offset: u64, len: u64) -> bool;
 
     /// Returns whether the bytes are no longer there: the file was changed, and they could not be
@@ -60,7 +61,7 @@ pub trait Pinned: Send + Sync {
 /// What a read does with bytes that are not in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
-    /// It leaves them there.
+    /// It reads them into the page cache, and they stay there.
     Keep,
     /// It reads past the page cache, or drops them from it, if the disk can do that.
     Bypass,

@@ -10,6 +10,8 @@ pub(crate) mod golden;
 pub(crate) mod mapping;
 #[path = "namespace.rs"]
 pub(crate) mod namespace;
+#[path = "page_cache.rs"]
+pub(crate) mod page_cache;
 #[path = "program.rs"]
 pub(crate) mod program;
 #[path = "programs.rs"]

@@ -166,9 +166,10 @@ impl VersionContent {
         self.content.read_extent(&self.extents().by, offset, len, caching)
     }
 
-    /// Returns whether so many bytes are in the page cache ([`ExtentFile::is_cached`]).
+    /// Returns whether so many bytes are in the page cache
+    /// ([`pelago_store::content::ContentFile::is_cached`]).
     pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
-        self.extents().by.is_cached(offset, len)
+        self.content.is_cached(offset, len)
     }
 
     fn extents(&self) -> &Extents {

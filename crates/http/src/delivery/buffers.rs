@@ -10,7 +10,7 @@ use pelago_wire::limits::BLOCK_BYTES;
 const KEPT: usize = 32;
 
 /// Buffers of a block each. One that was just sent is still in the caches of the processor, and its
-/// memory needs not be cleared.
+/// memory need not be cleared.
 #[derive(Debug)]
 pub(super) struct Buffers {
     state: Mutex<State>,
@@ -32,7 +32,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    /// Returns a room for so many bytes of buffers.
+    /// Returns a pool of at most so many bytes.
     pub(super) fn new(bytes: u64) -> Self {
         let most = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK_BYTES;
         Self { state: Mutex::default(), most }
@@ -43,8 +43,8 @@ impl Buffers {
         self.state.lock().used >= self.most / 2
     }
 
-    /// Returns a buffer of so many bytes, at most those of a block, if there is room for one. What
-    /// is in it is anything.
+    /// Returns a buffer of so many bytes, at most those of a block, if there is room for one. Its
+    /// content is undefined.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
         debug_assert!(len <= BLOCK_BYTES, "a buffer has a block");
         let mut state = self.state.lock();

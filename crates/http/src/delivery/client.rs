@@ -20,6 +20,7 @@ pub(crate) struct Client {
     file: Extents,
     source: Arc<dyn ExtentSource>,
     delivery: Arc<Delivery>,
+    is_in_order: bool,
 }
 
 /// What a client gets.
@@ -78,7 +79,7 @@ impl Client {
         let Joined { id, source } = delivery
             .with(|state, _now| state.join((tag, file), &mut source, order, have.as_ref()))?;
         let (tag, delivery) = (tag.to_owned(), Arc::clone(delivery));
-        Ok(Self { id, tag, file, source, delivery })
+        Ok(Self { id, tag, file, source, delivery, is_in_order: order != Order::Any })
     }
 
     /// Returns how the file is divided.
@@ -99,7 +100,9 @@ impl Client {
     /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
     pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
         let (id, waker) = (self.id, context.waker());
-        if let Some(piece) = ready!(self.poll_cached(waker)) {
+        if self.is_in_order
+            && let Some(piece) = ready!(self.poll_cached(waker))
+        {
             return Poll::Ready(piece);
         }
         let given = self.delivery.with(|state, now| state.give(id, waker, now));
@@ -141,7 +144,7 @@ impl Client {
         }))
     }
 
-    /// Returns bytes whose end is that of a block that was given to the client.
+    /// Returns bytes whose drop tells the state that a block was sent.
     fn lent(&self, bytes: Bytes) -> Bytes {
         self.delivery.count_served(bytes.len() as u64);
         let (id, delivery) = (self.id, Arc::clone(&self.delivery));

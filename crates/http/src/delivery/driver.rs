@@ -33,7 +33,9 @@ impl Delivery {
     /// is for blocks from the page cache.
     pub(crate) fn new(memory_bytes: u64, runtime: Handle) -> Arc<Self> {
         let buffer_bytes = memory_bytes / 4;
+        let reads = Options::new(Policy::Relevance, memory_bytes).reads;
         let options = Options::new(Policy::Relevance, memory_bytes - buffer_bytes);
+        let options = Options { reads: reads.min(options.extents - 1), ..options };
         Arc::new(Self {
             state: Mutex::new(State::new(options)),
             hashes: ExtentHashes::default(),
@@ -90,16 +92,17 @@ impl Delivery {
     }
 
     async fn read(self: Arc<Self>, begun: Begun) {
-        let Begun { read, source, tag, file, any_order, evicted } = begun;
+        let Begun { read, source, tag, file, has_any_order, has_in_order, evicted } = begun;
         drop(evicted);
         let part = read.offset..read.offset + u64::from(read.len);
         let is_cached = source.is_cached(part.clone());
-        if !any_order && !read.is_awaited && is_cached {
+        // Clients in order take it from there, as long as they get buffers.
+        if !has_any_order && !read.is_awaited && is_cached && !self.buffers.are_scarce() {
             return self.with(|state, _now| state.skip_read(&read));
         }
         // Clients in order come one behind another, and the kernel has more memory than this. What
         // is read for those in any order is used at once, by all.
-        let caching = if any_order { Caching::Bypass } else { Caching::Keep };
+        let caching = if has_in_order { Caching::Keep } else { Caching::Bypass };
         let result = match source.read(part, caching).await {
             Ok(blocks) => {
                 self.count_read(if is_cached { 0 } else { u64::from(read.len) });
@@ -107,7 +110,7 @@ impl Delivery {
                 let number = u64::from(read.extent);
                 let known = self.hashes.get(&tag, number);
                 let extent = Arc::new(Extent::new(blocks, known));
-                if any_order && known.is_none() {
+                if has_any_order && known.is_none() {
                     let (hashed, of) = (Arc::clone(&extent), Arc::clone(&self));
                     let hash = move || of.hashes.put(&tag, file, number, hashed.hash());
                     // Without it the hash is computed when it is sent.

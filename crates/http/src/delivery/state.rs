@@ -25,6 +25,8 @@ pub(super) struct State {
     by_tag: BTreeMap<String, VersionId>,
     clients: BTreeMap<ClientId, ClientState>,
     extents: BTreeMap<(VersionId, u32), Arc<Extent>>,
+    /// Blocks that a client may have and not have sent.
+    lent: usize,
     /// Versions and clients so far.
     ids: u64,
 }
@@ -86,7 +88,9 @@ pub(super) struct Begun {
     pub(super) tag: String,
     pub(super) file: Extents,
     /// Whether there are clients that take blocks in any order, which want the hash.
-    pub(super) any_order: bool,
+    pub(super) has_any_order: bool,
+    /// Whether there are others.
+    pub(super) has_in_order: bool,
     pub(super) evicted: Option<Arc<Extent>>,
 }
 
@@ -98,6 +102,7 @@ impl State {
             by_tag: BTreeMap::new(),
             clients: BTreeMap::new(),
             extents: BTreeMap::new(),
+            lent: options.lent,
             ids: 0,
         }
     }
@@ -178,16 +183,17 @@ impl State {
                 source: Arc::clone(&version.source),
                 tag: version.tag.clone(),
                 file: version.file,
-                any_order: version.any_order > 0,
+                has_any_order: version.any_order > 0,
+                has_in_order: version.any_order < version.clients,
                 evicted,
             });
         }
         all
     }
 
-    /// Returns the next block of a client, if it is worth a look whether that is in the page cache:
-    /// the client takes blocks in order, and it is not in memory. If buffers are scarce, a
-    /// client that still sends a block waits, so that each has one for itself at most.
+    /// Returns the next block of a client if the client takes blocks in order and it is not in
+    /// memory; it may be in the page cache. If buffers are scarce, a client that still sends a
+    /// block waits, so that each has at most one that it shares with no other client.
     pub(super) fn absent(
         &mut self,
         id: ClientId,
@@ -201,7 +207,7 @@ impl State {
         if !client.unreadable.is_empty() || version.is_none_or(|version| version.end.is_some()) {
             return Poll::Ready(None);
         }
-        let most = if is_scarce { 1 } else { 2 };
+        let most = if is_scarce { 1 } else { self.lent };
         if block.is_some() && blocks >= most {
             client.waker = Some(waker.clone());
             return Poll::Pending;

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -27,15 +29,18 @@ struct Memory {
     fails: Mutex<Option<(u64, ReadError)>>,
     /// What is in the page cache.
     cached: Mutex<Range<u64>>,
+    /// How many reads left in the page cache what they read.
+    kept: AtomicU64,
     /// Where those begin that were read.
     reads: Mutex<Vec<u64>>,
 }
 
 impl ExtentSource for Memory {
-    fn read(&self, part: Range<u64>, _caching: Caching) -> Coming<'_, Vec<Bytes>> {
+    fn read(&self, part: Range<u64>, caching: Caching) -> Coming<'_, Vec<Bytes>> {
         Box::pin(async move {
             yield_now().await;
             self.reads.lock().push(part.start);
+            self.kept.fetch_add(u64::from(caching == Caching::Keep), Ordering::Relaxed);
             match *self.fails.lock() {
                 Some((offset, error)) if offset == part.start => Err(error),
                 _ => Ok(blocks(part)),
@@ -196,8 +201,11 @@ fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
 /// goes out of it is read.
 #[test]
 fn clients_in_order_take_from_the_page_cache_what_is_there() {
-    for (cached, reads) in [(0..8 * MIB + 5, vec![]), (0..3 * MIB + 70_000, vec![3, 4, 5, 6, 7, 8])]
-    {
+    for (cached, reads) in [
+        (0..8 * MIB + 5, vec![]),
+        (0..3 * MIB + 70_000, vec![3, 4, 5, 6, 7, 8]),
+        (4 * MIB..8 * MIB + 5, vec![0, 1, 2, 3]),
+    ] {
         let memory = Arc::new(Memory::default());
         *memory.cached.lock() = cached;
         let all = Order::Ascending { from: 0, to: 8 * MIB + 5 };
@@ -206,5 +214,51 @@ fn clients_in_order_take_from_the_page_cache_what_is_there() {
         }
         let seen: BTreeSet<u64> = memory.reads.lock().iter().map(|offset| offset / MIB).collect();
         assert_eq!(seen, reads.into_iter().collect());
+        // They come one behind another.
+        assert_eq!(memory.kept.load(Ordering::Relaxed), memory.reads.lock().len() as u64);
     }
+    let memory = Arc::new(Memory::default());
+    deliver(&memory, &[(Order::Any, None)]);
+    assert_eq!(memory.kept.load(Ordering::Relaxed), 0);
+}
+
+/// Clients in a file that is in the page cache keep what they were given. Once buffers are scarce
+/// each gets one block more at most, and beyond their limit extents are read.
+#[test]
+fn clients_that_keep_their_blocks_use_up_the_buffers_and_get_extents() {
+    let memory = Arc::new(Memory::default());
+    *memory.cached.lock() = 0..8 * MIB;
+    let runtime = Builder::new_current_thread().build().unwrap();
+    // A quarter is for 8 buffers.
+    let delivery = Delivery::new(2 * MIB, runtime.handle().clone());
+    let file = Extents::of(8 * MIB).unwrap();
+    let all = Order::Ascending { from: 0, to: 8 * MIB };
+    let join = |_| {
+        let source = Arc::clone(&memory);
+        Client::join_source(&delivery, ("a", source, file), all, None).unwrap()
+    };
+    let mut clients: Vec<Client> = (0..12).map(join).collect();
+    let kept = runtime.block_on(async {
+        let mut kept = Vec::new();
+        for number in 0..12 {
+            if number == 8 {
+                // All buffers are in use, and each waits until its own is sent.
+                let context = Context::from_waker(Waker::noop());
+                assert!(clients[0].poll_next(&context).is_pending());
+                assert!(memory.reads.lock().is_empty());
+            }
+            match poll_fn(|context| clients[number].poll_next(context)).await {
+                Piece::Block { bytes, .. } => kept.push(bytes),
+                _ => panic!("each gets its first block"),
+            }
+        }
+        kept
+    });
+    assert_eq!(*memory.reads.lock(), [0]);
+    drop(kept);
+    runtime.block_on(async {
+        for client in clients {
+            assert_eq!(take_all(client).await.end, "finished");
+        }
+    });
 }

@@ -1,13 +1,18 @@
 //! Blocks that the driver has elsewhere, as in the page cache of the kernel. A client that takes
-//! blocks in order gets them from there, and no room is made for their extents.
+//! blocks in order gets them from there, so that their extents need no room in memory. A read ahead
+//! of such a client has been given room before the driver finds out that it needs none.
 
 use std::time::Duration;
 
+use pelago_wire::limits;
+
+use super::block_set::BlockSet;
 use super::machine::Deliver;
-use super::{Block, ClientId, VersionId};
+use super::{Block, ClientId, VersionId, policy};
 
 impl Deliver {
     /// Returns the next block of a client that takes them in order, if that is not in memory.
+    /// [`Block::extent`] is not in memory then. The client may have as many blocks as it may have.
     #[must_use]
     pub fn next_absent(&self, id: ClientId) -> Option<Block> {
         let client = self.clients.get(&id).filter(|client| client.is_ordered)?;
@@ -28,7 +33,8 @@ impl Deliver {
     }
 
     /// Gives a client the block that [`Deliver::next_absent`] has returned for it, whose bytes the
-    /// driver has elsewhere.
+    /// driver has elsewhere. The driver sees to it that the client has fewer than
+    /// [`Options::lent`](super::Options::lent) before.
     pub fn take_absent(&mut self, id: ClientId, block: &Block, now: Duration) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(file) = self.files.get_mut(&client.file) else { return };
@@ -40,8 +46,8 @@ impl Deliver {
         client.lend(block.len, now);
     }
 
-    /// An extent was not read, as the driver has it elsewhere; only those for which no client
-    /// waited may be skipped ([`ExtentRead::is_awaited`]).
+    /// An extent was not read, as the driver has it elsewhere; only one for which its asker did not
+    /// wait may be skipped ([`ExtentRead::is_awaited`]).
     ///
     /// [`ExtentRead::is_awaited`]: super::ExtentRead::is_awaited
     pub fn read_skipped(&mut self, id: VersionId, extent: u32) {
@@ -51,13 +57,19 @@ impl Deliver {
         self.reading -= 1;
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.remove(extent);
+        file.deficit += u64::from(self.options.extent_bytes);
+        if file.elsewhere.mixed() >= limits::DELIVERY_CLIENT_CHUNKS {
+            // What is scattered so much is looked up again.
+            file.elsewhere = BlockSet::empty(file.geometry.extents());
+        }
         file.elsewhere.insert(extent);
         for client_id in &file.clients {
             let Some(client) = self.clients.get_mut(client_id) else { continue };
             let lacked = file.geometry.count(&client.missing, extent);
             client.supply -= lacked;
             // It has come while the extent was to be read, and looks for itself.
-            if client.waits && lacked > 0 {
+            let waits_for = policy::waits_for(&self.options, client, file, extent);
+            if waits_for || client.waits && lacked > 0 {
                 client.waits = false;
                 self.woken.push_back(*client_id);
             }

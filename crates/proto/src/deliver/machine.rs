@@ -77,7 +77,7 @@ impl Deliver {
     }
 
     /// Removes a file, its clients, and what of it is in memory. The driver drops its bytes; reads
-    /// that are under way still end with [`Deliver::read_done`] or [`Deliver::read_failed`].
+    /// that are under way still end with [`Deliver::read_done`] or one of the others.
     pub fn close_file(&mut self, file: VersionId) {
         let Some(File { clients, resident, .. }) = self.files.remove(&file) else { return };
         self.clients.retain(|id, _| !clients.contains(id));
@@ -145,8 +145,10 @@ impl Deliver {
             None if client.is_finished() => return Next::Finished,
             None => {
                 client.waits = true;
-                // The driver has not found it there.
-                if let Some(extent) = client.next_in_order(&file.geometry) {
+                // The driver could not take it from there.
+                if client.is_ordered
+                    && let Some(extent) = client.next_in_order(&file.geometry)
+                {
                     file.elsewhere.remove(extent);
                 }
                 Next::Wait

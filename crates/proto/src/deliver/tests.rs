@@ -381,3 +381,33 @@ fn what_a_client_in_order_has_elsewhere_is_not_read() {
     deliver.read_skipped(FILE, 2);
     assert_eq!([(); 2].map(|()| deliver.poll_woken()), [1, 2].map(|id| Some(client(id))));
 }
+
+/// A client of Circus has chosen its next blocks, so it lacks them no longer, and waits for them
+/// all the same.
+#[test]
+fn a_client_that_waits_for_what_it_has_chosen_is_woken_by_a_read_that_is_skipped() {
+    let mut deliver = deliver(Policy::Circus(Circus::default()), 4);
+    let mut have = BlockSet::full(1024);
+    have.remove_run(0, 18);
+    deliver.join(FILE, client(1), Order::Any, Some(&have)).unwrap();
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    let read = deliver.next_read(NOW).unwrap();
+    assert!(read.is_awaited);
+    deliver.read_done(FILE, read.extent, NOW);
+    assert_eq!(deliver.poll_woken(), Some(client(1)));
+    let mut ahead = None;
+    loop {
+        match deliver.next_block(client(1), NOW) {
+            Next::Block(_) => deliver.sent(client(1), NOW),
+            next => break assert_eq!(next, Next::Wait),
+        }
+        ahead = ahead.or_else(|| deliver.next_read(NOW));
+    }
+    let ahead = ahead.unwrap();
+    assert!(!ahead.is_awaited);
+    deliver.read_skipped(FILE, ahead.extent);
+    assert_eq!(deliver.poll_woken(), Some(client(1)));
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    let again = deliver.next_read(NOW).unwrap();
+    assert_eq!((again.extent, again.is_awaited), (ahead.extent, true));
+}

@@ -1,7 +1,7 @@
-//! Reading extents of a content file for memory of our own, without leaving them in the kernel's.
+//! Reading extents of a content file for memory of our own.
 //!
-//! An extent that is in the page cache is copied from there. Another one is left there
-//! ([`Caching::Keep`]), or is read past it
+//! An extent that is in the page cache is copied from there. Another one is read into it and stays
+//! there ([`Caching::Keep`]), or is read past it
 //! (`O_DIRECT`), or, if the file system cannot do that, through it and then dropped from it: what
 //! is kept twice takes the room of something else.
 
@@ -17,7 +17,7 @@ use rustix::io::{Errno, preadv};
 use crate::os;
 
 /// The alignment of memory that every disk can read to.
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A file of which extents are read. It never changes while this exists.
 #[derive(Debug)]
@@ -110,14 +110,6 @@ impl ExtentFile {
             let _kept = fadvise(&self.buffered, offset, range, Advice::DontNeed);
         }
         Ok((blocks, ReadFrom::DiskThroughCache))
-    }
-
-    /// Returns whether so many bytes from an offset are in the page cache; `false` if the kernel
-    /// does not tell.
-    #[must_use]
-    pub fn is_cached(&self, offset: u64, len: u64) -> bool {
-        let pages = len.div_ceil(PAGE_BYTES);
-        os::cached_pages(&self.buffered, offset, len).is_ok_and(|cached| cached >= pages)
     }
 
     fn read_buffered(&self, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::Result<()> {
@@ -214,6 +206,27 @@ mod tests {
         }
         let error = reader.read(at as u64, LEN - at + 1, Caching::Bypass).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// What is to be kept is in the page cache afterwards, and nothing behind it.
+    #[test]
+    fn an_extent_that_is_kept_is_in_the_cache_alone() {
+        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let (made, bytes) = file(&folder);
+        fdatasync(&made).unwrap();
+        fadvise(&made, 0, None, Advice::DontNeed).unwrap();
+        match os::cached_pages(&made, 0, LEN as u64) {
+            Ok(0) => {}
+            _ => return println!("skipped: not here: the cache cannot be emptied or seen"),
+        }
+        let reader = ExtentFile::new(backing(&made));
+        let (blocks, from) = reader.read(0, 2 * BLOCK_BYTES, Caching::Keep).unwrap();
+        assert!(bytes_of(&blocks) == bytes[..2 * BLOCK_BYTES]);
+        assert_eq!(from, ReadFrom::DiskThroughCache);
+        let pages = 2 * BLOCK_BYTES as u64 / PAGE_BYTES;
+        assert_eq!(os::cached_pages(&made, 0, LEN as u64).unwrap(), pages);
+        let (_, from) = reader.read(0, 2 * BLOCK_BYTES, Caching::Bypass).unwrap();
+        assert_eq!(from, ReadFrom::Cache);
     }
 
     #[test]

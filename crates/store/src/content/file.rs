@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 
 use super::error::Error;
-use super::extent::{ExtentBlock, ExtentFile};
+use super::extent::{ExtentBlock, ExtentFile, PAGE_BYTES};
 use super::root::{Root, file_name};
 use crate::os;
 
@@ -253,6 +253,14 @@ impl ContentFile {
             Ok((blocks, _from)) => Ok(blocks),
             Err(error) => Err(Error::from_io("reading", self.path(), error)),
         }
+    }
+
+    /// Returns whether so many bytes from an offset are in the page cache; `false` if the kernel
+    /// does not tell. It does not wait for the disk.
+    #[must_use]
+    pub fn is_cached(&self, offset: u64, len: u64) -> bool {
+        let pages = len.div_ceil(PAGE_BYTES);
+        os::cached_pages(&self.fd, offset, len).is_ok_and(|cached| cached >= pages)
     }
 
     /// Gives another file all bytes of this one, without a copy: they share blocks until one of

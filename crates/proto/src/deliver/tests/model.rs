@@ -406,7 +406,7 @@ impl World {
             }
             assert!(!self.memory.contains(&(read.file, read.extent)));
             if !read.is_awaited && self.elsewhere.contains(&(read.file, read.extent)) {
-                self.schedule(self.now, Event::Skip(read.file, read.extent));
+                self.schedule(self.now + READ, Event::Skip(read.file, read.extent));
                 continue;
             }
             self.disk_free = self.disk_free.max(self.now) + READ;
