@@ -213,3 +213,11 @@ pub const DELIVERY_FILES: usize = 4096;
 pub const DELIVERY_CLIENTS: usize = 1 << 14;
 /// Clients of one delivery at the same time.
 pub const DELIVERY_FILE_CLIENTS: usize = 1 << 12;
+/// Bytes of a query of `pelago find`, as it is written and in its canonical form.
+pub const QUERY_BYTES: usize = 4096;
+/// Terms of a query.
+pub const QUERY_TERMS: usize = 64;
+/// Brackets and `not` of a query that are inside each other.
+pub const QUERY_NESTING: usize = 32;
+/// Bytes of the key of a tag, without the `user.tag.` in front of it.
+pub const TAG_KEY_BYTES: usize = 64;
