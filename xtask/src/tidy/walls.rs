@@ -25,6 +25,7 @@ const META: &str = "pelago-meta";
 const DATA: &str = "pelago-data";
 const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
+const FIND: &str = "pelago-find";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const HOLDER: &str = "pelago-holder";
@@ -51,6 +52,7 @@ const WALLS: &[Wall] = &[
         imports: &[WIRE, PROTO, STORE, META, DATA],
         tests_import: &[CHECK, LOSSFS, NET],
     },
+    Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },

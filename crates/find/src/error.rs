@@ -1,0 +1,310 @@
+//! What is wrong with a text that is no query.
+
+use std::fmt;
+
+use pelago_wire::limits::{NAME_BYTES, QUERY_BYTES, QUERY_NESTING, QUERY_TERMS, TAG_KEY_BYTES};
+
+use crate::glob::GlobError;
+use crate::unit::Unit;
+
+/// A position in the text of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// Bytes in front of it.
+    pub offset: usize,
+    /// Characters in front of it and 1 more.
+    pub column: usize,
+}
+
+/// What is wrong with a text that is no query, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueryError {
+    /// The text is longer than a query.
+    #[error("the query has {bytes} bytes and must end at {at}: write at most {QUERY_BYTES} bytes")]
+    TooLong {
+        /// Where a query must end.
+        at: Position,
+        /// The bytes of the text.
+        bytes: usize,
+    },
+    /// The canonical form of the query is longer than a query.
+    #[error(
+        "the query that ends at {at} has {bytes} bytes in its canonical form: write it shorter, \
+         so that this has at most {QUERY_BYTES}"
+    )]
+    LongCanonical {
+        /// The end of the text.
+        at: Position,
+        /// The bytes of the canonical form.
+        bytes: usize,
+    },
+    /// There are more terms than a query may have.
+    #[error("the term at {at} is one too many: write at most {QUERY_TERMS} terms")]
+    TooManyTerms {
+        /// Where the first term beyond the limit is.
+        at: Position,
+    },
+    /// Brackets and `not` are too deep inside each other.
+    #[error(
+        "the bracket or `not` at {at} is too deep: write at most {QUERY_NESTING} inside each other"
+    )]
+    TooDeep {
+        /// Where the first one beyond the limit is.
+        at: Position,
+    },
+    /// A control character stands outside of quotes.
+    #[error(
+        "the control character {byte:#04x} at {at} is outside of quotes: remove it, or put the \
+         value that it belongs to in quotes"
+    )]
+    Control {
+        /// Where it is.
+        at: Position,
+        /// The character.
+        byte: u8,
+    },
+    /// Something else stands where a term must begin.
+    #[error(
+        "expected a term at {at}, found {found}: write one such as name=NAME or KEY=VALUE there"
+    )]
+    NoTerm {
+        /// Where the term must begin.
+        at: Position,
+        /// What is there.
+        found: Found,
+    },
+    /// A bracket is not closed.
+    #[error("the bracket at {at} is not closed: write `)` behind its last term")]
+    Unclosed {
+        /// Where the bracket is.
+        at: Position,
+    },
+    /// A bracket closes none.
+    #[error("the bracket at {at} closes none: remove it, or write `(` before its first term")]
+    Unopened {
+        /// Where the bracket is.
+        at: Position,
+    },
+    /// A key is not followed by one of its signs.
+    #[error("expected a sign at {at} directly behind `{key}`: write {usage}")]
+    Sign {
+        /// Where the sign must be.
+        at: Position,
+        /// The key.
+        key: String,
+        /// The terms that begin so.
+        usage: &'static str,
+    },
+    /// The key of a tag is missing.
+    #[error(
+        "expected the key of a tag at {at}: write letters, digits, `.`, `_` or `-` directly \
+         behind `tag:`"
+    )]
+    NoKey {
+        /// Where the key must begin.
+        at: Position,
+    },
+    /// A key is too long.
+    #[error("the key at {at} has {bytes} bytes: write one with at most {TAG_KEY_BYTES}")]
+    LongKey {
+        /// Where the key begins.
+        at: Position,
+        /// Its bytes.
+        bytes: usize,
+    },
+    /// A value is missing, or empty where it must not be.
+    #[error(
+        "expected a value for `{key}` at {at}: write it directly behind the sign (only the value \
+         of a tag may be empty, and is then written \"\")"
+    )]
+    NoValue {
+        /// Where the value must begin.
+        at: Position,
+        /// The key.
+        key: String,
+    },
+    /// A quoted value does not end.
+    #[error("the quote at {at} is not closed: write `\"` at the end of the value")]
+    UnclosedQuote {
+        /// Where the quote is.
+        at: Position,
+    },
+    /// A backslash in quotes stands before another character.
+    #[error(
+        "expected `\\\"` or `\\\\` at {at} in a quoted value: write `\\\\` for the backslash itself"
+    )]
+    QuoteEscape {
+        /// Where the backslash is.
+        at: Position,
+    },
+    /// Something follows a quoted value directly.
+    #[error("expected white space or a bracket at {at} behind the quoted value: write a blank")]
+    BehindQuote {
+        /// Where it is.
+        at: Position,
+    },
+    /// A quote stands inside a value that does not begin with one.
+    #[error(
+        "the quote at {at} is inside a value without quotes: put the whole value in quotes, with \
+         `\\\"` for a quote that belongs to it"
+    )]
+    QuoteInside {
+        /// Where the quote is.
+        at: Position,
+    },
+    /// A value that must be text is not.
+    #[error("expected UTF-8 in the value of `{key}` at {at}: write it in that encoding")]
+    NotUtf8 {
+        /// Where the wrong byte is.
+        at: Position,
+        /// The key.
+        key: String,
+    },
+    /// A value is no name of a file.
+    #[error(
+        "expected the last component of a path at {at}: write 1 to {NAME_BYTES} bytes without `/` \
+         and NUL, and neither `.` nor `..`"
+    )]
+    Name {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A value is no pattern.
+    #[error("expected a pattern, which is wrong at {at}: {problem}")]
+    Glob {
+        /// Where it is wrong.
+        at: Position,
+        /// What is wrong.
+        problem: GlobError,
+    },
+    /// A value is no size.
+    #[error(
+        "expected a size at {at}: write a number of bytes, or one with K, M, G or T behind it for \
+         powers of 1024"
+    )]
+    Size {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A size is too large.
+    #[error("the size at {at} is too large: write one below 16777216T")]
+    LargeSize {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A value is neither an age nor a day.
+    #[error(
+        "expected an age or a day at {at}: write a number with s, m, h, d, w or y behind it, or a \
+         day as YYYY-MM-DD"
+    )]
+    When {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// An age is too large.
+    #[error("the age at {at} is too large: write one below 18446744073709551616s")]
+    LargeAge {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A value is no kind of file.
+    #[error(
+        "expected a kind of file at {at}: write one of file, dir, link, fifo, socket, char and block"
+    )]
+    Kind {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A number is that of no user.
+    #[error("the number at {at} is that of no user: write one up to 4294967295, or a name")]
+    Uid {
+        /// Where the value begins.
+        at: Position,
+    },
+    /// A text has no word.
+    #[error("expected a word at {at}: write at least one letter or digit")]
+    NoWord {
+        /// Where the value begins.
+        at: Position,
+    },
+}
+
+/// What stands where a term must begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Found {
+    /// Nothing: the text has ended.
+    End,
+    /// One of the words between terms.
+    Keyword(&'static str),
+    /// A bracket without a term before it.
+    Bracket,
+    /// A byte with which no term begins.
+    Byte(u8),
+}
+
+impl QueryError {
+    /// Returns the position that the error names.
+    #[must_use]
+    pub const fn position(&self) -> Position {
+        match self {
+            Self::TooLong { at, .. }
+            | Self::LongCanonical { at, .. }
+            | Self::TooManyTerms { at }
+            | Self::TooDeep { at }
+            | Self::Control { at, .. }
+            | Self::NoTerm { at, .. }
+            | Self::Unclosed { at }
+            | Self::Unopened { at }
+            | Self::Sign { at, .. }
+            | Self::NoKey { at }
+            | Self::LongKey { at, .. }
+            | Self::NoValue { at, .. }
+            | Self::UnclosedQuote { at }
+            | Self::QuoteEscape { at }
+            | Self::BehindQuote { at }
+            | Self::QuoteInside { at }
+            | Self::NotUtf8 { at, .. }
+            | Self::Name { at }
+            | Self::Glob { at, .. }
+            | Self::Size { at }
+            | Self::LargeSize { at }
+            | Self::When { at }
+            | Self::LargeAge { at }
+            | Self::Kind { at }
+            | Self::Uid { at }
+            | Self::NoWord { at } => *at,
+        }
+    }
+}
+
+impl Position {
+    /// Returns the position of an offset in a text.
+    pub(crate) fn of(text: &[u8], offset: usize) -> Self {
+        let (mut at, mut column) = (0, 1);
+        while at < offset {
+            let Some((_, length)) = Unit::at(text, at) else { break };
+            at += length;
+            column += 1;
+        }
+        Self { offset, column }
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} (column {})", self.offset, self.column)
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::End => f.write_str("the end"),
+            Self::Keyword(word) => write!(f, "`{word}`"),
+            Self::Bracket => f.write_str("`)`"),
+            Self::Byte(byte) => write!(f, "`{}`", byte.escape_ascii()),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Patterns of names: `*`, `?` and `[...]`.
+
+use crate::unit::Unit;
+
+/// A pattern for whole names. `*` and `?` also stand for a dot at the beginning.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Glob {
+    pattern: Box<[u8]>,
+    parts: Box<[Part]>,
+}
+
+/// What is wrong with a pattern. The offset is in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GlobError {
+    /// A `[` has no `]`.
+    #[error("`[` has no `]` behind it: close it, or write `\\[` for the character itself")]
+    Unclosed {
+        /// Where the `[` is.
+        offset: usize,
+    },
+    /// Nothing is between the brackets.
+    #[error("`[` has no character before its `]`: name some, or write `\\]` for that one")]
+    EmptyClass {
+        /// Where the `[` is.
+        offset: usize,
+    },
+    /// A range has its end before its beginning.
+    #[error("the range ends before it begins: exchange its two ends")]
+    Range {
+        /// Where the range begins.
+        offset: usize,
+    },
+    /// Nothing follows a backslash.
+    #[error("no character follows `\\`: name one, or write `\\\\` for the backslash itself")]
+    Escape {
+        /// Where the backslash is.
+        offset: usize,
+    },
+}
+
+impl GlobError {
+    /// Returns the offset in the pattern.
+    pub(crate) const fn offset(self) -> usize {
+        match self {
+            Self::Unclosed { offset }
+            | Self::EmptyClass { offset }
+            | Self::Range { offset }
+            | Self::Escape { offset } => offset,
+        }
+    }
+}
+
+/// A part of a pattern: all but `Run` stand for one character.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Part {
+    One(Unit),
+    Any,
+    Class {
+        is_negated: bool,
+        /// The first and last character of each range.
+        ranges: Box<[(Unit, Unit)]>,
+    },
+    /// Any number of any characters.
+    Run,
+}
+
+impl Glob {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// Returns [`GlobError`] with the first thing that is wrong.
+    pub fn new(pattern: &[u8]) -> Result<Self, GlobError> {
+        let mut reader = Reader { pattern, at: 0 };
+        let mut parts = Vec::new();
+        while let Some(part) = reader.part()? {
+            // Two runs are one.
+            if part != Part::Run || parts.last() != Some(&Part::Run) {
+                parts.push(part);
+            }
+        }
+        Ok(Self { pattern: pattern.into(), parts: parts.into() })
+    }
+
+    /// Returns the pattern as it was written.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.pattern
+    }
+
+    /// Returns whether the pattern matches a name, in time of the product of their lengths at most:
+    /// if the parts behind a run do not fit, only the last run grows, because an earlier one could
+    /// reach nothing that the last one cannot.
+    #[must_use]
+    pub fn matches(&self, name: &[u8]) -> bool {
+        let (mut part, mut at) = (0, 0);
+        // The part behind the last run, and where the name goes on behind what the run has.
+        let mut run: Option<(usize, usize)> = None;
+        loop {
+            let next = Unit::at(name, at);
+            match (self.parts.get(part), next) {
+                (Some(Part::Run), _) => {
+                    part += 1;
+                    run = Some((part, at));
+                    continue;
+                }
+                (Some(one), Some((unit, length))) if one.takes(unit) => {
+                    part += 1;
+                    at += length;
+                    continue;
+                }
+                (None, None) => return true,
+                _ => {}
+            }
+            let Some((behind, from)) = run else { return false };
+            let Some((_, length)) = Unit::at(name, from) else { return false };
+            run = Some((behind, from + length));
+            (part, at) = (behind, from + length);
+        }
+    }
+}
+
+impl Part {
+    fn takes(&self, unit: Unit) -> bool {
+        match self {
+            Self::One(one) => *one == unit,
+            Self::Any => true,
+            Self::Class { is_negated, ranges } => {
+                let is_in = ranges.iter().any(|(first, last)| (*first..=*last).contains(&unit));
+                is_in != *is_negated
+            }
+            Self::Run => false,
+        }
+    }
+}
+
+struct Reader<'a> {
+    pattern: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    /// Reads the next part; returns `None` at the end.
+    fn part(&mut self) -> Result<Option<Part>, GlobError> {
+        let offset = self.at;
+        let Some(unit) = self.unit() else { return Ok(None) };
+        Ok(Some(match unit {
+            STAR => Part::Run,
+            QUESTION => Part::Any,
+            OPEN => self.class(offset)?,
+            unit => Part::One(self.escaped(unit, offset)?),
+        }))
+    }
+
+    /// Reads what follows a `[` at an offset.
+    fn class(&mut self, offset: usize) -> Result<Part, GlobError> {
+        let is_negated = self.take(EXCLAMATION);
+        let mut ranges = Vec::new();
+        loop {
+            let from = self.at;
+            let first = match self.unit().ok_or(GlobError::Unclosed { offset })? {
+                CLOSE if ranges.is_empty() => return Err(GlobError::EmptyClass { offset }),
+                CLOSE => return Ok(Part::Class { is_negated, ranges: ranges.into() }),
+                unit => self.escaped(unit, from)?,
+            };
+            let last = self.end_of_range(first, offset)?;
+            if last < first {
+                return Err(GlobError::Range { offset: from });
+            }
+            ranges.push((first, last));
+        }
+    }
+
+    /// Reads the `-` and the end of a range, if there are any; a `-` before the `]` is itself.
+    fn end_of_range(&mut self, first: Unit, offset: usize) -> Result<Unit, GlobError> {
+        let before = self.at;
+        if !self.take(DASH) {
+            return Ok(first);
+        }
+        let from = self.at;
+        match self.unit().ok_or(GlobError::Unclosed { offset })? {
+            CLOSE => {
+                self.at = before;
+                Ok(first)
+            }
+            unit => self.escaped(unit, from),
+        }
+    }
+
+    /// Returns a unit that was read at an offset, or the one behind it if it is a backslash.
+    fn escaped(&mut self, unit: Unit, offset: usize) -> Result<Unit, GlobError> {
+        if unit == BACKSLASH { self.unit().ok_or(GlobError::Escape { offset }) } else { Ok(unit) }
+    }
+
+    fn take(&mut self, expected: Unit) -> bool {
+        let is_there = Unit::at(self.pattern, self.at).is_some_and(|(unit, _)| unit == expected);
+        self.at += usize::from(is_there);
+        is_there
+    }
+
+    fn unit(&mut self) -> Option<Unit> {
+        let (unit, length) = Unit::at(self.pattern, self.at)?;
+        self.at += length;
+        Some(unit)
+    }
+}
+
+const STAR: Unit = Unit::ascii(b'*');
+const QUESTION: Unit = Unit::ascii(b'?');
+const OPEN: Unit = Unit::ascii(b'[');
+const CLOSE: Unit = Unit::ascii(b']');
+const EXCLAMATION: Unit = Unit::ascii(b'!');
+const DASH: Unit = Unit::ascii(b'-');
+const BACKSLASH: Unit = Unit::ascii(b'\\');
+
+#[cfg(test)]
+mod tests;
