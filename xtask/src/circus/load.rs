@@ -1,5 +1,6 @@
 //! Loads: which clients download what.
 
+use super::Scale;
 use crate::arguments;
 
 /// Bytes that a fast client takes in a second, and what the slow ones of a mixed crowd take.
@@ -15,6 +16,10 @@ const FILE_RATE: f64 = 1e6;
 /// The clients of the load that waits for no disk.
 const CACHED_CLIENTS: usize = 20;
 const CACHED_RATE: f64 = 20e6;
+/// Memory of a group in which the file stays in the page cache, over the size of the file, and the
+/// part of the window in which its clients begin.
+const CACHED_MEMORY: u64 = 2;
+const CACHED_WINDOW: u32 = 12;
 
 /// A crowd, and what it downloads.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,6 +62,30 @@ impl Load {
         match self.kind {
             LoadKind::Files => FILES,
             LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => 1,
+        }
+    }
+
+    /// Returns the bytes of each file.
+    pub(super) const fn file_bytes(&self, scale: &Scale) -> u64 {
+        match self.kind {
+            LoadKind::Files => scale.small_bytes(),
+            LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => scale.file_bytes,
+        }
+    }
+
+    /// Returns the memory of a server with all its page cache.
+    pub(super) const fn memory_bytes(&self, scale: &Scale) -> u64 {
+        match self.kind {
+            LoadKind::Cached => scale.file_bytes * CACHED_MEMORY,
+            LoadKind::Equal | LoadKind::Mixed | LoadKind::Files => scale.group_bytes,
+        }
+    }
+
+    /// Returns the seconds in which clients begin.
+    pub(super) const fn window(&self, scale: &Scale) -> u32 {
+        match self.kind {
+            LoadKind::Cached => scale.window / CACHED_WINDOW,
+            LoadKind::Equal | LoadKind::Mixed | LoadKind::Files => scale.window,
         }
     }
 

@@ -113,12 +113,13 @@ pub(super) fn medians(rounds: &[Value]) -> Value {
 
 /// Prints the table of a load; returns whether every client of ours has got its bytes.
 pub(super) fn print(load: &Load, rows: &[Value], scale: &Scale) -> bool {
-    let Scale { file_bytes, group_bytes, window, .. } = scale;
     let name = &load.name;
     println!(
-        "circus, {name}: {} MiB of file, {} MiB of memory, window {window} s, medians",
-        file_bytes >> 20,
-        group_bytes >> 20
+        "circus, {name}: {} of {} MiB, {} MiB of memory, window {} s, medians",
+        if load.files() == 1 { "a file".to_owned() } else { format!("{} files", load.files()) },
+        load.file_bytes(scale) >> 20,
+        load.memory_bytes(scale) >> 20,
+        load.window(scale)
     );
     let head: String = COLUMNS.iter().map(|it| format!("{:>11}", it.title)).collect();
     println!("  {:8}{head}", "");
@@ -167,7 +168,8 @@ pub(super) fn page(tables: &[Value], scale: &Scale) -> String {
         let groups = tables.iter().map(group).collect();
         Chart { title: title.to_owned(), note: String::new(), groups }
     };
-    let title = format!("A file of {} MiB from a disk of 20 MB/s", scale.file_bytes >> 20);
+    let mib = scale.file_bytes >> 20;
+    let title = format!("Downloads of {mib} MiB from a disk of 20 MB/s, by the name of the load");
     let charts = [
         chart("Bytes read over those that the fastest client takes", "passes_of_fastest"),
         chart("Mean download over alone", "slowdown_mean"),

@@ -22,11 +22,6 @@ const SAMPLES: usize = 2;
 /// Clients give up after the window and so many times what the slowest takes alone.
 const SLOWDOWN_LIMIT: f64 = 5.0;
 
-/// Memory of a group in which the file stays in the page cache, over the size of the file.
-const CACHED_MEMORY: u64 = 2;
-/// The part of the window in which clients begin that wait for no disk.
-const CACHED_WINDOW: u32 = 12;
-
 /// Makes the disk and writes the large file and so many small ones twice: plain, and into a volume.
 pub(super) fn prepare(
     (pelago, crowd): (PathBuf, PathBuf),
@@ -59,10 +54,7 @@ pub(super) fn measure(
     lab.disk.remount()?;
     let device = lab.disk.numbers()?;
     let is_cached = load.kind == LoadKind::Cached;
-    let memory = match is_cached {
-        true => lab.scale.file_bytes * CACHED_MEMORY,
-        false => lab.scale.group_bytes,
-    };
+    let memory = load.memory_bytes(&lab.scale);
     let throttle = ("blkio.throttle.read_bps_device", format!("{device} {DISK_RATE}"));
     let group = Group::with(
         "circus",
@@ -89,19 +81,15 @@ fn measure_in(
 ) -> Result<Value, String> {
     let server = contender.start(lab, |program| group.command(program))?;
     let device = lab.disk.numbers()?;
-    let Scale { file_bytes, window, .. } = lab.scale;
-    let (path, size, root) = match load.kind {
-        LoadKind::Files => (SMALL, lab.scale.small_bytes(), &lab.small_root),
-        LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, file_bytes, &lab.root),
+    let (size, window) = (load.file_bytes(&lab.scale), load.window(&lab.scale));
+    let (path, root) = match load.kind {
+        LoadKind::Files => (SMALL, &lab.small_root),
+        LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, &lab.root),
     };
     let url = server.url_of(path);
-    let window = match load.kind {
-        LoadKind::Cached => {
-            warm(lab, contender)?;
-            window / CACHED_WINDOW
-        }
-        LoadKind::Equal | LoadKind::Mixed | LoadKind::Files => window,
-    };
+    if load.kind == LoadKind::Cached {
+        warm(lab, contender)?;
+    }
     let (read, cpu) = (read_bytes(group, &device)?, cpu_seconds(group)?);
     let alone = size as f64 / load.slowest();
     let limit = f64::from(window) + SLOWDOWN_LIMIT * alone;

@@ -68,7 +68,7 @@ const WALLS: &[Wall] = &[
     Wall { package: HOLDER, imports: &[WIRE], tests_import: &[PROTO] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, HTTP, BENCH],
+        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, HTTP, FIND, BENCH],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
