@@ -84,6 +84,8 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Mount(args) => verbs::mount::run(&args),
         Verb::Unmount(args) => verbs::unmount::run(&args),
         Verb::Status(args) => verbs::status::run(&args),
+        Verb::Find(args) => verbs::find::run(&args),
+        Verb::Tag(args) => verbs::tag::run(&args),
         Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
         Verb::Check(args) => verbs::check::run(&args),

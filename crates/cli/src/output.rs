@@ -60,13 +60,22 @@ fn escape_json(to: &mut String, sign: char) {
 }
 
 fn write_out(text: &str) -> Outcome<()> {
+    write_bytes(text.as_bytes())
+}
+
+fn write_bytes(bytes: &[u8]) -> Outcome<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Failed, error))
         }
         _ => Ok(()),
     }
+}
+
+/// Prints bytes as they are: names for programs that read them up to a NUL.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<()> {
+    write_bytes(bytes)
 }
 
 /// Prints one object, on a line of its own.

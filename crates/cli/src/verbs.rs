@@ -4,11 +4,13 @@ use clap::{Parser, Subcommand};
 
 pub(crate) mod bench;
 pub(crate) mod check;
+pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod key;
 pub(crate) mod mount;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod tag;
 pub(crate) mod unmount;
 pub(crate) mod up;
 pub(crate) mod version;
@@ -24,6 +26,10 @@ Use a volume:
   mount     Mount a volume that another process serves
   unmount   Unmount a volume and stop its process
   status    Print the state of a volume, without touching the mount
+
+Find in it:
+  find      Find files by tags, names, sizes, times and texts
+  tag       Set, remove and print the tags of a file
 
 Read from it, without a mount:
   get       Download a file from `up --http`; every MiB is checked
@@ -60,6 +66,8 @@ pub(crate) enum Verb {
     Mount(mount::Args),
     Unmount(unmount::Args),
     Status(status::Args),
+    Find(find::Args),
+    Tag(tag::Args),
     Get(get::Args),
     Key(key::Args),
     Check(check::Args),
@@ -76,6 +84,8 @@ impl Verb {
             Self::Mount(args) => args.json,
             Self::Unmount(args) => args.json,
             Self::Status(args) => args.json,
+            Self::Find(args) => args.json,
+            Self::Tag(args) => args.json,
             Self::Get(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,

@@ -49,7 +49,7 @@ fn the_first_two_commands_are_what_they_must_be() {
     assert!(codes.contains(&SECOND), "{codes:?}");
 }
 
-/// The text behind `# says:` is printed.
+/// They succeed one after another; each find finds what was made before it.
 #[test]
 fn the_commands_work() {
     if let Some(reason) = cannot_mount() {

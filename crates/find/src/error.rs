@@ -209,9 +209,7 @@ pub enum QueryError {
         at: Position,
     },
     /// A value is no kind of file.
-    #[error(
-        "expected a kind of file at {at}: write one of file, dir, link, fifo, socket, char and block"
-    )]
+    #[error("expected a kind of file at {at}: write file, dir, link, fifo, socket, char or block")]
     Kind {
         /// Where the value begins.
         at: Position,

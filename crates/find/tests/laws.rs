@@ -189,6 +189,11 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..20).prop_map(|pieces| pieces.concat())
 }
 
+/// Returns what can stand between two terms, with or without sense.
+fn joint() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![" ", " and ", " or ", " not ", " (", ") "])
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -217,7 +222,7 @@ proptest! {
 
     #[test]
     fn the_canonical_text_is_parsed_as_an_equal_query(
-        terms in vec((term(), prop::sample::select(vec![" ", " and ", " or ", " not ", " (", ") "])), 1..9),
+        terms in vec((term(), joint()), 1..9),
     ) {
         let text: Vec<u8> = terms.into_iter().flat_map(|(term, then)| {
             [term, then.as_bytes().to_vec()].concat()

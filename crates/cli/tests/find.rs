@@ -1,0 +1,162 @@
+//! `pelago tag` and `pelago find` on a mount.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use harness::program::{Ran, pelago, run};
+use harness::volume::{Volume, cannot_mount};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+/// Returns a mount with files of two projects, or `None` if none can be made.
+fn projects() -> Option<Volume> {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return None;
+    }
+    let volume = Volume::mounted();
+    let files = volume.files();
+    fs::create_dir_all(files.join("apollo/old")).unwrap();
+    fs::write(files.join("apollo/plan.txt"), "To the Moon,\nand back.").unwrap();
+    fs::write(files.join("apollo/old/plan.txt"), "To orbit.").unwrap();
+    fs::write(files.join("apollo/old/shot 1.mov"), vec![0; 3 << 20]).unwrap();
+    fs::write(files.join("notes"), "the moon is far").unwrap();
+    symlink("plan.txt", files.join("apollo/link")).unwrap();
+    Some(volume)
+}
+
+fn tag(volume: &Volume, path: &str, rest: &[&str]) -> Ran {
+    let path = volume.files().join(path);
+    let words = ["tag", path.to_str().unwrap()].into_iter().chain(rest.iter().copied());
+    run(&mut pelago(&volume.root, words))
+}
+
+fn find(volume: &Volume, query: &str, path: &Path, rest: &[&str]) -> Ran {
+    let words = ["find", query, path.to_str().unwrap()].into_iter().chain(rest.iter().copied());
+    run(&mut pelago(&volume.root, words))
+}
+
+/// Returns the files that match, below the mount.
+fn found(volume: &Volume, query: &str) -> BTreeSet<String> {
+    let files = volume.files();
+    let ran = find(volume, query, &files, &["--json"]);
+    let paths = ran.json()["paths"].as_array().unwrap().clone();
+    assert_eq!(ran.code, Some(i32::from(paths.is_empty())), "{query}: {}", ran.err);
+    let below = |path: &serde_json::Value| {
+        let path = PathBuf::from(path.as_str().unwrap());
+        path.strip_prefix(&files).unwrap().to_str().unwrap().to_owned()
+    };
+    paths.iter().map(below).collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn files_are_found_by_their_tags_after_a_rename_and_a_kill_too() {
+    let Some(volume) = projects() else { return };
+    tag(&volume, "apollo/plan.txt", &["project=apollo", "state=a=b"]).expect_success();
+    tag(&volume, "apollo", &["project=apollo"]).expect_success();
+    tag(&volume, "notes", &["project=moon"]).expect_success();
+    assert_eq!(found(&volume, "project=apollo"), set(&["apollo", "apollo/plan.txt"]));
+    assert_eq!(found(&volume, "project=apollo state=\"a=b\""), set(&["apollo/plan.txt"]));
+    assert_eq!(found(&volume, "tag:project not project=apollo"), set(&["notes"]));
+    let long = format!("note={}", "x".repeat(5000));
+    tag(&volume, "notes", &[&long]).expect_success();
+    assert_eq!(found(&volume, "tag:note"), set(&["notes"]));
+    assert_eq!(tag(&volume, "apollo/plan.txt", &[]).out, "project=apollo\nstate=a=b\n");
+    tag(&volume, "apollo/plan.txt", &["--remove", "state"]).expect_success();
+    assert_eq!(found(&volume, "tag:state"), set(&[]));
+
+    let files = volume.files();
+    fs::rename(files.join("apollo"), files.join("eleven")).unwrap();
+    volume.kill();
+    volume.up(&[]).expect_success();
+    assert_eq!(found(&volume, "project=apollo"), set(&["eleven", "eleven/plan.txt"]));
+    fs::remove_file(files.join("eleven/plan.txt")).unwrap();
+    assert_eq!(found(&volume, "project=apollo"), set(&["eleven"]));
+    volume.finish();
+}
+
+#[test]
+fn files_are_found_by_name_size_kind_owner_time_and_text() {
+    let Some(volume) = projects() else { return };
+    let cases: &[(&str, &[&str])] = &[
+        ("name=plan.txt", &["apollo/plan.txt", "apollo/old/plan.txt"]),
+        ("name~*.mov", &["apollo/old/shot 1.mov"]),
+        ("size>=3M kind=file", &["apollo/old/shot 1.mov"]),
+        ("kind=dir", &["apollo", "apollo/old"]),
+        ("kind=link", &["apollo/link"]),
+        ("text:moon", &["apollo/plan.txt", "notes"]),
+        ("text:\"Moon back\"", &["apollo/plan.txt"]),
+        ("name~plan* (text:orbit or text:back)", &["apollo/plan.txt", "apollo/old/plan.txt"]),
+        ("kind=file mtime>1h", &[]),
+        (
+            "kind=file mtime<1h size<1K owner=0 not name=notes",
+            &["apollo/plan.txt", "apollo/old/plan.txt"],
+        ),
+    ];
+    for (query, names) in cases {
+        assert_eq!(found(&volume, query), set(names), "{query}");
+    }
+    volume.finish();
+}
+
+#[test]
+fn paths_are_printed_for_people_and_for_programs() {
+    let Some(volume) = projects() else { return };
+    let old = volume.files().join("apollo/old");
+    fs::rename(old.join("plan.txt"), old.join("a\nb")).unwrap();
+    let shown = find(&volume, "kind=file", &old, &[]).expect_success();
+    let mut lines: Vec<&str> = shown.out.lines().collect();
+    lines.sort_unstable();
+    let old_path = old.display();
+    assert_eq!(lines, [format!("{old_path}/a\\u{{a}}b"), format!("{old_path}/shot 1.mov")]);
+    let raw = find(&volume, "name~a*", &old, &["--print0"]).expect_success();
+    assert_eq!(raw.out, format!("{old_path}/a\nb\0"));
+    let one = find(&volume, "kind=file", &old, &["--limit", "1"]).expect_success();
+    assert_eq!(one.out.lines().count(), 1);
+    volume.finish();
+}
+
+#[test]
+fn what_is_wrong_is_said_and_has_a_code() {
+    let Some(volume) = projects() else { return };
+    let files = volume.files();
+    let none = find(&volume, "name=none", &files, &[]);
+    assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (Some(1), "", ""));
+    let wrong = find(&volume, "size>many", &files, &[]).expect_code(2);
+    assert!(wrong.err.contains("size"), "{}", wrong.err);
+    find(&volume, "name=x", &files.join("none"), &[]).expect_code(3);
+    tag(&volume, "none", &["a=b"]).expect_code(3);
+    for wrong in ["a", "=b", "a b=c", "a/b=c"] {
+        tag(&volume, "notes", &["good=1", wrong]).expect_code(2);
+    }
+    tag(&volume, "notes", &["--remove", "good"]).expect_code(3);
+    // Nothing was set beside what is wrong.
+    assert_eq!(tag(&volume, "notes", &["--list"]).expect_success().out, "");
+    volume.finish();
+}
+
+/// As root everything can be read; so another user looks, as whom the search must end well too.
+#[test]
+fn a_user_finds_what_that_user_may_see() {
+    let Some(volume) = projects() else { return };
+    let files = volume.files();
+    tag(&volume, "apollo/old/plan.txt", &["project=apollo"]).expect_success();
+    tag(&volume, "notes", &["project=apollo"]).expect_success();
+    fs::set_permissions(files.join("apollo/old"), Permissions::from_mode(0o700)).unwrap();
+    let script = "exec \"$0\" find project=apollo .";
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script]);
+    let ran = run(command.arg(env!("CARGO_BIN_EXE_pelago")).current_dir(&files).env("HOME", "/"));
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "./notes\n"), "{}", ran.err);
+    assert!(ran.err.contains("not looked into: ./apollo/old: Permission denied"), "{}", ran.err);
+    volume.finish();
+}
