@@ -19,7 +19,7 @@ use crate::harness::volume::Volume;
 mod harness;
 
 const FILE_BYTES: usize = 64 << 20;
-const CLIENTS: usize = 20;
+const CLIENTS: usize = 50;
 const RATE: f64 = 5e6;
 /// Long enough that the last client begins behind what the server can keep of the first one.
 const WINDOW: Duration = Duration::from_secs(10);

@@ -44,7 +44,8 @@ pub struct HttpOptions {
     pub reader: ReadAs,
     /// Pins what is sent of a file. One that is open for writing is not served.
     pub pins: Arc<dyn Pins>,
-    /// Bytes of files in memory: extents, of which there are at least two, and blocks.
+    /// Bytes of extents that are kept in memory; there are at least two. Blocks from the page cache
+    /// take up to a quarter as much.
     pub memory_bytes: u64,
     /// Connections at a time; others wait until one ends.
     pub connections: usize,

@@ -197,7 +197,8 @@ pub const HTTP_CONNECTIONS: usize = 10_000;
 pub const HTTP_DIRECT_ANSWERS: usize = 256;
 /// Seconds for which a client of an HTTP server may take nothing of what is sent to it.
 pub const HTTP_STALLED_SECONDS: u64 = 60;
-/// Bytes of files that an HTTP server keeps in memory, at most two fifths of `up --memory`.
+/// Bytes of extents that an HTTP server keeps in memory, at most two fifths of `up --memory`; a
+/// quarter as much is for blocks from the page cache.
 pub const DELIVERY_BYTES: u64 = 64 << 20;
 /// Blocks of a file that can be delivered: 16 TiB of blocks of 64 KiB.
 pub const DELIVERY_FILE_BLOCKS: u32 = 1 << 28;

@@ -55,7 +55,7 @@ pub(super) fn open(
     HttpServer::open(address, options).map_err(failed)
 }
 
-/// Returns the bytes of files in memory, if the caches of the volume have `memory_bytes`.
+/// Returns the bytes of extents in memory, if the caches of the volume have `memory_bytes`.
 fn delivery_bytes(memory_bytes: u64) -> u64 {
     limits::DELIVERY_BYTES.min(memory_bytes / 5 * 2)
 }

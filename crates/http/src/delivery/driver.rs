@@ -29,13 +29,11 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns one that has so many bytes in memory, and reads on this runtime. A quarter of them
-    /// is for blocks from the page cache.
+    /// Returns one that has extents of so many bytes in memory, and reads on this runtime. A
+    /// quarter as much is for blocks from the page cache.
     pub(crate) fn new(memory_bytes: u64, runtime: Handle) -> Arc<Self> {
+        let options = Options::new(Policy::Relevance, memory_bytes);
         let buffer_bytes = memory_bytes / 4;
-        let reads = Options::new(Policy::Relevance, memory_bytes).reads;
-        let options = Options::new(Policy::Relevance, memory_bytes - buffer_bytes);
-        let options = Options { reads: reads.min(options.extents - 1), ..options };
         Arc::new(Self {
             state: Mutex::new(State::new(options)),
             hashes: ExtentHashes::default(),
