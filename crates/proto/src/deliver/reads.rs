@@ -35,7 +35,18 @@ impl Deliver {
             let Some(extent) = self.wanted(asker) else { continue };
             let is_awaited = self.awaits(asker, extent);
             let evicted = match self.cache.len() >= self.options.extents {
-                true => Some(self.evict(now)?),
+                true => {
+                    let (victim, worth) = self.victim(now)?;
+                    // What is read ahead is not worth what others still need: they would ask for
+                    // it again, and in a small memory each for itself in the end. The client asks
+                    // again with its next block, and may have it once it waits.
+                    let is_worse = worth >= self.worth(id, extent, now);
+                    if !is_awaited && is_worse && self.options.policy == Policy::Relevance {
+                        continue;
+                    }
+                    self.drop_extent(victim);
+                    Some(victim)
+                }
                 false => None,
             };
             self.begin_read(id, extent, asker, now);
@@ -165,37 +176,43 @@ impl Deliver {
         }
     }
 
-    /// Drops the extent that is worth least.
-    fn evict(&mut self, now: Duration) -> Option<(VersionId, u32)> {
+    /// Returns the extent in memory that is worth least, and its worth.
+    fn victim(&mut self, now: Duration) -> Option<((VersionId, u32), f64)> {
         self.look_for_stalls(now);
-        let seconds = |id, bytes| match self.clients.get(&id) {
-            Some(client) => client.seconds(bytes, now).max(f64::MIN_POSITIVE),
-            None => f64::INFINITY,
-        };
         let all = self.cache.resident().map(|(id, extent, cached)| {
-            let file = self.files.get(&id);
             let reader = cached.reader.and_then(|id| self.clients.get(&id));
             let is_kept = reader.is_some_and(|client| !client.stalls(now));
-            let score = policy::worth(&self.options, extent, file, seconds);
-            (is_kept, score, cached.used, id, extent)
+            (is_kept, self.worth(id, extent, now), cached.used, id, extent)
         });
         let order = |a: &(bool, f64, u64, _, _), b: &(bool, f64, u64, _, _)| {
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
         };
-        let (_, _, _, id, extent) = all.min_by(order)?;
-        let cached = self.cache.remove(id, extent)?;
-        if let Some(file) = self.files.get_mut(&id) {
-            file.present.remove(extent);
-            if let Load::Resident { number } = cached.state {
-                file.resident.remove(&number);
-            }
-            for client in &file.clients {
-                if let Some(client) = self.clients.get_mut(client) {
-                    client.supply -= file.geometry.count(&client.missing, extent);
-                }
+        let (_, worth, _, id, extent) = all.min_by(order)?;
+        Some(((id, extent), worth))
+    }
+
+    /// Returns what an extent is worth.
+    fn worth(&self, id: VersionId, extent: u32, now: Duration) -> f64 {
+        let seconds = |id, bytes| match self.clients.get(&id) {
+            Some(client) => client.seconds(bytes, now).max(f64::MIN_POSITIVE),
+            None => f64::INFINITY,
+        };
+        policy::worth(&self.options, extent, self.files.get(&id), seconds)
+    }
+
+    /// Drops an extent.
+    fn drop_extent(&mut self, (id, extent): (VersionId, u32)) {
+        let Some(cached) = self.cache.remove(id, extent) else { return };
+        let Some(file) = self.files.get_mut(&id) else { return };
+        file.present.remove(extent);
+        if let Load::Resident { number } = cached.state {
+            file.resident.remove(&number);
+        }
+        for client in &file.clients {
+            if let Some(client) = self.clients.get_mut(client) {
+                client.supply -= file.geometry.count(&client.missing, extent);
             }
         }
-        Some((id, extent))
     }
 
     fn end_turn(&mut self, id: VersionId) {

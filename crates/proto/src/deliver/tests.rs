@@ -382,6 +382,40 @@ fn what_a_client_in_order_has_elsewhere_is_not_read() {
     assert_eq!([(); 2].map(|()| deliver.poll_woken()), [1, 2].map(|id| Some(client(id))));
 }
 
+/// Nothing is read ahead for one client in the place of what two others lack; once it waits it is
+/// read for.
+#[test]
+fn what_is_read_ahead_takes_no_place_of_what_more_clients_lack() {
+    let mut deliver = deliver(Policy::Relevance, 2);
+    let lacking = |extents: &[u32]| {
+        let mut have = BlockSet::full(1024);
+        extents.iter().for_each(|extent| have.remove_run(extent * 16, extent * 16 + 16));
+        have
+    };
+    deliver.join(FILE, client(1), Order::Any, Some(&lacking(&[5, 6, 7]))).unwrap();
+    for other in [2, 3] {
+        deliver.join(FILE, client(other), Order::Any, Some(&lacking(&[5, 6]))).unwrap();
+    }
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    assert_eq!(read_all(&mut deliver), [5]);
+    // It takes what the others lack too, and would need more soon.
+    for _ in 0..16 {
+        assert!(matches!(deliver.next_block(client(1), NOW), Next::Block(_)));
+        deliver.sent(client(1), NOW);
+    }
+    assert_eq!(read_all(&mut deliver), [6]);
+    for _ in 0..16 {
+        assert!(matches!(deliver.next_block(client(1), NOW), Next::Block(_)));
+        deliver.sent(client(1), NOW);
+        assert_eq!(deliver.next_read(NOW), None);
+    }
+    assert_eq!(deliver.next_block(client(1), NOW), Next::Wait);
+    let read = deliver.next_read(NOW).unwrap();
+    assert_eq!((read.extent, read.is_awaited), (7, true));
+    deliver.read_done(FILE, 7, NOW);
+    assert_eq!(take_all(&mut deliver, client(1)).len(), 16);
+}
+
 /// A client of Circus has chosen its next blocks, so it lacks them no longer, and waits for them
 /// all the same.
 #[test]
