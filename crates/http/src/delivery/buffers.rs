@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_wire::limits::BLOCK_BYTES;
 
-/// Buffers that are kept while nobody uses them.
+/// Buffers that are kept while they are not in use.
 const KEPT: usize = 32;
 
 /// Buffers of a block each. One that was just sent is still in the caches of the processor, and its

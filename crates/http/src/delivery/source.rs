@@ -14,7 +14,7 @@ pub(super) type Coming<'a, T> = Pin<Box<dyn Future<Output = Result<T, ReadError>
 /// One version of a file, from which extents are read.
 pub(super) trait ExtentSource: Send + Sync {
     /// Reads a part of an extent or all of it, as blocks. The bytes are those of this version: that
-    /// is checked after they were read, and before anybody gets them.
+    /// is checked after they were read, and before a client gets them.
     fn read(&self, part: Range<u64>, caching: Caching) -> Coming<'_, Vec<Bytes>>;
 
     /// Fills a buffer from the page cache, without waiting for the disk. Returns whether all of it

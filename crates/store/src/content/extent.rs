@@ -1,9 +1,9 @@
 //! Reading extents of a content file for memory of our own.
 //!
 //! An extent that is in the page cache is copied from there. Another one is read into it and stays
-//! there ([`Caching::Keep`]), or is read past it
-//! (`O_DIRECT`), or, if the file system cannot do that, through it and then dropped from it: what
-//! is kept twice takes the room of something else.
+//! there ([`Caching::Keep`]), or is read past it (`O_DIRECT`). If the file system cannot do that,
+//! it is read through it and then dropped from it: what is kept twice takes the room of something
+//! else.
 
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -90,8 +90,9 @@ impl ExtentFile {
         }
         let range = NonZeroU64::new(len as u64);
         if caching == Caching::Keep {
-            // This much and no more: what the kernel reads ahead of many readers of one descriptor
-            // is read for nobody. Without it the read is slower, nothing else.
+            // This much and no more: many readers share the descriptor, so that what the kernel
+            // reads ahead of one is not what comes next. Without it the read is slower, nothing
+            // else.
             let _begun = fadvise(&self.buffered, offset, range, Advice::WillNeed);
             self.read_buffered(&mut blocks, offset, len)?;
             return Ok((blocks, ReadFrom::DiskThroughCache));
