@@ -60,21 +60,22 @@ fn escape_json(to: &mut String, sign: char) {
 }
 
 fn write_out(text: &str) -> Outcome<()> {
-    write_bytes(text.as_bytes())
+    write_bytes(text.as_bytes()).map(drop)
 }
 
-fn write_bytes(bytes: &[u8]) -> Outcome<()> {
+fn write_bytes(bytes: &[u8]) -> Outcome<bool> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Failed, error))
         }
-        _ => Ok(()),
+        written => Ok(written.is_ok()),
     }
 }
 
-/// Prints bytes as they are: names for programs that read them up to a NUL.
-pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<()> {
+/// Prints bytes as they are. Returns whether there is still a reader: `head` ends before a long
+/// output does.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<bool> {
     write_bytes(bytes)
 }
 

@@ -61,10 +61,14 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         count += 1;
         if args.json {
             found.push(json!(path.to_string_lossy()));
-        } else if args.print0 {
-            output::print_bytes(&[path.as_os_str().as_bytes(), b"\0"].concat())?;
-        } else {
-            output::print(&format!("{}\n", output::name(&path.to_string_lossy())))?;
+            continue;
+        }
+        let line = match args.print0 {
+            true => [path.as_os_str().as_bytes(), b"\0"].concat(),
+            false => format!("{}\n", output::name(&path.to_string_lossy())).into_bytes(),
+        };
+        if !output::print_bytes(&line)? {
+            break;
         }
     }
     let unread = walk.unread();
