@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
-    InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SeekFrom,
-    Service, SetAttr, VolumeStats, WriteFlags, XattrFlags,
+    InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, Search,
+    SearchPage, SeekFrom, Service, SetAttr, VolumeStats, WriteFlags, XattrFlags,
 };
 
 use crate::pending::Pending;
@@ -54,6 +54,11 @@ impl Files {
     /// Returns the file with this inode id; that may scan all names.
     pub fn find(&self, context: &Context, ino: InodeId) -> Pending<Entry> {
         self.ask(context, Request::Find { ino }, entry)
+    }
+
+    /// Returns a page of the files in a directory and below it that a query means.
+    pub fn search(&self, context: &Context, dir: Handle, search: Search) -> Pending<SearchPage> {
+        self.ask(context, Request::Search { dir, search }, found)
     }
 
     /// Returns attributes.
@@ -407,6 +412,13 @@ fn entry(reply: Reply) -> Option<Entry> {
 fn attr(reply: Reply) -> Option<Attr> {
     match reply {
         Reply::Attr(attr) => Some(attr),
+        _ => None,
+    }
+}
+
+fn found(reply: Reply) -> Option<SearchPage> {
+    match reply {
+        Reply::Found(page) => Some(page),
         _ => None,
     }
 }

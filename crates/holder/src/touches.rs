@@ -39,6 +39,7 @@ pub(crate) fn touches(
         | Request::GetXattr { .. }
         | Request::ListXattr { .. }
         | Request::StatFs
+        | Request::Search { .. }
         | Request::Seek { .. }
         | Request::GetLock { .. }
         | Request::SetLock { .. }

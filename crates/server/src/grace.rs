@@ -409,6 +409,7 @@ fn goes_first(request: &Request) -> bool {
         | Request::GetXattr { .. }
         | Request::ListXattr { .. }
         | Request::StatFs
+        | Request::Search { .. }
         | Request::Seek { .. }
         | Request::GetLock { .. }
         | Request::SetLock { .. }

@@ -24,6 +24,7 @@ pub(crate) mod field;
 pub(crate) mod fields;
 mod flag_sets;
 mod lists;
+mod search;
 mod set_attr;
 mod tables;
 

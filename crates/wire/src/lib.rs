@@ -26,6 +26,7 @@ pub use name::{Name, NameError};
 pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
 pub use request::{Description, Operation, Request};
+pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace};
 pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
@@ -52,6 +53,7 @@ mod name;
 mod pins;
 mod reply;
 mod request;
+mod search;
 mod service;
 mod session_service;
 pub mod version;

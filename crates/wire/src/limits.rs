@@ -222,3 +222,10 @@ pub const QUERY_TERMS: usize = 64;
 pub const QUERY_NESTING: usize = 32;
 /// Bytes of the key of a tag, without the `user.tag.` in front of it.
 pub const TAG_KEY_BYTES: usize = 64;
+/// Supplementary groups of a process that searches.
+pub const ASKER_GROUPS: usize = 4096;
+/// Bytes of the path of a file that answers a query, from the directory that was searched; deeper
+/// files are not found.
+pub const HIT_PATH_BYTES: usize = 32 << 10;
+/// Bytes of the files in one page of an answer to a query.
+pub const HITS_BYTES: usize = 256 << 10;

@@ -8,6 +8,7 @@ use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
 use crate::lock::FileLock;
 use crate::name::Name;
+use crate::search::SearchPage;
 
 /// A file, as a lookup finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +158,8 @@ pub enum Reply {
     Volume(VolumeStats),
     /// The lock that conflicts with the tested one; `None` if that could be set.
     Lock(Option<FileLock>),
+    /// Files that answer a query.
+    Found(SearchPage),
 }
 
 impl Reply {

@@ -9,6 +9,7 @@ use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, X
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
+use crate::search::Search;
 
 /// A request to a server. [`crate::Context`] names the caller; [`crate::Bulk`] has the bytes to
 /// write.
@@ -340,6 +341,14 @@ pub enum Request {
         /// Bytes to copy.
         length: u64,
     },
+    /// Finds the files in a directory and below it that a query means, and that the asker may
+    /// read. Reply: `Found`; `Invalid` for a query that cannot be parsed.
+    Search {
+        /// The directory.
+        dir: Handle,
+        /// What is asked.
+        search: Search,
+    },
 }
 
 /// A request without its arguments.
@@ -484,6 +493,7 @@ operations! {
     Allocate { open } = "fallocate", BYTES, Subjects::open(open), Right::Write;
     Seek { open } = "lseek", Effect::None, Subjects::open(open), Right::Read;
     CopyRange { from, to } = "copy_file_range", BYTES, Subjects::opens(from, to), Right::Write;
+    Search { dir } = "search", Effect::None, Subjects::inode(dir), Right::Search;
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ pub(super) const fn concerns_others(request: &Request) -> bool {
         | Request::GetXattr { .. }
         | Request::ListXattr { .. }
         | Request::StatFs
+        | Request::Search { .. }
         | Request::Allocate { .. }
         | Request::Seek { .. }
         | Request::CopyRange { .. }
@@ -116,6 +117,7 @@ impl Dispatcher {
             | Request::GetXattr { .. }
             | Request::ListXattr { .. }
             | Request::StatFs
+            | Request::Search { .. }
             | Request::Seek { .. }
             | Request::GetLock { .. }
             | Request::SetLock { .. }

@@ -1,6 +1,7 @@
 //! The encoding of each type of a field; `docs/protocol.md` lists them.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader};
+use super::search::{Groups, Hits};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
@@ -10,6 +11,7 @@ use crate::limits;
 use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, DirEntry, Entry, VolumeStats};
+use crate::search::{Asker, Search, SearchAt, SearchPage, SearchPlace};
 
 macro_rules! integers {
     ($($type:ident)+) => { $(
@@ -203,6 +205,8 @@ byte_strings! {
     XattrName = XATTR_NAME_BYTES, Range;
     /// The value of an extended attribute, the names of all of them, or a link's target.
     XattrValue = XATTR_VALUE_BYTES, TooBig;
+    /// A query in its canonical form.
+    QueryText = QUERY_BYTES, TooBig;
     /// What an error says beyond its code: nothing yet.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }
@@ -420,6 +424,10 @@ records! {
     NewMode { mode: Mode, umask: Umask, }
     SeekFrom { offset: u64, whence: Whence, }
     FileLock { kind: LockKind, mode: LockMode, start: u64, end: u64, pid: u32, }
+    SearchPlace { now: Time, at: SearchAt, }
+    Asker { groups: Groups, reads_all: bool, }
+    Search { query: QueryText, hits: u32, after: Option<SearchPlace>, asker: Asker, }
+    SearchPage { hits: Hits, as_of: Time, after: Option<SearchPlace>, examined: u64, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
     }

@@ -14,6 +14,7 @@ use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
+use crate::search::{Search, SearchPage};
 
 macro_rules! requests {
     ($($number:literal $name:ident { $($field:ident: $type:ty),* } -> $reply:ident;)+) => {
@@ -117,6 +118,7 @@ requests! {
     33 SetLock { open: OpenId, owner: LockOwner, lock: FileLock, wait: bool } -> Done;
     34 Reopen { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
     35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
+    36 Search { dir: Handle, search: Search } -> Found;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.
@@ -179,6 +181,7 @@ replies! {
     12 Offset(bytes: u64);
     13 Volume(volume: VolumeStats);
     14 Lock(lock: Option<FileLock>);
+    15 Found(page: SearchPage);
 }
 
 /// Bytes of the longest request, its number included.

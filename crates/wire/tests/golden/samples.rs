@@ -3,10 +3,11 @@
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    AllocateMode, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock, Handle,
-    InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags, OpenId,
-    RenameFlags, Replayed, Reply, Request, SeekFrom, SessionId, SetAttr, SetTime, Time, Touched,
-    VolumeStats, Whence, WriteEra, WriteFlags, XattrFlags,
+    AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock,
+    Handle, Hit, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
+    OpenId, RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace,
+    SeekFrom, SessionId, SetAttr, SetTime, Time, Touched, VolumeStats, Whence, WriteEra,
+    WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -60,7 +61,7 @@ pub(crate) fn recalls() -> Vec<(&'static str, Vec<Touched>)> {
 
 /// Returns requests, each with what follows its name in the files.
 pub(crate) fn requests() -> Vec<(&'static str, Request)> {
-    [of_names(), of_nodes(), of_opens(), lock_requests(OPEN)].concat()
+    [of_names(), of_nodes(), of_opens(), lock_requests(OPEN), searches()].concat()
 }
 
 /// Returns what stands before a request that is replayed.
@@ -247,6 +248,22 @@ fn lock_requests(open: OpenId) -> Vec<(&'static str, Request)> {
     ]
 }
 
+fn searches() -> Vec<(&'static str, Request)> {
+    let search = |after, asker| Request::Search {
+        dir: NODE,
+        search: Search { query: b"project=reef".to_vec(), hits: 256, after, asker },
+    };
+    let at = |at| Some(SearchPlace { now: time(7), at });
+    let member = Asker { groups: vec![4, 1000], reads_all: false };
+    vec![
+        ("", search(None, member.clone())),
+        (".all", search(None, Asker { groups: Vec::new(), reads_all: true })),
+        (".path", search(at(SearchAt::Path(b"a/na\xffme".to_vec())), member.clone())),
+        (".node", search(at(SearchAt::Node(NODE.ino)), member.clone())),
+        (".rank", search(at(SearchAt::Rank(256)), member)),
+    ]
+}
+
 pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
     let (attr, path) = (attr(), DataPath::Cached);
     let entry = Entry { handle: NODE, attr };
@@ -264,6 +281,14 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         files: 1 << 36,
         free_files: 1 << 35,
     };
+    let hit = |kind, path: &[u8]| Hit { ino: NODE.ino, kind, path: path.to_vec() };
+    let found = SearchPage {
+        hits: vec![hit(FileKind::Regular, b"a/na\xffme"), hit(FileKind::Directory, b"b")],
+        as_of: time(5),
+        after: Some(SearchPlace { now: time(7), at: SearchAt::Node(NODE.ino) }),
+        examined: 12,
+    };
+    let last = SearchPage { hits: Vec::new(), as_of: time(5), after: None, examined: 0 };
     vec![
         ("", Reply::Done),
         ("", Reply::Entry(entry)),
@@ -283,6 +308,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         ("", Reply::Volume(volume)),
         ("", Reply::Lock(None)),
         (".held", Reply::Lock(Some(LOCK))),
+        ("", Reply::Found(found)),
+        (".end", Reply::Found(last)),
     ]
 }
 

@@ -1,0 +1,78 @@
+//! Searches: what a query is asked of, and what answers it.
+//!
+//! The server answers a search page by page. A page is an answer of its own: the place at which the
+//! next one goes on is in it, so no server keeps anything between two pages, and another server
+//! can pass both on as they are.
+
+use crate::attr::{FileKind, Time};
+use crate::id::InodeId;
+
+/// What is asked of a directory and all below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Search {
+    /// The query in its canonical form, as `docs/query.md` specifies it.
+    pub query: Vec<u8>,
+    /// The most files of a page.
+    pub hits: u32,
+    /// Where the page before ended; `None` for the first one.
+    pub after: Option<SearchPlace>,
+    /// Whose rights decide, with user and group of the context.
+    pub asker: Asker,
+}
+
+/// What a server must know of the process that searches, besides user and group in the
+/// [`crate::Context`], to show it no file that it may not read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asker {
+    /// The supplementary groups, at most [`crate::limits::ASKER_GROUPS`].
+    pub groups: Vec<u32>,
+    /// It may read every file and search every directory (`CAP_DAC_READ_SEARCH`).
+    pub reads_all: bool,
+}
+
+/// A place in the answer to a query, behind which the next page begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchPlace {
+    /// The time of the first page: ages in the query are counted from it on every page.
+    pub now: Time,
+    /// How far the answer has come.
+    pub at: SearchAt,
+}
+
+/// How far an answer has come, in the order that the server has chosen for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SearchAt {
+    /// In the order of a walk, a directory before what is in it, and the names of a directory in
+    /// the order of their hashes: all files up to the one with this path, which is as that of a
+    /// [`Hit`]. The walk finds its way also if a part of the path is gone.
+    Path(Vec<u8>),
+    /// In the order of the inode numbers: all files up to this one.
+    Node(InodeId),
+    /// In the order of the ranks: so many files.
+    Rank(u32),
+}
+
+/// A file that answers a query, by one of its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hit {
+    /// The file.
+    pub ino: InodeId,
+    /// Its type.
+    pub kind: FileKind,
+    /// The names from the directory that was searched down to the file, with a `/` between two; at
+    /// most [`crate::limits::HIT_PATH_BYTES`].
+    pub path: Vec<u8>,
+}
+
+/// A page of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchPage {
+    /// The files; none does not mean that no more follow.
+    pub hits: Vec<Hit>,
+    /// Every change up to this time is in the answer.
+    pub as_of: Time,
+    /// Where the next page begins; `None` after the last one.
+    pub after: Option<SearchPlace>,
+    /// Names and files that were compared with the query for this page.
+    pub examined: u64,
+}
