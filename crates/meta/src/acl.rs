@@ -118,6 +118,34 @@ impl Acl {
         Inherited { mode: self.mode(mode), access: Some(self).filter(|list| !list.is_minimal()) }
     }
 
+    /// Returns the rights that this access list gives a user who is in these groups and does not own
+    /// the file (`posix_acl_permission` in Linux). `wanted`: if the user is in several groups of
+    /// the list, one that has all of these decides.
+    pub(crate) fn rights_of(
+        &self,
+        uid: u32,
+        is_in: impl Fn(u32) -> bool,
+        gid: u32,
+        wanted: u16,
+    ) -> u16 {
+        let mask = self.rights(Tag::Mask).unwrap_or(RIGHTS);
+        let named = |entry: &&Entry| entry.tag == Tag::User && entry.id == uid;
+        if let Some(user) = self.0.iter().find(named) {
+            return user.rights & mask;
+        }
+        let mut groups = self.0.iter().filter(|entry| match entry.tag {
+            Tag::OwningGroup => is_in(gid),
+            Tag::Group => is_in(entry.id),
+            _ => false,
+        });
+        let is_enough = |entry: &&Entry| entry.rights & wanted == wanted;
+        match (groups.clone().next().is_some(), groups.find(is_enough)) {
+            (_, Some(group)) => group.rights & mask,
+            (true, None) => 0,
+            (false, None) => self.rights(Tag::Others).unwrap_or(0),
+        }
+    }
+
     fn rights(&self, tag: Tag) -> Option<u16> {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights)
     }

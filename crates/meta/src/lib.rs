@@ -3,12 +3,14 @@
 //! [`shard`] carries out operations, each as one batch. [`row_cache`], `directory` and
 //! [`name_filter`] are what it keeps in memory beside the table. [`durability`] knows which batches
 //! are safe, and [`writeback_errors`] which inodes lost changes. [`reply_cache`] stores replies, so
-//! that a repeated request is not carried out twice. `acl` has the rules of access control lists.
+//! that a repeated request is not carried out twice. `acl` has the rules of access control lists,
+//! and [`asker`] what they and modes permit. [`tree`] is the names of one moment, for searches.
 //! [`recovery`] is the first step of a run.
 
 #![forbid(unsafe_code)]
 
 mod acl;
+pub mod asker;
 mod directory;
 pub mod durability;
 pub mod name_filter;
@@ -16,5 +18,6 @@ pub mod recovery;
 pub mod reply_cache;
 pub mod row_cache;
 pub mod shard;
+pub mod tree;
 mod unsafe_changes;
 pub mod writeback_errors;

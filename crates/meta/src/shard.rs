@@ -72,7 +72,7 @@ mod replies;
 mod scan;
 mod sessions;
 mod set_attr;
-mod stored;
+pub(crate) mod stored;
 mod txn;
 mod upkeep;
 mod writing_rows;

@@ -46,8 +46,13 @@ pub enum SearchAt {
     /// the order of their hashes: all files up to the one with this path, which is as that of a
     /// [`Hit`]. The walk finds its way also if a part of the path is gone.
     Path(Vec<u8>),
-    /// In the order of the inode numbers: all files up to this one.
-    Node(InodeId),
+    /// In the order of the inode numbers: all files before this one.
+    Node {
+        /// The file.
+        ino: InodeId,
+        /// How many names of this file too; the answer names each name of a file.
+        names: u32,
+    },
     /// In the order of the ranks: so many files.
     Rank(u32),
 }

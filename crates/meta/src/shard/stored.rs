@@ -1,23 +1,23 @@
-//! Rows as the table has them, decoded. None of these reads needs the lock of the shard; most
-//! callers hold it.
+//! Rows as the table or a snapshot has them, decoded. None of these reads needs the lock of the
+//! shard; most callers hold it.
 
 use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr};
-use pelago_store::table::Table;
+use pelago_store::table::TableRead;
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash};
 
 use crate::row_cache::{Node, RowLocation};
 
 /// Returns the value of a row.
-pub(super) fn get(table: &dyn Table, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn get(table: &dyn TableRead, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     table.get(key).map_err(|error| table_failed("reading", &error))
 }
 
 /// Returns the node of a handle: at the hint, in `inodes`, or where `moved` says.
-pub(super) fn node(table: &dyn Table, handle: Handle) -> Result<Option<Node>, Error> {
+pub(crate) fn node(table: &dyn TableRead, handle: Handle) -> Result<Option<Node>, Error> {
     if handle.is_under_a_name()
         && let Some(node) = node_with_hash(table, handle.dir, handle.hash, handle.ino)?
     {
@@ -34,7 +34,7 @@ pub(super) fn node(table: &dyn Table, handle: Handle) -> Result<Option<Node>, Er
 
 /// Returns the node `ino` if it is embedded in one of the names with `hash` in `dir`.
 fn node_with_hash(
-    table: &dyn Table,
+    table: &dyn TableRead,
     dir: InodeId,
     hash: NameHash,
     ino: InodeId,
@@ -64,7 +64,7 @@ fn embedded_node(key: &[u8], rnode: Rnode) -> Result<Node, Error> {
 }
 
 /// Returns the rnode that has a row of its own.
-pub(super) fn rnode(table: &dyn Table, ino: InodeId) -> Result<Option<Rnode>, Error> {
+pub(crate) fn rnode(table: &dyn TableRead, ino: InodeId) -> Result<Option<Rnode>, Error> {
     let key = key::inode(ino);
     let Some(value) = get(table, &key)? else { return Ok(None) };
     let (_, rnode) = Rnode::decode(&value).map_err(|error| row_damaged(&key, error))?;
@@ -72,7 +72,7 @@ pub(super) fn rnode(table: &dyn Table, ino: InodeId) -> Result<Option<Rnode>, Er
 }
 
 /// Returns counts and times of a directory.
-pub(super) fn partition(table: &dyn Table, dir: InodeId) -> Result<Option<Partition>, Error> {
+pub(crate) fn partition(table: &dyn TableRead, dir: InodeId) -> Result<Option<Partition>, Error> {
     let key = key::partition(dir, 0);
     let Some(value) = get(table, &key)? else { return Ok(None) };
     let (_, row) = Partition::decode(&value).map_err(|error| row_damaged(&key, error))?;
@@ -80,8 +80,8 @@ pub(super) fn partition(table: &dyn Table, dir: InodeId) -> Result<Option<Partit
 }
 
 /// Returns one of the names of a node that has a row of its own.
-pub(super) fn first_name_of(
-    table: &dyn Table,
+pub(crate) fn first_name_of(
+    table: &dyn TableRead,
     ino: InodeId,
 ) -> Result<Option<(InodeId, NameHash, Name)>, Error> {
     let range = key::parent_pointers_of(ino);
@@ -97,8 +97,8 @@ pub(super) fn first_name_of(
 }
 
 /// Returns the value of an extended attribute.
-pub(super) fn xattr(
-    table: &dyn Table,
+pub(crate) fn xattr(
+    table: &dyn TableRead,
     ino: InodeId,
     name: &[u8],
 ) -> Result<Option<Vec<u8>>, Error> {
@@ -110,8 +110,8 @@ pub(super) fn xattr(
 
 /// Returns the number of names of a directory, and of directories among them; `None` if there are
 /// more than `most` names.
-pub(super) fn count_names(
-    table: &dyn Table,
+pub(crate) fn count_names(
+    table: &dyn TableRead,
     dir: InodeId,
     most: usize,
 ) -> Result<Option<(u64, u64)>, Error> {

@@ -66,7 +66,11 @@ impl Field for SearchAt {
     fn put(value: &Self, out: &mut Vec<u8>) -> Result<(), Error> {
         match value {
             Self::Path(path) => u8::put(&PATH, out).and_then(|()| HitPath::put(path, out)),
-            Self::Node(ino) => u8::put(&NODE, out).and_then(|()| InodeId::put(ino, out)),
+            Self::Node { ino, names } => {
+                u8::put(&NODE, out)?;
+                InodeId::put(ino, out)?;
+                u32::put(names, out)
+            }
             Self::Rank(rank) => u8::put(&RANK, out).and_then(|()| u32::put(rank, out)),
         }
     }
@@ -74,7 +78,7 @@ impl Field for SearchAt {
     fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         match u8::take(from)? {
             PATH => HitPath::take(from).map(Self::Path),
-            NODE => InodeId::take(from).map(Self::Node),
+            NODE => Ok(Self::Node { ino: InodeId::take(from)?, names: u32::take(from)? }),
             RANK => u32::take(from).map(Self::Rank),
             number => Err(from.unknown(number.into())),
         }

@@ -259,7 +259,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", search(None, member.clone())),
         (".all", search(None, Asker { groups: Vec::new(), reads_all: true })),
         (".path", search(at(SearchAt::Path(b"a/na\xffme".to_vec())), member.clone())),
-        (".node", search(at(SearchAt::Node(NODE.ino)), member.clone())),
+        (".node", search(at(SearchAt::Node { ino: NODE.ino, names: 3 }), member.clone())),
         (".rank", search(at(SearchAt::Rank(256)), member)),
     ]
 }
@@ -285,7 +285,7 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
     let found = SearchPage {
         hits: vec![hit(FileKind::Regular, b"a/na\xffme"), hit(FileKind::Directory, b"b")],
         as_of: time(5),
-        after: Some(SearchPlace { now: time(7), at: SearchAt::Node(NODE.ino) }),
+        after: Some(SearchPlace { now: time(7), at: SearchAt::Node { ino: NODE.ino, names: 3 } }),
         examined: 12,
     };
     let last = SearchPage { hits: Vec::new(), as_of: time(5), after: None, examined: 0 };

@@ -1,5 +1,6 @@
 //! Reads of one node.
 
+use pelago_store::table::Table;
 use pelago_store::volume::{SHARD, SITE};
 use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId};
 
@@ -35,6 +36,17 @@ impl Shard {
     /// `Stale`.
     pub fn stored_node(&self, handle: Handle) -> Result<Node, Error> {
         self.lock().node(handle)
+    }
+
+    /// Returns whether the row of a file has its size and times: it is no directory and not open.
+    #[must_use]
+    pub fn attrs_are_in_row(&self, ino: InodeId, kind: FileKind) -> bool {
+        kind != FileKind::Directory && !self.open_inodes.contains(ino)
+    }
+
+    /// Returns the table.
+    pub(crate) fn table(&self) -> &dyn Table {
+        &*self.table
     }
 
     /// Whether an inode has ever had this id.

@@ -1,0 +1,174 @@
+//! The tree of names as it was at one moment, for searches.
+//!
+//! A search reads many rows, and no operation shall wait for it: so it reads a snapshot of the
+//! table, without the lock and the caches of the shard. What only memory knows, the times of
+//! directories and of open files, is not here.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key::{self, Key};
+use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::rows::{Inline, NameRow, Rnode, Row};
+use pelago_store::table::Snapshot;
+use pelago_wire::xattr::ACL_ACCESS;
+use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
+
+use crate::acl::Acl;
+use crate::asker::{Asker, Wish};
+use crate::row_cache::{Node, RowLocation};
+use crate::shard::{Shard, stored};
+
+/// The tree of names as it was at one moment.
+pub struct Tree {
+    rows: Snapshot,
+}
+
+/// A name in a directory and the row that it leads to.
+#[derive(Debug, Clone)]
+pub struct TreeEntry {
+    /// The name.
+    pub name: Name,
+    /// Its hash.
+    pub hash: NameHash,
+    /// What it refers to.
+    pub row: NameRow,
+}
+
+impl Shard {
+    /// Returns the tree as it is now.
+    ///
+    /// # Errors
+    /// If the table has stopped.
+    pub fn tree(&self) -> Result<Tree, Error> {
+        let rows = self.table().snapshot().map_err(|error| table_failed("searching", &error))?;
+        Ok(Tree { rows })
+    }
+}
+
+impl Tree {
+    /// Returns the file of a handle; `None` if it is gone.
+    ///
+    /// # Errors
+    /// If the table fails, or a row is damaged.
+    pub fn node(&self, handle: Handle) -> Result<Option<Node>, Error> {
+        stored::node(&*self.rows, handle)
+    }
+
+    /// Returns the rnode of a directory, or of a file that has or had several names.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn rnode(&self, ino: InodeId) -> Result<Option<Rnode>, Error> {
+        stored::rnode(&*self.rows, ino)
+    }
+
+    /// Returns the name of a directory, and the directory that has it; `None` for the root.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn place_of(&self, dir: InodeId) -> Result<Option<(InodeId, Name)>, Error> {
+        let found = stored::first_name_of(&*self.rows, dir)?;
+        Ok(found.map(|(parent, _, name)| (parent, name)))
+    }
+
+    /// Calls `each` with the names of a file, and the directory of each, until it breaks.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn names(
+        &self,
+        node: &Node,
+        mut each: impl FnMut(InodeId, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        if let RowLocation::Name { dir, name, .. } = &node.location {
+            let _end = each(*dir, name.as_bytes());
+            return Ok(());
+        }
+        let range = key::parent_pointers_of(node.rnode.ino);
+        let visited = self.rows.scan(&range.from, &range.to, &mut |key, _| match Key::parse(key) {
+            Some(Key::ParentPointer { dir, name, .. }) => each(dir, name),
+            _ => ControlFlow::Continue(()),
+        });
+        visited.map_err(|error| table_failed("reading names", &error))
+    }
+
+    /// Returns what a name in a directory leads to.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn entry(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        hash: NameHash,
+    ) -> Result<Option<NameRow>, Error> {
+        let key = key::name(dir, hash, name);
+        let Some(value) = stored::get(&*self.rows, &key)? else { return Ok(None) };
+        let (_, row) = NameRow::decode(&value).map_err(|error| row_damaged(&key, error))?;
+        Ok(Some(row))
+    }
+
+    /// Returns up to `most` entries of a directory, in the order of their hashes, from behind a name
+    /// or from the first one.
+    ///
+    /// # Errors
+    /// If the table fails. A damaged row is left out, and the log names it.
+    pub fn entries(
+        &self,
+        dir: InodeId,
+        behind: Option<(NameHash, &[u8])>,
+        most: usize,
+    ) -> Result<Vec<TreeEntry>, Error> {
+        let mut range = key::names_of_dir(dir);
+        if let Some((hash, name)) = behind {
+            range.from = key::name(dir, hash, name);
+            range.from.push(0);
+        }
+        let mut entries = Vec::new();
+        let visited = self.rows.scan(&range.from, &range.to, &mut |key, value| {
+            let parsed = key::parse_name(key)
+                .and_then(|(_, hash, name)| Name::new(name).ok().map(|name| (hash, name)));
+            match (parsed, NameRow::decode(value)) {
+                (Some((hash, name)), Ok((_, row))) => entries.push(TreeEntry { name, hash, row }),
+                (None, Ok(_)) => {}
+                (_, Err(error)) => drop(row_damaged(key, error)),
+            }
+            if entries.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        visited.map_err(|error| table_failed("reading names", &error))?;
+        Ok(entries)
+    }
+
+    /// Returns the value of an extended attribute.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn xattr(&self, rnode: &Rnode, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        match rnode.flags.has_xattrs {
+            true => stored::xattr(&*self.rows, rnode.ino, name),
+            false => Ok(None),
+        }
+    }
+
+    /// Returns the bytes of a small file.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn inline(&self, ino: InodeId) -> Result<Option<Vec<u8>>, Error> {
+        let key = key::inline(ino);
+        let Some(value) = stored::get(&*self.rows, &key)? else { return Ok(None) };
+        let (_, row) = Inline::decode(&value).map_err(|error| row_damaged(&key, error))?;
+        Ok(Some(row.bytes.to_vec()))
+    }
+
+    /// Returns whether a process has a right to a file or directory.
+    ///
+    /// # Errors
+    /// As [`Tree::node`].
+    pub fn permits(&self, asker: &Asker<'_>, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
+        asker.may(wish, rnode, || {
+            let value = stored::xattr(&*self.rows, rnode.ino, ACL_ACCESS)?;
+            value.map_or(Ok(None), |value| Acl::decode(&value).map_err(|_| Code::Corrupt.into()))
+        })
+    }
+}
