@@ -16,7 +16,7 @@ pub use evaluate::Candidate;
 pub use expr::{Expr, FileOwner, TagKey, Term, When};
 pub use glob::{Glob, GlobError};
 pub use query::Query;
-pub use text::words;
+pub use text::{has_words, text, words};
 
 mod canonical;
 mod comparison;

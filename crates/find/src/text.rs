@@ -1,5 +1,7 @@
 //! Words of a text: what `text:` of a query asks for, and what an index of texts has.
 
+use std::collections::BTreeSet;
+
 /// Splits a text into its words: runs of Unicode letters and digits, in lower case. A word of the
 /// result is split into itself. Texts are not normalized: an accent that is a character of its own
 /// divides words.
@@ -10,6 +12,27 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
         run.chars().flat_map(char::to_lowercase).filter(|letter| letter.is_alphanumeric()).collect()
     };
     runs.filter(|run| !run.is_empty()).map(lower)
+}
+
+/// Returns the text that a file begins with, or `None` if it is no UTF-8. `bytes` are the first of
+/// the file, so that the last letter may be cut.
+#[must_use]
+pub fn text(bytes: &[u8]) -> Option<&str> {
+    match str::from_utf8(bytes) {
+        Ok(text) => Some(text),
+        Err(error) if error.error_len().is_none() => {
+            bytes.get(..error.valid_up_to()).and_then(|whole| str::from_utf8(whole).ok())
+        }
+        Err(_) => None,
+    }
+}
+
+/// Returns whether a text has all these words, at least one, which are as [`words`] makes them.
+#[must_use]
+pub fn has_words(text: &str, wanted: &[String]) -> bool {
+    let mut missing: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();
+    let has_all = words(text).any(|word| missing.remove(word.as_str()) && missing.is_empty());
+    has_all && !wanted.is_empty()
 }
 
 #[cfg(test)]
@@ -26,6 +49,24 @@ mod tests {
         assert_eq!(split("ÄRGER  Straße\n日本"), ["ärger", "straße", "日本"]);
         assert_eq!(split("İstanbul ΣΑΣ"), ["istanbul", "σασ"]);
         assert!(split(" -- \n").is_empty());
+    }
+
+    #[test]
+    fn a_text_may_end_within_a_letter() {
+        assert_eq!(text("aß".as_bytes()), Some("aß"));
+        assert_eq!(text(&"aß".as_bytes()[..2]), Some("a"));
+        assert_eq!(text(b"a\xffb"), None);
+        assert_eq!(text(b""), Some(""));
+    }
+
+    #[test]
+    fn all_words_must_be_there() {
+        let has = |wanted: &[&str]| {
+            let wanted: Vec<String> = wanted.iter().map(|word| (*word).to_owned()).collect();
+            has_words("One two; TWO three", &wanted)
+        };
+        assert!(has(&["two"]) && has(&["three", "one", "one"]));
+        assert!(!has(&["two", "four"]) && !has(&["thre"]) && !has(&[]));
     }
 
     #[test]

@@ -118,9 +118,9 @@ impl Acl {
         Inherited { mode: self.mode(mode), access: Some(self).filter(|list| !list.is_minimal()) }
     }
 
-    /// Returns the rights that this access list gives a user who is in these groups and does not own
-    /// the file (`posix_acl_permission` in Linux). `wanted`: if the user is in several groups of
-    /// the list, one that has all of these decides.
+    /// Returns the rights that this access list gives a user who is in these groups and does not
+    /// own the file (`posix_acl_permission` in Linux). `wanted`: if the user is in several groups
+    /// of the list, one that has all of these decides.
     pub(crate) fn rights_of(
         &self,
         uid: u32,

@@ -4,16 +4,16 @@
 //! [`name_filter`] are what it keeps in memory beside the table. [`durability`] knows which batches
 //! are safe, and [`writeback_errors`] which inodes lost changes. [`reply_cache`] stores replies, so
 //! that a repeated request is not carried out twice. `acl` has the rules of access control lists,
-//! and [`asker`] what they and modes permit. [`tree`] is the names of one moment, for searches.
+//! and [`process`] what they and modes permit. [`tree`] is the names of one moment, for searches.
 //! [`recovery`] is the first step of a run.
 
 #![forbid(unsafe_code)]
 
 mod acl;
-pub mod asker;
 mod directory;
 pub mod durability;
 pub mod name_filter;
+pub mod process;
 pub mod recovery;
 pub mod reply_cache;
 pub mod row_cache;

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 
+use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Key};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{Inline, NameRow, Rnode, Row};
@@ -14,13 +15,14 @@ use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
 
 use crate::acl::Acl;
-use crate::asker::{Asker, Wish};
+use crate::process::{Process, Wish};
 use crate::row_cache::{Node, RowLocation};
 use crate::shard::{Shard, stored};
 
 /// The tree of names as it was at one moment.
 pub struct Tree {
     rows: Snapshot,
+    hasher: NameHasher,
 }
 
 /// A name in a directory and the row that it leads to.
@@ -41,7 +43,7 @@ impl Shard {
     /// If the table has stopped.
     pub fn tree(&self) -> Result<Tree, Error> {
         let rows = self.table().snapshot().map_err(|error| table_failed("searching", &error))?;
-        Ok(Tree { rows })
+        Ok(Tree { rows, hasher: self.hasher() })
     }
 }
 
@@ -92,36 +94,37 @@ impl Tree {
         visited.map_err(|error| table_failed("reading names", &error))
     }
 
+    /// Returns the hash of a name.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> NameHash {
+        self.hasher.hash(name)
+    }
+
     /// Returns what a name in a directory leads to.
     ///
     /// # Errors
     /// As [`Tree::node`].
-    pub fn entry(
-        &self,
-        dir: InodeId,
-        name: &[u8],
-        hash: NameHash,
-    ) -> Result<Option<NameRow>, Error> {
-        let key = key::name(dir, hash, name);
+    pub fn entry(&self, dir: InodeId, name: &[u8]) -> Result<Option<NameRow>, Error> {
+        let key = key::name(dir, self.hash(name), name);
         let Some(value) = stored::get(&*self.rows, &key)? else { return Ok(None) };
         let (_, row) = NameRow::decode(&value).map_err(|error| row_damaged(&key, error))?;
         Ok(Some(row))
     }
 
-    /// Returns up to `most` entries of a directory, in the order of their hashes, from behind a name
-    /// or from the first one.
+    /// Returns up to `most` entries of a directory, in the order of their hashes, from behind a
+    /// name or from the first one.
     ///
     /// # Errors
     /// If the table fails. A damaged row is left out, and the log names it.
     pub fn entries(
         &self,
         dir: InodeId,
-        behind: Option<(NameHash, &[u8])>,
+        behind: Option<&[u8]>,
         most: usize,
     ) -> Result<Vec<TreeEntry>, Error> {
         let mut range = key::names_of_dir(dir);
-        if let Some((hash, name)) = behind {
-            range.from = key::name(dir, hash, name);
+        if let Some(name) = behind {
+            range.from = key::name(dir, self.hash(name), name);
             range.from.push(0);
         }
         let mut entries = Vec::new();
@@ -165,8 +168,8 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::node`].
-    pub fn permits(&self, asker: &Asker<'_>, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
-        asker.may(wish, rnode, || {
+    pub fn permits(&self, process: &Process<'_>, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
+        process.may(wish, rnode, || {
             let value = stored::xattr(&*self.rows, rnode.ino, ACL_ACCESS)?;
             value.map_or(Ok(None), |value| Acl::decode(&value).map_err(|_| Code::Corrupt.into()))
         })

@@ -27,6 +27,7 @@ mod other_sessions;
 mod pool;
 mod recovery;
 mod replaced;
+mod search;
 mod server;
 mod service;
 mod status;

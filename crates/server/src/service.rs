@@ -14,6 +14,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::{ExpectedNodes, RequestKey};
 use pelago_meta::shard::Shard;
 use pelago_proto::locks::LockRequest;
+use pelago_store::content::ContentStore;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
     Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, Reply,
@@ -53,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) shard: Arc<Shard>,
     /// Bytes of open files.
     pub(crate) opens: Arc<OpenFiles>,
+    /// Bytes of large files, for searches.
+    pub(crate) content: Arc<ContentStore>,
     /// Asked only whether it falls behind with its writes.
     pub(crate) table: SharedTable,
     /// Which batches are safe.

@@ -154,6 +154,7 @@ impl Rig {
         let router = LocalService::new(service::Parts {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
+            content: Arc::clone(&content),
             table: Arc::clone(&shared),
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
@@ -186,12 +187,21 @@ impl Rig {
 
     /// Begins a request; its reply comes through the channel.
     pub(crate) fn begin(&self, request: Request, bytes: &[u8]) -> Receiver<Result<Reply, Error>> {
+        self.begin_as(&CALLER, request, bytes)
+    }
+
+    fn begin_as(
+        &self,
+        context: &Context,
+        request: Request,
+        bytes: &[u8],
+    ) -> Receiver<Result<Reply, Error>> {
         let (send, reply) = channel();
         let mut later = || -> Done {
             let send = send.clone();
             Box::new(move |answer| drop(send.send(answer)))
         };
-        if let Some(now) = self.router.ask(&CALLER, request, Bulk::Borrowed(bytes), &mut later) {
+        if let Some(now) = self.router.ask(context, request, Bulk::Borrowed(bytes), &mut later) {
             later()(now);
         }
         reply
@@ -200,6 +210,11 @@ impl Rig {
     /// Sends a request and waits for its reply.
     pub(crate) fn call(&self, request: Request) -> Result<Reply, Code> {
         answer(&self.begin(request, &[]))
+    }
+
+    /// Sends a request of another caller and waits for its reply.
+    pub(crate) fn call_as(&self, context: &Context, request: Request) -> Result<Reply, Code> {
+        answer(&self.begin_as(context, request, &[]))
     }
 
     /// Creates a file in the root and opens it.

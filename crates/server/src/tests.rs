@@ -7,5 +7,6 @@ mod open_files;
 mod passthrough_open;
 mod pins;
 mod range_ops;
+mod search;
 mod shared_write;
 mod sync;

@@ -227,5 +227,11 @@ pub const ASKER_GROUPS: usize = 4096;
 /// Bytes of the path of a file that answers a query, from the directory that was searched; deeper
 /// files are not found.
 pub const HIT_PATH_BYTES: usize = 32 << 10;
+/// Files in one page of an answer to a query.
+pub const PAGE_HITS: u32 = 4096;
+/// Names that are compared with a query for one page of its answer.
+pub const PAGE_NAMES: u32 = 16_384;
+/// Bytes of a file's beginning in which the words of a query are sought.
+pub const TEXT_SEARCHED_BYTES: usize = 256 << 10;
 /// Bytes of the files in one page of an answer to a query.
 pub const HITS_BYTES: usize = 256 << 10;

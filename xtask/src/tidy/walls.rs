@@ -49,7 +49,7 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA],
+        imports: &[WIRE, PROTO, STORE, META, DATA, FIND],
         tests_import: &[CHECK, LOSSFS, NET],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },

@@ -248,6 +248,7 @@ impl Core {
         Ok(Arc::new(LocalService::new(service::Parts {
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
+            content: Arc::clone(&self.parts.content),
             table: Arc::clone(&self.parts.table),
             durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),

@@ -5,7 +5,7 @@ use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Context, Entry, Error, Reply, Request};
+use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -96,7 +96,7 @@ impl Executor<'_> {
                 let (from, to) = (self.key(*from), self.key(*to));
                 self.copy((from, *from_offset), (to, *to_offset), *length)
             }
-            Request::Search { .. } => Err(Code::NotSupported.into()),
+            Request::Search { dir, search } => self.search(*dir, search),
         }
     }
 

@@ -5,12 +5,13 @@ use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_store::clock;
 use pelago_wire::{
-    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply,
+    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply, Search,
 };
 
 use super::execute::{Executor, entry};
 use super::{OpResult, Outcome, Parts};
 use crate::replaced::ReplacedFile;
+use crate::search::Searched;
 
 impl Executor<'_> {
     /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of
@@ -69,6 +70,18 @@ impl Executor<'_> {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => Ok(Reply::Volume(self.parts.space.measure()?).into()),
+        }
+    }
+
+    /// Searches a directory and all below it. Reads many rows, and texts, so it may block.
+    pub(super) fn search(&self, dir: Handle, search: &Search) -> OpResult {
+        let Parts { shard, content, .. } = self.parts;
+        match self.may_block {
+            MayBlock::No => Err(OpError::WouldBlock),
+            MayBlock::Yes => {
+                let page = Searched { shard, content }.page(self.context, dir, search)?;
+                Ok(Reply::Found(page).into())
+            }
         }
     }
 

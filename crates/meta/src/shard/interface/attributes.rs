@@ -1,5 +1,6 @@
 //! Reads of one node.
 
+use pelago_store::hash::NameHasher;
 use pelago_store::table::Table;
 use pelago_store::volume::{SHARD, SITE};
 use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId};
@@ -47,6 +48,11 @@ impl Shard {
     /// Returns the table.
     pub(crate) fn table(&self) -> &dyn Table {
         &*self.table
+    }
+
+    /// Returns the hash of names.
+    pub(crate) const fn hasher(&self) -> NameHasher {
+        self.hasher
     }
 
     /// Whether an inode has ever had this id.

@@ -7,7 +7,7 @@ use crate::acl::Acl;
 
 /// A process, with the ids and the capability that decide what it may read.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct Process<'a> {
     /// Its user.
     pub uid: u32,
     /// Its group.
@@ -27,9 +27,9 @@ pub enum Wish {
     ListAndSearch = 5,
 }
 
-impl Asker<'_> {
-    /// Returns whether mode or access list of a file or directory grant a right (path_resolution(7),
-    /// acl(5)). `list` reads the access list; it is called if there is one and it matters. A list
+impl Process<'_> {
+    /// Returns whether mode or access list of a file or directory grant a right
+    /// (`path_resolution(7)`, `acl(5)`). `list` reads the access list; it is called if there is
     /// that is missing grants nothing.
     ///
     /// # Errors
@@ -83,13 +83,13 @@ mod tests {
         Rnode { mode, flags, ..root }
     }
 
-    fn asker(uid: u32, gid: u32, groups: &[u32]) -> Asker<'_> {
-        Asker { uid, gid, groups, reads_all: false }
+    fn process(uid: u32, gid: u32, groups: &[u32]) -> Process<'_> {
+        Process { uid, gid, groups, reads_all: false }
     }
 
-    fn may(asker: Asker<'_>, wish: Wish, mode: u16) -> bool {
+    fn may(process: Process<'_>, wish: Wish, mode: u16) -> bool {
         let none = || Ok::<_, Infallible>(None);
-        asker.may(wish, &rnode(mode, false), none).unwrap()
+        process.may(wish, &rnode(mode, false), none).unwrap()
     }
 
     /// Encodes an access list of these tags, rights and ids.
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn the_first_class_of_the_mode_that_a_process_is_in_decides() {
-        let (owner, other) = (asker(OWNER, GROUP, &[]), asker(9, 1, &[2]));
-        let members = [asker(9, GROUP, &[]), asker(9, 1, &[2, GROUP])];
+        let (owner, other) = (process(OWNER, GROUP, &[]), process(9, 1, &[2]));
+        let members = [process(9, GROUP, &[]), process(9, 1, &[2, GROUP])];
         assert!(may(owner, Wish::Read, 0o400) && !may(owner, Wish::Read, 0o044));
         for member in members {
             assert!(may(member, Wish::Read, 0o040) && !may(member, Wish::Read, 0o404));
@@ -113,9 +113,9 @@ mod tests {
         assert!(may(other, Wish::Read, 0o004) && !may(other, Wish::Read, 0o440));
         assert!(may(other, Wish::ListAndSearch, 0o005));
         assert!(!may(other, Wish::ListAndSearch, 0o004) && !may(other, Wish::ListAndSearch, 0o001));
-        assert!(may(Asker { reads_all: true, ..other }, Wish::ListAndSearch, 0));
+        assert!(may(Process { reads_all: true, ..other }, Wish::ListAndSearch, 0));
         // Being user 0 is no capability.
-        assert!(!may(asker(0, 0, &[]), Wish::Read, 0));
+        assert!(!may(process(0, 0, &[]), Wish::Read, 0));
     }
 
     #[test]
@@ -130,26 +130,26 @@ mod tests {
             (0x10, 5, u32::MAX),
             (0x20, 7, u32::MAX),
         ];
-        let may = |asker: Asker<'_>, wish| {
+        let may = |process: Process<'_>, wish| {
             let list = || Ok::<_, Infallible>(list(&entries));
-            asker.may(wish, &rnode(0o077, true), list).unwrap()
+            process.may(wish, &rnode(0o077, true), list).unwrap()
         };
-        let read = |asker| may(asker, Wish::Read);
-        assert!(!read(asker(OWNER, 1, &[])));
-        assert!(read(asker(20, 1, &[])) && !may(asker(20, 1, &[]), Wish::ListAndSearch));
+        let read = |process| may(process, Wish::Read);
+        assert!(!read(process(OWNER, 1, &[])));
+        assert!(read(process(20, 1, &[])) && !may(process(20, 1, &[]), Wish::ListAndSearch));
         // The mask allows both.
-        assert!(may(asker(21, 1, &[]), Wish::ListAndSearch));
+        assert!(may(process(21, 1, &[]), Wish::ListAndSearch));
         // A group that is named and does not suffice is not among the others.
-        assert!(!read(asker(9, GROUP, &[])) && !read(asker(9, 1, &[31])));
-        assert!(read(asker(9, GROUP, &[30])) && read(asker(9, 31, &[30])));
+        assert!(!read(process(9, GROUP, &[])) && !read(process(9, 1, &[31])));
+        assert!(read(process(9, GROUP, &[30])) && read(process(9, 31, &[30])));
         // Neither of two groups has both rights.
-        assert!(!may(asker(9, 31, &[30]), Wish::ListAndSearch));
-        assert!(may(asker(9, 1, &[]), Wish::ListAndSearch));
+        assert!(!may(process(9, 31, &[30]), Wish::ListAndSearch));
+        assert!(may(process(9, 1, &[]), Wish::ListAndSearch));
     }
 
     #[test]
     fn a_list_that_is_missing_grants_nothing() {
         let none = || Ok::<_, Infallible>(None);
-        assert!(!asker(9, 9, &[]).may(Wish::Read, &rnode(0o777, true), none).unwrap());
+        assert!(!process(9, 9, &[]).may(Wish::Read, &rnode(0o777, true), none).unwrap());
     }
 }

@@ -1,0 +1,59 @@
+//! Whether a file matches a query, and whether its asker may see that.
+
+use pelago_find::Query;
+use pelago_meta::process::{Process, Wish};
+use pelago_store::rows::Rnode;
+use pelago_wire::{Error, FileKind, Handle, Time};
+
+use super::candidate::File;
+use super::reading::Reading;
+
+/// A query of a process, with what it takes to compare files with it.
+pub(super) struct Evaluation<'a> {
+    pub(super) reading: Reading<'a>,
+    process: Process<'a>,
+    query: &'a Query,
+    now: Time,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Returns the evaluation of a query; ages in it are counted from a time.
+    pub(super) const fn new(
+        reading: Reading<'a>,
+        process: Process<'a>,
+        (query, now): (&'a Query, Time),
+    ) -> Self {
+        Self { reading, process, query, now }
+    }
+
+    /// Returns whether the process may list and search a directory.
+    ///
+    /// # Errors
+    /// If a row cannot be read.
+    pub(super) fn may_enter(&self, rnode: &Rnode) -> Result<bool, Error> {
+        self.reading.tree.permits(&self.process, Wish::ListAndSearch, rnode)
+    }
+
+    /// Returns whether a file, by a name in a directory that the process may list and search,
+    /// matches and may be shown.
+    ///
+    /// # Errors
+    /// If a row or a text cannot be read.
+    pub(super) fn matches(
+        &self,
+        name: &[u8],
+        handle: Handle,
+        rnode: &Rnode,
+    ) -> Result<bool, Error> {
+        let may_read = match rnode.kind {
+            FileKind::Symlink => true,
+            FileKind::Directory => self.may_enter(rnode)?,
+            _ => self.reading.tree.permits(&self.process, Wish::Read, rnode)?,
+        };
+        if !may_read {
+            return Ok(false);
+        }
+        let matches = self.query.matches(&File::new(&self.reading, name, handle, rnode), self.now);
+        self.reading.take_failure().map_or(Ok(matches), Err)
+    }
+}

@@ -1,0 +1,264 @@
+//! Searches, through the router.
+
+use std::collections::BTreeSet;
+
+use pelago_wire::{
+    Asker, Code, Context, Handle, NewMode, Reply, Request, Search, SearchAt, SearchPage,
+    SearchPlace, SetAttr, Time, XattrFlags, limits,
+};
+
+use crate::testing::{BOTH, ROOT, Rig, name};
+
+const ANN: u32 = 1000;
+
+/// Asks for a page as a user.
+fn page(
+    rig: &Rig,
+    (uid, groups): (u32, &[u32]),
+    (dir, query, hits): (Handle, &str, u32),
+    after: Option<SearchPlace>,
+) -> Result<SearchPage, Code> {
+    let asker = Asker { groups: groups.to_vec(), reads_all: uid == 0 };
+    let search = Search { query: query.as_bytes().to_vec(), hits, after, asker };
+    let context = Context::direct(uid, uid);
+    match rig.call_as(&context, Request::Search { dir, search })? {
+        Reply::Found(page) => Ok(page),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns all paths that a query finds, page by page, in the order of the answer.
+fn paths_in(
+    rig: &Rig,
+    user: (u32, &[u32]),
+    (dir, query, hits): (Handle, &str, u32),
+) -> Vec<String> {
+    let (mut paths, mut after) = (Vec::new(), None);
+    loop {
+        let found = page(rig, user, (dir, query, hits), after).unwrap();
+        assert!(found.hits.len() <= hits as usize);
+        paths.extend(found.hits.into_iter().map(|hit| String::from_utf8(hit.path).unwrap()));
+        after = match found.after {
+            Some(place) => Some(place),
+            None => return paths,
+        };
+    }
+}
+
+/// Returns the paths that a query finds in the whole tree for root, sorted.
+fn found(rig: &Rig, query: &str) -> Vec<String> {
+    let mut paths = paths_in(rig, (0, &[]), (ROOT, query, 100));
+    paths.sort();
+    paths
+}
+
+fn make_dir(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
+    let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(mode) };
+    match rig.call(request).unwrap() {
+        Reply::Entry(entry) => entry.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn move_to(rig: &Rig, text: &str, dir: Handle, to: &str) {
+    rig.call(Request::Rename {
+        from_dir: ROOT,
+        from: name(text),
+        to_dir: dir,
+        to: name(to),
+        flags: pelago_wire::RenameFlags::NoReplace,
+    })
+    .unwrap();
+}
+
+fn set_mode(rig: &Rig, node: Handle, mode: u16) {
+    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    rig.call(Request::SetAttr { node, open: None, set }).unwrap();
+}
+
+fn tag(rig: &Rig, node: Handle, key: &str, value: &[u8]) {
+    rig.call(Request::SetXattr {
+        node,
+        name: format!("user.tag.{key}").into_bytes(),
+        value: value.to_vec(),
+        flags: XattrFlags::Any,
+        kill_setgid: false,
+    })
+    .unwrap();
+}
+
+/// A tree with a few files in three folders.
+fn tree(rig: &Rig) -> (Handle, Handle) {
+    let (a, b) = (make_dir(rig, ROOT, "a", 0o755), make_dir(rig, ROOT, "b", 0o700));
+    let inner = make_dir(rig, a, "inner", 0o755);
+    for (text, bytes) in [("one.txt", "coral reef"), ("two.md", "Coral and REEF"), ("three", "")] {
+        let file = rig.file(text, bytes.as_bytes());
+        set_mode(rig, file.handle, 0o644);
+    }
+    move_to(rig, "one.txt", a, "one.txt");
+    move_to(rig, "two.md", inner, "two.md");
+    move_to(rig, "three", b, "three");
+    (a, b)
+}
+
+#[test]
+fn each_kind_of_term_is_compared_with_rows_and_bytes() {
+    let rig = Rig::new();
+    let (a, _) = tree(&rig);
+    let one = rig.file("tagged", &[b'x'; 10_000]);
+    tag(&rig, one.handle, "project", b"reef");
+    tag(&rig, a, "project", b"reef\0");
+    assert_eq!(found(&rig, "name~*.txt"), ["a/one.txt"]);
+    assert_eq!(found(&rig, "name=two.md"), ["a/inner/two.md"]);
+    assert_eq!(found(&rig, "kind=dir"), ["a", "a/inner", "b"]);
+    assert_eq!(found(&rig, "text:coral text:reef"), ["a/inner/two.md", "a/one.txt"]);
+    assert_eq!(found(&rig, "text:\"reef and\" not name~*.txt"), ["a/inner/two.md"]);
+    assert_eq!(found(&rig, "project=reef"), ["tagged"]);
+    assert_eq!(found(&rig, "tag:project"), ["a", "tagged"]);
+    assert_eq!(found(&rig, "size>9K or size=0 kind=file"), ["b/three", "tagged"]);
+    assert_eq!(found(&rig, "mtime>1h"), Vec::<String>::new());
+    assert_eq!(found(&rig, "owner=10 name=b"), ["b"]);
+    let mut below = paths_in(&rig, (0, &[]), (a, "kind=file", 9));
+    below.sort();
+    assert_eq!(below, ["inner/two.md", "one.txt"]);
+}
+
+#[test]
+fn size_and_times_of_open_files_are_those_of_now() {
+    let rig = Rig::new();
+    let (_, open) = rig.create("growing", BOTH);
+    rig.write(open, 0, &[1; 3000]).unwrap();
+    assert_eq!(found(&rig, "size=3000"), ["growing"]);
+    rig.write(open, 3000, &[1; 30_000]).unwrap();
+    assert_eq!(found(&rig, "size=33000"), ["growing"]);
+    assert!(found(&rig, "size=3000").is_empty());
+}
+
+#[test]
+fn pages_go_on_where_the_last_one_ended() {
+    let rig = Rig::new();
+    let dirs: Vec<_> = (0..4).map(|at| make_dir(&rig, ROOT, &format!("d{at}"), 0o755)).collect();
+    for number in 0..40 {
+        let text = format!("f{number}");
+        rig.file(&text, b"");
+        move_to(&rig, &text, dirs[number % 4], &text);
+    }
+    let whole = paths_in(&rig, (0, &[]), (ROOT, "not name=x", 4096));
+    assert_eq!(whole.len(), 44);
+    assert_eq!(whole.iter().collect::<BTreeSet<_>>().len(), 44, "each once");
+    for hits in [1, 3, 7] {
+        assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "not name=x", hits)), whole);
+    }
+    // A directory comes before what is in it.
+    for (at, path) in whole.iter().enumerate() {
+        let Some((dir, _)) = path.split_once('/') else { continue };
+        assert!(whole[..at].iter().any(|above| above == dir), "{path}");
+    }
+}
+
+#[test]
+fn a_page_goes_on_although_its_place_is_gone() {
+    let rig = Rig::new();
+    let dir = make_dir(&rig, ROOT, "d", 0o755);
+    for number in 0..20 {
+        rig.file(&format!("f{number}"), b"");
+    }
+    rig.file("inside", b"");
+    move_to(&rig, "inside", dir, "inside");
+    let whole = paths_in(&rig, (0, &[]), (ROOT, "not name=x", 100));
+    for cut in 1..whole.len() {
+        let first = page(&rig, (0, &[]), (ROOT, "not name=x", cut as u32), None).unwrap();
+        let place =
+            SearchPlace { at: SearchAt::Path(b"d/gone/x".to_vec()), ..first.after.unwrap() };
+        let rest = page(&rig, (0, &[]), (ROOT, "not name=x", 100), Some(place)).unwrap();
+        assert!(rest.after.is_none());
+    }
+    // The whole directory is gone: all behind it is found.
+    let at = whole.iter().position(|path| path == "d/inside").unwrap();
+    let first = page(&rig, (0, &[]), (ROOT, "not name=x", at as u32 + 1), None).unwrap();
+    rig.call(Request::Unlink { dir, name: name("inside") }).unwrap();
+    rig.call(Request::RemoveDir { dir: ROOT, name: name("d") }).unwrap();
+    let rest = page(&rig, (0, &[]), (ROOT, "not name=x", 100), first.after).unwrap();
+    let rest: Vec<_> =
+        rest.hits.iter().map(|hit| String::from_utf8(hit.path.clone()).unwrap()).collect();
+    assert_eq!(rest, whole[at + 1..]);
+}
+
+#[test]
+fn a_user_finds_only_what_that_user_may_read() {
+    let rig = Rig::new();
+    let (a, b) = tree(&rig);
+    let all = |user, groups| {
+        let mut paths = paths_in(&rig, (user, groups), (ROOT, "not name=x", 100));
+        paths.sort();
+        paths
+    };
+    assert_eq!(all(ANN, &[]), ["a", "a/inner", "a/inner/two.md", "a/one.txt"]);
+    assert_eq!(page(&rig, (ANN, &[]), (b, "kind=file", 9), None).unwrap_err(), Code::AccessDenied);
+    let one = rig.call(Request::Lookup { dir: a, name: name("one.txt") }).unwrap();
+    let Reply::Entry(one) = one else { panic!("{one:?}") };
+    set_mode(&rig, one.handle, 0o040);
+    assert_eq!(all(ANN, &[]), ["a", "a/inner", "a/inner/two.md"]);
+    let set = SetAttr { gid: Some(77), ..SetAttr::default() };
+    rig.call(Request::SetAttr { node: one.handle, open: None, set }).unwrap();
+    set_mode(&rig, one.handle, 0o040);
+    assert!(all(ANN, &[5, 77]).contains(&"a/one.txt".to_owned()));
+    // A directory that can be searched and not listed shows nothing.
+    set_mode(&rig, a, 0o711);
+    assert!(all(ANN, &[77]).is_empty());
+    assert_eq!(all(0, &[]).len(), 6);
+}
+
+#[test]
+fn what_an_asker_may_not_see_is_neither_counted_nor_cut() {
+    let rig = Rig::new();
+    let hidden = make_dir(&rig, ROOT, "hidden", 0o700);
+    for number in 0..50 {
+        let text = format!("h{number}");
+        rig.file(&text, b"secret");
+        move_to(&rig, &text, hidden, &text);
+    }
+    let open = rig.file("open", b"secret");
+    set_mode(&rig, open.handle, 0o644);
+    let found = page(&rig, (ANN, &[]), (ROOT, "text:secret", 1), None).unwrap();
+    assert_eq!(found.hits.len(), 1);
+    assert!(found.examined <= 2, "only the two names of the root: {}", found.examined);
+    let none = page(&rig, (ANN, &[]), (ROOT, "name=h7", 1), None).unwrap();
+    let nothing = page(&rig, (ANN, &[]), (ROOT, "name=nothing", 1), None).unwrap();
+    assert_eq!((none.hits, none.examined), (nothing.hits, nothing.examined));
+}
+
+#[test]
+fn ages_count_from_the_first_page() {
+    let rig = Rig::new();
+    rig.file("f", b"");
+    let later = Time { seconds: i64::MAX / 4, nanos: 0 };
+    let place = SearchPlace { now: later, at: SearchAt::Path(b"!".to_vec()) };
+    let behind = page(&rig, (0, &[]), (ROOT, "mtime>1000y", 9), Some(place.clone())).unwrap();
+    let before = page(&rig, (0, &[]), (ROOT, "mtime>1000y", 9), None).unwrap();
+    // The name of the place may have a hash before or behind that of the file.
+    let looked = behind.examined as usize;
+    assert_eq!((behind.hits.len(), before.hits.len()), (looked, 0));
+}
+
+#[test]
+fn bad_requests_have_errors() {
+    let rig = Rig::new();
+    let file = rig.file("f", b"").handle;
+    let ask = |dir, query: &str, at: Option<SearchAt>| {
+        let after = at.map(|at| SearchPlace { now: Time::default(), at });
+        page(&rig, (0, &[]), (dir, query, 9), after).map(|_| ())
+    };
+    assert_eq!(ask(ROOT, "size>", None), Err(Code::Invalid));
+    assert_eq!(ask(ROOT, &"x".repeat(limits::QUERY_BYTES + 1), None), Err(Code::Invalid));
+    assert_eq!(ask(file, "kind=file", None), Err(Code::NotDirectory));
+    assert_eq!(ask(ROOT, "kind=file", Some(SearchAt::Rank(7))), Err(Code::Invalid));
+    for place in [&b""[..], b"/", b"//", b"f/x", b"\xff\0"] {
+        assert_eq!(ask(ROOT, "kind=file", Some(SearchAt::Path(place.to_vec()))), Ok(()));
+    }
+    rig.call(Request::MakeDir { dir: ROOT, name: name("d"), mode: NewMode::exactly(0o755) })
+        .unwrap();
+    let dir = rig.lookup("d").unwrap().handle;
+    rig.call(Request::RemoveDir { dir: ROOT, name: name("d") }).unwrap();
+    assert_eq!(ask(dir, "kind=file", None), Err(Code::Stale));
+}
