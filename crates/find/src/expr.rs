@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pelago_wire::limits::TAG_KEY_BYTES;
+use pelago_wire::xattr::is_tag_key;
 use pelago_wire::{FileKind, Name};
 
 use crate::comparison::Comparison;
@@ -88,19 +88,13 @@ impl TagKey {
     /// Returns these characters as a key, or `None` if they are none.
     #[must_use]
     pub fn new(key: &str) -> Option<Self> {
-        let is_key = !key.is_empty() && key.len() <= TAG_KEY_BYTES;
-        (is_key && key.bytes().all(Self::allows)).then(|| Self(key.into()))
+        is_tag_key(key).then(|| Self(key.into()))
     }
 
     /// Returns the characters of the key.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-
-    /// Returns whether a key may have this character.
-    pub(crate) const fn allows(byte: u8) -> bool {
-        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
     }
 }
 

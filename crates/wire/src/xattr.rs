@@ -1,5 +1,7 @@
 //! Names of extended attributes.
 
+use crate::limits::TAG_KEY_BYTES;
+
 /// The prefixes that names may have, except those of access control lists.
 pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 /// The beginning of the names of those that are tags.
@@ -8,3 +10,42 @@ pub const TAG_PREFIX: &[u8] = b"user.tag.";
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The access control list that new nodes inherit from a directory (`acl(5)`).
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// What the name of a tag begins with; its key follows.
+pub const TAG_PREFIX: &str = "user.tag.";
+
+/// Returns the key of the tag with this name; `None` if the attribute is no tag.
+#[must_use]
+pub fn tag_key(name: &[u8]) -> Option<&str> {
+    let key = name.strip_prefix(TAG_PREFIX.as_bytes())?;
+    str::from_utf8(key).ok().filter(|key| is_tag_key(key))
+}
+
+/// Returns whether these characters are the key of a tag: a query can name no others.
+#[must_use]
+pub fn is_tag_key(key: &str) -> bool {
+    (1..=TAG_KEY_BYTES).contains(&key.len()) && key.bytes().all(is_tag_key_byte)
+}
+
+/// Returns whether the key of a tag may have this character.
+#[must_use]
+pub const fn is_tag_key_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_has_a_key_of_letters_digits_and_three_signs() {
+        for key in ["a", "A.b_c-9", "-", &"k".repeat(64)] {
+            assert_eq!(tag_key(format!("{TAG_PREFIX}{key}").as_bytes()), Some(key));
+        }
+        for none in ["", "a b", "a=b", "ä", "a:b", "a\0", &"k".repeat(65)] {
+            assert_eq!(tag_key(format!("{TAG_PREFIX}{none}").as_bytes()), None, "{none}");
+        }
+        for none in [&b"user.tag"[..], b"user.tags.a", b"trusted.tag.a", b"user.tag.\xff"] {
+            assert_eq!(tag_key(none), None);
+        }
+    }
+}

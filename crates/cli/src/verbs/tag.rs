@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_find::TagKey;
 use pelago_wire::limits::TAG_KEY_BYTES;
+use pelago_wire::xattr::{TAG_PREFIX, is_tag_key, tag_key};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -19,8 +19,6 @@ const AFTER: &str = "\
 A tag is the extended attribute `user.tag.KEY` of the file, so `cp -a`, `rsync -X` and backups \
 keep it. `pelago find KEY=VALUE` finds the files that have it.";
 
-/// The beginning of the name of an extended attribute that is a tag.
-const PREFIX: &str = "user.tag.";
 /// Room for the names of all attributes of a file, and for a value: what the kernel lets through.
 const NAMES_BYTES: usize = 64 << 10;
 pub(super) const VALUE_BYTES: usize = 64 << 10;
@@ -85,8 +83,7 @@ fn tags_of(path: &Path) -> Outcome<Vec<(String, Vec<u8>)>> {
     names.truncate(count.map_err(|errno| failed(path, "list the tags", errno))?);
     let mut tags = Vec::new();
     for name in names.split(|byte| *byte == 0) {
-        let key = name.strip_prefix(PREFIX.as_bytes()).and_then(|key| str::from_utf8(key).ok());
-        let Some(key) = key.filter(|key| is_key(key)) else { continue };
+        let Some(key) = tag_key(name) else { continue };
         // It may have been removed meanwhile.
         if let Some(value) = value_of(path, key)? {
             tags.push((key.to_owned(), value));
@@ -111,7 +108,7 @@ fn value_of(path: &Path, key: &str) -> Outcome<Option<Vec<u8>>> {
 
 /// Returns the name of the extended attribute of a tag.
 pub(super) fn attribute(key: &str) -> String {
-    format!("{PREFIX}{key}")
+    format!("{TAG_PREFIX}{key}")
 }
 
 fn parse(text: &OsStr) -> Outcome<Tag<'_>> {
@@ -128,16 +125,12 @@ fn parse(text: &OsStr) -> Outcome<Tag<'_>> {
 }
 
 fn check_key(key: &str) -> Outcome<()> {
-    if is_key(key) {
+    if is_tag_key(key) {
         return Ok(());
     }
     let key = output::name(key).into_owned();
     let hint = format!("a key has 1 to {TAG_KEY_BYTES} letters, digits, `.`, `_` and `-`");
     Err(Failure::new(Exit::Usage, format!("`{key}` is no key of a tag")).hint(hint))
-}
-
-fn is_key(key: &str) -> bool {
-    TagKey::new(key).is_some()
 }
 
 /// Returns a value as text: a byte that is no UTF-8 is replaced.

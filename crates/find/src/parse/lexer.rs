@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 
 use pelago_wire::limits::TAG_KEY_BYTES;
+use pelago_wire::xattr::is_tag_key_byte;
 
 use crate::comparison::Comparison;
 use crate::error::{Found, Position, QueryError};
-use crate::expr::TagKey;
 use crate::syntax::{is_boundary, is_control, is_space};
 
 /// A piece of a query.
@@ -210,7 +210,7 @@ impl<'a> Lexer<'a> {
     /// Reads as many characters of a key as there are.
     fn key(&mut self) -> &'a str {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let length = rest.iter().take_while(|byte| TagKey::allows(**byte)).count();
+        let length = rest.iter().take_while(|byte| is_tag_key_byte(**byte)).count();
         self.at += length;
         // The characters of a key are ASCII.
         rest.get(..length).and_then(|key| str::from_utf8(key).ok()).unwrap_or_default()
