@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelago_store::key::{Key, RowKind};
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{
     CachedReply, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer, Partition,
-    Rnode, Row, Writing, Xattr, XattrNames,
+    Rnode, Row, Tag, Writing, Xattr, XattrNames,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -29,6 +29,7 @@ fn decode_as_all(value: &[u8]) {
     one::<Writing>(value);
     one::<Inline<'_>>(value);
     one::<Xattr<'_>>(value);
+    one::<Tag>(value);
     one::<XattrNames<'_>>(value);
     one::<CachedReply<'_>>(value);
     one::<Identity>(value);
@@ -42,7 +43,13 @@ fn one<'a, R: Row<'a>>(value: &'a [u8]) {
 }
 
 fn parse_key(bytes: &[u8]) {
-    if let Some(Key::Name { dir, hash, name }) = Key::parse(bytes) {
-        assert_eq!(pelago_store::key::name(dir, hash, name), bytes);
+    match Key::parse(bytes) {
+        Some(Key::Name { dir, hash, name }) => assert_eq!(key::name(dir, hash, name), bytes),
+        // The hash in a cut value is that of bytes which are not there.
+        Some(Key::Tag { tag, value, ino }) if value.is_whole() => {
+            assert_eq!(key::tag(tag, &value.bytes(), ino), bytes);
+        }
+        Some(Key::Tag { value, .. }) => assert!(!value.bytes().is_empty()),
+        _ => {}
     }
 }

@@ -10,17 +10,24 @@
 
 use pelago_wire::{InodeId, NameHash, RequestId, SessionId, limits};
 
+use tag::{PutPart, TakePart};
+
+pub use tag::{TagValue, WHOLE_TAG_VALUE_BYTES};
+
+mod tag;
+
 macro_rules! row_kinds {
     ($(
         $(#[doc = $doc:literal])+
-        $kind:ident = $number:literal, $make:ident {
+        $kind:ident = $number:literal, $make:ident $([
+            $($(#[doc = $part_doc:literal])+ $part:ident: $taken:ty => $given:ty,)+
+        ])? {
             $($(#[doc = $field_doc:literal])+ $field:ident: $type:ty,)*
             $(..$name:ident)?
         }
     )+) => {
         /// The kind of a row, whose number is the first byte of the row's key. Numbers never
-        /// change. 10 (tag), 11 (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site)
-        /// are reserved.
+        /// change. 11 (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site) are reserved.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum RowKind {
@@ -42,6 +49,7 @@ macro_rules! row_kinds {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Key<'a> {
             $($(#[doc = $doc])+ $kind {
+                $($($(#[doc = $part_doc])+ $part: $taken,)+)?
                 $($(#[doc = $field_doc])+ $field: $type,)*
                 $(
                     /// The name: the last 1 to 255 bytes of the key. It may hold bytes that no
@@ -58,6 +66,7 @@ macro_rules! row_kinds {
                 let (number, mut rest) = bytes.split_first()?;
                 let key = match RowKind::from_number(*number)? {
                     $(RowKind::$kind => Self::$kind {
+                        $($($part: TakePart::take(&mut rest)?,)+)?
                         $($field: KeyPart::take(&mut rest)?,)*
                         $($name: take_name(&mut rest)?,)?
                     },)+
@@ -69,10 +78,15 @@ macro_rules! row_kinds {
         $(
             #[doc = concat!("Returns the key of a [`RowKind::", stringify!($kind), "`] row.")]
             #[must_use]
-            pub fn $make($($field: $type,)* $($name: &[u8])?) -> Vec<u8> {
-                let bytes = 1 $(+ <$type>::BYTES)* $(+ $name.len())?;
+            pub fn $make(
+                $($($part: $given,)+)? $($field: $type,)* $($name: &[u8])?
+            ) -> Vec<u8> {
+                // A part of any length has a mark of at most two bytes; escapes are rare.
+                let parts = 0 $($(+ $part.len() + 2)+)?;
+                let bytes = 1 + parts $(+ <$type>::BYTES)* $(+ $name.len())?;
                 let mut key = Vec::with_capacity(bytes);
                 key.push($number);
+                $($(PutPart::put($part, &mut key);)+)?
                 $($field.put(&mut key);)*
                 $(key.extend_from_slice($name);)?
                 key
@@ -137,6 +151,17 @@ row_kinds! {
         /// The file.
         ino: InodeId,
         ..name
+    }
+    /// A tag of a file, for who seeks files by their tags. There is such a row for each extended
+    /// attribute that is a tag ([`pelago_wire::xattr::tag_key`]), and no other.
+    Tag = 10, tag [
+        /// The key of the tag.
+        tag: &'a str => &str,
+        /// The value of the tag, or what fits of it.
+        value: TagValue<'a> => &[u8],
+    ] {
+        /// The file.
+        ino: InodeId,
     }
     /// The reply to an earlier request of a session.
     CachedReply = 12, cached_reply {
@@ -274,6 +299,24 @@ pub fn xattrs_of(ino: InodeId) -> KeyRange {
     KeyRange::of_prefix(with_ino(RowKind::Xattr, ino))
 }
 
+/// Returns the range of all files that have a tag with this value. If the value has more than
+/// [`WHOLE_TAG_VALUE_BYTES`], others may be among them: the extended attribute of each decides.
+#[must_use]
+pub fn tagged(tag: &str, value: &[u8]) -> KeyRange {
+    let mut prefix = vec![RowKind::Tag.number()];
+    PutPart::put(tag, &mut prefix);
+    PutPart::put(value, &mut prefix);
+    KeyRange::of_prefix(prefix)
+}
+
+/// Returns the range of all files that have a tag with any value, in the order of the values.
+#[must_use]
+pub fn tagged_any(tag: &str) -> KeyRange {
+    let mut prefix = vec![RowKind::Tag.number()];
+    PutPart::put(tag, &mut prefix);
+    KeyRange::of_prefix(prefix)
+}
+
 /// Returns the range of all cached replies of a session, which are in the order of their requests.
 #[must_use]
 pub fn cached_replies_of(session: SessionId) -> KeyRange {
@@ -404,7 +447,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 18, 19]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 17, 18, 19]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));
@@ -441,6 +484,59 @@ mod tests {
             let kind = RowKind::of(&bytes).unwrap();
             assert!(all(kind).contains(&bytes), "{key:?}");
             assert_eq!(Key::parse(&bytes[..bytes.len() - 1]), None, "cut: {key:?}");
+        }
+    }
+
+    fn tag_of(key: &[u8]) -> (&str, Vec<u8>, bool, InodeId) {
+        match Key::parse(key) {
+            Some(Key::Tag { tag, value, ino }) => {
+                (tag, value.bytes().into_owned(), value.is_whole(), ino)
+            }
+            other => panic!("{}: {other:?}", key.escape_ascii()),
+        }
+    }
+
+    /// The bytes of `docs/format.md`.
+    #[test]
+    fn a_tag_is_the_bytes_it_always_was() {
+        let ino = b"\x01\x02\x03\x04\x05\x06\x07\x08";
+        let whole = [b"\x0aproject\0reef\0\x01", &ino[..]].concat();
+        assert_eq!(tag("project", b"reef", A), whole);
+        assert_eq!(tag("a", b"\0\x01", A), [b"\x0aa\0\0\xff\x01\0\x01", &ino[..]].concat());
+        let hash = b"\x9e\x09\x14\x97\x04\x6f\x1f\xa0";
+        let cut = [b"\x0aa\0", &[b'v'; 248][..], hash, b"\0\x02", ino].concat();
+        assert_eq!(tag("a", &[b'v'; 257], A), cut);
+    }
+
+    #[test]
+    fn a_long_value_is_cut_and_says_so() {
+        let (most, more) = ([0; WHOLE_TAG_VALUE_BYTES], [0; WHOLE_TAG_VALUE_BYTES + 1]);
+        assert_eq!(tag_of(&tag("k", &most, A)), ("k", most.to_vec(), true, A));
+        let key = tag("k", &more, A);
+        let (_, cut, is_whole, _) = tag_of(&key);
+        assert_eq!((&cut[..CUT], cut.len(), is_whole), (&more[..CUT], most.len(), false));
+        // The whole value that has the same bytes is another one.
+        assert_ne!(tag("k", &cut, A), key);
+        assert!(!tagged("k", &cut).contains(&key) && tagged("k", &more).contains(&key));
+    }
+
+    const CUT: usize = WHOLE_TAG_VALUE_BYTES - 8;
+
+    #[test]
+    fn no_other_bytes_are_a_tag() {
+        let tail = [0; 8];
+        for wrong in [
+            &b"\x0a\0v\0\x01"[..],
+            b"\x0aa b\0v\0\x01",
+            b"\x0aa\0v\0\x03",
+            b"\x0aa\0v\0\0\x01",
+            b"\x0aa\0v\0\x02",
+            b"\x0aa\0v",
+            &[b"\x0aa\0", &[7; 257][..], b"\0\x01"].concat(),
+            &[b"\x0aa\0", &[7; 257][..], b"\0\x02"].concat(),
+            &[b"\x0a", &[b'k'; 65][..], b"\0v\0\x01"].concat(),
+        ] {
+            assert_eq!(Key::parse(&[wrong, &tail].concat()), None, "{}", wrong.escape_ascii());
         }
     }
 
@@ -486,7 +582,30 @@ mod tests {
             prop_assert_eq!(parse_name(&bytes), read);
         }
 
-        /// An xattr key that parses is the key that [`xattr`] returns.
+        /// The order of tags is the order of (key, value, inode), and each range has exactly the
+        /// tags it is named after.
+        #[test]
+        fn tags_are_in_the_order_of_their_values(
+            a in ("[a-b.]{1,2}", prop::collection::vec(0..3_u8, 0..4), 0..3_u64),
+            b in ("[a-b.]{1,2}", prop::collection::vec(any::<u8>(), 0..257), any::<u64>()),
+            c in ("[a-b.]{1,2}", prop::collection::vec(0..3_u8, 0..4), 0..3_u64),
+            near in any::<bool>(),
+        ) {
+            let b = if near { c } else { b };
+            let key = |of: &(String, Vec<u8>, u64)| tag(&of.0, &of.1, InodeId::from_raw(of.2));
+            // A key of a tag that begins with another one comes after it.
+            prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
+            prop_assert_eq!(tagged_any(&a.0).contains(&key(&b)), a.0 == b.0);
+            prop_assert_eq!(tagged(&a.0, &a.1).contains(&key(&b)), (&a.0, &a.1) == (&b.0, &b.1));
+            prop_assert!(all(RowKind::Tag).contains(&key(&b)));
+            let bytes = key(&b);
+            let (read_tag, value, is_whole, ino) = tag_of(&bytes);
+            prop_assert_eq!((read_tag, value, ino.raw()), (b.0.as_str(), b.1, b.2));
+            prop_assert!(is_whole);
+        }
+
+        /// An xattr key that parses is the key that [`xattr`] returns, and so is that of a tag,
+        /// except that a cut value is not known.
         #[test]
         fn any_bytes_parse_or_do_not(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = bytes;
@@ -496,6 +615,11 @@ mod tests {
                 }
                 if let Some(Key::Xattr { ino, name }) = Key::parse(&bytes) {
                     prop_assert_eq!(xattr(ino, name), bytes.clone());
+                }
+                if let Some(Key::Tag { tag: key, value, ino }) = Key::parse(&bytes)
+                    && value.is_whole()
+                {
+                    prop_assert_eq!(tag(key, &value.bytes(), ino), bytes.clone());
                 }
             }
         }

@@ -10,7 +10,7 @@
 //! whether rows agree with each other; `pelago check` does.
 
 pub use error::{DecodeError, RowError};
-pub use file::{Inline, Orphan, Writing, Xattr, XattrNames};
+pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};

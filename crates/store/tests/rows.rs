@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
     CachedReply, DecodeError, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer,
-    Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Writing, Xattr, XattrNames,
+    Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Tag, Writing, Xattr, XattrNames,
 };
-use pelago_store::volume::{FORMAT_VERSION, Format, FormatError, HashSeed, VolumeId};
+use pelago_store::volume::{
+    FORMAT_VERSION, Format, FormatError, HashSeed, TAGS_ARE_COMPLETE, VolumeId,
+};
 use pelago_wire::{
     Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time,
     WriteEra, codec, limits,
@@ -114,6 +116,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("orphan.none.v1", Orphan { generation: None }.encode(STAMP)),
         ("inline.v1", Inline { bytes: b"hello, world" }.encode(STAMP)),
         ("xattr.v1", Xattr { value: b"value" }.encode(STAMP)),
+        ("tag.v1", Tag { dir, hash }.encode(STAMP)),
         ("xattr-names.v1", XattrNames { names: b"user.a\0user.b\0" }.encode(STAMP)),
         ("answer.v1", CachedReply { code: 2, reply: b"reply" }.encode(STAMP)),
         ("answer.removed.v1", CachedReply { code: 0, reply: &removed() }.encode(STAMP)),
@@ -149,7 +152,12 @@ fn values_are_the_bytes_they_always_were() {
 }
 
 fn format() -> Format {
-    Format { id: VolumeId(*b"0123456789abcdef"), inline_bytes: 4096, optional_features: 0 }
+    Format {
+        id: VolumeId(*b"0123456789abcdef"),
+        inline_bytes: 4096,
+        needed_features: 0,
+        optional_features: 0,
+    }
 }
 
 /// The seed of the hash in format 1.
@@ -168,12 +176,19 @@ fn xxh3_sealed(parts: &[&[u8]]) -> Vec<u8> {
 fn the_format_file_is_the_bytes_it_always_was() {
     let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
     let seed = HashSeed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
-    let values =
-        [("format.v1", v1.clone()), ("format.v2", format().encode()), ("seed.v1", seed.encode())];
+    let tags = Format { needed_features: TAGS_ARE_COMPLETE, ..format() };
+    let values = [
+        ("format.v1", v1.clone()),
+        ("format.v2", format().encode()),
+        ("seed.v1", seed.encode()),
+        ("format.v2.tags", tags.encode()),
+    ];
     check_vectors("format.txt", &values);
     assert_eq!(Format::decode(&v1), Err(FormatError::Older(1)));
     assert_eq!(HashSeed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
+    assert_eq!(Format::decode(&tags.encode()), Ok(tags));
+    assert!(tags.tags_are_complete() && !format().tags_are_complete());
 }
 
 /// Decodes a value as every kind, and returns the kinds that succeed. Checks that each encodes to
@@ -195,6 +210,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<Orphan>(value, &mut read);
     one::<Inline<'_>>(value, &mut read);
     one::<Xattr<'_>>(value, &mut read);
+    one::<Tag>(value, &mut read);
     one::<XattrNames<'_>>(value, &mut read);
     one::<CachedReply<'_>>(value, &mut read);
     one::<Identity>(value, &mut read);
@@ -306,7 +322,7 @@ fn a_format_file_says_why_it_is_none() {
     assert_eq!(resealed(8, 3), Err(FormatError::Newer(FORMAT_VERSION + 1)));
     assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
     assert_eq!(resealed(8, 0), Err(FormatError::Field));
-    assert_eq!(resealed(16, 4), Err(FormatError::UnknownFeatures(4)));
+    assert_eq!(resealed(16, 5), Err(FormatError::UnknownFeatures(4)));
     assert_eq!(resealed(14, 9), Err(FormatError::Field), "inline bytes past the limit");
     assert_eq!(resealed(119, 1), Err(FormatError::Field), "reserved bytes");
     assert_eq!(resealed(0, b'Q'), Err(FormatError::Magic));
@@ -465,6 +481,8 @@ proptest! {
         round_trip(&inline, stamp, &inline.encode(stamp));
         let xattr = Xattr { value: &bytes };
         round_trip(&xattr, stamp, &xattr.encode(stamp));
+        let tag = Tag { dir, hash };
+        round_trip(&tag, stamp, &tag.encode(stamp));
     }
 
     #[test]

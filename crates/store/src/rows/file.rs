@@ -150,6 +150,36 @@ impl<'a> Body<'a> for Xattr<'a> {
     }
 }
 
+/// A tag of a file. The key has its key and its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// The directory of the name whose row had the rnode when the tag was set, or a
+    /// [`RowKind::Moved`] row leads from there. The inode of the file itself if a row of kind
+    /// [`RowKind::Inode`] had it.
+    pub dir: InodeId,
+    /// The hash of that name; 0 if there was none.
+    pub hash: NameHash,
+}
+
+impl Row<'_> for Tag {
+    const KIND: RowKind = RowKind::Tag;
+}
+
+impl Body<'_> for Tag {
+    fn body_bytes(&self) -> usize {
+        16
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        out.ino(self.dir);
+        out.hash(self.hash);
+    }
+
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { dir: body.ino()?, hash: body.hash()? })
+    }
+}
+
 /// The names of a file's extended attributes, so that setting and listing them reads no values.
 /// Access control lists are not among them: [`super::RnodeFlags`] says which there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
