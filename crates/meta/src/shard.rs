@@ -73,6 +73,8 @@ mod scan;
 mod sessions;
 mod set_attr;
 pub(crate) mod stored;
+mod tag_scan;
+mod tags;
 mod txn;
 mod upkeep;
 mod writing_rows;
@@ -115,6 +117,8 @@ pub struct Shard {
     movers: RwLock<()>,
     /// Whether any file may have extended attributes. Never cleared.
     has_xattrs: AtomicBool,
+    /// Whether there is a row for each tag, and no other.
+    tags_are_complete: AtomicBool,
     /// Whether there are sessions of other processes.
     has_sessions: AtomicBool,
 }
@@ -178,6 +182,7 @@ impl Shard {
             state: Mutex::new(state),
             open_inodes: OpenInodes::default(),
             movers: RwLock::default(),
+            tags_are_complete: AtomicBool::new(false),
             has_sessions: AtomicBool::new(false),
         }
     }

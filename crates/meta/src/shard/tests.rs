@@ -37,6 +37,7 @@ mod rename;
 mod sessions;
 mod set_attr;
 mod shared_changes;
+mod tags;
 mod xattr;
 
 const CALLER: Context = Context::direct(10, 20);

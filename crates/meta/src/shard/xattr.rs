@@ -2,7 +2,8 @@
 //!
 //! Their names are in one row, so that an operation which sets, lists or removes some reads no
 //! values: those may be gigabytes. Access control lists are not among the names, because the rnode
-//! has a flag for each.
+//! has a flag for each. Only the old value of a tag is read, because the key of its row in
+//! [`super::tags`] has it.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -12,12 +13,13 @@ use pelago_store::key;
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
 use pelago_store::table::Table;
-use pelago_wire::xattr::PREFIXES;
+use pelago_wire::xattr::{PREFIXES, tag_key};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
 use super::acl::{List, SetXattr};
 use super::locked::Locked;
 use super::lookup::later_than;
+use super::tags::{self, TAGS_AT_ONCE};
 use super::txn::Txn;
 use super::{Shard, stored};
 use crate::reply_cache::OpContext;
@@ -155,7 +157,8 @@ pub(super) fn list(
 ///
 /// # Errors
 /// `Exists` and `NoXattr` as the flags demand; `TooBig` if the value, or all names together, are
-/// too long; for an access control list also as [`List::set`].
+/// too long; for an access control list also as [`List::set`]; for a tag if its old value is
+/// damaged.
 pub(super) fn set(
     txn: &mut Txn<'_>,
     handle: Handle,
@@ -188,6 +191,7 @@ pub(super) fn set(
     txn.shard.has_xattrs.store(true, Ordering::Release);
     match value {
         Some(value) => {
+            tags::set(txn, &node, (name, &value), exists)?;
             txn.put(key::xattr(node.rnode.ino, name), &Xattr { value: &value });
             match list {
                 Some(list) => list.set_flag(&mut node.rnode, true),
@@ -199,7 +203,7 @@ pub(super) fn set(
             }
             node.rnode.flags.has_xattrs = true;
         }
-        None if exists => delete(txn, &mut node.rnode, (name, list), names),
+        None if exists => delete(txn, &mut node.rnode, (name, list), names)?,
         None => {}
     }
     put_changed(txn, node);
@@ -210,7 +214,7 @@ pub(super) fn set(
 /// the mode stays.
 ///
 /// # Errors
-/// `NoXattr`, `Stale`.
+/// `NoXattr`, `Stale`; for a tag if its value is damaged.
 pub(super) fn remove(
     txn: &mut Txn<'_>,
     handle: Handle,
@@ -224,7 +228,7 @@ pub(super) fn remove(
         None if !contains(&names, name) => return Err(Code::NoXattr.into()),
         _ => {}
     }
-    delete(txn, &mut node.rnode, (name, list), names);
+    delete(txn, &mut node.rnode, (name, list), names)?;
     put_changed(txn, node);
     Ok(())
 }
@@ -233,16 +237,16 @@ pub(super) fn remove(
 /// for [`delete_some`].
 ///
 /// # Errors
-/// If the table fails, or the row of the names is damaged.
+/// If the table fails, or the row of the names or the value of a tag is damaged.
 pub(super) fn delete_few(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<bool, Error> {
     for list in List::ALL.iter().filter(|list| list.is_on(rnode)) {
         txn.delete(key::xattr(rnode.ino, list.name()));
     }
     let names = stored_names(txn, rnode.ino)?;
-    if split(&names).nth(DELETED_AT_ONCE).is_some() {
+    if bytes_at_once(&names) < names.len() {
         return Ok(true);
     }
-    delete_all(txn, rnode.ino, &names);
+    delete_all(txn, rnode.ino, &names)?;
     Ok(false)
 }
 
@@ -252,9 +256,8 @@ pub(super) fn delete_few(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<bool, Error
 /// As [`delete_few`].
 pub(super) fn delete_some(txn: &mut Txn<'_>, ino: InodeId) -> Result<bool, Error> {
     let names = stored_names(txn, ino)?;
-    let bytes = split(&names).take(DELETED_AT_ONCE).fold(0, |bytes, name| bytes + name.len() + 1);
-    let (some, rest) = names.split_at(bytes);
-    delete_all(txn, ino, some);
+    let (some, rest) = names.split_at(bytes_at_once(&names));
+    delete_all(txn, ino, some)?;
     if !rest.is_empty() {
         txn.put(key::xattr_names(ino), &XattrNames { names: rest });
     }
@@ -273,9 +276,22 @@ pub(super) fn are_in(table: &dyn Table) -> bool {
     found || visited.is_err()
 }
 
+/// Returns how many bytes the names have that are deleted under one hold of the lock.
+fn bytes_at_once(names: &[u8]) -> usize {
+    let (mut bytes, mut tags) = (0, 0);
+    for name in split(names).take(DELETED_AT_ONCE) {
+        tags += usize::from(tag_key(name).is_some());
+        if tags > TAGS_AT_ONCE {
+            break;
+        }
+        bytes += name.len() + 1;
+    }
+    bytes
+}
+
 /// Returns the names of all extended attributes except access control lists, each followed by a
 /// NUL.
-fn names_of(locked: &Locked<'_>, rnode: &Rnode) -> Result<Vec<u8>, Error> {
+pub(super) fn names_of(locked: &Locked<'_>, rnode: &Rnode) -> Result<Vec<u8>, Error> {
     match rnode.flags.has_xattrs {
         true => stored_names(locked, rnode.ino),
         false => Ok(Vec::new()),
@@ -290,12 +306,16 @@ fn stored_names(locked: &Locked<'_>, ino: InodeId) -> Result<Vec<u8>, Error> {
 }
 
 /// Deletes an extended attribute; `names` as [`names_of`] returned them.
+///
+/// # Errors
+/// If the table fails, or the value of a tag is damaged.
 fn delete(
     txn: &mut Txn<'_>,
     rnode: &mut Rnode,
     (name, list): (&[u8], Option<List>),
     mut names: Vec<u8>,
-) {
+) -> Result<(), Error> {
+    tags::remove(txn, rnode.ino, name)?;
     txn.delete(key::xattr(rnode.ino, name));
     match list {
         Some(list) => list.set_flag(rnode, false),
@@ -308,6 +328,7 @@ fn delete(
     }
     let lists = rnode.flags.has_acl || rnode.flags.has_default_acl;
     rnode.flags.has_xattrs = lists || !names.is_empty();
+    Ok(())
 }
 
 fn put_names(txn: &mut Txn<'_>, rnode: &Rnode, names: &[u8]) {
@@ -318,11 +339,15 @@ fn put_names(txn: &mut Txn<'_>, rnode: &Rnode, names: &[u8]) {
     }
 }
 
-fn delete_all(txn: &mut Txn<'_>, ino: InodeId, names: &[u8]) {
-    split(names).for_each(|name| txn.delete(key::xattr(ino, name)));
+fn delete_all(txn: &mut Txn<'_>, ino: InodeId, names: &[u8]) -> Result<(), Error> {
+    for name in split(names) {
+        tags::remove(txn, ino, name)?;
+        txn.delete(key::xattr(ino, name));
+    }
     if !names.is_empty() {
         txn.delete(key::xattr_names(ino));
     }
+    Ok(())
 }
 
 fn put_changed(txn: &mut Txn<'_>, mut node: Node) {
@@ -339,7 +364,8 @@ fn insert(names: &mut Vec<u8>, name: &[u8]) {
     names.splice(at..at, name.iter().copied().chain([0]));
 }
 
-fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Returns each name of a list.
+pub(super) fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
     names.split(|byte| *byte == 0).filter(|name| !name.is_empty())
 }
 

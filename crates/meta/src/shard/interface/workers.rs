@@ -8,7 +8,9 @@ use pelago_wire::{
 };
 
 use crate::reply_cache::RequestKey;
-use crate::shard::{Scan, Scanned, Shard, orphans, replies, scan, sessions, upkeep, writing_rows};
+use crate::shard::{
+    Scan, Scanned, Shard, orphans, replies, scan, sessions, tag_scan, upkeep, writing_rows,
+};
 use crate::unsafe_changes::Subject;
 
 impl Shard {
@@ -215,6 +217,56 @@ impl Shard {
         is_wanted: &dyn Fn(InodeId) -> bool,
     ) -> Result<scan::Part<Handle>, Error> {
         scan::find_embedded(&*self.table, from, is_wanted)
+    }
+
+    /// Returns whether there is a row for each tag, and no other: whether a search for tags may
+    /// rely on the rows of kind [`pelago_store::key::RowKind::Tag`].
+    #[must_use]
+    pub fn tags_are_complete(&self) -> bool {
+        self.tags_are_complete.load(Ordering::Acquire)
+    }
+
+    /// Notes that there is a safe row for each tag, and no other. It stays so: each operation that
+    /// changes a tag changes its row too.
+    pub fn set_tags_complete(&self) {
+        self.tags_are_complete.store(true, Ordering::Release);
+    }
+
+    /// Returns the keys of rows of tags that no file seems to have, among some rows from the key
+    /// `from` on (empty: from the first), and the key at which to continue; `None` after the last
+    /// row.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn stray_tags(&self, from: &[u8]) -> Result<scan::Part<Vec<u8>>, Error> {
+        tag_scan::strays(&*self.table, from)
+    }
+
+    /// Deletes those of these rows of tags that no file has.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn delete_stray_tags(&self, keys: &[Vec<u8>]) -> Result<(), Error> {
+        tag_scan::delete_strays(self, keys)
+    }
+
+    /// Returns the files that seem to have a tag without a row, among some extended attributes from
+    /// the key `from` on (empty: from the first), and the key at which to continue; `None` after
+    /// the last one.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn files_without_tag_rows(&self, from: &[u8]) -> Result<scan::Part<InodeId>, Error> {
+        tag_scan::without_rows(&*self.table, from)
+    }
+
+    /// Puts the rows of all tags of these files. Returns the files that were not found where their
+    /// handles say.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn put_tag_rows(&self, handles: &[Handle]) -> Result<Vec<InodeId>, Error> {
+        tag_scan::put_rows(self, handles)
     }
 
     /// Deletes the rows of a file that has no name and is not open, except its orphan row: from

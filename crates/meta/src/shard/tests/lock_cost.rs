@@ -1,10 +1,12 @@
 //! What one operation does while it holds the lock of all names: its rows are bounded, in any tree.
 
+use pelago_store::key::RowKind;
 use pelago_wire::limits;
 
 use super::*;
 use crate::shard::lock_cost::LockCost;
 use crate::shard::lookup::RECOUNT_NAMES;
+use crate::shard::tags::TAGS_AT_ONCE;
 
 impl Rig {
     /// Returns the highest cost of one hold of the lock while this runs.
@@ -85,6 +87,54 @@ fn many_extended_attributes_are_deleted_in_pieces() {
         // The count of the root, and the high-water mark of ids.
         assert!(left.len() <= 2, "{left:?}");
     }
+}
+
+/// The key of the row of a tag has its value, so the old one is read; of no other attribute.
+#[test]
+fn only_a_tag_costs_a_read_of_its_value() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 1).handle;
+    for name in ["user.a", "user.tag.a"] {
+        rig.put_value(file, name, b"1");
+    }
+    let rows = |run: &dyn Fn()| {
+        let cost = rig.max_cost(run);
+        (cost.rows_read, cost.rows_written)
+    };
+    assert_eq!(rows(&|| rig.put_value(file, "user.a", b"2")), (2, 2), "node, names");
+    assert_eq!(rows(&|| rig.put_value(file, "user.tag.a", b"2")), (3, 4), "the value too");
+    let remove = |name| rig.shard.remove_xattr(file, name, at(130)).unwrap();
+    assert_eq!(rows(&|| remove(b"user.a")), (2, 3));
+    assert_eq!(rows(&|| remove(b"user.tag.a")), (3, 4));
+}
+
+/// Their values may be long, so those of few are read at once.
+#[test]
+fn many_tags_are_deleted_and_completed_in_pieces() {
+    let rig = Rig::new();
+    let file = rig.file(ROOT, "f", 1).handle;
+    let tags = 3 * TAGS_AT_ONCE;
+    (0..tags).for_each(|number| rig.put_value(file, &format!("user.tag.{number}"), b"1"));
+    let most = TAGS_AT_ONCE + 8;
+    let cost = rig.max_cost(|| assert!(rig.shard.put_tag_rows(&[file]).unwrap().is_empty()));
+    assert!(cost.rows_read <= most && cost.rows_written <= TAGS_AT_ONCE, "{cost:?}");
+    let dir = rig.dir(ROOT, "d", 1).handle;
+    let files: Vec<_> = (0..tags).map(|at| rig.file(dir, &format!("f{at}"), 2).handle).collect();
+    files.iter().for_each(|file| rig.put_value(*file, "user.tag.a", b"1"));
+    let cost = rig.max_cost(|| assert!(rig.shard.put_tag_rows(&files).unwrap().is_empty()));
+    assert!(cost.rows_read <= 5 * TAGS_AT_ONCE, "{cost:?}");
+    let (keys, _) = rig.shard.stray_tags(&[]).unwrap();
+    assert!(keys.is_empty());
+    let all: Vec<_> = rig.row_keys().into_iter().collect();
+    let cost = rig.max_cost(|| {
+        let removed = rig.shard.unlink(ROOT, &name("f"), at(130)).unwrap();
+        assert!(removed.orphaned, "a worker does the rest");
+        rig.shard.remove_unnamed(file.ino).unwrap().unwrap();
+    });
+    assert!(cost.rows_read <= most, "{cost:?}");
+    let tags: Vec<_> = all.into_iter().filter(|key| key::all(RowKind::Tag).contains(key)).collect();
+    let cost = rig.max_cost(|| rig.shard.delete_stray_tags(&tags).unwrap());
+    assert!(cost.rows_read <= TAGS_AT_ONCE && cost.rows_written <= TAGS_AT_ONCE, "{cost:?}");
 }
 
 /// Each operation on names and attributes, in a deep tree and a full directory.
