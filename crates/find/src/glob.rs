@@ -9,6 +9,17 @@ pub struct Glob {
     parts: Box<[Part]>,
 }
 
+/// Bytes that every name has which a pattern matches, beside each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Literal {
+    /// The bytes, at least one, unless they are the whole name.
+    pub bytes: Vec<u8>,
+    /// The name begins with them.
+    pub is_begin: bool,
+    /// The name ends with them.
+    pub is_end: bool,
+}
+
 /// What is wrong with a pattern. The offset is in its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -88,6 +99,27 @@ impl Glob {
         &self.pattern
     }
 
+    /// Returns what the pattern says literally: the longest runs of characters that stand for
+    /// themselves, in their order. A pattern for one name is one run that begins and ends it.
+    #[must_use]
+    pub fn literals(&self) -> Vec<Literal> {
+        let mut literals = Vec::new();
+        let mut run = Literal { bytes: Vec::new(), is_begin: true, is_end: false };
+        for part in &self.parts {
+            match part.only() {
+                Some(unit) => unit.write(&mut run.bytes),
+                None => {
+                    let next = Literal { bytes: Vec::new(), is_begin: false, is_end: false };
+                    literals.push(std::mem::replace(&mut run, next));
+                }
+            }
+        }
+        run.is_end = true;
+        literals.push(run);
+        literals.retain(|run| !run.bytes.is_empty() || run.is_begin && run.is_end);
+        literals
+    }
+
     /// Returns whether the pattern matches a name, in time of the product of their lengths at most:
     /// if the parts behind a run do not fit, only the last run grows, because an earlier one could
     /// reach nothing that the last one cannot.
@@ -121,6 +153,18 @@ impl Glob {
 }
 
 impl Part {
+    /// Returns the only character that the part stands for, if it is one.
+    fn only(&self) -> Option<Unit> {
+        match self {
+            Self::One(one) => Some(*one),
+            Self::Class { is_negated: false, ranges } => match ranges[..] {
+                [(first, last)] if first == last => Some(first),
+                _ => None,
+            },
+            Self::Any | Self::Class { .. } | Self::Run => None,
+        }
+    }
+
     fn takes(&self, unit: Unit) -> bool {
         match self {
             Self::One(one) => *one == unit,

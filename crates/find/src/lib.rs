@@ -14,7 +14,7 @@ pub use day::Day;
 pub use error::{Found, Position, QueryError};
 pub use evaluate::Candidate;
 pub use expr::{Expr, FileOwner, TagKey, Term, When};
-pub use glob::{Glob, GlobError};
+pub use glob::{Glob, GlobError, Literal};
 pub use query::Query;
 pub use text::{has_words, text, words};
 

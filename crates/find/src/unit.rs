@@ -20,6 +20,14 @@ impl Unit {
         Some((Self(u32::from(char::MAX) + u32::from(first)), 1))
     }
 
+    /// Writes the bytes of the unit.
+    pub(crate) fn write(self, bytes: &mut Vec<u8>) {
+        match char::from_u32(self.0) {
+            Some(letter) => bytes.extend(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+            None => bytes.extend(u8::try_from(self.0 - u32::from(char::MAX))),
+        }
+    }
+
     /// Returns the unit of an ASCII character.
     pub(crate) const fn ascii(byte: u8) -> Self {
         Self(byte as u32)
@@ -36,6 +44,9 @@ mod tests {
         let (mut at, mut units) = (0, Vec::new());
         while let Some((unit, length)) = Unit::at(bytes, at) {
             units.push((unit, length));
+            let mut written = Vec::new();
+            unit.write(&mut written);
+            assert_eq!(written, &bytes[at..at + length]);
             at += length;
         }
         let of = |letter: char| (Unit(letter.into()), letter.len_utf8());
@@ -43,6 +54,9 @@ mod tests {
         for bytes in [&b"\xff"[..], b"\xc3", b"\xc3(", b"\xe2\x82", b"\x80", b"\xed\xa0\x80"] {
             let first = u32::from(char::MAX) + u32::from(bytes[0]);
             assert_eq!(Unit::at(bytes, 0), Some((Unit(first), 1)), "{bytes:x?}");
+            let mut written = Vec::new();
+            Unit(first).write(&mut written);
+            assert_eq!(written, &bytes[..1]);
         }
         assert_eq!(Unit::at(b"a", 1), None);
     }

@@ -62,6 +62,17 @@ impl Piece {
     }
 }
 
+/// Returns a name that most patterns of these pieces match.
+fn name_of(pieces: &[Piece]) -> Vec<u8> {
+    let bytes = pieces.iter().flat_map(|piece| match piece {
+        Piece::One(letter) => letter.to_string().into_bytes(),
+        Piece::Class(false, letters) => letters[0].to_string().into_bytes(),
+        Piece::Class(true, _) | Piece::Any => b"x".to_vec(),
+        Piece::Run => b"\xffrun".to_vec(),
+    });
+    bytes.collect()
+}
+
 fn letter() -> impl Strategy<Value = char> {
     prop::sample::select(vec!['a', 'b', 'é', '*', ']', '\\'])
 }
@@ -99,13 +110,37 @@ proptest! {
         prop_assert_eq!(glob.matches(&name), naive(&pieces, &units(&name)), "{}", pattern);
     }
 
+    /// The names come from the patterns too, so that many match.
+    #[test]
+    fn a_name_that_matches_has_the_literals_in_their_order(
+        pieces in vec(piece(), 0..8),
+        name in prop_oneof![name(), vec(piece(), 0..8).prop_map(|of| name_of(&of))],
+    ) {
+        let pattern: String = pieces.iter().map(Piece::write).collect();
+        let glob = Glob::new(pattern.as_bytes()).unwrap();
+        for name in [name, name_of(&pieces)] {
+            if !glob.matches(&name) {
+                continue;
+            }
+            let mut at = 0;
+            for Literal { bytes, is_begin, is_end } in glob.literals() {
+                let rest = &name[at..];
+                let place = (0..=rest.len()).find(|place| rest[*place..].starts_with(&bytes));
+                prop_assert!(place.is_some(), "{} {:?}", pattern, name);
+                prop_assert!(!is_begin || at == 0 && name.starts_with(&bytes));
+                prop_assert!(!is_end || name.ends_with(&bytes));
+                at += place.unwrap_or_default() + bytes.len();
+            }
+        }
+    }
+
     #[test]
     fn no_pattern_and_no_name_end_the_process(
         pattern in vec(any::<u8>(), 0..40),
         name in vec(any::<u8>(), 0..40),
     ) {
         match Glob::new(&pattern) {
-            Ok(glob) => drop(glob.matches(&name)),
+            Ok(glob) => drop((glob.matches(&name), glob.literals())),
             Err(error) => prop_assert!(error.offset() < pattern.len()),
         }
     }
@@ -139,6 +174,33 @@ fn brackets_stand_for_one_of_their_characters() {
 fn a_backslash_takes_the_meaning_of_the_next_character() {
     assert!(matches("\\*", "*") && !matches("\\*", "a") && matches("\\\\", "\\"));
     assert!(matches("\\a", "a") && matches("]", "]"));
+}
+
+#[test]
+fn literals_are_the_longest_runs_of_characters_that_stand_for_themselves() {
+    let literals = |pattern: &[u8]| {
+        let literals = Glob::new(pattern).unwrap().literals();
+        let parts = literals.into_iter().map(|run| (run.bytes, run.is_begin, run.is_end));
+        parts.collect::<Vec<_>>()
+    };
+    let run = |bytes: &[u8], is_begin, is_end| (bytes.to_vec(), is_begin, is_end);
+    assert_eq!(literals(b"*.rs"), [run(b".rs", false, true)]);
+    assert_eq!(literals(b"lib*"), [run(b"lib", true, false)]);
+    assert_eq!(literals(b"lib.rs"), [run(b"lib.rs", true, true)]);
+    assert_eq!(literals(b""), [run(b"", true, true)]);
+    assert_eq!(
+        literals(b"\\*a\\\\[b]?c[!d]e"),
+        [run(b"*a\\b", true, false), run(b"c", false, false), run(b"e", false, true),]
+    );
+    assert_eq!(
+        literals("[a-b]\u{e9}\u{20ac}*".as_bytes()),
+        [run("\u{e9}\u{20ac}".as_bytes(), false, false),]
+    );
+    assert_eq!(
+        literals(b"\xff\xc3*\x80"),
+        [run(b"\xff\xc3", true, false), run(b"\x80", false, true),]
+    );
+    assert!(literals(b"*").is_empty() && literals(b"?[ab]*").is_empty());
 }
 
 #[test]
