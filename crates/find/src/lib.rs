@@ -16,6 +16,7 @@ pub use evaluate::Candidate;
 pub use expr::{Expr, FileOwner, TagKey, Term, When};
 pub use glob::{Glob, GlobError, Literal};
 pub use query::Query;
+pub use rank::{TextCounts, rank};
 pub use text::{has_words, text, words};
 
 mod canonical;
@@ -27,6 +28,7 @@ mod expr;
 mod glob;
 mod parse;
 mod query;
+mod rank;
 mod syntax;
 mod text;
 mod unit;
