@@ -235,3 +235,18 @@ pub const PAGE_NAMES: u32 = 16_384;
 pub const TEXT_SEARCHED_BYTES: usize = 256 << 10;
 /// Bytes of the files in one page of an answer to a query.
 pub const HITS_BYTES: usize = 256 << 10;
+/// Bytes of memory of the search index of one shard, its two writers included. Pages of its files
+/// that the system keeps do not count.
+pub const INDEX_MEMORY_BYTES: usize = 64 << 20;
+/// Bytes of memory in which one of the two indexes of a shard gathers documents before it writes
+/// them.
+pub const INDEX_WRITER_BYTES: usize = 16 << 20;
+/// Bytes of documents that wait for such a writer; one that is larger waits alone.
+pub const INDEX_QUEUE_BYTES: usize = 1 << 20;
+/// Bytes of a text that is indexed; a longer one is refused.
+pub const INDEX_TEXT_BYTES: usize = 4 << 20;
+/// Inodes that a writer remembers between two commits. Beyond that each one costs a search of the
+/// index.
+pub const INDEX_INODES: usize = 1 << 16;
+/// Documents of the largest part of an index that a merge makes.
+pub const INDEX_MERGED_DOCUMENTS: usize = 1 << 20;

@@ -28,7 +28,7 @@ const ALLOWED: &[&str] = &[
 const FORBIDDEN: &[&str] = &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys"];
 
 /// Most packages in Cargo.lock. A commit that raises it says why.
-const CEILING: usize = 210;
+const CEILING: usize = 298;
 
 /// Reports packages and manifests that break a rule; `all` is the whole `cargo metadata`.
 pub(super) fn check(all: &Value, tree: &Tree, found: &mut Findings) {

@@ -26,6 +26,7 @@ const DATA: &str = "pelago-data";
 const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FIND: &str = "pelago-find";
+const INDEX: &str = "pelago-index";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const HOLDER: &str = "pelago-holder";
@@ -53,6 +54,7 @@ const WALLS: &[Wall] = &[
         tests_import: &[CHECK, LOSSFS, NET],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
+    Wall { package: INDEX, imports: &[WIRE, FIND], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },

@@ -86,7 +86,7 @@ impl Candidate for File<'_> {
     }
 
     fn tag(&self, key: &str) -> Option<Cow<'_, [u8]>> {
-        let name = [TAG_PREFIX, key.as_bytes()].concat();
+        let name = [TAG_PREFIX.as_bytes(), key.as_bytes()].concat();
         self.reading.keep_failure(self.reading.tree.xattr(self.rnode, &name)).map(Cow::Owned)
     }
 

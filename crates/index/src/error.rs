@@ -1,0 +1,129 @@
+//! What can be wrong with an index.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use pelago_wire::limits::INDEX_TEXT_BYTES;
+use tantivy::TantivyError;
+use tantivy::directory::error::{LockError, OpenDirectoryError, OpenReadError, OpenWriteError};
+
+/// What is wrong with an index. The rows have all that it has, so nothing is lost with it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Bytes of its files are not those that were written, or a file is missing.
+    #[error("the index in {folder} is damaged: delete the folder, and build it again ({what})")]
+    Damaged {
+        /// The folder of the index.
+        folder: PathBuf,
+        /// What was found, for the log.
+        what: String,
+    },
+    /// Its files are of another version, or no index.
+    #[error("{folder} has another kind of index: delete the folder, and build it again ({what})")]
+    Foreign {
+        /// The folder of the index.
+        folder: PathBuf,
+        /// What was found, for the log.
+        what: String,
+    },
+    /// The disk is full. What was not committed is lost; the last commit is whole.
+    #[error("the disk of the index in {folder} is full: free space, and open the index again")]
+    Full {
+        /// The folder of the index.
+        folder: PathBuf,
+    },
+    /// The system returned another error. What was not committed is lost.
+    #[error("cannot use the index in {folder}: {source}")]
+    Io {
+        /// The folder of the index.
+        folder: PathBuf,
+        /// What the system returned.
+        source: io::Error,
+    },
+    /// Another process, or another part of this one, writes to the index.
+    #[error("the index in {folder} is open elsewhere: close it there first")]
+    Busy {
+        /// The folder of the index.
+        folder: PathBuf,
+    },
+    /// A write failed before, and the index takes no more. It still answers.
+    #[error("the index in {folder} has stopped after an error: open it again")]
+    Stopped {
+        /// The folder of the index.
+        folder: PathBuf,
+    },
+    /// A text is too long.
+    #[error(
+        "a text of {bytes} bytes is too long for the index: give it {INDEX_TEXT_BYTES} at most"
+    )]
+    LongText {
+        /// Its bytes.
+        bytes: usize,
+    },
+}
+
+impl Error {
+    /// Returns whether the files themselves are wrong, so that opening them again cannot help: the
+    /// caller deletes the folder and builds the index again.
+    #[must_use]
+    pub const fn is_of_files(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::Foreign { .. })
+    }
+
+    /// Returns whether the disk is full.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self, Self::Full { .. })
+    }
+
+    /// Returns an error of the system.
+    pub(crate) fn of_io(folder: &Path, source: io::Error) -> Self {
+        let folder = folder.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Full { folder },
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound => {
+                Self::Damaged { folder, what: source.to_string() }
+            }
+            _ => Self::Io { folder, source },
+        }
+    }
+
+    /// Returns an error of the engine.
+    pub(crate) fn of_engine(folder: &Path, error: TantivyError) -> Self {
+        let owned = folder.to_owned();
+        match error {
+            TantivyError::IoError(source)
+            | TantivyError::LockFailure(LockError::IoError(source), _)
+            | TantivyError::OpenReadError(OpenReadError::IoError { io_error: source, .. })
+            | TantivyError::OpenWriteError(OpenWriteError::IoError { io_error: source, .. })
+            | TantivyError::OpenDirectoryError(
+                OpenDirectoryError::IoError { io_error: source, .. }
+                | OpenDirectoryError::FailedToCreateTempDir(source),
+            ) => Self::of_io(folder, again(&source)),
+            TantivyError::LockFailure(LockError::LockBusy, _) => Self::Busy { folder: owned },
+            TantivyError::IncompatibleIndex(_)
+            | TantivyError::OpenReadError(OpenReadError::IncompatibleIndex(_))
+            | TantivyError::SchemaError(_)
+            | TantivyError::MissingPlugin(_)
+            | TantivyError::UnexpectedPlugin(_)
+            | TantivyError::ConflictingPlugins(_)
+            | TantivyError::OpenDirectoryError(_) => {
+                Self::Foreign { folder: owned, what: error.to_string() }
+            }
+            TantivyError::SystemError(what) => {
+                Self::Io { folder: owned, source: io::Error::other(what) }
+            }
+            // What is left are bytes that the engine did not expect.
+            error => Self::Damaged { folder: owned, what: error.to_string() },
+        }
+    }
+}
+
+/// Returns an error like one that others share.
+fn again(source: &io::Error) -> io::Error {
+    match source.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(source.kind(), source.to_string()),
+    }
+}

@@ -1,0 +1,50 @@
+//! Which parts of an index are merged into one.
+
+use pelago_wire::limits::INDEX_MERGED_DOCUMENTS;
+use tantivy::SegmentMeta;
+use tantivy::indexer::{LogMergePolicy, MergeCandidate, MergePolicy};
+
+/// Parts of one size from which on they are merged.
+const PARTS: usize = 8;
+/// Which share of a part may be deleted documents.
+const DELETED: f32 = 0.3;
+
+/// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has 8
+/// bytes for each document, besides buffers.
+#[derive(Debug)]
+pub(crate) struct BoundedMerges(LogMergePolicy);
+
+impl BoundedMerges {
+    pub(crate) fn new() -> Self {
+        let mut policy = LogMergePolicy::default();
+        policy.set_min_num_segments(PARTS);
+        policy.set_max_docs_before_merge(INDEX_MERGED_DOCUMENTS / 2);
+        policy.set_del_docs_ratio_before_merge(DELETED);
+        Self(policy)
+    }
+}
+
+impl MergePolicy for BoundedMerges {
+    fn compute_merge_candidates(&self, parts: &[SegmentMeta]) -> Vec<MergeCandidate> {
+        let mut merges = self.0.compute_merge_candidates(parts);
+        for MergeCandidate(ids) in &mut merges {
+            let part_of = |id| parts.iter().find(|part| part.id() == id);
+            let mut all: Vec<&SegmentMeta> = ids.iter().filter_map(|id| part_of(*id)).collect();
+            all.sort_by_key(|part| part.num_docs());
+            let mut documents = 0;
+            all.retain(|part| {
+                documents += part.num_docs() as usize;
+                documents <= INDEX_MERGED_DOCUMENTS
+            });
+            // One alone is merged with itself, if that removes its deleted documents.
+            if let [only] = all[..]
+                && only.num_deleted_docs() == 0
+            {
+                all.clear();
+            }
+            *ids = all.into_iter().map(SegmentMeta::id).collect();
+        }
+        merges.retain(|MergeCandidate(ids)| !ids.is_empty());
+        merges
+    }
+}
