@@ -7,9 +7,9 @@
 use std::ops::ControlFlow;
 
 use pelago_store::hash::NameHasher;
-use pelago_store::key::{self, Key};
+use pelago_store::key::{self, Key, KeyRange};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Inline, NameRow, Rnode, Row};
+use pelago_store::rows::{Inline, NameRow, Rnode, Row, Tag};
 use pelago_store::table::Snapshot;
 use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
@@ -140,6 +140,45 @@ impl Tree {
         });
         visited.map_err(|error| table_failed("reading names", &error))?;
         Ok(entries)
+    }
+
+    /// Returns up to `most` files that have a tag with a value, or one that is long and begins alike,
+    /// in the order of their inode numbers from `from` on, where they were when they got it.
+    ///
+    /// # Errors
+    /// If the table fails. A damaged row is left out, and the log names it.
+    pub fn tagged(
+        &self,
+        (key, value): (&str, &[u8]),
+        from: InodeId,
+        most: usize,
+    ) -> Result<Vec<Handle>, Error> {
+        let first = key::tag(key, value, from);
+        self.files_of_tags(&KeyRange { from: first, ..key::tagged(key, value) }, most)
+    }
+
+    /// Returns up to `most` files that have a tag with any value, in the order of the values.
+    ///
+    /// # Errors
+    /// As [`Tree::tagged`].
+    pub fn tagged_any(&self, key: &str, most: usize) -> Result<Vec<Handle>, Error> {
+        self.files_of_tags(&key::tagged_any(key), most)
+    }
+
+    fn files_of_tags(&self, range: &KeyRange, most: usize) -> Result<Vec<Handle>, Error> {
+        let mut files = Vec::new();
+        let visited = self.rows.scan(&range.from, &range.to, &mut |key, value| {
+            match (Key::parse(key), Tag::decode(value)) {
+                (Some(Key::Tag { ino, .. }), Ok((_, Tag { dir, hash }))) => {
+                    files.push(Handle { ino, dir, hash });
+                }
+                (_, Ok(_)) => {}
+                (_, Err(error)) => drop(row_damaged(key, error)),
+            }
+            if files.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        visited.map_err(|error| table_failed("reading tags", &error))?;
+        Ok(files)
     }
 
     /// Returns the value of an extended attribute.

@@ -11,17 +11,23 @@ use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_wire::{
-    Code, Context, Error, FileKind, Handle, Search, SearchAt, SearchPage, SearchPlace,
+    Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage, SearchPlace,
 };
 
 use self::evaluation::Evaluation;
+use self::nodes::Nodes;
 use self::page::Page;
+use self::plan::Plan;
 use self::reading::Reading;
 use self::walk::Walk;
 
 mod candidate;
+mod candidates;
 mod evaluation;
+mod nodes;
 mod page;
+mod places;
+mod plan;
 mod reading;
 mod users;
 mod walk;
@@ -62,14 +68,47 @@ impl Searched<'_> {
             return Err(Code::AccessDenied.into());
         }
         let mut page = Page::new(search.hits);
-        let behind = match search.after.as_ref().map(|place| &place.at) {
-            None => None,
-            Some(SearchAt::Path(path)) => Some(path.as_slice()),
-            Some(_) => return Err(Code::Invalid.into()),
-        };
-        let after = Walk::begin(&evaluation, dir.ino, behind)?.go_on(&evaluation, &mut page)?;
-        let after = after.map(|path| SearchPlace { now, at: SearchAt::Path(path) });
+        let at = search.after.as_ref().map(|place| &place.at);
+        let after = self.fill(&evaluation, &query, (dir.ino, at), &mut page)?;
+        let after = after.map(|at| SearchPlace { now, at });
         let (hits, examined) = page.into_hits();
         Ok(SearchPage { hits, as_of, after, examined })
+    }
+
+    /// Fills a page from a place on, in the order that the first page has chosen. Returns the place
+    /// where the next one begins.
+    fn fill(
+        &self,
+        evaluation: &Evaluation<'_>,
+        query: &Query,
+        (dir, at): (InodeId, Option<&SearchAt>),
+        page: &mut Page,
+    ) -> Result<Option<SearchAt>, Error> {
+        let tree = evaluation.reading.tree;
+        let plan = match at {
+            Some(SearchAt::Path(_)) => None,
+            _ if !self.shard.tags_are_complete() => None,
+            _ => Plan::of(query.expr(), tree)?,
+        };
+        match (plan, at) {
+            (Some(plan), None | Some(SearchAt::Node { .. })) => {
+                let from = match at {
+                    Some(SearchAt::Node { ino, names }) => (*ino, *names),
+                    _ => (InodeId::from_raw(0), 0),
+                };
+                let mut candidates = plan.candidates(tree, from.0)?;
+                let reached = Nodes::below(evaluation, dir).go_on(&mut candidates, from, page)?;
+                Ok(reached.map(|(ino, names)| SearchAt::Node { ino, names }))
+            }
+            (None, None | Some(SearchAt::Path(_))) => {
+                let behind = match at {
+                    Some(SearchAt::Path(path)) => Some(path.as_slice()),
+                    _ => None,
+                };
+                let reached = Walk::begin(evaluation, dir, behind)?.go_on(evaluation, page)?;
+                Ok(reached.map(SearchAt::Path))
+            }
+            _ => Err(Code::Invalid.into()),
+        }
     }
 }

@@ -51,7 +51,7 @@ const WALLS: &[Wall] = &[
     Wall {
         package: SERVER,
         imports: &[WIRE, PROTO, STORE, META, DATA, FIND],
-        tests_import: &[CHECK, LOSSFS, NET],
+        tests_import: &[CHECK, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FIND], tests_import: &[] },

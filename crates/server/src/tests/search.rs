@@ -262,3 +262,130 @@ fn bad_requests_have_errors() {
     rig.call(Request::RemoveDir { dir: ROOT, name: name("d") }).unwrap();
     assert_eq!(ask(dir, "kind=file", None), Err(Code::Stale));
 }
+
+/// Returns what queries about tags find by the walk and, once tags are complete, by their rows.
+fn by_walk_and_by_rows(rig: &Rig, queries: &[&str]) -> [Vec<Vec<String>>; 2] {
+    let all = |hits| -> Vec<Vec<String>> {
+        let paths = |query: &&str| {
+            let mut paths = paths_in(rig, (0, &[]), (ROOT, query, hits));
+            paths.sort();
+            paths
+        };
+        queries.iter().map(paths).collect()
+    };
+    assert!(!rig.shard.tags_are_complete());
+    let walked = all(100);
+    rig.shard.set_tags_complete();
+    let found = all(100);
+    assert_eq!(all(1), found, "page by page");
+    assert_eq!(all(3), found, "page by page");
+    [walked, found]
+}
+
+#[test]
+fn rows_of_tags_lead_to_the_same_files_as_the_walk() {
+    let rig = Rig::new();
+    let (a, b) = tree(&rig);
+    for (number, text) in ["x", "y", "z", "linked", "moved"].iter().enumerate() {
+        let file = rig.file(text, b"coral");
+        tag(&rig, file.handle, "project", if number % 2 == 0 { b"reef" } else { b"wreck" });
+        tag(&rig, file.handle, "number", &[number as u8, 0, 255]);
+        tag(&rig, file.handle, "long", &[b'v'; 300]);
+    }
+    tag(&rig, a, "project", b"reef");
+    move_to(&rig, "moved", b, "elsewhere");
+    let linked = rig.lookup("linked").unwrap().handle;
+    for (dir, text) in [(a, "l1"), (b, "l2"), (ROOT, "l3")] {
+        rig.call(Request::Link { node: linked, dir, name: name(text) }).unwrap();
+    }
+    rig.unlink("z");
+    let long = format!("long={}", "v".repeat(300));
+    let queries = [
+        "project=reef",
+        "project=wreck",
+        "tag:project",
+        "tag:number not name=x",
+        "project=reef or tag:number",
+        "project=reef (name=x or name~*) kind=file",
+        "tag:project text:coral",
+        &long,
+        "project=none",
+        "not tag:project",
+    ];
+    let [walked, found] = by_walk_and_by_rows(&rig, &queries);
+    for ((query, walked), found) in queries.iter().zip(walked).zip(found) {
+        assert_eq!(found, walked, "{query}");
+    }
+    let paths = paths_in(&rig, (0, &[]), (ROOT, "project=wreck", 100));
+    assert_eq!(paths.len(), 5, "each name of a file: {paths:?}");
+    // Of all rows only those of the tag are looked at.
+    let page = page(&rig, (0, &[]), (ROOT, "project=reef name=x", 100), None).unwrap();
+    assert_eq!((page.hits.len(), page.examined), (1, 3));
+}
+
+#[test]
+fn a_user_finds_by_tags_only_what_that_user_may_read() {
+    let rig = Rig::new();
+    rig.shard.set_tags_complete();
+    let (_, b) = tree(&rig);
+    for (text, mode) in [("mine", 0o644), ("theirs", 0o600), ("hidden", 0o644)] {
+        let file = rig.file(text, b"");
+        tag(&rig, file.handle, "project", b"reef");
+        set_mode(&rig, file.handle, mode);
+    }
+    move_to(&rig, "hidden", b, "hidden");
+    assert_eq!(paths_in(&rig, (ANN, &[]), (ROOT, "project=reef", 9)), ["mine"]);
+    assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "project=reef", 9)).len(), 3);
+    assert_eq!(paths_in(&rig, (0, &[]), (b, "project=reef", 9)), ["hidden"]);
+}
+
+#[test]
+fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
+    for seed in 0..24 {
+        let rig = Rig::new();
+        let (a, b) = tree(&rig);
+        let mut numbers = pelago_random::Random::new(seed);
+        let mut below = |limit: u64| numbers.below(limit);
+        for _ in 0..120 {
+            let (dirs, file) = ([ROOT, a, b], format!("r{}", below(6)));
+            let dir = dirs[below(3) as usize];
+            let to = Request::Rename {
+                from_dir: dir,
+                from: name(&file),
+                to_dir: dirs[below(3) as usize],
+                to: name(&format!("r{}", below(6))),
+                flags: pelago_wire::RenameFlags::Replace,
+            };
+            let node = match rig.call(Request::Lookup { dir, name: name(&file) }) {
+                Ok(Reply::Entry(entry)) => entry.handle,
+                _ => {
+                    if rig.lookup(&file).is_err() {
+                        rig.file(&file, b"");
+                    }
+                    continue;
+                }
+            };
+            let dir_of_link = dirs[below(3) as usize];
+            // Some of these fail, as they would for a program.
+            match below(8) {
+                0 => drop(rig.call(Request::Unlink { dir, name: name(&file) })),
+                1 | 2 => drop(rig.call(to)),
+                3 => {
+                    let link = name(&format!("r{}", below(6)));
+                    drop(rig.call(Request::Link { node, dir: dir_of_link, name: link }));
+                }
+                4 => {
+                    let key = format!("user.tag.k{}", below(2)).into_bytes();
+                    drop(rig.call(Request::RemoveXattr { node, name: key }));
+                }
+                _ => {
+                    let value = [b'0' + below(2) as u8];
+                    tag(&rig, node, &format!("k{}", below(2)), &value);
+                }
+            }
+        }
+        let queries = ["k0=0", "k0=1", "k1=0 k0=1", "tag:k1", "k0=0 or k1=1", "tag:k0 not k1=0"];
+        let [walked, found] = by_walk_and_by_rows(&rig, &queries);
+        assert_eq!(found, walked, "seed {seed}");
+    }
+}
