@@ -1,7 +1,7 @@
 //! A volume: a folder with all files of a server, and the lock that keeps other servers out.
 //!
 //! ```text
-//! format         id, version and features; makes the folder a volume, and never changes
+//! format         id, version and features; makes the folder a volume
 //! lock           locked while a server has the volume open; holds its process id
 //! clean          exists if the volume was closed cleanly
 //! table/         files of the engine, and the key of the hash of names
@@ -15,7 +15,7 @@
 //! clients        the machines that may connect to the server
 //! ```
 //!
-//! `format` is written last when a volume is created. So a folder without `format` and with nothing
+//! `format` is written last when a volume is created, and replaced when the volume gets a feature. So a folder without `format` and with nothing
 //! in `table` and `content` is a volume half created, and may be created again. A folder without
 //! `format` but with data in them is damaged, and is not changed.
 
@@ -37,7 +37,7 @@ use crate::folder::Folder;
 use crate::hash::NameHasher;
 
 pub use error::VolumeError;
-pub use format::{FORMAT_VERSION, Format, FormatError, VolumeId};
+pub use format::{FORMAT_VERSION, Format, FormatError, TAGS_ARE_COMPLETE, VolumeId};
 pub use layout::{CLIENTS, KEY};
 pub use seed::HashSeed;
 
@@ -267,6 +267,17 @@ pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
         }
         Detected::Missing | Detected::Empty(_) => Err(VolumeError::Missing { path: dir.into() }),
     }
+}
+
+/// Adds to the `format` of the volume in `folder` that there is a row for each tag, on stable
+/// storage. The caller has the volume open, and has made these rows safe.
+///
+/// # Errors
+/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
+pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
+    let mut format = read_format(folder)?;
+    format.needed_features |= TAGS_ARE_COMPLETE;
+    write_format(folder, &format)
 }
 
 /// Opens the log of the volume in `folder` for appending, or creates it.

@@ -9,7 +9,8 @@ use std::{fs, io};
 
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{
-    CLIENTS, Format, Volume, VolumeError, VolumeOptions, lock_holder, open_folder,
+    CLIENTS, Format, TAGS_ARE_COMPLETE, Volume, VolumeError, VolumeOptions, lock_holder,
+    open_folder, set_tags_complete,
 };
 use pelago_wire::{Kind, limits};
 use tempfile::TempDir;
@@ -305,6 +306,28 @@ fn a_damaged_or_newer_format_is_refused() {
     fs::write(&path, &good).unwrap();
     assert_eq!(Volume::open(temp.path()).unwrap().format().encode(), good);
     assert!(Format::decode(&good).is_ok());
+}
+
+/// A volume from before there were rows of tags is as it was until it gets the feature.
+#[test]
+fn a_volume_gets_the_feature_that_its_tags_are_complete() {
+    let temp = temp();
+    let made = make(temp.path());
+    assert!(made.format().tags_are_complete(), "a new one has no tags");
+    let before = Format { needed_features: 0, ..*made.format() };
+    drop(made);
+    fs::write(temp.path().join("format"), before.encode()).unwrap();
+    // What a crash may leave.
+    fs::write(temp.path().join("format.new"), b"PEL").unwrap();
+    let opened = Volume::open(temp.path()).unwrap();
+    assert_eq!(*opened.format(), before);
+    for _ in 0..2 {
+        set_tags_complete(opened.folder()).unwrap();
+    }
+    drop(opened);
+    let after = Format { needed_features: TAGS_ARE_COMPLETE, ..before };
+    assert_eq!(*Volume::open(temp.path()).unwrap().format(), after);
+    assert!(!names(temp.path()).contains(&"format.new".to_owned()));
 }
 
 /// The message tells a user how to keep the data.

@@ -1,5 +1,5 @@
-//! The file `format`: the id, version and features of a volume. It is written once, when the volume
-//! is created.
+//! The file `format`: the id, version and features of a volume. It is written when the volume is
+//! created, and again when the volume gets a feature.
 //!
 //! It has 128 bytes, little-endian, which `docs/format.md` specifies. In every future version the
 //! first eight bytes are the magic, the next four the version, and the last eight the checksum of
@@ -37,9 +37,15 @@ pub struct Format {
     /// The size in bytes up to which a file is stored in the table, at most
     /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
+    /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`].
+    pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
 }
+
+/// The needed feature that there is a [`crate::rows::Tag`] row for each tag, and no other. A program
+/// that does not know such rows must not change tags.
+pub const TAGS_ARE_COMPLETE: u64 = 1;
 
 /// Why the bytes of a file are no [`Format`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,15 +71,22 @@ const BYTES: usize = 128;
 /// Greatest length of the file in any version, in bytes.
 pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 48;
-/// The required features that this program has: none is defined yet.
-const KNOWN_FEATURES: u64 = 0;
+/// The needed features that this program has.
+const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE;
 
 impl Format {
     /// Returns the format of a new volume, with a random id.
     pub(super) fn new(inline_bytes: u32) -> io::Result<Self> {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(io::Error::other)?;
-        Ok(Self { id: VolumeId(id), inline_bytes, optional_features: 0 })
+        let needed_features = TAGS_ARE_COMPLETE;
+        Ok(Self { id: VolumeId(id), inline_bytes, needed_features, optional_features: 0 })
+    }
+
+    /// Returns whether there is a [`crate::rows::Tag`] row for each tag, and no other.
+    #[must_use]
+    pub const fn tags_are_complete(&self) -> bool {
+        self.needed_features & TAGS_ARE_COMPLETE != 0
     }
 
     /// Encodes the format to the bytes of its file.
@@ -83,7 +96,7 @@ impl Format {
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes.extend_from_slice(&self.inline_bytes.to_le_bytes());
-        bytes.extend_from_slice(&KNOWN_FEATURES.to_le_bytes());
+        bytes.extend_from_slice(&self.needed_features.to_le_bytes());
         bytes.extend_from_slice(&self.optional_features.to_le_bytes());
         bytes.extend_from_slice(&self.id.0);
         bytes.extend_from_slice(&[0; RESERVED_BYTES]);
@@ -119,9 +132,9 @@ impl Format {
             return Err(FormatError::Length);
         }
         let inline_bytes = u32::from_le_bytes(take(&mut rest)?);
-        let needed = u64::from_le_bytes(take(&mut rest)?);
-        if needed & !KNOWN_FEATURES != 0 {
-            return Err(FormatError::UnknownFeatures(needed & !KNOWN_FEATURES));
+        let needed_features = u64::from_le_bytes(take(&mut rest)?);
+        if needed_features & !KNOWN_FEATURES != 0 {
+            return Err(FormatError::UnknownFeatures(needed_features & !KNOWN_FEATURES));
         }
         let optional_features = u64::from_le_bytes(take(&mut rest)?);
         let id = VolumeId(take(&mut rest)?);
@@ -129,7 +142,7 @@ impl Format {
         if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved {
             return Err(FormatError::Field);
         }
-        Ok(Self { id, inline_bytes, optional_features })
+        Ok(Self { id, inline_bytes, needed_features, optional_features })
     }
 }
 
