@@ -53,6 +53,12 @@ pub enum Damage {
     XattrFlag,
     /// The list of a file's extended attributes is wrong.
     XattrNames,
+    /// A row of a tag belongs to no tag.
+    TagStray,
+    /// A tag has no row.
+    TagMissing,
+    /// The row of a tag does not lead to the file.
+    TagHint,
     /// The row that leads to a moved file is missing or wrong.
     Moved,
     /// A file with a name has an orphan row.
@@ -96,6 +102,9 @@ impl Damage {
             Self::XattrStray => "xattr-stray",
             Self::XattrFlag => "xattr-flag",
             Self::XattrNames => "xattr-names",
+            Self::TagStray => "tag-stray",
+            Self::TagMissing => "tag-missing",
+            Self::TagHint => "tag-hint",
             Self::Moved => "moved",
             Self::OrphanStray => "orphan-stray",
             Self::MarkStray => "mark-stray",
@@ -132,6 +141,9 @@ impl Damage {
             Self::XattrStray => "an extended attribute belongs to no file",
             Self::XattrFlag => "its row is wrong about which extended attributes exist",
             Self::XattrNames => "the list of its extended attributes is wrong",
+            Self::TagStray => "a row of a tag belongs to no tag",
+            Self::TagMissing => "a tag has no row",
+            Self::TagHint => "the row of a tag does not lead to the file",
             Self::Moved => "the row that leads to it since it moved is missing or wrong",
             Self::OrphanStray => "it has a name, and an orphan row that would remove it",
             Self::MarkStray => "it has a `writing` row and no content file",
@@ -184,6 +196,7 @@ impl fmt::Display for Finding {
             Some(Key::ParentPointer { ino, dir, name, .. }) => {
                 write!(f, " (\"{}\" in directory {dir}, of inode {ino})", name.escape_ascii())
             }
+            Some(Key::Tag { tag, ino, .. }) => write!(f, " (tag {tag} of inode {ino})"),
             Some(Key::Partition { dir, .. }) => write!(f, " (directory {dir})"),
             _ => write!(f, " (row {})", self.key.escape_ascii()),
         }

@@ -32,6 +32,7 @@ mod names;
 mod rebuild;
 mod rnodes;
 mod rows;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -76,6 +77,8 @@ pub struct Parts<'a> {
     pub volume: VolumeId,
     /// The volume's keyed hash of names.
     pub hasher: NameHasher,
+    /// Whether the volume says that there is a row for each tag.
+    pub tags_are_complete: bool,
 }
 
 /// What a check found, and how it can be repaired.
@@ -194,6 +197,7 @@ fn check(parts: Parts<'_>, adopt_stray: bool) -> Result<Plan, CheckError> {
     check.names()?;
     check.partitions()?;
     check.inodes()?;
+    check.tags()?;
     check.others()?;
     Ok(check.plan)
 }
@@ -222,6 +226,7 @@ struct Check<'a> {
     content: &'a ContentStore,
     hasher: NameHasher,
     volume: VolumeId,
+    tags_are_complete: bool,
     /// Give a name to bytes of no inode.
     adopt_stray: bool,
     /// The high-water mark: the first counter that no inode id has, says the volume.
@@ -244,6 +249,7 @@ impl<'a> Check<'a> {
             content: parts.content,
             hasher: parts.hasher,
             volume: parts.volume,
+            tags_are_complete: parts.tags_are_complete,
             adopt_stray,
             next_id,
             highest: 0,
@@ -308,7 +314,8 @@ fn with_volume<T>(
     let table = FjallTable::open_in(volume.table(), options)?;
     let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
-    let parts = Parts { table: &table, content: &content, volume: id, hasher };
+    let tags_are_complete = volume.format().tags_are_complete();
+    let parts = Parts { table: &table, content: &content, volume: id, hasher, tags_are_complete };
     let done = work(parts, &volume)?;
     table.close()?;
     Ok(done)

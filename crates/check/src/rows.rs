@@ -284,10 +284,10 @@ impl Check<'_> {
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
         let Some(facts) = facts else { return self.stray_xattr(ino, key) };
-        if Xattr::decode(value).is_err() {
+        let Ok((_, row)) = Xattr::decode(value) else {
             self.report_row(Damage::Row, key, Some(Repair::delete("remove it", key)));
             return Ok(());
-        }
+        };
         let found = &mut facts.found.xattrs;
         found.any = true;
         found.access |= name == ACL_ACCESS;
@@ -295,7 +295,7 @@ impl Check<'_> {
         if name != ACL_ACCESS && name != ACL_DEFAULT {
             facts.found.xattr_names.add(name);
         }
-        Ok(())
+        self.tag(facts, (ino, name), row.value)
     }
 
     fn xattr_names(

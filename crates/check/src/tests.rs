@@ -13,7 +13,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, RowKind};
 use pelago_store::rows::{
     HighWater, Inline as InlineRow, Moved, NameRow, Orphan, ParentPointer, Partition, Rnode,
-    RnodeFlags, Row, Stamp, Writing, Xattr, XattrNames,
+    RnodeFlags, Row, Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{Batch, Table, TableRead};
@@ -29,6 +29,7 @@ use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
 mod content;
 mod inodes;
 mod names;
+mod tags;
 
 const VOLUME: VolumeId = VolumeId([7; 16]);
 const CALLER: Context = Context::direct(10, 20);
@@ -79,6 +80,7 @@ impl Rig {
         let xattr =
             SetXattr { name: b"user.a", value: b"b", flags: XattrFlags::Any, kill_setgid: false };
         shard.set_xattr(small.handle, &xattr, NOW).unwrap();
+        let tag = SetXattr { name: b"user.tag.k", value: b"v", ..xattr };
         let large = make(Handle::ROOT, "large", NewInode::file(NewMode::exactly(0o644)));
         let file = content.create(large.handle.ino, Generation::FIRST).unwrap();
         file.write_at(&[1; 10_000], 0).unwrap();
@@ -90,6 +92,7 @@ impl Rig {
         };
         shard.commit_bytes(large.handle, &change).unwrap();
         shard.delete_writing_rows(&[large.handle.ino]).unwrap();
+        shard.set_xattr(large.handle, &tag, NOW).unwrap();
         let (from, to) = (name("large"), name("renamed"));
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
@@ -97,6 +100,9 @@ impl Rig {
         let linked = make(Handle::ROOT, "one", NewInode::file(NewMode::exactly(0o600)));
         let linked = shard.link(linked.handle, dir.handle, &name("two"), NOW).unwrap();
         let gone = make(Handle::ROOT, "gone", NewInode::file(NewMode::exactly(0o644)));
+        [dir, linked, gone].iter().for_each(|node| {
+            shard.set_xattr(node.handle, &tag, NOW).unwrap();
+        });
         shard.acquire(gone.handle).unwrap();
         shard.unlink(Handle::ROOT, &name("gone"), NOW).unwrap();
         shard.finish().unwrap();
@@ -105,7 +111,13 @@ impl Rig {
     }
 
     fn parts(&self) -> Parts<'_> {
-        Parts { table: &self.table, content: &self.content, volume: VOLUME, hasher: self.hasher }
+        Parts {
+            table: &self.table,
+            content: &self.content,
+            volume: VOLUME,
+            hasher: self.hasher,
+            tags_are_complete: true,
+        }
     }
 
     fn plan(&self) -> Plan {

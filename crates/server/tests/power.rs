@@ -329,7 +329,9 @@ fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Serve
 fn check_on(table: &FakeTable, folder: &Path) -> Plan {
     let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
-    check::plan_on(check::Parts { table, content: &content, volume: VOLUME, hasher }).unwrap()
+    let parts =
+        check::Parts { table, content: &content, volume: VOLUME, hasher, tags_are_complete: true };
+    check::plan_on(parts).unwrap()
 }
 
 fn open(server: &Server, node: Handle) -> Result<OpenId, Code> {
