@@ -15,6 +15,7 @@ pub(crate) use pending_close::ClosePending;
 pub(crate) use recount::Recount;
 pub(crate) use replaced::ReleaseReplaced;
 pub(crate) use space::WatchSpace;
+pub(crate) use tags::CompleteTags;
 pub(crate) use workers::{STOP_TIMEOUT, Workers};
 pub(crate) use writeback::Writeback;
 
@@ -24,6 +25,7 @@ mod pending_close;
 mod recount;
 mod replaced;
 mod space;
+mod tags;
 mod workers;
 mod writeback;
 

@@ -10,3 +10,4 @@ mod range_ops;
 mod search;
 mod shared_write;
 mod sync;
+mod tags;

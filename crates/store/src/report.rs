@@ -6,6 +6,7 @@
 use pelago_wire::{Code, Error};
 
 use crate::rows::RowError;
+use crate::volume::VolumeError;
 use crate::{content, reserve, table};
 
 /// Logs that the table failed while `doing`, and returns the code for the caller.
@@ -44,6 +45,17 @@ pub fn reserve_failed(error: &reserve::Error) -> Error {
     let source = &error.source;
     tracing::error!(%error, %source, "the reserve failed");
     Code::Io.into()
+}
+
+/// Logs that a file of the volume could not be written, and returns the code for the caller.
+#[must_use]
+pub fn volume_failed(error: &VolumeError) -> Error {
+    let source = std::error::Error::source(error).map(ToString::to_string);
+    tracing::error!(%error, source, "a file of the volume could not be written");
+    match error {
+        VolumeError::NoSpace { .. } => Code::NoSpace.into(),
+        _ => Code::Io.into(),
+    }
 }
 
 fn source(error: &table::Error) -> Option<String> {

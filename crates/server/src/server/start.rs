@@ -20,7 +20,8 @@ use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
-    ClosePending, Notify, Recount, ReleaseReplaced, RemoveOrphans, WatchSpace, Workers, Writeback,
+    ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans, WatchSpace,
+    Workers, Writeback,
 };
 use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
@@ -119,7 +120,8 @@ impl Server {
         let commit = core.commit_thread(&opens, &service)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
-        let workers = core.workers(&notifies, &opens, &replaced, !started_clean)?;
+        let mut workers = core.workers(&notifies, &opens, &replaced, !started_clean)?;
+        core.complete_tags(&mut workers, &notifies, volume.as_ref())?;
         tracing::info!(volume = %core.parts.volume, epoch = begun.epoch, "the volume is served");
         Ok(Self {
             dir,
@@ -197,15 +199,16 @@ struct WorkerNotifies {
     recount: Arc<Notify>,
     replaced: Arc<Notify>,
     space: Arc<Notify>,
+    tags: Arc<Notify>,
     writeback: Arc<Notify>,
 }
 
 impl WorkerNotifies {
     fn new() -> Self {
-        let [orphans, pending_close, recount, replaced, space, writeback] =
-            ["orphans", "pending_close", "recount", "replaced", "space", "writeback"]
+        let [orphans, pending_close, recount, replaced, space, tags, writeback] =
+            ["orphans", "pending_close", "recount", "replaced", "space", "tags", "writeback"]
                 .map(Notify::new);
-        Self { orphans, pending_close, recount, replaced, space, writeback }
+        Self { orphans, pending_close, recount, replaced, space, tags, writeback }
     }
 }
 
@@ -313,5 +316,25 @@ impl Core {
         let table = Arc::clone(&self.parts.table);
         workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;
         Ok(workers)
+    }
+
+    /// Tells the shard that each tag has its row, if the volume says so. Otherwise a worker adds
+    /// what is missing.
+    fn complete_tags(
+        &self,
+        workers: &mut Workers,
+        notifies: &WorkerNotifies,
+        open: Option<&OpenVolume>,
+    ) -> io::Result<()> {
+        if open.is_some_and(|open| open.volume.format().tags_are_complete()) {
+            self.shard.set_tags_complete();
+            return Ok(());
+        }
+        if !self.options.workers || self.options.read_only {
+            return Ok(());
+        }
+        let (shard, durability) = (Arc::clone(&self.shard), Arc::clone(&self.durability));
+        let folder = open.map(|open| open.volume.folder().clone());
+        workers.start(&notifies.tags, CompleteTags::new(shard, durability, folder))
     }
 }

@@ -400,7 +400,7 @@ proptest! {
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(4),
         failure_persistence: None,
-        cases: 300,
+        cases: 2000,
         ..ProptestConfig::default()
     })]
 
