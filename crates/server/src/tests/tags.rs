@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Row, Stamp, Tag, Xattr};
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{self, Batch, Table, TableRead};
 use pelago_wire::xattr::tag_key;
-use pelago_wire::{Handle, InodeId, NameHash, RenameFlags, Request, XattrFlags};
+use pelago_wire::{Handle, InodeId, NameHash, NewMode, RenameFlags, Request, XattrFlags};
 
 use crate::background::{CompleteTags, NextRun, Worker};
 use crate::testing::{ROOT, Rig, name};
@@ -17,6 +18,14 @@ use crate::testing::{ROOT, Rig, name};
 const FILES: usize = 40;
 
 type Keys = BTreeSet<Vec<u8>>;
+
+/// Returns the names of a file that is the last of the root, and of one before all others.
+fn last_and_first() -> (String, String) {
+    let hash = |text: &String| NameHasher::new(7).hash(text.as_bytes());
+    let names: Vec<_> = (0..100_000).map(|at| format!("n{at}")).collect();
+    let by_hash = || names.iter().map(|name| (hash(name), name.clone()));
+    (by_hash().max().unwrap().1, by_hash().min().unwrap().1)
+}
 
 /// Returns the rows of tags that there are, and those that there should be.
 fn tag_rows(table: &FakeTable) -> (Keys, Keys) {
@@ -146,6 +155,31 @@ fn changes_beside_the_worker_are_not_lost() {
         finish(&rig, &mut worker);
         assert_eq!(tag_rows(&rig.table).0.len(), FILES - 2, "step {step}");
     }
+}
+
+/// A file that is sought by its name moves to the part of the names that was read.
+#[test]
+fn a_file_that_moves_behind_the_worker_is_found() {
+    let rig = Rig::new();
+    let (last, first) = last_and_first();
+    let node = rig.file(&last, b"").handle;
+    tag(&rig, node, b"old");
+    for at in 0..5000 {
+        let (name, mode) = (name(&format!("f{at}")), NewMode::exactly(0o755));
+        rig.call(Request::MakeDir { dir: ROOT, name, mode }).unwrap();
+    }
+    let mut batch = Batch::new();
+    batch.delete(key::tag("k", b"old", node.ino));
+    rig.table.write(&batch).unwrap();
+    rig.shard.forget_rows();
+    let mut worker = worker(&rig);
+    // Strays, missing rows, and the first names.
+    for _ in 0..3 {
+        assert_eq!(worker.work().unwrap().items, 0);
+    }
+    rename(&rig, &last, &first);
+    finish(&rig, &mut worker);
+    assert_eq!(tag_rows(&rig.table).0.len(), 1);
 }
 
 /// Whatever of the rows a crash leaves, another run completes them.
