@@ -38,6 +38,7 @@ use crate::unsafe_changes::UnsafeChanges;
 use crate::writeback_errors::Changed;
 
 pub use acl::SetXattr;
+pub use feed::FedChanges;
 pub use file_bytes::{Appended, BytesChange, InlineBytes, WritingRow};
 pub use list::Page;
 pub use new_inode::NewInode;
@@ -47,12 +48,14 @@ pub use remove::Removed;
 pub use rename::{Move, Renamed};
 pub use scan::{Scan, Scanned};
 
+use feed::Feed;
 use inode_ids::InodeIds;
 use open_inodes::OpenInodes;
 
 mod acl;
 mod climb;
 mod create;
+mod feed;
 mod file_bytes;
 mod inode_ids;
 mod interface;
@@ -135,6 +138,8 @@ struct State {
     directory_moves: u64,
     /// Inodes whose rows changed since the last group commit began.
     changed: Changed,
+    /// What the search index does not know yet; `None` while there is none.
+    feed: Option<Feed>,
     /// The sessions of other processes, and the replies that are stored for them.
     replies: StoredReplies,
     /// Whose the changes are that are not safe, while there are such sessions.
@@ -164,6 +169,7 @@ impl Shard {
             directories: Directories::default(),
             directory_moves: 0,
             changed: Changed::default(),
+            feed: None,
             replies: StoredReplies::default(),
             unsafe_changes: UnsafeChanges::default(),
             #[cfg(test)]

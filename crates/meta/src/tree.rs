@@ -7,9 +7,9 @@
 use std::ops::ControlFlow;
 
 use pelago_store::hash::NameHasher;
-use pelago_store::key::{self, Key, KeyRange};
+use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Inline, NameRow, Rnode, Row, Tag};
+use pelago_store::rows::{Inline, NameRow, Rnode, Row, RowError, Stamp, Tag};
 use pelago_store::table::Snapshot;
 use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
@@ -45,6 +45,22 @@ impl Shard {
         let rows = self.table().snapshot().map_err(|error| table_failed("searching", &error))?;
         Ok(Tree { rows, hasher: self.hasher() })
     }
+}
+
+/// Returns the file that a row of a name or an rnode belongs to, and the batch that wrote the row;
+/// `None` for other rows.
+fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, Handle)>, RowError> {
+    Ok(match Key::parse(key) {
+        Some(Key::Name { dir, hash, .. }) => {
+            let (stamp, row) = NameRow::decode(value)?;
+            Some(match row {
+                NameRow::Rnode(rnode) => (stamp, Handle::at(rnode.ino, dir, hash)),
+                NameRow::Link { ino, .. } => (stamp, Handle::own(ino)),
+            })
+        }
+        Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, Handle::own(ino))),
+        _ => None,
+    })
 }
 
 impl Tree {
@@ -140,6 +156,43 @@ impl Tree {
         });
         visited.map_err(|error| table_failed("reading names", &error))?;
         Ok(entries)
+    }
+
+    /// Returns the files whose names or attributes changed after a batch, or all files, among the
+    /// next `most` rows; and where the next call continues, `None` at the end. A file with several
+    /// names may come more than once. Files that were removed are not found so.
+    ///
+    /// # Errors
+    /// As [`Tree::entries`].
+    pub fn changed_files(
+        &self,
+        after: Option<Stamp>,
+        from: Option<&[u8]>,
+        most: usize,
+    ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
+        // The kinds of names and of rnodes of their own follow each other. Each file has a name, but
+        // its name need not change with it.
+        let first = key::all(RowKind::Name);
+        let to = if after.is_some() { key::all(RowKind::Inode).to } else { first.to };
+        let mut files = Vec::new();
+        let (mut rows, mut next) = (0, None);
+        let visited = self.rows.scan(from.unwrap_or(&first.from), &to, &mut |key, value| {
+            if rows == most {
+                next = Some(key.to_vec());
+                return ControlFlow::Break(());
+            }
+            rows += 1;
+            match changed_file(key, value) {
+                Ok(Some((stamp, handle))) if after.is_none_or(|after| stamp > after) => {
+                    files.push(handle);
+                }
+                Ok(_) => {}
+                Err(error) => drop(row_damaged(key, error)),
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| table_failed("reading names", &error))?;
+        Ok((files, next))
     }
 
     /// Returns up to `most` files that have a tag with a value, or one that is long and begins alike,

@@ -235,6 +235,9 @@ pub const PAGE_NAMES: u32 = 16_384;
 pub const TEXT_SEARCHED_BYTES: usize = 256 << 10;
 /// Bytes of the files in one page of an answer to a query.
 pub const HITS_BYTES: usize = 256 << 10;
+/// Files that changed since the last commit of the search index. If there are more, the index reads
+/// all rows that are newer than its last commit.
+pub const FED_FILES: usize = 1 << 16;
 /// Bytes of memory of the search index of one shard, its two writers included. Pages of its files
 /// that the system keeps do not count.
 pub const INDEX_MEMORY_BYTES: usize = 64 << 20;

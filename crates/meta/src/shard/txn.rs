@@ -8,8 +8,9 @@ use std::ops::{Deref, DerefMut};
 use pelago_store::key;
 use pelago_store::rows::{NameRow, Orphan, ParentPointer, Row, Stamp};
 use pelago_store::table::Batch;
-use pelago_wire::{Code, Error, FileKind, InodeId, Name, NameHash, Reply, SessionId, Time};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash, Reply, SessionId, Time};
 
+use super::feed::Feed;
 use super::locked::Locked;
 use super::{Shard, State};
 use crate::directory::Directory;
@@ -183,6 +184,9 @@ impl<'a> Txn<'a> {
         {
             locked.note_unsafe((author, stamp.sequence), &changes);
         }
+        if let Some(feed) = &mut locked.state.feed {
+            changes.iter().for_each(|change| change.feed(feed));
+        }
         for change in changes {
             locked.state.apply(change, now);
         }
@@ -323,6 +327,27 @@ impl<'a> Txn<'a> {
 }
 
 impl MemoryChange {
+    /// Tells the search index which files it changes; of a directory also the times.
+    fn feed(&self, feed: &mut Feed) {
+        match self {
+            Self::NameAdded(key, named) => {
+                feed.add(Handle::own(key.dir));
+                feed.add(match named.is_embedded {
+                    true => Handle::at(named.ino, key.dir, key.hash),
+                    false => Handle::own(named.ino),
+                });
+            }
+            Self::NameRemoved(key, _) => feed.add(Handle::own(key.dir)),
+            Self::NodeChanged(node) => feed.add(node.handle()),
+            Self::NodeRemoved(ino)
+            | Self::DirectoryMade(ino, _)
+            | Self::DirectoryMoved(ino, _)
+            | Self::DirectoryRemoved(ino)
+            | Self::DirectoryTimeSet(ino, _) => feed.add(Handle::own(*ino)),
+            Self::ReplyStored(_) => {}
+        }
+    }
+
     /// Calls `each` with what the change builds on or changes.
     fn subjects(&self, mut each: impl FnMut(Subject, Access)) {
         let inode = |ino: &InodeId| Subject::Inode(*ino);

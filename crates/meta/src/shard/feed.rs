@@ -1,0 +1,102 @@
+//! What the search index has not been told yet: the files that changed since its last commit.
+//!
+//! The feed is off until an index exists; then it costs an operation a look at an option. It holds
+//! handles as the operations leave them, so that a search can look at these files itself and is
+//! exact although the index is behind.
+
+use std::ops::ControlFlow;
+
+use pelago_store::rows::Stamp;
+use pelago_wire::id_map::IdMap;
+use pelago_wire::{Handle, InodeId, limits};
+
+use super::Shard;
+
+/// Files that changed.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    /// Those that the index was not given.
+    fresh: IdMap<InodeId, Handle>,
+    /// Those that it was given, and that its last commit does not have.
+    given: IdMap<InodeId, Handle>,
+    /// There were more than fit.
+    has_more: bool,
+}
+
+/// What the index is given.
+#[derive(Debug)]
+pub struct FedChanges {
+    /// The files, where they are now, or where they were last.
+    pub files: Vec<Handle>,
+    /// The newest batch that is in it.
+    pub stamp: Stamp,
+    /// There were more files than fit: whatever changed since the last commit may be missing.
+    pub has_more: bool,
+}
+
+impl Feed {
+    /// Adds a file.
+    pub(super) fn add(&mut self, handle: Handle) {
+        let is_known = self.fresh.contains_key(&handle.ino);
+        if is_known || self.fresh.len() < limits::FED_FILES {
+            self.fresh.insert(handle.ino, handle);
+        } else {
+            self.has_more = true;
+        }
+    }
+}
+
+impl Shard {
+    /// Begins to record the files that change. Returns the newest batch before that.
+    pub fn begin_feed(&self) -> Stamp {
+        let mut locked = self.lock();
+        let next = locked.next_stamp();
+        locked.state.feed.get_or_insert_default();
+        Stamp { sequence: next.sequence - 1, ..next }
+    }
+
+    /// Forgets what was recorded, and records no more.
+    pub fn end_feed(&self) {
+        self.lock().state.feed = None;
+    }
+
+    /// Returns what the index was not given since its last commit, together with what it was given
+    /// without a commit.
+    pub fn take_fed(&self) -> FedChanges {
+        let mut locked = self.lock();
+        let next = locked.next_stamp();
+        let stamp = Stamp { sequence: next.sequence - 1, ..next };
+        let Some(feed) = &mut locked.state.feed else {
+            return FedChanges { files: Vec::new(), stamp, has_more: false };
+        };
+        let fresh = std::mem::take(&mut feed.fresh);
+        feed.given.extend(fresh);
+        let files = feed.given.values().copied().collect();
+        FedChanges { files, stamp, has_more: feed.has_more }
+    }
+
+    /// The index has committed what it was given. `has_all`: it has read all rows again since there
+    /// were more files than fit.
+    pub fn committed_fed(&self, has_all: bool) {
+        if let Some(feed) = &mut self.lock().state.feed {
+            feed.given.clear();
+            feed.has_more &= !has_all;
+        }
+    }
+
+    /// Adds a file that the index knows wrongly.
+    pub fn feed(&self, handle: Handle) {
+        if let Some(feed) = &mut self.lock().state.feed {
+            feed.add(handle);
+        }
+    }
+
+    /// Calls `each` with the files that the last commit of the index does not have. Returns `false`
+    /// if it does not know all of them.
+    pub fn visit_fed(&self, mut each: impl FnMut(Handle) -> ControlFlow<()>) -> bool {
+        let locked = self.lock();
+        let Some(feed) = &locked.state.feed else { return false };
+        let all = feed.fresh.values().chain(feed.given.values()).copied();
+        !feed.has_more && all.map(&mut each).all(|flow| flow.is_continue())
+    }
+}
