@@ -195,7 +195,7 @@ impl Writer {
                 .num_worker_threads(1)
                 .num_merge_threads(1);
             let engine = index.writer_with_options(options.build())?;
-            engine.set_merge_policy(Box::new(BoundedMerges::new()));
+            engine.set_merge_policy(Box::new(BoundedMerges::new(folder)));
             Ok(Self { engine, queue: Arc::default(), replaced: HashSet::new() })
         })
     }

@@ -21,6 +21,11 @@ impl HandleColumns {
         Ok(Self([column(INO)?, column(DIR)?, column(HASH)?]))
     }
 
+    /// Returns the inode of a document.
+    pub(crate) fn ino(&self, document: DocId) -> InodeId {
+        InodeId::from_raw(self.0[0].get_val(document))
+    }
+
     /// Returns the handle of a document.
     pub(crate) fn get(&self, document: DocId) -> Handle {
         let [ino, dir, hash] = self.0.each_ref().map(|column| column.get_val(document));
@@ -48,10 +53,12 @@ impl First {
         Self { at_most, handles: Vec::new(), last: None }
     }
 
+    /// Returns whether handles of an inode may be among them.
+    pub(crate) fn may_take(&self, ino: InodeId) -> bool {
+        self.last.is_none_or(|last| ino <= last.ino)
+    }
+
     pub(crate) fn push(&mut self, handle: Handle) {
-        if self.last.is_some_and(|last| order(&handle) > order(&last)) {
-            return;
-        }
         self.handles.push(handle);
         if self.handles.len() >= self.at_most.saturating_mul(2) {
             self.cut();

@@ -1,7 +1,11 @@
 //! Which parts of an index are merged into one.
 
-use pelago_wire::limits::INDEX_MERGED_DOCUMENTS;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pelago_wire::limits::{INDEX_MERGED_DOCUMENTS, INDEX_MERGED_TERM_BYTES};
 use tantivy::SegmentMeta;
+use tantivy::index::SegmentComponent;
 use tantivy::indexer::{LogMergePolicy, MergeCandidate, MergePolicy};
 
 /// Parts of one size from which on they are merged.
@@ -9,32 +13,44 @@ const PARTS: usize = 8;
 /// Which share of a part may be deleted documents.
 const DELETED: f32 = 0.3;
 
-/// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has 8
-/// bytes for each document, besides buffers.
+/// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has 16
+/// bytes for each document, and at most the bytes of the terms, besides buffers.
 #[derive(Debug)]
-pub(crate) struct BoundedMerges(LogMergePolicy);
+pub(crate) struct BoundedMerges {
+    folder: PathBuf,
+    policy: LogMergePolicy,
+}
 
 impl BoundedMerges {
-    pub(crate) fn new() -> Self {
+    /// Returns the merges of an index in a folder.
+    pub(crate) fn new(folder: &Path) -> Self {
         let mut policy = LogMergePolicy::default();
         policy.set_min_num_segments(PARTS);
         policy.set_max_docs_before_merge(INDEX_MERGED_DOCUMENTS / 2);
         policy.set_del_docs_ratio_before_merge(DELETED);
-        Self(policy)
+        Self { folder: folder.to_owned(), policy }
+    }
+
+    /// Returns the bytes of the terms of a part.
+    fn term_bytes(&self, part: &SegmentMeta) -> u64 {
+        let path = self.folder.join(part.relative_path(SegmentComponent::Terms));
+        // A file that cannot be asked is merged with nothing.
+        fs::metadata(path).map_or(u64::MAX, |terms| terms.len())
     }
 }
 
 impl MergePolicy for BoundedMerges {
     fn compute_merge_candidates(&self, parts: &[SegmentMeta]) -> Vec<MergeCandidate> {
-        let mut merges = self.0.compute_merge_candidates(parts);
+        let mut merges = self.policy.compute_merge_candidates(parts);
         for MergeCandidate(ids) in &mut merges {
             let part_of = |id| parts.iter().find(|part| part.id() == id);
             let mut all: Vec<&SegmentMeta> = ids.iter().filter_map(|id| part_of(*id)).collect();
             all.sort_by_key(|part| part.num_docs());
-            let mut documents = 0;
+            let (mut documents, mut term_bytes) = (0, 0_u64);
             all.retain(|part| {
                 documents += part.num_docs() as usize;
-                documents <= INDEX_MERGED_DOCUMENTS
+                term_bytes = term_bytes.saturating_add(self.term_bytes(part));
+                documents <= INDEX_MERGED_DOCUMENTS && term_bytes <= INDEX_MERGED_TERM_BYTES
             });
             // One alone is merged with itself, if that removes its deleted documents.
             if let [only] = all[..]

@@ -186,6 +186,11 @@ fn page(searcher: &Searcher, after: Option<Handle>) -> tantivy::Result<Vec<Handl
     for part in searcher.segment_readers() {
         let columns = HandleColumns::open(part)?;
         for id in part.doc_ids_alive() {
+            let ino = columns.ino(id);
+            // One column of three decides about most documents.
+            if after.is_some_and(|after| ino < after.ino) || !first.may_take(ino) {
+                continue;
+            }
             let handle = columns.get(id);
             if after.is_none_or(|after| order(&after) < order(&handle)) {
                 first.push(handle);

@@ -253,3 +253,5 @@ pub const INDEX_TEXT_BYTES: usize = 4 << 20;
 pub const INDEX_INODES: usize = 1 << 16;
 /// Documents of the largest part of an index that a merge makes.
 pub const INDEX_MERGED_DOCUMENTS: usize = 1 << 20;
+/// Bytes of terms, each with where its documents are, of the parts that one merge joins.
+pub const INDEX_MERGED_TERM_BYTES: u64 = 32 << 20;
