@@ -77,7 +77,7 @@ impl Error {
         matches!(self, Self::Full { .. })
     }
 
-    /// Returns an error of the system.
+    /// Returns an error of the system. The engine has hidden some: see `directory::Checked`.
     pub(crate) fn of_io(folder: &Path, source: io::Error) -> Self {
         let folder = folder.to_owned();
         match source.kind() {

@@ -5,13 +5,14 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use pelago_wire::InodeId;
 use pelago_wire::limits::{
     INDEX_INODES, INDEX_MEMORY_BYTES, INDEX_QUEUE_BYTES, INDEX_TEXT_BYTES, INDEX_WRITER_BYTES,
 };
-use tantivy::indexer::IndexWriterOptions;
+use tantivy::indexer::{IndexWriterOptions, UserOperation};
 use tantivy::schema::{Field, Schema};
 use tantivy::tokenizer::TextAnalyzer;
 use tantivy::{
@@ -28,6 +29,9 @@ use crate::queue::{Queue, Waiting};
 /// The name of the tokenizer of texts.
 pub(crate) const TOKENIZER: &str = "words";
 
+/// The files that name all others.
+const FILES: [&str; 2] = ["meta.json", ".managed.json"];
+
 // What a writer gathers may be exceeded by one text, which can have words of four times its bytes.
 const _: () = assert!(
     2 * (INDEX_WRITER_BYTES + INDEX_QUEUE_BYTES) + 5 * INDEX_TEXT_BYTES <= INDEX_MEMORY_BYTES,
@@ -43,6 +47,8 @@ pub(crate) struct Half {
     /// `None` after an error.
     writer: Mutex<Option<Writer>>,
     covered: Mutex<Option<Covered>>,
+    /// Whether a write has found the disk full.
+    is_full: Arc<AtomicBool>,
 }
 
 struct Writer {
@@ -63,21 +69,23 @@ impl Half {
         (schema, ino): (Schema, Field),
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|source| Error::of_io(folder, source))?;
+        prepare(folder)?;
         let opened = call_engine(folder, || {
             let settings = IndexSettings {
                 docstore_compress_dedicated_thread: false,
                 ..IndexSettings::default()
             };
             let builder = Index::builder().schema(schema).settings(settings);
-            let index = builder.open_or_create(Checked::open(folder)?)?;
+            let files = Checked::open(folder)?;
+            let is_full = files.is_full();
+            let index = builder.open_or_create(files)?;
             if let Some(tokenizer) = tokenizer {
                 index.tokenizers().register(TOKENIZER, tokenizer);
             }
             let damaged = index.validate_checksum()?;
-            Ok((index, damaged))
+            Ok((index, damaged, is_full))
         });
-        let (index, damaged) = opened?;
+        let (index, damaged, is_full) = opened?;
         if let Some(file) = damaged.iter().min() {
             let what = format!("the checksum of {} is wrong", file.display());
             return Err(Error::Damaged { folder: folder.to_owned(), what });
@@ -98,6 +106,7 @@ impl Half {
             reader,
             writer: Mutex::new(Some(Writer::open(folder, &index)?)),
             covered: Mutex::new(covered),
+            is_full,
         })
     }
 
@@ -134,6 +143,9 @@ impl Half {
             }
             writer.remember(ino);
             for (document, bytes) in documents {
+                while !writer.queue.has_room(bytes) {
+                    writer.ask_whether_it_runs(half.ino)?;
+                }
                 writer.engine.add_document(writer.queue.enter(document, bytes))?;
             }
             Ok(())
@@ -180,10 +192,12 @@ impl Half {
                 writer.engine.prepare_commit().err().unwrap_or(error)
             })
         });
-        if done.is_err() {
-            *locked = None;
+        let Err(error) = done else { return Ok(()) };
+        *locked = None;
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Error::Full { folder: self.folder.clone() });
         }
-        done
+        Err(error)
     }
 }
 
@@ -200,6 +214,13 @@ impl Writer {
         })
     }
 
+    /// Fails if the indexing thread has ended. The deletion makes the engine ask; no document has
+    /// its term, which is shorter than each inode.
+    fn ask_whether_it_runs(&self, ino: Field) -> tantivy::Result<()> {
+        let none = UserOperation::Delete(Term::from_field_bytes(ino, &[]));
+        self.engine.run([none]).map(|_stamp| ())
+    }
+
     /// Returns whether there may be documents of an inode that are not committed.
     fn may_have(&self, ino: InodeId) -> bool {
         self.replaced.len() >= INDEX_INODES || self.replaced.contains(&ino)
@@ -210,6 +231,20 @@ impl Writer {
             self.replaced.insert(ino);
         }
     }
+}
+
+/// Makes the folder, or looks for the files without which the engine begins a new index in it.
+fn prepare(folder: &Path) -> Result<(), Error> {
+    let io = |source| Error::of_io(folder, source);
+    fs::create_dir_all(folder).map_err(io)?;
+    let is_new = fs::read_dir(folder).map_err(io)?.next().is_none();
+    for file in FILES {
+        if !is_new && !folder.join(file).try_exists().map_err(io)? {
+            let what = format!("{file} is missing");
+            return Err(Error::Damaged { folder: folder.to_owned(), what });
+        }
+    }
+    Ok(())
 }
 
 /// Calls the engine.

@@ -1,0 +1,177 @@
+//! Files of an index that are not as they were written: an error says so, or the answers are right.
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pelago_index::{Covered, Document, Error, Names, Texts};
+use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
+
+const COVERED: Covered =
+    Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
+/// Bytes of a file that are changed, one at a time.
+const FLIPS: usize = 12;
+
+fn handle(ino: u64) -> Handle {
+    Handle::at(InodeId::from_raw(ino), InodeId::from_raw(1), NameHash(ino))
+}
+
+fn document(ino: u64, name: &str) -> Document {
+    Document {
+        handle: handle(ino),
+        name: name.as_bytes().to_vec(),
+        kind: FileKind::Regular,
+        size: ino,
+        mtime: Time { seconds: 1_700_000_000, nanos: 5 },
+        uid: 1000,
+    }
+}
+
+/// Makes an index with two parts, one of them with a deleted document.
+fn make(folder: &Path) {
+    let (names, texts) = (Names::open(folder).unwrap(), Texts::open(folder).unwrap());
+    for (from, to) in [(0, 40), (20, 30)] {
+        for ino in from..to {
+            let name = format!("name-{ino}-{to}");
+            names.replace(InodeId::from_raw(ino), &[document(ino, &name)]).unwrap();
+            texts.replace(handle(ino), to, &format!("some words {ino} {to}")).unwrap();
+        }
+        names.commit(&COVERED).unwrap();
+        texts.commit(&COVERED).unwrap();
+    }
+}
+
+/// Reads everything, and writes; returns whether the index has what it was told.
+fn is_whole(folder: &Path) -> Result<bool, Error> {
+    let (names, texts) = (Names::open(folder)?, Texts::open(folder)?);
+    let is_covered = (names.covered(), texts.covered()) == (Some(COVERED), Some(COVERED));
+    let mut all = Vec::new();
+    names.for_each(|handle| all.push(handle))?;
+    let mut is_whole = is_covered && all == (0..40).map(handle).collect::<Vec<_>>();
+    for ino in 0..40 {
+        let to = if (20..30).contains(&ino) { 30 } else { 40 };
+        let ino = InodeId::from_raw(ino);
+        is_whole &=
+            names.documents_of(ino)? == [document(ino.raw(), &format!("name-{}-{to}", ino.raw()))];
+        is_whole &= texts.version(ino)? == Some(to);
+        let hits = texts.search(&["words".to_owned(), ino.raw().to_string()], 100)?;
+        is_whole &= hits.iter().any(|hit| hit.handle.ino == ino);
+    }
+    let ino = InodeId::from_raw(5);
+    names.replace(ino, &[document(5, "after")])?;
+    names.commit(&COVERED)?;
+    texts.replace(handle(5), 99, "after")?;
+    texts.commit(&COVERED)?;
+    is_whole &= names.documents_of(ino)? == [document(5, "after")];
+    Ok(is_whole && texts.version(ino)? == Some(99))
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
+        if path.is_dir() {
+            copy(&path, &to.join(name))
+        } else {
+            drop(fs::copy(path, to.join(name)))
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for half in ["names", "texts"] {
+        for entry in fs::read_dir(folder.join(half)).unwrap() {
+            files.push(Path::new(half).join(entry.unwrap().file_name()));
+        }
+    }
+    files
+}
+
+/// Changes a copy of a file of an index, and checks what the index says then.
+fn check(whole: &Path, file: &Path, what: &str, change: impl FnOnce(&Path)) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    copy(whole, folder.path());
+    change(&folder.path().join(file));
+    match is_whole(folder.path()) {
+        Ok(is_whole) => {
+            assert!(is_whole, "{}: {what}", file.display());
+            false
+        }
+        Err(error) => {
+            assert!(error.is_of_files(), "{}: {what}: {error}", file.display());
+            true
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_is_an_error_or_changes_nothing() {
+    let whole = tempfile::tempdir().unwrap();
+    make(whole.path());
+    assert!(is_whole(whole.path()).unwrap());
+    let whole = tempfile::tempdir().unwrap();
+    make(whole.path());
+    let (mut changes, mut errors) = (0, 0);
+    for file in files(whole.path()) {
+        let bytes = fs::read(whole.path().join(&file)).unwrap();
+        for step in 0..FLIPS.min(bytes.len()) {
+            let place = step * (bytes.len() - 1) / FLIPS.min(bytes.len()).max(2);
+            let mut bytes = bytes.clone();
+            bytes[place] ^= 1 << (step % 8);
+            changes += 1;
+            errors += usize::from(check(whole.path(), &file, &format!("byte {place}"), |path| {
+                fs::write(path, bytes).unwrap();
+            }));
+        }
+    }
+    println!("{changes} changes, {errors} errors");
+    assert!(changes > 100 && errors > changes / 2);
+}
+
+#[test]
+fn a_short_or_missing_file_is_an_error_or_changes_nothing() {
+    let whole = tempfile::tempdir().unwrap();
+    make(whole.path());
+    for file in files(whole.path()) {
+        let length = fs::metadata(whole.path().join(&file)).unwrap().len();
+        for left in [0, 1, length / 2, length.saturating_sub(1)] {
+            check(whole.path(), &file, &format!("{left} of {length} bytes"), |path| {
+                fs::File::options().write(true).open(path).unwrap().set_len(left).unwrap();
+            });
+        }
+        check(whole.path(), &file, "removed", |path| fs::remove_file(path).unwrap());
+    }
+}
+
+#[test]
+fn an_index_of_something_else_is_foreign_or_damaged() {
+    let whole = tempfile::tempdir().unwrap();
+    make(whole.path());
+    let folder = tempfile::tempdir().unwrap();
+    copy(&whole.path().join("texts"), &folder.path().join("names"));
+    let error = Names::open(folder.path()).err().unwrap();
+    assert!(matches!(error, Error::Foreign { .. }), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("names")).unwrap();
+    fs::write(folder.path().join("names/meta.json"), "{}").unwrap();
+    assert!(Names::open(folder.path()).err().unwrap().is_of_files());
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_another_error() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "").unwrap();
+    let error = Names::open(&folder.path().join("file")).err().unwrap();
+    assert!(matches!(error, Error::Io { .. }) && !error.is_of_files(), "{error}");
+}
+
+#[test]
+fn an_index_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = Names::open(folder.path()).unwrap();
+    let error = Names::open(folder.path()).err().unwrap();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    drop(names);
+    Names::open(folder.path()).unwrap();
+}
