@@ -1,5 +1,5 @@
-//! A volume from before tags had rows, on a disk: it is served at once, gets the rows while it is in
-//! use, and says so.
+//! A volume from before tags had rows, on a disk: it is served at once, gets the rows while it is
+//! in use, and says so.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

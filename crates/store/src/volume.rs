@@ -15,9 +15,10 @@
 //! clients        the machines that may connect to the server
 //! ```
 //!
-//! `format` is written last when a volume is created, and replaced when the volume gets a feature. So a folder without `format` and with nothing
-//! in `table` and `content` is a volume half created, and may be created again. A folder without
-//! `format` but with data in them is damaged, and is not changed.
+//! `format` is written last when a volume is created, and replaced when the volume gets a feature.
+//! So a folder without `format` and with nothing in `table` and `content` is a volume half created,
+//! and may be created again. A folder without `format` but with data in them is damaged, and is not
+//! changed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -216,7 +217,7 @@ impl Volume {
         Ok((file, self.dir().join(RESERVE)))
     }
 
-    /// Returns id, version and features.
+    /// Returns id, version and features, as they were when the volume was opened.
     #[must_use]
     pub const fn format(&self) -> &Format {
         &self.format

@@ -114,8 +114,8 @@ pub(super) fn put_rows(shard: &Shard, handles: &[Handle]) -> Result<Vec<InodeId>
     Ok(lost)
 }
 
-/// Puts the rows of a file's tags behind the name `after`, at most `room`. Returns whether there may
-/// be more; `None` if the file is not found.
+/// Puts the rows of a file's tags behind the name `after`, at most `room`. Returns whether there
+/// may be more; `None` if the file is not found.
 fn put_some(
     txn: &mut Txn<'_>,
     handle: Handle,

@@ -1,9 +1,9 @@
 //! Adds the rows of tags to a volume that was written by a program without such rows, so that a
 //! search may rely on them.
 //!
-//! First rows that belong to no tag are deleted, then each tag gets its row. Once both are safe, the
-//! volume says that its tags are complete, and the next start has nothing to do. A crash before that
-//! costs only time: all begins again. Operations run meanwhile, and leave their own rows right.
+//! First rows that belong to no tag are deleted, then each tag gets its row. Once both are safe,
+//! the volume says that its tags are complete, and the next start has nothing to do. A crash before
+//! that costs only time: all begins again. Operations run meanwhile, and leave their own rows right.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub(crate) struct CompleteTags {
     /// The folder of the volume; `None`: nobody is told that the tags are complete but the shard.
     folder: Option<Folder>,
     step: Step,
-    /// Files whose tags have no rows, and which neither have a row of their own nor have moved: they
-    /// are found by their names only.
+    /// Files whose tags have no rows, and which neither have a row of their own nor have moved:
+    /// they are found by their names only.
     sought: HashSet<InodeId>,
     /// [`Durability::invalidations`] when the first step began.
     invalidations: u64,

@@ -43,8 +43,8 @@ pub struct Format {
     pub optional_features: u64,
 }
 
-/// The needed feature that there is a [`crate::rows::Tag`] row for each tag, and no other. A program
-/// that does not know such rows must not change tags.
+/// The needed feature that there is a [`crate::rows::Tag`] row for each tag, and no other. A
+/// program that does not know such rows must not change tags.
 pub const TAGS_ARE_COMPLETE: u64 = 1;
 
 /// Why the bytes of a file are no [`Format`].
