@@ -60,6 +60,8 @@ pub(crate) struct Plan {
     pub(crate) inline_bytes: Option<u32>,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
+    /// When there is a search index.
+    pub(crate) indexing: pelago_server::Indexing,
 }
 
 /// Where to mount.
@@ -181,7 +183,9 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     let (read_only, passthrough) = (plan.read_only, for_server(plan.passthrough));
     let memory_bytes = plan.memory_bytes;
     allocator::fit(memory_bytes);
-    let mut options = Options { read_only, passthrough, memory_bytes, ..Options::default() };
+    let indexing = plan.indexing;
+    let mut options =
+        Options { read_only, passthrough, memory_bytes, indexing, ..Options::default() };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }

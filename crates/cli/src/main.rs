@@ -14,6 +14,7 @@ mod detach;
 mod failure;
 mod far_mount;
 mod file_sizes;
+mod indexing;
 mod json;
 mod locate;
 mod log;
@@ -30,6 +31,7 @@ use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use clap::Parser;
+use pelago_server::index_panics_are_caught;
 use pelago_store::table::fjall::panics_are_caught;
 use tikv_jemallocator::Jemalloc;
 
@@ -67,7 +69,7 @@ fn main() -> ExitCode {
 /// memory to disk; a volume recovers from a crash. Panics of the engine are caught by its caller
 /// and become errors (decision 6).
 fn abort_on_bug(panic: &PanicHookInfo<'_>) {
-    if panics_are_caught() {
+    if panics_are_caught() || index_panics_are_caught() {
         tracing::error!(%panic, "a panic in the engine");
         return;
     }

@@ -170,8 +170,8 @@ impl Tree {
         from: Option<&[u8]>,
         most: usize,
     ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
-        // The kinds of names and of rnodes of their own follow each other. Each file has a name, but
-        // its name need not change with it.
+        // The kinds of names and of rnodes of their own follow each other. Each file has a name,
+        // but its name need not change with it.
         let first = key::all(RowKind::Name);
         let to = if after.is_some() { key::all(RowKind::Inode).to } else { first.to };
         let mut files = Vec::new();
@@ -195,8 +195,8 @@ impl Tree {
         Ok((files, next))
     }
 
-    /// Returns up to `most` files that have a tag with a value, or one that is long and begins alike,
-    /// in the order of their inode numbers from `from` on, where they were when they got it.
+    /// Returns up to `most` files that have a tag with a value, or one that is long and begins
+    /// alike, in the order of their inode numbers from `from` on, where they were when they got it.
     ///
     /// # Errors
     /// If the table fails. A damaged row is left out, and the log names it.

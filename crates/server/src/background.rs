@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use pelago_wire::Error;
 
+pub(crate) use index::BuildIndex;
 pub(crate) use notify::Notify;
 pub(crate) use orphans::RemoveOrphans;
 pub(crate) use pending_close::ClosePending;
@@ -19,6 +20,7 @@ pub(crate) use tags::CompleteTags;
 pub(crate) use workers::{STOP_TIMEOUT, Workers};
 pub(crate) use writeback::Writeback;
 
+mod index;
 mod notify;
 mod orphans;
 mod pending_close;

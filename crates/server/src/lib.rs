@@ -10,9 +10,11 @@
 pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
 pub use pelago_data::{Passthrough, PassthroughStatus};
+pub use pelago_index::panics_are_caught as index_panics_are_caught;
 pub use pelago_meta::recovery::RecoverError;
 pub use pelago_store::volume::Owner;
 pub use recovery::RecoveryReport;
+pub use search_index::Indexing;
 pub use server::{Options, Parts, Server, StartError, Step, StopError};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
@@ -28,6 +30,7 @@ mod pool;
 mod recovery;
 mod replaced;
 mod search;
+mod search_index;
 mod server;
 mod service;
 mod status;

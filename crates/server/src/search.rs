@@ -5,21 +5,31 @@
 //! may read it and may list and search all directories down to it; that is decided before anything
 //! is counted or cut.
 
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
 use pelago_find::Query;
 use pelago_meta::process::Process;
 use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
+use pelago_wire::id_map::IdMap;
 use pelago_wire::{
     Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage, SearchPlace,
+    Time,
 };
 
+use self::candidates::Candidates;
 use self::evaluation::Evaluation;
 use self::nodes::Nodes;
 use self::page::Page;
-use self::plan::Plan;
+use self::plan::{Plan, Planner};
+use self::ranked::Ranked;
 use self::reading::Reading;
 use self::walk::Walk;
+use crate::search_index::{Halves, SearchIndex};
+
+pub(crate) use self::text::first_bytes;
 
 mod candidate;
 mod candidates;
@@ -28,7 +38,9 @@ mod nodes;
 mod page;
 mod places;
 mod plan;
+mod ranked;
 mod reading;
+mod text;
 mod users;
 mod walk;
 
@@ -39,14 +51,31 @@ pub(crate) struct Searched<'a> {
     pub(crate) shard: &'a Shard,
     /// Bytes of large files.
     pub(crate) content: &'a ContentStore,
+    /// The search index.
+    pub(crate) index: &'a SearchIndex,
 }
+
+/// A page under way.
+struct Filling<'a> {
+    searched: Searched<'a>,
+    evaluation: &'a Evaluation<'a>,
+    query: &'a Query,
+    /// The directory that is searched.
+    dir: InodeId,
+    /// Every change up to then is in the page.
+    as_of: Time,
+}
+
+/// Where a page goes on, and of what: an order is chosen by the first page.
+type Next = Result<Option<SearchAt>, Error>;
 
 impl Searched<'_> {
     /// Returns the next page of an answer.
     ///
     /// # Errors
-    /// `Invalid` for a query that cannot be parsed, or a place that is none; `Stale`,
-    /// `NotDirectory` and `AccessDenied` for the directory; and if the table or a disk fails.
+    /// `Invalid` for a query that cannot be parsed, and for a place in another query's answer;
+    /// `Stale`, `NotDirectory` and `AccessDenied` for the directory; `Busy` if the index in whose
+    /// order the page before was found is gone; and if the table or a disk fails.
     pub(crate) fn page(
         &self,
         context: &Context,
@@ -54,8 +83,9 @@ impl Searched<'_> {
         search: &Search,
     ) -> Result<SearchPage, Error> {
         let query = Query::parse(&search.query).map_err(|_| Code::Invalid)?;
-        let tree = self.shard.tree()?;
+        // Before the snapshot, so that it has all changes up to then.
         let as_of = clock::now();
+        let tree = self.shard.tree()?;
         let now = search.after.as_ref().map_or(as_of, |place| place.now);
         let (groups, reads_all) = (search.asker.groups.as_slice(), search.asker.reads_all);
         let process = Process { uid: context.uid, gid: context.gid, groups, reads_all };
@@ -68,47 +98,116 @@ impl Searched<'_> {
             return Err(Code::AccessDenied.into());
         }
         let mut page = Page::new(search.hits);
-        let at = search.after.as_ref().map(|place| &place.at);
-        let after = self.fill(&evaluation, &query, (dir.ino, at), &mut page)?;
-        let after = after.map(|at| SearchPlace { now, at });
+        let mut filling = Filling {
+            searched: *self,
+            evaluation: &evaluation,
+            query: &query,
+            dir: dir.ino,
+            as_of,
+        };
+        let at = filling.fill(search.after.as_ref().map(|place| &place.at), now, &mut page)?;
+        let (as_of, after) = (filling.as_of, at.map(|at| SearchPlace { now, at }));
         let (hits, examined) = page.into_hits();
         Ok(SearchPage { hits, as_of, after, examined })
     }
+}
 
-    /// Fills a page from a place on, in the order that the first page has chosen. Returns the place
-    /// where the next one begins.
-    fn fill(
-        &self,
-        evaluation: &Evaluation<'_>,
-        query: &Query,
-        (dir, at): (InodeId, Option<&SearchAt>),
-        page: &mut Page,
-    ) -> Result<Option<SearchAt>, Error> {
-        let tree = evaluation.reading.tree;
-        let plan = match at {
-            Some(SearchAt::Path(_)) => None,
-            _ if !self.shard.tags_are_complete() => None,
-            _ => Plan::of(query.expr(), tree)?,
-        };
-        match (plan, at) {
-            (Some(plan), None | Some(SearchAt::Node { .. })) => {
-                let from = match at {
-                    Some(SearchAt::Node { ino, names }) => (*ino, *names),
-                    _ => (InodeId::from_raw(0), 0),
-                };
-                let mut candidates = plan.candidates(tree, from.0)?;
-                let reached = Nodes::below(evaluation, dir).go_on(&mut candidates, from, page)?;
-                Ok(reached.map(|(ino, names)| SearchAt::Node { ino, names }))
+impl Filling<'_> {
+    /// Fills the page from a place on.
+    fn fill(&mut self, at: Option<&SearchAt>, now: Time, page: &mut Page) -> Next {
+        match at {
+            None => {
+                let words = ranked::words_of(self.query.expr());
+                if let Some(halves) = self.texts(&words) {
+                    return self.by_rank(&halves, &words, 0, page);
+                }
+                match self.by_nodes((InodeId::from_raw(0), 0), now, page)? {
+                    Some(next) => Ok(next),
+                    None => self.by_walk(None, page),
+                }
             }
-            (None, None | Some(SearchAt::Path(_))) => {
-                let behind = match at {
-                    Some(SearchAt::Path(path)) => Some(path.as_slice()),
-                    _ => None,
-                };
-                let reached = Walk::begin(evaluation, dir, behind)?.go_on(evaluation, page)?;
-                Ok(reached.map(SearchAt::Path))
+            Some(SearchAt::Path(path)) => self.by_walk(Some(path), page),
+            Some(SearchAt::Node { ino, names }) => {
+                let next = self.by_nodes((*ino, *names), now, page)?;
+                next.ok_or_else(|| Code::Busy.into())
             }
-            _ => Err(Code::Invalid.into()),
+            Some(SearchAt::Rank(behind)) => {
+                let words = ranked::words_of(self.query.expr());
+                if words.is_empty() {
+                    return Err(Code::Invalid.into());
+                }
+                let halves = self.texts(&words).ok_or(Code::Busy)?;
+                self.by_rank(&halves, &words, *behind, page)
+            }
         }
+    }
+
+    /// Returns the index if it can rank texts with these words.
+    fn texts(&self, words: &[String]) -> Option<Arc<Halves>> {
+        if words.is_empty() { None } else { self.searched.index.texts() }
+    }
+
+    fn by_walk(&self, behind: Option<&[u8]>, page: &mut Page) -> Next {
+        let walk = Walk::begin(self.evaluation, self.dir, behind)?;
+        Ok(walk.go_on(self.evaluation, page)?.map(SearchAt::Path))
+    }
+
+    /// Fills the page in the order of the inode numbers; `None` if no plan spares the walk.
+    fn by_nodes(
+        &mut self,
+        from: (InodeId, u32),
+        now: Time,
+        page: &mut Page,
+    ) -> Result<Option<Option<SearchAt>>, Error> {
+        let Reading { tree, users, .. } = &self.evaluation.reading;
+        let has_tags = self.searched.shard.tags_are_complete();
+        let without_names = Planner { tree, has_tags, names: None, users, now };
+        let plan = without_names.plan(self.query.expr())?;
+        // Where tags are few no index is wanted.
+        let halves = match plan.as_ref().is_some_and(Plan::is_short) {
+            true => None,
+            false => self.searched.index.names(),
+        };
+        let names = halves.as_deref().map(|halves| &halves.names);
+        let planner = Planner { names, ..without_names };
+        let plan = if names.is_some() { planner.plan(self.query.expr())? } else { plan };
+        let Some(plan) = plan else { return Ok(None) };
+        // Before the index is asked: a commit in between moves files from one to the other.
+        let unknown = halves.as_ref().filter(|_| plan.uses_names());
+        let unknown = unknown.map(|halves| self.unknown(halves));
+        let mut candidates = planner.candidates(&plan, from.0)?;
+        if let Some(unknown) = unknown {
+            let unknown = Candidates::sorted(unknown.into_values().collect(), from.0);
+            candidates = Candidates::merged(tree, vec![candidates, unknown])?;
+        }
+        let mut nodes = Nodes::below(self.evaluation, self.dir);
+        let reached = nodes.go_on(&mut candidates, from, page)?;
+        for ino in nodes.into_missing() {
+            self.searched.shard.feed(Handle::own(ino));
+        }
+        Ok(Some(reached.map(|(ino, names)| SearchAt::Node { ino, names })))
+    }
+
+    fn by_rank(&mut self, halves: &Halves, words: &[String], behind: u32, page: &mut Page) -> Next {
+        // In the order in which files go from one to the next, and last the index.
+        let mut unknown = self.unknown(halves);
+        self.searched.index.waiting_texts().copy_to(&mut unknown);
+        let mut ranked = Ranked::below(self.evaluation, self.dir, words);
+        ranked.collect(halves, &unknown)?;
+        Ok(ranked.fill(behind, page).map(SearchAt::Rank))
+    }
+
+    /// Returns the files that the index does not know as they are now. If there are too many, the
+    /// answer is as old as the index.
+    fn unknown(&mut self, halves: &Halves) -> IdMap<InodeId, Handle> {
+        let mut unknown = IdMap::default();
+        let knows_all = self.searched.shard.visit_fed(|file| {
+            unknown.insert(file.ino, file);
+            ControlFlow::Continue(())
+        });
+        if !knows_all && let Some(covered) = halves.names.covered() {
+            self.as_of = self.as_of.min(covered.as_of);
+        }
+        unknown
     }
 }

@@ -28,6 +28,7 @@ use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
+use crate::search_index::SearchIndex;
 
 pub(crate) use completion::Completion;
 pub(crate) use epochs::EpochChange;
@@ -56,6 +57,8 @@ pub(crate) struct Parts {
     pub(crate) opens: Arc<OpenFiles>,
     /// Bytes of large files, for searches.
     pub(crate) content: Arc<ContentStore>,
+    /// The search index.
+    pub(crate) index: Arc<SearchIndex>,
     /// Asked only whether it falls behind with its writes.
     pub(crate) table: SharedTable,
     /// Which batches are safe.
@@ -176,6 +179,12 @@ impl LocalService {
     /// Returns the file locks.
     pub(crate) fn locks(&self) -> &Locks {
         &self.dispatcher.locks
+    }
+
+    /// Returns the search index.
+    #[cfg(test)]
+    pub(crate) fn index(&self) -> &Arc<SearchIndex> {
+        &self.dispatcher.parts.index
     }
 
     /// Returns the sessions besides the direct one.

@@ -32,6 +32,7 @@ use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
+use crate::search_index::{Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 
 /// The caller of each request.
@@ -44,6 +45,11 @@ pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 /// How long a test waits for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Returns a search index that no worker builds.
+fn index_in(dir: &TempDir) -> Arc<SearchIndex> {
+    Arc::new(SearchIndex::new(Some(dir.path()), Indexing::Auto, Arc::new(|| {})))
+}
 
 /// Returns the number of an open that is to come.
 pub(crate) fn next_open() -> OpenId {
@@ -116,8 +122,8 @@ impl Rig {
 
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
-        let volume = VolumeId([7; 16]);
-        let start = meta_recovery::begin(&table, volume, Owner::default(), started).unwrap();
+        let (volume, owner) = (VolumeId([7; 16]), Owner::default());
+        let start = meta_recovery::begin(&table, volume, owner, started).unwrap();
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
@@ -155,6 +161,7 @@ impl Rig {
             shard: Arc::clone(&shard),
             opens: Arc::clone(&opens),
             content: Arc::clone(&content),
+            index: index_in(&dir),
             table: Arc::clone(&shared),
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),

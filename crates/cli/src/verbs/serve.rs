@@ -9,6 +9,7 @@ use super::up::{Printing, parse_memory, serve};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::Passthrough;
 use crate::failure::Outcome;
+use crate::indexing::Indexing;
 use crate::{detach, locate, log};
 
 const AFTER: &str = "\
@@ -35,6 +36,8 @@ pub(crate) struct Args {
     /// Memory for caches and tables, at least 20MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     memory: u64,
+    #[command(flatten)]
+    indexing: Indexing,
     /// Print one JSON object when the volume is served
     #[arg(long)]
     pub(crate) json: bool,
@@ -67,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         passthrough: Passthrough::Never,
         inline_bytes: None,
         memory_bytes: args.memory,
+        indexing: args.indexing.into(),
     };
     serve(&plan, Printing { json: args.json, in_background: args.in_background })
 }

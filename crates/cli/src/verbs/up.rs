@@ -11,6 +11,7 @@ use rustix::process::geteuid;
 use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
 use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::indexing::Indexing;
 use crate::status_report::UpReport;
 use crate::{detach, locate, log, output, size};
 
@@ -72,6 +73,8 @@ pub(crate) struct Args {
     /// Memory for caches and tables, at least 20MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     memory: u64,
+    #[command(flatten)]
+    indexing: Indexing,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
@@ -161,6 +164,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         passthrough: args.passthrough,
         inline_bytes: args.inline,
         memory_bytes: args.memory,
+        indexing: args.indexing.into(),
     })
 }
 

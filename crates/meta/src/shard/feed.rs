@@ -19,8 +19,10 @@ pub(super) struct Feed {
     fresh: IdMap<InodeId, Handle>,
     /// Those that it was given, and that its last commit does not have.
     given: IdMap<InodeId, Handle>,
-    /// There were more than fit.
+    /// There were more than fit since the index was given some.
     has_more: bool,
+    /// There were more than fit before.
+    given_has_more: bool,
 }
 
 /// What the index is given.
@@ -47,11 +49,12 @@ impl Feed {
 }
 
 impl Shard {
-    /// Begins to record the files that change. Returns the newest batch before that.
+    /// Begins to record the files that change, and forgets what was recorded. Returns the newest
+    /// batch before that.
     pub fn begin_feed(&self) -> Stamp {
         let mut locked = self.lock();
         let next = locked.next_stamp();
-        locked.state.feed.get_or_insert_default();
+        locked.state.feed = Some(Feed::default());
         Stamp { sequence: next.sequence - 1, ..next }
     }
 
@@ -71,16 +74,17 @@ impl Shard {
         };
         let fresh = std::mem::take(&mut feed.fresh);
         feed.given.extend(fresh);
+        feed.given_has_more |= std::mem::take(&mut feed.has_more);
         let files = feed.given.values().copied().collect();
-        FedChanges { files, stamp, has_more: feed.has_more }
+        FedChanges { files, stamp, has_more: feed.given_has_more }
     }
 
-    /// The index has committed what it was given. `has_all`: it has read all rows again since there
-    /// were more files than fit.
-    pub fn committed_fed(&self, has_all: bool) {
+    /// The index has committed what it was given. If there was more, it has read all rows that are
+    /// newer than its commit before.
+    pub fn committed_fed(&self) {
         if let Some(feed) = &mut self.lock().state.feed {
             feed.given.clear();
-            feed.has_more &= !has_all;
+            feed.given_has_more = false;
         }
     }
 
@@ -97,6 +101,6 @@ impl Shard {
         let locked = self.lock();
         let Some(feed) = &locked.state.feed else { return false };
         let all = feed.fresh.values().chain(feed.given.values()).copied();
-        !feed.has_more && all.map(&mut each).all(|flow| flow.is_continue())
+        !feed.has_more && !feed.given_has_more && all.map(&mut each).all(|flow| flow.is_continue())
     }
 }

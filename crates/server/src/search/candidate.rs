@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use pelago_find::{Candidate, has_words, text};
-use pelago_store::report::content_failed;
 use pelago_store::rows::Rnode;
 use pelago_wire::xattr::TAG_PREFIX;
-use pelago_wire::{Attr, Code, Error, FileKind, Handle, Time, limits};
+use pelago_wire::{Attr, Code, FileKind, Handle, Time};
 
+use super::Searched;
 use super::reading::Reading;
+use super::text::first_bytes;
 
 /// A file that the process may read, by one of its names.
 pub(super) struct File<'a> {
@@ -17,6 +18,8 @@ pub(super) struct File<'a> {
     name: &'a [u8],
     handle: Handle,
     rnode: &'a Rnode,
+    /// Words that its text has.
+    known: &'a [String],
     attr: OnceCell<Attr>,
 }
 
@@ -25,10 +28,10 @@ impl<'a> File<'a> {
     pub(super) const fn new(
         reading: &'a Reading<'a>,
         name: &'a [u8],
-        handle: Handle,
-        rnode: &'a Rnode,
+        (handle, rnode): (Handle, &'a Rnode),
+        known: &'a [String],
     ) -> Self {
-        Self { reading, name, handle, rnode, attr: OnceCell::new() }
+        Self { reading, name, handle, rnode, known, attr: OnceCell::new() }
     }
 
     /// Returns size and times as they are now. Those of directories and open files are in memory.
@@ -45,22 +48,6 @@ impl<'a> File<'a> {
                 Err(error) => self.reading.keep_failure(Err(error)).unwrap_or(row),
             }
         })
-    }
-
-    /// Returns the first bytes of the file; `None` if it has none, or if they are gone.
-    fn first_bytes(&self) -> Result<Option<Vec<u8>>, Error> {
-        let Rnode { ino, flags, generation, .. } = *self.rnode;
-        if flags.inline {
-            return self.reading.tree.inline(ino);
-        }
-        let Some(generation) = generation.filter(|_| flags.has_content) else { return Ok(None) };
-        let opened = self.reading.searched.content.open_file(ino, generation, false);
-        // A newer version has its place by now.
-        let Some(file) = opened.map_err(|error| content_failed(&error))? else { return Ok(None) };
-        let mut bytes = vec![0; limits::TEXT_SEARCHED_BYTES];
-        let read = file.read_at(&mut bytes, 0).map_err(|error| content_failed(&error))?;
-        bytes.truncate(read);
-        Ok(Some(bytes))
     }
 }
 
@@ -94,8 +81,13 @@ impl Candidate for File<'_> {
         if self.rnode.kind != FileKind::Regular {
             return false;
         }
+        if words.iter().all(|word| self.known.contains(word)) {
+            return true;
+        }
         self.reading.count_text();
-        let bytes = self.reading.keep_failure(self.first_bytes()).unwrap_or_default();
+        let Searched { content, .. } = self.reading.searched;
+        let bytes = first_bytes(self.reading.tree, content, self.rnode);
+        let bytes = self.reading.keep_failure(bytes).unwrap_or_default();
         text(&bytes).is_some_and(|text| has_words(text, words))
     }
 

@@ -34,26 +34,28 @@ impl<'a> Evaluation<'a> {
         self.reading.tree.permits(&self.process, Wish::ListAndSearch, rnode)
     }
 
-    /// Returns whether a file, by a name in a directory that the process may list and search,
-    /// matches and may be shown.
+    /// Returns whether a file matches, by a name in a directory that the process may list and
+    /// search; `None` if the process may not read it, and so is to learn nothing of it. `known`:
+    /// words that its text is known to have.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
     pub(super) fn matches(
         &self,
         name: &[u8],
-        handle: Handle,
-        rnode: &Rnode,
-    ) -> Result<bool, Error> {
+        (handle, rnode): (Handle, &Rnode),
+        known: &[String],
+    ) -> Result<Option<bool>, Error> {
         let may_read = match rnode.kind {
             FileKind::Symlink => true,
             FileKind::Directory => self.may_enter(rnode)?,
             _ => self.reading.tree.permits(&self.process, Wish::Read, rnode)?,
         };
         if !may_read {
-            return Ok(false);
+            return Ok(None);
         }
-        let matches = self.query.matches(&File::new(&self.reading, name, handle, rnode), self.now);
-        self.reading.take_failure().map_or(Ok(matches), Err)
+        let file = File::new(&self.reading, name, (handle, rnode), known);
+        let matches = self.query.matches(&file, self.now);
+        self.reading.take_failure().map_or(Ok(Some(matches)), Err)
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use pelago_meta::row_cache::Node;
-use pelago_wire::{Error, Handle, Hit, InodeId};
+use pelago_wire::{Error, Hit, InodeId};
 
 use super::candidates::Candidates;
 use super::evaluation::Evaluation;
@@ -17,15 +17,17 @@ pub(super) type Reached = (InodeId, u32);
 pub(super) struct Nodes<'a> {
     evaluation: &'a Evaluation<'a>,
     places: Places,
+    missing: Vec<InodeId>,
 }
 
 impl<'a> Nodes<'a> {
     /// Returns an answer from below a directory.
     pub(super) fn below(evaluation: &'a Evaluation<'a>, scope: InodeId) -> Self {
-        Self { evaluation, places: Places::below(scope) }
+        Self { evaluation, places: Places::below(scope), missing: Vec::new() }
     }
 
-    /// Goes on until the page is over. Returns how far it has come; `None` at the end.
+    /// Goes on until the page is over. Returns how far it has come; `None` at the end. Only files
+    /// that the process may read count: how many others there are is not to be seen.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -36,68 +38,83 @@ impl<'a> Nodes<'a> {
         page: &mut Page,
     ) -> Result<Option<Reached>, Error> {
         let tree = self.evaluation.reading.tree;
-        let mut done = None;
+        let (mut reached, mut done) = (from, None);
         while let Some(handle) = candidates.next(tree)? {
             if done == Some(handle.ino) {
                 continue;
             }
             if page.is_over() {
-                return Ok(Some((handle.ino, 0)));
+                return Ok(Some(reached));
             }
             // Another candidate may know better where the file is.
-            let Some(node) = tree.node(handle)? else { continue };
+            let Some(node) = tree.node(handle)? else {
+                self.missing.push(handle.ino);
+                continue;
+            };
             done = Some(handle.ino);
             let skipped = if from.0 == handle.ino { from.1 } else { 0 };
-            if let Some(names) = self.add_names(&node, skipped, page)? {
-                return Ok(Some((handle.ino, names)));
+            let (before, (names, is_full)) =
+                (page.examined(), self.add_names(&node, skipped, page)?);
+            if page.examined() > before {
+                reached = (handle.ino, names);
+            }
+            if is_full {
+                return Ok(Some(reached));
             }
         }
         Ok(None)
     }
 
-    /// Adds the names of a file that match, behind those that are skipped. Returns after how many
-    /// names the page was over; `None` if it was not.
+    /// Returns the files that candidates named and that are gone.
+    pub(super) fn into_missing(self) -> Vec<InodeId> {
+        self.missing
+    }
+
+    /// Adds the names of a file that match, behind those that are skipped. Returns how many are
+    /// done, and whether the page was over before all were.
     fn add_names(
         &mut self,
         node: &Node,
         skipped: u32,
         page: &mut Page,
-    ) -> Result<Option<u32>, Error> {
-        let (mut number, mut full, mut failed) = (0, None, None);
+    ) -> Result<(u32, bool), Error> {
+        let (mut number, mut is_full, mut failed) = (0, false, None);
         let tree = self.evaluation.reading.tree;
         tree.names(node, |dir, name| {
             if number >= skipped {
-                if page.is_over() {
-                    full = Some(number);
-                    return ControlFlow::Break(());
+                match self.add_name(node, (dir, name), page) {
+                    Ok(true) => {}
+                    Ok(false) => is_full = true,
+                    Err(error) => failed = Some(error),
                 }
-                match self.hit(node, dir, name) {
-                    Ok(hit) => {
-                        page.examine(self.evaluation.reading.take_texts());
-                        if hit.is_some_and(|hit| !page.add(hit)) {
-                            full = Some(number);
-                            return ControlFlow::Break(());
-                        }
-                    }
-                    Err(error) => {
-                        failed = Some(error);
-                        return ControlFlow::Break(());
-                    }
-                }
+            }
+            if is_full || failed.is_some() {
+                return ControlFlow::Break(());
             }
             number += 1;
             ControlFlow::Continue(())
         })?;
-        failed.map_or(Ok(full), Err)
+        failed.map_or(Ok((number, is_full)), Err)
     }
 
-    /// Returns the file by one of its names, if it matches and may be shown.
-    fn hit(&mut self, node: &Node, dir: InodeId, name: &[u8]) -> Result<Option<Hit>, Error> {
-        let Some(path) = self.places.of(self.evaluation, dir)? else { return Ok(None) };
-        let (handle, rnode): (Handle, _) = (node.handle(), &node.rnode);
-        if !self.evaluation.matches(name, handle, rnode)? {
-            return Ok(None);
+    /// Adds the file by one of its names, if it matches and may be shown. Returns `false` if the
+    /// page is over before it.
+    fn add_name(
+        &mut self,
+        node: &Node,
+        (dir, name): (InodeId, &[u8]),
+        page: &mut Page,
+    ) -> Result<bool, Error> {
+        if page.is_over() {
+            return Ok(false);
         }
-        Ok(Some(Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() }))
+        let Some(path) = self.places.of(self.evaluation, dir)? else { return Ok(true) };
+        let rnode = &node.rnode;
+        let matches = self.evaluation.matches(name, (node.handle(), rnode), &[])?;
+        if matches.is_some() {
+            page.examine(self.evaluation.reading.take_texts());
+        }
+        let hit = || Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() };
+        Ok(matches != Some(true) || page.add(hit()))
     }
 }

@@ -30,6 +30,11 @@ impl Page {
         self.left = self.left.saturating_sub(1 + texts.saturating_mul(TEXT_NAMES));
     }
 
+    /// Returns how many names were compared.
+    pub(super) const fn examined(&self) -> u32 {
+        self.examined
+    }
+
     /// Returns whether no more is to be looked at for this page.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0 || self.hits.len() >= self.most

@@ -87,7 +87,7 @@ impl Walk {
             let (dir, name) = (level.dir, entry.name.as_bytes());
             let path = [&self.path, name].concat();
             if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
-                let matches = evaluation.matches(name, handle, &rnode)?;
+                let matches = evaluation.matches(name, (handle, &rnode), &[])? == Some(true);
                 page.examine(evaluation.reading.take_texts());
                 let hit = Hit { ino: rnode.ino, kind: rnode.kind, path: path.clone() };
                 if matches && !page.add(hit) {

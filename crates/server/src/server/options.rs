@@ -8,6 +8,7 @@ use pelago_wire::limits;
 
 use crate::group_commit::SYNC_INTERVAL;
 use crate::memory::MEMORY_BYTES;
+use crate::search_index::Indexing;
 
 /// Options of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Options {
     /// How long a start waits for the sessions of the last run. Tests whose clients stay
     /// away set it to zero.
     pub grace: Duration,
+    /// When there is a search index.
+    pub indexing: Indexing,
     /// Whether background workers run. Tests that control every step turn them off.
     pub workers: bool,
     /// For tests: the server starts no thread. Work for the pool is done on the caller's thread,
@@ -47,6 +50,7 @@ impl Default for Options {
             passthrough: Passthrough::Auto,
             // A session that stays away ends before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),
+            indexing: Indexing::Auto,
             workers: true,
             stepped: false,
         }

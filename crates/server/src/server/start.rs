@@ -20,8 +20,8 @@ use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
-    ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans, WatchSpace,
-    Workers, Writeback,
+    BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
+    WatchSpace, Workers, Writeback,
 };
 use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
@@ -29,6 +29,7 @@ use crate::memory::{MEMORY_BYTES, MemoryLimits, most_leases};
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
+use crate::search_index::SearchIndex;
 use crate::service::{self, LocalService};
 
 impl Server {
@@ -103,14 +104,23 @@ impl Server {
         let earlier = shard.earlier_sessions().map_err(failed)?;
         let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
         let grace = Arc::new(Grace::new(waits_for.collect()));
-        let core =
-            Core { parts, options, epoch, passthrough, memory, durability, shard, space, grace };
+        let core = Core {
+            index: search_index(volume.as_ref(), &options, &notifies),
+            parts,
+            options,
+            epoch,
+            passthrough,
+            memory,
+            durability,
+            shard,
+            space,
+            grace,
+        };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
-        still_written
-            .into_iter()
-            .try_for_each(|handle| opens.resume_external_writes(handle))
-            .map_err(failed)?;
+        let mut still_written = still_written.into_iter();
+        let resumed = still_written.try_for_each(|handle| opens.resume_external_writes(handle));
+        resumed.map_err(failed)?;
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
         let service = core.service(&notifies, &opens, &replaced, earlier)?;
@@ -137,6 +147,16 @@ impl Server {
             running: Mutex::new(Running { workers, volume, stopped: false }),
         })
     }
+}
+
+/// Returns the search index. There is none without a folder, or if a test counts each step.
+fn search_index(
+    volume: Option<&OpenVolume>,
+    options: &Options,
+    notifies: &WorkerNotifies,
+) -> Arc<SearchIndex> {
+    let folder = volume.map(|open| open.volume.dir()).filter(|_| !options.stepped);
+    Arc::new(SearchIndex::new(folder, options.indexing, notifier(&notifies.index)))
 }
 
 /// Opens the table; on a full disk, a second time with the space of the reserve.
@@ -189,6 +209,7 @@ pub(super) struct Core {
     pub(super) shard: Arc<Shard>,
     pub(super) space: Arc<Space>,
     pub(super) grace: Arc<Grace>,
+    pub(super) index: Arc<SearchIndex>,
 }
 
 /// One [`Notify`] for each worker. They exist before the workers, because the parts that make work
@@ -198,6 +219,7 @@ struct WorkerNotifies {
     pending_close: Arc<Notify>,
     recount: Arc<Notify>,
     replaced: Arc<Notify>,
+    index: Arc<Notify>,
     space: Arc<Notify>,
     tags: Arc<Notify>,
     writeback: Arc<Notify>,
@@ -205,10 +227,18 @@ struct WorkerNotifies {
 
 impl WorkerNotifies {
     fn new() -> Self {
-        let [orphans, pending_close, recount, replaced, space, tags, writeback] =
-            ["orphans", "pending_close", "recount", "replaced", "space", "tags", "writeback"]
-                .map(Notify::new);
-        Self { orphans, pending_close, recount, replaced, space, tags, writeback }
+        let [index, orphans, pending_close, recount, replaced, space, tags, writeback] = [
+            "index",
+            "orphans",
+            "pending_close",
+            "recount",
+            "replaced",
+            "space",
+            "tags",
+            "writeback",
+        ]
+        .map(Notify::new);
+        Self { orphans, pending_close, recount, replaced, index, space, tags, writeback }
     }
 }
 
@@ -252,6 +282,7 @@ impl Core {
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
             content: Arc::clone(&self.parts.content),
+            index: Arc::clone(&self.index),
             table: Arc::clone(&self.parts.table),
             durability: Arc::clone(&self.durability),
             space: Arc::clone(&self.space),
@@ -313,6 +344,13 @@ impl Core {
         workers.start(&notifies.pending_close, pending)?;
         workers.start(&notifies.replaced, ReleaseReplaced::new(Arc::clone(replaced)))?;
         workers.start(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
+        let index = BuildIndex::new(
+            Arc::clone(&self.index),
+            Arc::clone(&self.shard),
+            Arc::clone(&self.parts.content),
+            Arc::clone(&self.durability),
+        );
+        workers.start(&notifies.index, index)?;
         let table = Arc::clone(&self.parts.table);
         workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;
         Ok(workers)

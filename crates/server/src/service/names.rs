@@ -75,11 +75,11 @@ impl Executor<'_> {
 
     /// Searches a directory and all below it. Reads many rows, and texts, so it may block.
     pub(super) fn search(&self, dir: Handle, search: &Search) -> OpResult {
-        let Parts { shard, content, .. } = self.parts;
+        let Parts { shard, content, index, .. } = self.parts;
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => {
-                let page = Searched { shard, content }.page(self.context, dir, search)?;
+                let page = Searched { shard, content, index }.page(self.context, dir, search)?;
                 Ok(Reply::Found(page).into())
             }
         }

@@ -1,12 +1,14 @@
 //! Searches, through the router.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use pelago_wire::{
     Asker, Code, Context, Handle, NewMode, Reply, Request, Search, SearchAt, SearchPage,
     SearchPlace, SetAttr, Time, XattrFlags, limits,
 };
 
+use crate::background::{BuildIndex, NextRun, Worker as _};
 use crate::testing::{BOTH, ROOT, Rig, name};
 
 const ANN: u32 = 1000;
@@ -388,4 +390,85 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
         let [walked, found] = by_walk_and_by_rows(&rig, &queries);
         assert_eq!(found, walked, "seed {seed}");
     }
+}
+
+/// The worker of the search index, without its thread.
+struct Indexer<'a> {
+    rig: &'a Rig,
+    worker: BuildIndex,
+}
+
+impl<'a> Indexer<'a> {
+    /// Asks for an index, and builds it.
+    fn new(rig: &'a Rig) -> Self {
+        rig.shard.set_tags_complete();
+        assert!(rig.router.index().names().is_none(), "the first search asks for it");
+        let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
+        let (content, durability) = (Arc::clone(&rig.content), Arc::clone(&rig.durability));
+        let mut indexer = Self { rig, worker: BuildIndex::new(index, shard, content, durability) };
+        indexer.catch_up();
+        indexer
+    }
+
+    /// Works until there is nothing more to do.
+    fn catch_up(&mut self) {
+        loop {
+            self.rig.commit.run().unwrap();
+            if self.worker.work().unwrap().next != NextRun::Soon {
+                break;
+            }
+        }
+        assert!(self.rig.router.index().texts().is_some(), "the index is complete");
+    }
+}
+
+/// Returns the queries of which some are answered by the index of names.
+const QUERIES: [&str; 12] = [
+    "name=one.txt",
+    "name~*.txt",
+    "name~*re*",
+    "kind=dir",
+    "size>9K",
+    "size=10 name~?w*",
+    "mtime<1h kind=dir",
+    "owner=10 name~*e",
+    "text:coral",
+    "text:reef not name~*.txt",
+    "name~*.md or project=reef",
+    "name~*.md project=reef",
+];
+
+#[test]
+fn an_index_finds_what_the_walk_finds() {
+    let rig = Rig::new();
+    let (a, b) = tree(&rig);
+    for number in 0..30 {
+        rig.file(&format!("filler{number}"), b"nothing");
+    }
+    let tagged = rig.file("threefold.md", &[b'x'; 10_000]);
+    tag(&rig, tagged.handle, "project", b"reef");
+    move_to(&rig, "threefold.md", b, "threefold.md");
+    let linked = rig.file("linked.txt", b"reef reef");
+    rig.call(Request::Link { node: linked.handle, dir: a, name: name("again.txt") }).unwrap();
+    let walked: Vec<_> = QUERIES.iter().map(|query| found(&rig, query)).collect();
+    let mut indexer = Indexer::new(&rig);
+    for (query, walked) in QUERIES.iter().zip(&walked) {
+        assert_eq!(&found(&rig, query), walked, "{query}");
+    }
+    // What has changed since the last commit of the index is found all the same.
+    rig.unlink("linked.txt");
+    let fresh = rig.file("fresh.txt", b"a reef of coral");
+    move_to(&rig, "fresh.txt", b, "moved.txt");
+    set_mode(&rig, fresh.handle, 0o600);
+    assert_eq!(found(&rig, "name=moved.txt"), ["b/moved.txt"]);
+    assert_eq!(found(&rig, "name=fresh.txt"), Vec::<String>::new());
+    assert_eq!(found(&rig, "name=again.txt"), ["a/again.txt"]);
+    assert_eq!(found(&rig, "name=linked.txt"), Vec::<String>::new());
+    assert!(found(&rig, "text:coral").contains(&"b/moved.txt".to_owned()));
+    let before: Vec<_> = QUERIES.iter().map(|query| found(&rig, query)).collect();
+    indexer.catch_up();
+    for (query, before) in QUERIES.iter().zip(&before) {
+        assert_eq!(&found(&rig, query), before, "{query}");
+    }
+    assert_eq!(found(&rig, "name=moved.txt"), ["b/moved.txt"]);
 }

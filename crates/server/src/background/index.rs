@@ -1,0 +1,439 @@
+//! Builds the search index, and keeps it up with what changes.
+//!
+//! First all rows are read, or after a restart those that are newer than the index; then, each
+//! second, the files that the shard has recorded since. A commit has only what is safe, and says up
+//! to which batch it has everything. So after any crash the rows newer than that batch are all that
+//! is to be read. Texts come after the names, and wait for nothing else.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pelago_index::{Covered, Document, Error as IndexError, Names, Texts};
+use pelago_meta::durability::Durability;
+use pelago_meta::row_cache::Node;
+use pelago_meta::shard::Shard;
+use pelago_meta::tree::Tree;
+use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_store::rows::Stamp;
+use pelago_wire::{Code, Error, FileKind, Handle, Time};
+
+use super::{NextRun, WorkDone, Worker};
+use crate::search::first_bytes;
+use crate::search_index::{Halves, SearchIndex};
+
+/// How long the index is behind at most, if there is time.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// One piece of work.
+const PIECE: Duration = Duration::from_millis(20);
+/// Rows that are read at once.
+const ROWS_AT_ONCE: usize = 512;
+/// Texts that are read for one commit, once all others are in the index.
+const TEXTS_AT_ONCE: usize = 256;
+/// How long a commit waits until what it has is safe, and how often it looks.
+const SAFE_TIMEOUT: Duration = Duration::from_secs(5);
+const SAFE_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The worker `index`.
+pub(crate) struct BuildIndex {
+    index: Arc<SearchIndex>,
+    shard: Arc<Shard>,
+    content: Arc<ContentStore>,
+    durability: Arc<Durability>,
+    step: Step,
+    /// [`Durability::invalidations`] when the index was opened.
+    invalidations: u64,
+    /// The index was closed because of an error, which the log has.
+    has_failed: bool,
+}
+
+/// What is done next.
+enum Step {
+    /// The index is opened, once it is wanted.
+    Open,
+    /// Rows are read.
+    Read(Arc<Halves>, Reading),
+    /// The index follows the changes.
+    Follow(Arc<Halves>),
+}
+
+/// A reading of rows under way.
+struct Reading {
+    part: Part,
+    /// Only files that changed after this batch are read; all if there is none.
+    after: Option<Stamp>,
+    /// The key at which it continues.
+    from: Option<Vec<u8>>,
+    /// What the index has once all is read.
+    begun: Moment,
+    followed: Instant,
+}
+
+/// The half of the index that is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Names,
+    Texts,
+}
+
+/// A batch, and the time when it was the newest.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    stamp: Stamp,
+    as_of: Time,
+}
+
+/// Why a piece of work failed.
+enum Failure {
+    /// The index.
+    Index(IndexError),
+    /// The rows, or a text.
+    Rows(Error),
+}
+
+impl From<IndexError> for Failure {
+    fn from(error: IndexError) -> Self {
+        Self::Index(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Rows(error)
+    }
+}
+
+impl BuildIndex {
+    /// Returns the worker.
+    pub(crate) fn new(
+        index: Arc<SearchIndex>,
+        shard: Arc<Shard>,
+        content: Arc<ContentStore>,
+        durability: Arc<Durability>,
+    ) -> Self {
+        let (step, invalidations) = (Step::Open, durability.invalidations());
+        Self { index, shard, content, durability, step, invalidations, has_failed: false }
+    }
+
+    fn work_on(&mut self) -> Result<WorkDone, Failure> {
+        match std::mem::replace(&mut self.step, Step::Open) {
+            Step::Open => self.open(),
+            Step::Read(halves, reading) => self.read(halves, reading),
+            Step::Follow(halves) => {
+                let files = self.follow_names(&halves)?;
+                let texts = self.follow_texts(&halves)?;
+                let next = match self.index.waiting_texts().is_empty() {
+                    true => NextRun::After(INTERVAL),
+                    false => NextRun::Soon,
+                };
+                self.step = self.next_step(halves);
+                Ok(WorkDone { items: files + texts, next })
+            }
+        }
+    }
+
+    /// Opens the index once it is wanted.
+    fn open(&mut self) -> Result<WorkDone, Failure> {
+        let Some(folder) = self.index.wanted_folder() else {
+            return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
+        };
+        lower_priority();
+        fs::create_dir_all(folder).map_err(|source| io_failed(folder, source))?;
+        let halves = Arc::new(Halves { names: Names::open(folder)?, texts: Texts::open(folder)? });
+        self.invalidations = self.durability.invalidations();
+        let begun = Moment { as_of: clock::now(), stamp: self.shard.begin_feed() };
+        let after = newest(halves.names.covered());
+        tracing::info!(from = ?after, "the search index reads the names of the volume");
+        let reading = Reading::begin(Part::Names, after, begun);
+        self.index.set_open(Some(Arc::clone(&halves)), false, false);
+        self.step = Step::Read(halves, reading);
+        Ok(WorkDone { items: 0, next: NextRun::Soon })
+    }
+
+    /// Reads some rows.
+    fn read(&mut self, halves: Arc<Halves>, mut reading: Reading) -> Result<WorkDone, Failure> {
+        let began = Instant::now();
+        if reading.part == Part::Texts && reading.followed.elapsed() >= INTERVAL {
+            self.follow_names(&halves)?;
+            reading.followed = Instant::now();
+        }
+        let tree = self.shard.tree()?;
+        let mut items = 0;
+        loop {
+            let from = reading.from.as_deref();
+            let (files, next) = tree.changed_files(reading.after, from, ROWS_AT_ONCE)?;
+            let mut seen = HashSet::new();
+            for file in files.into_iter().filter(|file| seen.insert(file.ino)) {
+                match reading.part {
+                    Part::Names => drop(self.put_names(&halves, &tree, file)?),
+                    Part::Texts => self.put_text(&halves, &tree, file)?,
+                }
+                items += 1;
+            }
+            let Some(next) = next else { break };
+            reading.from = Some(next);
+            if began.elapsed() >= PIECE {
+                self.step = Step::Read(halves, reading);
+                return Ok(WorkDone { items, next: NextRun::Soon });
+            }
+        }
+        self.has_read(halves, &reading)?;
+        Ok(WorkDone { items, next: NextRun::Soon })
+    }
+
+    /// Commits what was read of all rows, and goes on.
+    fn has_read(&mut self, halves: Arc<Halves>, reading: &Reading) -> Result<(), Failure> {
+        self.wait_until_safe()?;
+        let covered = reading.begun.covered();
+        match reading.part {
+            Part::Names => {
+                halves.names.commit(&covered)?;
+                self.index.set_open(Some(Arc::clone(&halves)), true, false);
+                self.follow_names(&halves)?;
+                let after = newest(halves.texts.covered());
+                let reading = Reading::begin(Part::Texts, after, reading.begun);
+                self.step = Step::Read(halves, reading);
+            }
+            Part::Texts => {
+                halves.texts.commit(&covered)?;
+                self.index.set_open(Some(Arc::clone(&halves)), true, true);
+                self.has_failed = false;
+                tracing::info!("the search index is complete");
+                self.step = Step::Follow(halves);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what follows a round of changes: all rows are read again if there were too many.
+    fn next_step(&self, halves: Arc<Halves>) -> Step {
+        if !self.index.waiting_texts().has_more {
+            return Step::Follow(halves);
+        }
+        let begun = Moment { as_of: clock::now(), stamp: self.shard.take_fed().stamp };
+        let after = newest(halves.texts.covered());
+        *self.index.waiting_texts() = Default::default();
+        self.index.set_open(Some(Arc::clone(&halves)), true, false);
+        Step::Read(halves, Reading::begin(Part::Texts, after, begun))
+    }
+
+    /// Gives the index of names what has changed since its last commit. Returns the number of
+    /// files.
+    fn follow_names(&self, halves: &Halves) -> Result<u64, Failure> {
+        let as_of = clock::now();
+        let fed = self.shard.take_fed();
+        if fed.files.is_empty() && !fed.has_more {
+            return Ok(0);
+        }
+        let tree = self.shard.tree()?;
+        let mut files = fed.files.len() as u64;
+        for file in &fed.files {
+            self.follow(halves, &tree, *file)?;
+        }
+        if fed.has_more {
+            files += self.read_again(halves, &tree)?;
+        }
+        self.wait_until_safe()?;
+        halves.names.commit(&Moment { stamp: fed.stamp, as_of }.covered())?;
+        self.shard.committed_fed();
+        Ok(files)
+    }
+
+    /// Reads all rows that are newer than the index of names. Returns the number of files.
+    fn read_again(&self, halves: &Halves, tree: &Tree) -> Result<u64, Failure> {
+        let (after, mut from) = (newest(halves.names.covered()), None);
+        let mut count = 0;
+        loop {
+            let (files, next) = tree.changed_files(after, from.as_deref(), ROWS_AT_ONCE)?;
+            count += files.len() as u64;
+            for file in files {
+                self.follow(halves, tree, file)?;
+            }
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(count),
+            }
+        }
+    }
+
+    /// Replaces what the index has of a file that has changed.
+    fn follow(&self, halves: &Halves, tree: &Tree, file: Handle) -> Result<(), Failure> {
+        match self.put_names(halves, tree, file)? {
+            Some(node) if node.rnode.kind == FileKind::Regular => {
+                if halves.texts.version(file.ino)? != Some(node.rnode.version) {
+                    self.index.waiting_texts().add(node.handle());
+                }
+            }
+            Some(_) => {}
+            None => halves.texts.remove(file.ino)?,
+        }
+        Ok(())
+    }
+
+    /// Replaces what the index of names has of a file. Returns the file, unless it has no name.
+    fn put_names(
+        &self,
+        halves: &Halves,
+        tree: &Tree,
+        file: Handle,
+    ) -> Result<Option<Node>, Failure> {
+        let node = match tree.node(file) {
+            // The log names the row. All others are to be found.
+            Err(error) if error.code == Code::Corrupt => None,
+            node => node?,
+        };
+        let documents = match &node {
+            Some(node) => self.documents(tree, node)?,
+            None => Vec::new(),
+        };
+        halves.names.replace(file.ino, &documents)?;
+        Ok(node.filter(|_| !documents.is_empty()))
+    }
+
+    fn documents(&self, tree: &Tree, node: &Node) -> Result<Vec<Document>, Failure> {
+        let mut attr = node.rnode.attr();
+        if !self.shard.attrs_are_in_row(attr.ino, attr.kind) {
+            attr = match self.shard.attr(node.handle()) {
+                Ok(now) => now,
+                Err(error) if error.code == Code::Stale => attr,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        let mut documents = Vec::new();
+        tree.names(node, |_, name| {
+            documents.push(Document {
+                handle: node.handle(),
+                name: name.to_vec(),
+                kind: attr.kind,
+                size: attr.size,
+                mtime: attr.mtime,
+                uid: attr.uid,
+            });
+            std::ops::ControlFlow::Continue(())
+        })?;
+        Ok(documents)
+    }
+
+    /// Gives the index of texts some that wait. Returns their number.
+    fn follow_texts(&self, halves: &Halves) -> Result<u64, Failure> {
+        let files = self.index.waiting_texts().some(TEXTS_AT_ONCE);
+        if files.is_empty() {
+            return Ok(0);
+        }
+        let tree = self.shard.tree()?;
+        for file in &files {
+            self.put_text(halves, &tree, *file)?;
+        }
+        self.wait_until_safe()?;
+        let is_all = files.len() < TEXTS_AT_ONCE;
+        // The index of names has no change that neither has this one nor waits for it.
+        let covered = if is_all { halves.names.covered() } else { halves.texts.covered() };
+        if let Some(covered) = covered {
+            halves.texts.commit(&covered)?;
+        }
+        self.index.waiting_texts().remove(&files);
+        Ok(files.len() as u64)
+    }
+
+    /// Replaces the text of a file, unless the index has it.
+    fn put_text(&self, halves: &Halves, tree: &Tree, file: Handle) -> Result<(), Failure> {
+        let Some(node) = tree.node(file)? else { return Ok(halves.texts.remove(file.ino)?) };
+        let rnode = &node.rnode;
+        if rnode.kind != FileKind::Regular
+            || halves.texts.version(rnode.ino)? == Some(rnode.version)
+        {
+            return Ok(());
+        }
+        let bytes = first_bytes(tree, &self.content, rnode)?.unwrap_or_default();
+        let text = pelago_find::text(&bytes).unwrap_or_default();
+        Ok(halves.texts.replace(node.handle(), rnode.version, text)?)
+    }
+
+    /// Waits until all that was read is safe: after a loss of power the index must not know more
+    /// than the rows.
+    fn wait_until_safe(&self) -> Result<(), Failure> {
+        let (batch, began) = (self.durability.done(), Instant::now());
+        while self.durability.safe() < batch {
+            if began.elapsed() > SAFE_TIMEOUT {
+                return Err(Error::from(Code::Busy).into());
+            }
+            std::thread::sleep(SAFE_INTERVAL);
+        }
+        // Otherwise what was read may be lost: all begins at the last commit.
+        match self.durability.invalidations() == self.invalidations {
+            true => Ok(()),
+            false => Err(Error::from(Code::Busy).into()),
+        }
+    }
+
+    /// Closes the index after an error. It is opened again later; a damaged one is removed first.
+    fn close(&mut self, error: &IndexError) -> Error {
+        self.index.set_open(None, false, false);
+        *self.index.waiting_texts() = Default::default();
+        self.shard.end_feed();
+        self.step = Step::Open;
+        let is_first = !std::mem::replace(&mut self.has_failed, true);
+        if error.is_of_files() {
+            tracing::warn!(%error, "the search index is built again");
+            let removed = self.index.wanted_folder().map_or(Ok(()), fs::remove_dir_all);
+            if let Err(error) = removed {
+                tracing::warn!(%error, "cannot remove the search index");
+            }
+        } else if is_first {
+            tracing::warn!(%error, "the search index has stopped; searches look at all rows");
+        }
+        if error.is_full() { Code::NoSpace.into() } else { Code::Io.into() }
+    }
+}
+
+impl Worker for BuildIndex {
+    fn work(&mut self) -> Result<WorkDone, Error> {
+        self.work_on().map_err(|failure| match failure {
+            Failure::Index(error) => self.close(&error),
+            Failure::Rows(error) => {
+                // What was not committed is given again.
+                self.index.set_open(None, false, false);
+                self.step = Step::Open;
+                error
+            }
+        })
+    }
+}
+
+impl Reading {
+    fn begin(part: Part, after: Option<Stamp>, begun: Moment) -> Self {
+        Self { part, after, from: None, begun, followed: Instant::now() }
+    }
+}
+
+impl Moment {
+    fn covered(&self) -> Covered {
+        let Stamp { epoch, sequence } = self.stamp;
+        Covered { epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
+    }
+}
+
+/// Returns the batch up to which an index has everything; `None` if it never had.
+fn newest(covered: Option<Covered>) -> Option<Stamp> {
+    let covered = covered.filter(|covered| covered.is_complete)?;
+    let epoch = u32::try_from(covered.epoch).ok()?;
+    Some(Stamp { epoch, sequence: covered.sequence })
+}
+
+fn io_failed(folder: &Path, source: io::Error) -> Failure {
+    Failure::Index(IndexError::Io { folder: folder.to_owned(), source })
+}
+
+/// Gives this thread the least priority: what it does has no deadline.
+fn lower_priority() {
+    let thread = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(thread), LEAST_PRIORITY) {
+        tracing::debug!(%error, "cannot lower the priority of the search index");
+    }
+}
+
+const LEAST_PRIORITY: i32 = 19;

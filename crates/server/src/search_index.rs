@@ -1,0 +1,150 @@
+//! The search index of the volume: whether there is one, and what a search may ask it.
+//!
+//! The index begins with the first search that needs it, or with the server if the options say so.
+//! The worker `index` builds it and keeps it up. Until it is complete, and if it fails, searches
+//! look at all rows: an index costs or spares time, and changes no answer.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use pelago_data::WakeWorker;
+use pelago_index::{Names, Texts};
+use pelago_wire::id_map::IdMap;
+use pelago_wire::{Handle, InodeId, limits};
+
+/// When a server has a search index.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Indexing {
+    /// From the first search on that needs one.
+    #[default]
+    Auto,
+    /// From its start on.
+    Always,
+    /// Never: every search looks at all rows.
+    Never,
+}
+
+/// The search index of the volume.
+pub(crate) struct SearchIndex {
+    /// The folder; `None` if there is never an index.
+    folder: Option<PathBuf>,
+    /// Whether a search has asked for it.
+    is_wanted: AtomicBool,
+    notify: WakeWorker,
+    /// A leaf lock.
+    open: RwLock<Open>,
+    /// Files whose texts may have changed since the last commit of the index of texts. A leaf lock.
+    texts: Mutex<WaitingTexts>,
+}
+
+/// What is open of the index.
+#[derive(Default)]
+struct Open {
+    halves: Option<Arc<Halves>>,
+    names: bool,
+    texts: bool,
+}
+
+/// Both halves of the index.
+pub(crate) struct Halves {
+    pub(crate) names: Names,
+    pub(crate) texts: Texts,
+}
+
+/// Files whose texts wait for the index.
+#[derive(Default)]
+pub(crate) struct WaitingTexts {
+    files: IdMap<InodeId, Handle>,
+    /// There were more than fit.
+    pub(crate) has_more: bool,
+}
+
+impl SearchIndex {
+    /// Returns an index in the folder of a volume that is not open yet.
+    pub(crate) fn new(volume: Option<&Path>, indexing: Indexing, notify: WakeWorker) -> Self {
+        let folder = volume.filter(|_| indexing != Indexing::Never);
+        Self {
+            folder: folder.map(|volume| volume.join(FOLDER)),
+            is_wanted: AtomicBool::new(indexing == Indexing::Always),
+            notify,
+            open: RwLock::default(),
+            texts: Mutex::default(),
+        }
+    }
+
+    /// Returns the folder of the index if one is wanted.
+    pub(crate) fn wanted_folder(&self) -> Option<&Path> {
+        self.folder.as_deref().filter(|_| self.is_wanted.load(Ordering::Acquire))
+    }
+
+    /// Returns the index if its names are complete. Otherwise asks for it.
+    pub(crate) fn names(&self) -> Option<Arc<Halves>> {
+        let open = self.open.read();
+        if open.names {
+            return open.halves.clone();
+        }
+        drop(open);
+        self.want();
+        None
+    }
+
+    /// Returns the index if its names and its texts are complete. Otherwise asks for it.
+    pub(crate) fn texts(&self) -> Option<Arc<Halves>> {
+        let halves = self.names()?;
+        self.open.read().texts.then_some(halves)
+    }
+
+    /// Sets what searches may ask.
+    pub(crate) fn set_open(&self, halves: Option<Arc<Halves>>, names: bool, texts: bool) {
+        *self.open.write() = Open { halves, names, texts };
+    }
+
+    /// Returns the files whose texts wait.
+    pub(crate) fn waiting_texts(&self) -> parking_lot::MutexGuard<'_, WaitingTexts> {
+        self.texts.lock()
+    }
+
+    fn want(&self) {
+        if self.folder.is_some() && !self.is_wanted.swap(true, Ordering::AcqRel) {
+            (self.notify)();
+        }
+    }
+}
+
+impl WaitingTexts {
+    /// Adds a file.
+    pub(crate) fn add(&mut self, handle: Handle) {
+        if self.files.contains_key(&handle.ino) || self.files.len() < limits::FED_FILES {
+            self.files.insert(handle.ino, handle);
+        } else {
+            self.has_more = true;
+        }
+    }
+
+    /// Returns some of the files, which go on waiting.
+    pub(crate) fn some(&self, most: usize) -> Vec<Handle> {
+        self.files.values().take(most).copied().collect()
+    }
+
+    /// Adds the files to others.
+    pub(crate) fn copy_to(&self, files: &mut IdMap<InodeId, Handle>) {
+        files.extend(self.files.iter().map(|(ino, file)| (*ino, *file)));
+    }
+
+    /// Returns whether no file waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.has_more
+    }
+
+    /// Removes files whose texts are in a commit, unless they have changed since.
+    pub(crate) fn remove(&mut self, files: &[Handle]) {
+        for file in files {
+            self.files.remove(&file.ino);
+        }
+    }
+}
+
+/// The folder of the index in that of the volume.
+const FOLDER: &str = "index";
