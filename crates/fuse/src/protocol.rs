@@ -10,6 +10,8 @@ pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_NONSEEKABLE: u32 = 1 << 2;
 /// The kernel may cache the listing of the directory.
 pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
+/// The file is a stream: it has no position, and reads wait for no write.
+pub const FOPEN_STREAM: u32 = 1 << 4;
 /// A closed descriptor sends no FUSE_FLUSH.
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;
 /// Direct writes to one file may run concurrently.

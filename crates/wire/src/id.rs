@@ -11,6 +11,10 @@ impl InodeId {
     /// The root directory of a volume.
     pub const ROOT: Self = Self(1);
 
+    /// The site of no server: a mount takes ids of this site for what exists in the mount alone, as
+    /// the hidden files by which it is searched. No server issues one, and none is on the wire.
+    pub const MOUNT_SITE: u16 = u16::MAX;
+
     const COUNTER_BITS: u32 = 36;
     const SHARD_BITS: u32 = 12;
 
@@ -47,6 +51,12 @@ impl InodeId {
     #[must_use]
     pub const fn shard(self) -> u16 {
         ((self.0 >> Self::COUNTER_BITS) & ((1 << Self::SHARD_BITS) - 1)) as u16
+    }
+
+    /// Returns whether the id is of a mount, not of a volume.
+    #[must_use]
+    pub const fn is_of_mount(self) -> bool {
+        self.site() == Self::MOUNT_SITE
     }
 
     /// Returns the number within site and shard.
@@ -262,6 +272,8 @@ mod tests {
         let id = InodeId::new(0xabcd, 0xfff, (1 << 36) - 1).unwrap();
         assert_eq!((id.site(), id.shard(), id.counter()), (0xabcd, 0xfff, (1 << 36) - 1));
         assert_eq!(InodeId::new(0, 0, 1), Some(InodeId::ROOT));
+        assert!(!id.is_of_mount() && !InodeId::ROOT.is_of_mount());
+        assert!(InodeId::from_raw(u64::MAX).is_of_mount());
         assert_eq!(InodeId::new(0, 0x1000, 1), None);
         assert_eq!(InodeId::new(0, 0, 1 << 36), None);
     }

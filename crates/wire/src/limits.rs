@@ -255,3 +255,17 @@ pub const INDEX_INODES: usize = 1 << 16;
 pub const INDEX_MERGED_DOCUMENTS: usize = 1 << 20;
 /// Bytes of terms, each with where its documents are, of the parts that one merge joins.
 pub const INDEX_MERGED_TERM_BYTES: u64 = 32 << 20;
+/// Files of a page that a mount asks for.
+pub const FIND_PAGE_HITS: usize = 1024;
+/// Files that a folder of a query lists: the first ones of the answer.
+pub const FIND_FOLDER_HITS: usize = 16_384;
+/// Bytes of the paths of these files; beyond them no more are listed.
+pub const FIND_FOLDER_BYTES: usize = 2 << 20;
+/// Answers of such folders that a mount has at the same time: those it waits for, and those it
+/// keeps for a second.
+pub const FIND_FOLDERS: usize = 16;
+/// Those of one user that it waits for.
+pub const FIND_USER_FOLDERS: usize = 8;
+/// Bytes of what a mount knows of its hidden files and folders of queries, about 256 and the query
+/// or the target each.
+pub const FIND_NODES_BYTES: usize = 8 << 20;
