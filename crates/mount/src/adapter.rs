@@ -17,6 +17,7 @@ use pelago_fuse::{Errno, Filesystem, Header, Reply};
 use pelago_wire::{Attr, Code, Error, Handle, OpenId, SeekFrom, SetAttr};
 
 use crate::caller::Caller;
+use crate::find::HiddenName;
 use crate::open::{CreateReply, OpenReply, Opening};
 use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
@@ -114,11 +115,12 @@ impl Filesystem for Adapter {
             Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
             Err(error) => return reply.error(error),
         };
-        let (sample, thread) = (self.0.sample_name(&at), header.pid);
+        let (sample, hidden) = (self.0.sample_name(&at), HiddenName::of(&at));
+        let thread = header.pid;
         let (state, name) = (Arc::clone(&self.0), self.0.lifetimes.leased_name(&at));
         self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => {
-                state.reply_absent((&sample, name.as_deref()), reply);
+                state.reply_absent((&sample, name.as_deref()), hidden, reply);
             }
             found => {
                 if let Ok(found) = &found {

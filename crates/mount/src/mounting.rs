@@ -16,6 +16,8 @@ use pelago_wire::LocalCache;
 
 use crate::adapter::Adapter;
 use crate::dir_attrs::DirAttrs;
+use crate::dispatch::Dispatch;
+use crate::find::Find;
 use crate::init::{event_loops, init_options, readahead_bytes};
 use crate::inodes::Inodes;
 use crate::kernel_cache::KernelCache;
@@ -41,8 +43,9 @@ pub struct Mount {
     end: Arc<End>,
     passthrough: Arc<Passthrough>,
     inodes: Arc<Inodes>,
-    /// `None` if the mount is not over [`Files`].
+    /// `None` if the mount is not over [`Files`], as the next one.
     cache: Option<Arc<KernelCache>>,
+    find: Option<Arc<Find>>,
 }
 
 /// Mounts `files` on the mount point of `options`.
@@ -76,7 +79,8 @@ fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount,
     let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
     let of_session = Arc::clone(&state);
     let begin = move |session: &Session| of_session.begin(session);
-    let mut mount = start(Arc::new(adapter), options, point, shown, begin)?;
+    let mut mount = start(Arc::new(Dispatch(adapter)), options, point, shown, begin)?;
+    mount.find = Some(Arc::clone(&state.find));
     mount.cache = Some(Arc::new(KernelCache::new(&state, mount.point().to_owned())));
     Ok(mount)
 }
@@ -128,7 +132,7 @@ fn start(
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }
-            Ok(Mount { attached, end, passthrough, inodes, cache: None })
+            Ok(Mount { attached, end, passthrough, inodes, cache: None, find: None })
         }
         Err(error) => {
             if let Err(left) = attached.detach() {
@@ -152,6 +156,12 @@ impl Mount {
     /// The reason why not.
     pub fn passthrough(&self) -> Result<(), NoPassthrough> {
         self.passthrough.state()
+    }
+
+    /// Returns how many hidden files and folders of queries the kernel knows.
+    #[must_use]
+    pub fn hidden_files(&self) -> usize {
+        self.find.as_ref().map_or(0, |find| find.count())
     }
 
     /// Returns the table of inodes that the kernel knows.

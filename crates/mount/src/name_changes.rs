@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use pelago_client::{At, Removed};
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Attr, Entry, Error, FileKind, InodeId};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, InodeId};
 
 use crate::dir_attrs::{DirChange, DirQuestion};
+use crate::find::HiddenName;
 use crate::replies::done;
 use crate::state::State;
 
@@ -32,8 +33,10 @@ impl State {
         reply: Reply<()>,
     ) -> impl FnOnce(Result<Removed, Error>) + Send + 'static {
         let (state, change) = (Arc::clone(self), self.begin_change(at));
+        let hidden = HiddenName::of(at);
         move |removed| {
             state.end_change(change);
+            let removed = removed.map_err(|error| unless_hidden(error, hidden));
             if let Ok(removed) = &removed {
                 state.entry_attrs.changes(removed.attr.ino);
             }
@@ -78,5 +81,13 @@ impl State {
             self.entry_attrs.changes(change.dir());
             self.dir_attrs.end(&change);
         }
+    }
+}
+
+/// Returns why a name that is no file cannot be removed: as a hidden one it exists.
+pub(crate) fn unless_hidden(error: Error, hidden: Option<HiddenName>) -> Error {
+    match hidden {
+        Some(_) if error.code == Code::NotFound => Code::ReadOnly.into(),
+        _ => error,
     }
 }

@@ -16,8 +16,10 @@ use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
 use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
 
-use crate::attr;
+use crate::find::HiddenName;
+use crate::name_changes::unless_hidden;
 use crate::open_ids::OpenPath;
+use crate::replies::done;
 use crate::state::State;
 use crate::unlinked::Retained;
 
@@ -76,12 +78,14 @@ impl Renaming {
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);
+        let hidden = [&from, &to].map(HiddenName::of);
         files.rename(&context, from, to, how).then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
-            match state.renamed(result, retained) {
-                Ok(()) => reply.ok(&()),
-                Err(error) => reply.error(attr::error(error)),
+            let renamed = state.renamed(result, retained);
+            if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
+                state.find.replaced(hidden);
             }
+            done(renamed.map_err(|error| unless_hidden(error, hidden[0])), reply);
         });
     }
 }

@@ -19,6 +19,7 @@ use crate::backings::Backings;
 use crate::dir_attrs::DirAttrs;
 use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
+use crate::find::{Find, HiddenName};
 use crate::inodes::Inodes;
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
@@ -75,12 +76,14 @@ pub(crate) struct State {
     pub(crate) entry_attrs: EntryAttrs,
     pub(crate) dir_attrs: Arc<DirAttrs>,
     pub(crate) streams: Streams,
+    pub(crate) find: Arc<Find>,
     pub(crate) page_versions: PageVersions,
 }
 
 impl State {
     pub(crate) fn new(files: Files, preferences: Preferences) -> Self {
         Self {
+            find: Arc::new(Find::new(files.clone())),
             files,
             inodes: Arc::new(Inodes::new(preferences.inode_table_bytes)),
             attr_ttl: AttrTtl::default(),
@@ -115,6 +118,7 @@ impl State {
         let says = session.negotiated().capabilities.has(Capabilities::SETXATTR_EXT);
         self.has_setxattr_ext.store(says, Ordering::Relaxed);
         let _only_once = self.kernel.set(session.notifier());
+        self.find.begin(session.notifier());
         self.stale_pages.start(session.notifier())
     }
 
@@ -268,12 +272,19 @@ impl State {
         }
     }
 
-    /// Replies that a name does not exist.
+    /// Replies that a name does not exist, unless it is a hidden one.
     pub(crate) fn reply_absent(
         &self,
         (sample, at): (&Sample, Option<&At>),
+        hidden: Option<HiddenName>,
         reply: Reply<reply::Entry>,
     ) {
+        if let Some(hidden) = hidden {
+            return match self.find.enter(hidden) {
+                Ok(entry) => reply.ok(&entry),
+                Err(error) => reply.error(error),
+            };
+        }
         let guard = self.reply_guard();
         reply.ok(&attr::absent(guard.name_at(sample, at)));
     }

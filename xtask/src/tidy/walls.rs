@@ -57,7 +57,7 @@ const WALLS: &[Wall] = &[
     Wall { package: INDEX, imports: &[WIRE, FIND], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
-    Wall { package: MOUNT, imports: &[WIRE, CLIENT, FUSE], tests_import: &[] },
+    Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: CHART, imports: &[], tests_import: &[] },

@@ -7,6 +7,8 @@ mod ends;
 #[cfg(test)]
 mod everyday;
 #[cfg(test)]
+mod find;
+#[cfg(test)]
 mod leased;
 #[cfg(test)]
 mod listing;

@@ -13,7 +13,7 @@ const FILES: u32 = 6_000;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns whether the kernel knows FUSE_NOTIFY_PRUNE, which came with Linux 6.18.
-fn cannot_prune() -> Option<String> {
+pub(crate) fn cannot_prune() -> Option<String> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut parts = release.split(|sign: char| !sign.is_ascii_digit());
     let mut number = || parts.next().and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);

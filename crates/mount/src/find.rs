@@ -1,0 +1,329 @@
+//! Asking for files through the mount: hidden names in every directory, of which no server knows.
+//!
+//! `.pelago-find` is a file: a query is written to it, and the answer is read. `.find/QUERY` is a
+//! folder: it has a symbolic link to each file that the query means. A real file of such a name
+//! wins, because a name is looked up at the server first; so nothing here costs other names more
+//! than to be compared.
+//!
+//! A search sees what its asker may read. So the kernel, which shares what it knows among all
+//! users, keeps no name of what was found: each look-up comes here, with its caller. Decision 23
+//! says which lifetimes follow.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use pelago_client::Files;
+use pelago_fuse::ids::{FileId, NodeId};
+use pelago_fuse::listing::{Dirent, Listing};
+use pelago_fuse::operation::{Read, Readdir, Write};
+use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_STREAM};
+use pelago_fuse::reply::{self, Attributes, Statx};
+use pelago_fuse::{Errno, FileType, Header, Notifier, Reply};
+use pelago_wire::{Attr, Entry, Handle, InodeId, Name, NameError};
+
+pub(crate) use self::hidden::{Hidden, HiddenName};
+
+use self::asker::Rights;
+use self::controls::Controls;
+use self::links::{AFTER_DOTS, Link, Links};
+use self::nodes::{Folder, Node, Nodes};
+use self::searches::Searches;
+use self::sweep::Sweeps;
+use crate::{attr, clock};
+
+mod asker;
+mod controls;
+mod conversation;
+mod hidden;
+mod links;
+mod nodes;
+mod query_name;
+mod records;
+mod searches;
+mod sweep;
+
+/// How long the kernel may use what is the same for all users.
+const TTL: Duration = Duration::from_secs(1);
+/// The offset behind `.`.
+const AFTER_DOT: u64 = 1;
+
+/// What is hidden in a mount.
+#[derive(Debug)]
+pub(crate) struct Find {
+    files: Files,
+    nodes: Arc<Nodes>,
+    /// Set once the mount serves.
+    sweeps: OnceLock<Arc<Sweeps>>,
+    controls: Controls,
+    searches: Arc<Searches>,
+}
+
+impl Find {
+    pub(crate) fn new(files: Files) -> Self {
+        let (nodes, searches) = Default::default();
+        let (sweeps, controls) = Default::default();
+        Self { files, nodes, sweeps, controls, searches }
+    }
+
+    /// Prepares for the first request.
+    pub(crate) fn begin(&self, kernel: Notifier) {
+        let _only_once = self.sweeps.set(Arc::new(Sweeps::new(kernel)));
+    }
+
+    /// Looks up a hidden name that no file has.
+    ///
+    /// # Errors
+    /// `ENFILE` if the kernel knows too many hidden files.
+    pub(crate) fn enter(&self, name: HiddenName) -> Result<reply::Entry, Errno> {
+        self.entry(Node::Hidden(name), TTL)
+    }
+
+    /// A file was renamed to this name.
+    pub(crate) fn replaced(&self, name: HiddenName) {
+        self.nodes.replaced(name);
+    }
+
+    /// Returns how many hidden files and folders the kernel knows.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.count()
+    }
+
+    pub(crate) fn forget(&self, node: NodeId, lookups: u64) {
+        self.nodes.forget(attr::ino(node), lookups);
+        self.searches.expire();
+    }
+
+    pub(crate) fn lookup(
+        self: &Arc<Self>,
+        header: &Header,
+        name: &OsStr,
+        reply: Reply<reply::Entry>,
+    ) {
+        let name = match Name::new(name.as_bytes()) {
+            Ok(name) => name,
+            Err(NameError::TooLong) => return reply.error(Errno::NAMETOOLONG),
+            // The kernel asks for the parent of a file handle (NFS), which it has forgotten.
+            Err(NameError::NotAName) => return reply.error(Errno::STALE),
+        };
+        let parent = attr::ino(header.node);
+        match self.node(parent).as_deref() {
+            Ok(Node::Hidden(HiddenName { dir, what: Hidden::Queries })) => {
+                let found = folder_in(parent, *dir, &name).map(Node::Folder);
+                respond(found.and_then(|folder| self.entry(folder, TTL)), reply);
+            }
+            Ok(Node::Folder(folder)) => {
+                let (find, within) = (Arc::clone(self), folder.clone());
+                self.links(header, folder, move |links| {
+                    let node = links.and_then(|links| {
+                        node_in((parent, &within), &links, &name, &find.searches)
+                    });
+                    respond(node.and_then(|node| find.entry(node, Duration::ZERO)), reply);
+                });
+            }
+            Ok(_) => reply.error(Errno::NOTDIR),
+            Err(error) => reply.error(*error),
+        }
+    }
+
+    pub(crate) fn get_attr(&self, header: &Header, reply: Reply<Attributes>) {
+        match self.attr(header.node) {
+            Ok(attr) => reply.ok(&Attributes { ttl: TTL, attr: attr::attr(&attr) }),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub(crate) fn statx(&self, header: &Header, reply: Reply<Statx>) {
+        match self.attr(header.node) {
+            Ok(attr) => {
+                let birth = attr::timestamp(attr.btime);
+                reply.ok(&Statx { ttl: TTL, attr: attr::attr(&attr), birth });
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub(crate) fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
+        match self.node(attr::ino(header.node)).as_deref() {
+            Ok(Node::Link { target, .. }) => reply.ok(target),
+            Ok(_) => reply.error(Errno::INVAL),
+            Err(error) => reply.error(*error),
+        }
+    }
+
+    pub(crate) fn open(&self, header: &Header, reply: Reply<reply::Opened>) {
+        let node = self.node(attr::ino(header.node));
+        let Ok(Node::Hidden(HiddenName { dir, what: Hidden::Control })) = node.as_deref() else {
+            return reply.error(Errno::STALE);
+        };
+        match Rights::of(header) {
+            Ok(rights) => reply.ok(&reply::Opened {
+                file: self.controls.open(*dir, rights),
+                flags: FOPEN_DIRECT_IO | FOPEN_STREAM,
+                backing: None,
+            }),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub(crate) fn read(&self, request: Read, reply: Reply<[u8]>) {
+        let Some(control) = self.controls.get(request.file) else {
+            return reply.error(Errno::BADF);
+        };
+        control.read(&self.files, request.size as usize, move |bytes| match bytes {
+            Ok(bytes) => reply.ok(&bytes),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    pub(crate) fn write(&self, request: &Write<'_>, reply: Reply<reply::Written>) {
+        let control = self.controls.get(request.file).ok_or(Errno::BADF);
+        match control.and_then(|control| control.write(request.data)) {
+            Ok(()) => {
+                let written = u32::try_from(request.data.len()).unwrap_or(u32::MAX);
+                reply.ok(&reply::Written(written));
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    pub(crate) fn release(&self, file: FileId, reply: Reply<()>) {
+        self.controls.close(file);
+        reply.ok(&());
+    }
+
+    pub(crate) fn readdir(
+        &self,
+        header: &Header,
+        request: Readdir,
+        listing: Listing,
+        reply: Reply<Listing>,
+    ) {
+        let number = attr::ino(header.node);
+        let listing = match self.node(number).as_deref() {
+            Ok(Node::Hidden(HiddenName { dir, .. })) => with_dots(listing, request, number, *dir).0,
+            Ok(Node::Folder(folder)) => {
+                let (mut listing, has_room) = with_dots(listing, request, number, folder.parent);
+                if has_room {
+                    let offset = request.offset.max(AFTER_DOTS);
+                    return self.links(header, folder, move |links| match links {
+                        Ok(links) => {
+                            fill(&mut listing, links.behind(offset));
+                            reply.ok(&listing);
+                        }
+                        Err(error) => reply.error(error),
+                    });
+                }
+                listing
+            }
+            Ok(_) => return reply.error(Errno::NOTDIR),
+            Err(error) => return reply.error(*error),
+        };
+        reply.ok(&listing);
+    }
+
+    /// Ends the wait of a request. Returns whether it waited here.
+    pub(crate) fn interrupt(&self, unique: u64) -> bool {
+        self.searches.interrupt(unique)
+    }
+
+    /// Calls `then` with the links of a folder that the caller of a request may see.
+    fn links(
+        &self,
+        header: &Header,
+        folder: &Folder,
+        then: impl FnOnce(Result<Arc<Links>, Errno>) + Send + 'static,
+    ) {
+        let number = attr::ino(header.node);
+        match Rights::of(header) {
+            Ok(rights) => {
+                self.searches.ask(&self.files, (number, folder), rights, header.unique, then);
+            }
+            Err(error) => then(Err(error)),
+        }
+    }
+
+    /// Counts a lookup of a node, whose name holds for `ttl`.
+    fn entry(&self, node: Node, ttl: Duration) -> Result<reply::Entry, Errno> {
+        let shown = match &node {
+            Node::Link { shown, .. } => Some(shown.raw()),
+            Node::Hidden(_) | Node::Folder(_) => None,
+        };
+        if self.nodes.is_half_full()
+            && let Some(sweeps) = self.sweeps.get()
+        {
+            sweeps.start(&self.nodes);
+        }
+        let attr = self.nodes.look_up(node, clock::now())?;
+        let mut entry = attr::entry(&Entry { handle: Handle::own(attr.ino), attr }, ttl, TTL);
+        entry.attr.ino = shown.unwrap_or(entry.attr.ino);
+        Ok(entry)
+    }
+
+    fn node(&self, number: InodeId) -> Result<Arc<Node>, Errno> {
+        self.nodes.get(number).ok_or(Errno::STALE)
+    }
+
+    fn attr(&self, node: NodeId) -> Result<Attr, Errno> {
+        self.nodes.attr(attr::ino(node)).ok_or(Errno::STALE)
+    }
+}
+
+/// Returns the folder of a query in `.find`.
+fn folder_in(parent: InodeId, dir: InodeId, name: &Name) -> Result<Folder, Errno> {
+    let query = query_name::parse(name.as_bytes()).ok_or(Errno::NOENT)?.to_bytes().into();
+    Ok(Folder { dir, parent, name: name.as_bytes().into(), query, depth: 1 })
+}
+
+/// Returns what a name in the folder of a query means: the link to a file that was found, else the
+/// folder of one more query.
+fn node_in(
+    (number, folder): (InodeId, &Folder),
+    links: &Links,
+    name: &Name,
+    searches: &Searches,
+) -> Result<Node, Errno> {
+    if let Some(link) = links.get(name.as_bytes(), &searches.1) {
+        let (name, shown, target) = (link.name.clone(), link.shown_ino(), link.target.clone());
+        return Ok(Node::Link { folder: number, name, shown, target });
+    }
+    let inner = query_name::parse(name.as_bytes()).ok_or(Errno::NOENT)?;
+    let query = query_name::both(&folder.query, &inner).ok_or(Errno::NOENT)?.to_bytes().into();
+    let (dir, depth) = (folder.dir, folder.depth + 1);
+    Ok(Node::Folder(Folder { dir, parent: number, name: name.as_bytes().into(), query, depth }))
+}
+
+fn respond(found: Result<reply::Entry, Errno>, reply: Reply<reply::Entry>) {
+    match found {
+        Ok(entry) => reply.ok(&entry),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// Adds `.` and `..`, as far as the listing begins before them. Returns whether there is room.
+fn with_dots(
+    mut listing: Listing,
+    request: Readdir,
+    own: InodeId,
+    parent: InodeId,
+) -> (Listing, bool) {
+    let dots = [(own, AFTER_DOT, &b"."[..]), (parent, AFTER_DOTS, b"..")];
+    for (ino, offset, name) in dots {
+        let dirent = Dirent { ino: ino.raw(), offset, file_type: FileType::Directory, name };
+        if offset > request.offset && !listing.add(dirent, None) {
+            return (listing, false);
+        }
+    }
+    (listing, true)
+}
+
+/// Adds links, without attributes: the kernel would keep them for other users.
+fn fill(listing: &mut Listing, links: &[Link]) {
+    for link in links {
+        let (ino, offset, name) = (link.shown_ino().raw(), link.offset, &*link.name);
+        if !listing.add(Dirent { ino, offset, file_type: FileType::Symlink, name }, None) {
+            return;
+        }
+    }
+}

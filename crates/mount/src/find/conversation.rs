@@ -1,0 +1,203 @@
+//! What is said through one open of the control file: a query is written, and its answer read.
+//!
+//! It decides without I/O. A read that has nothing asks for the next page of the answer, so no more
+//! than a page is in memory.
+
+use std::mem;
+
+use pelago_find::Query;
+use pelago_fuse::Errno;
+use pelago_wire::{Asker, Error, Search, SearchPage, SearchPlace, limits};
+
+use super::records;
+
+/// The state of one open.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    /// The query in its canonical form; `None` before the first.
+    query: Option<Vec<u8>>,
+    /// Records that were not read yet, behind the first `given` bytes.
+    records: Vec<u8>,
+    given: usize,
+    next: Next,
+    examined: u64,
+}
+
+/// What comes behind the records that are there.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Next {
+    /// Nothing: no query was written.
+    #[default]
+    NoQuery,
+    /// The page behind this place.
+    Page(Option<SearchPlace>),
+    /// A page that was asked for.
+    Asked,
+    /// Nothing: the answer is complete.
+    End,
+}
+
+/// What a read does.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// These bytes are its reply.
+    Give(Vec<u8>),
+    /// The reply needs this page: [`Conversation::page`] comes before the read is tried again.
+    Ask(Search),
+}
+
+impl Conversation {
+    /// Begins with a query, and ends the one before.
+    ///
+    /// # Errors
+    /// `E2BIG` if it is too long, `EINVAL` if it is none; the next read says why. `EBUSY` if a read
+    /// waits.
+    pub(super) fn write(&mut self, text: &[u8]) -> Result<(), Errno> {
+        if self.next == Next::Asked {
+            return Err(Errno::BUSY);
+        }
+        *self = Self::default();
+        match Query::parse(text) {
+            Ok(query) => {
+                self.query = Some(query.to_bytes());
+                self.next = Next::Page(None);
+                Ok(())
+            }
+            Err(error) => {
+                self.fail(&error.to_string());
+                Err(if text.len() > limits::QUERY_BYTES { Errno::TOOBIG } else { Errno::INVAL })
+            }
+        }
+    }
+
+    /// Goes on with a read of up to `size` bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` if nothing was asked, `EBUSY` if another read waits.
+    pub(super) fn read(&mut self, size: usize, asker: &Asker) -> Result<Step, Errno> {
+        let rest = &self.records[self.given..];
+        if !rest.is_empty() {
+            let part = rest[..rest.len().min(size)].to_vec();
+            self.given += part.len();
+            if self.given == self.records.len() {
+                (self.records, self.given) = (Vec::new(), 0);
+            }
+            return Ok(Step::Give(part));
+        }
+        match (&self.query, mem::replace(&mut self.next, Next::Asked)) {
+            (Some(query), Next::Page(after)) => Ok(Step::Ask(Search {
+                query: query.clone(),
+                hits: u32::try_from(limits::FIND_PAGE_HITS).unwrap_or(u32::MAX),
+                after,
+                asker: asker.clone(),
+            })),
+            (_, Next::Asked) => Err(Errno::BUSY),
+            (_, Next::End) => {
+                self.next = Next::End;
+                Ok(Step::Give(Vec::new()))
+            }
+            (_, Next::NoQuery | Next::Page(_)) => {
+                self.next = Next::NoQuery;
+                Err(Errno::INVAL)
+            }
+        }
+    }
+
+    /// Takes the page that a read has asked for.
+    pub(super) fn page(&mut self, page: Result<SearchPage, Error>) {
+        let page = match page {
+            Ok(page) => page,
+            Err(error) => return self.fail(error.code.says()),
+        };
+        self.examined = self.examined.saturating_add(page.examined);
+        page.hits.iter().for_each(|hit| records::hit(&mut self.records, hit));
+        self.next = match page.after {
+            Some(after) => {
+                records::progress(&mut self.records, self.examined);
+                Next::Page(Some(after))
+            }
+            None => {
+                records::end(&mut self.records, page.as_of, self.examined);
+                Next::End
+            }
+        };
+    }
+
+    fn fail(&mut self, message: &str) {
+        records::error(&mut self.records, message);
+        self.next = Next::End;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::{Code, FileKind, Hit, InodeId, SearchAt, Time};
+
+    use super::*;
+
+    const NOW: Time = Time { seconds: 9, nanos: 1 };
+
+    fn page(names: &[&str], after: Option<u32>) -> SearchPage {
+        let hit = |name: &&str| Hit {
+            ino: InodeId::from_raw(1),
+            kind: FileKind::Directory,
+            path: name.as_bytes().to_vec(),
+        };
+        let after = after.map(|rank| SearchPlace { now: NOW, at: SearchAt::Rank(rank) });
+        SearchPage { hits: names.iter().map(hit).collect(), as_of: NOW, after, examined: 4 }
+    }
+
+    fn give(conversation: &mut Conversation, size: usize) -> Vec<u8> {
+        match conversation.read(size, &Asker::default()).unwrap() {
+            Step::Give(bytes) => bytes,
+            Step::Ask(search) => panic!("{search:?}"),
+        }
+    }
+
+    fn ask(conversation: &mut Conversation) -> Search {
+        match conversation.read(100, &Asker::default()).unwrap() {
+            Step::Ask(search) => search,
+            Step::Give(bytes) => panic!("{}", bytes.escape_ascii()),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_page_by_page_in_pieces_of_any_size() {
+        let mut open = Conversation::default();
+        open.write(b" a=b  and c=d\n").unwrap();
+        assert_eq!(ask(&mut open).query, b"a=b c=d");
+        open.page(Ok(page(&["x", "y"], Some(3))));
+        assert_eq!(give(&mut open, 9), b"hit dir 1");
+        assert_eq!(give(&mut open, 100), b" x\0hit dir 1 y\0progress 4\0");
+        let search = ask(&mut open);
+        assert_eq!(search.after.unwrap().at, SearchAt::Rank(3));
+        open.page(Ok(page(&[], Some(3))));
+        assert_eq!(give(&mut open, 100), b"progress 8\0", "so that the reader can go on");
+        ask(&mut open);
+        open.page(Ok(page(&[], None)));
+        assert_eq!(give(&mut open, 100), b"end 9.000000001 12\0");
+        assert_eq!((give(&mut open, 100), give(&mut open, 100)), (Vec::new(), Vec::new()));
+        open.write(b"e=f").unwrap();
+        assert_eq!(ask(&mut open).after, None, "another query begins anew");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut open = Conversation::default();
+        let asker = Asker::default();
+        assert_eq!(open.read(9, &asker), Err(Errno::INVAL));
+        assert_eq!(open.read(9, &asker), Err(Errno::INVAL), "still");
+        assert_eq!(open.write(b"size>many"), Err(Errno::INVAL));
+        let said = give(&mut open, 1000);
+        assert!(said.starts_with(b"error ") && said.ends_with(b"\0"), "{}", said.escape_ascii());
+        assert_eq!(give(&mut open, 9), b"");
+        assert_eq!(open.write(&vec![b' '; limits::QUERY_BYTES + 1]), Err(Errno::TOOBIG));
+        open.write(b"a=b").unwrap();
+        ask(&mut open);
+        assert_eq!(open.write(b"a=c"), Err(Errno::BUSY), "a read waits");
+        assert_eq!(open.read(9, &asker), Err(Errno::BUSY));
+        open.page(Err(Code::AccessDenied.into()));
+        assert_eq!(give(&mut open, 100), b"error access denied\0");
+        assert_eq!(give(&mut open, 100), b"");
+    }
+}

@@ -1,0 +1,250 @@
+//! The hidden files and folders that the kernel knows, by their numbers.
+//!
+//! A server knows nothing of them. Each gets a number of the site that no server has, and keeps it
+//! until the kernel has forgotten as many lookups as it was answered, as real inodes do. Numbers
+//! are not used again: a folder that a rename has replaced is dead to the kernel.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pelago_fuse::Errno;
+use pelago_wire::{Attr, FileKind, InodeId, Time, limits};
+
+use super::hidden::{Hidden, HiddenName};
+
+/// The bits of a number below those of its site.
+const SITE_BITS: u32 = 48;
+/// Memory of a node besides its text, about.
+const NODE_BYTES: usize = 256;
+
+/// A hidden file or folder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    /// The control file or the folder of queries of a directory.
+    Hidden(HiddenName),
+    /// The folder of a query.
+    Folder(Folder),
+    /// A link of such a folder to a file that was found.
+    Link {
+        /// The folder.
+        folder: InodeId,
+        /// Its name there.
+        name: Box<[u8]>,
+        /// The number that programs see.
+        shown: InodeId,
+        /// The target of the link.
+        target: Box<[u8]>,
+    },
+}
+
+/// The folder of a query.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Folder {
+    /// The directory that is searched.
+    pub(super) dir: InodeId,
+    /// The folder that it is in.
+    pub(super) parent: InodeId,
+    /// Its name there: two names may mean the same query, and a folder has one name.
+    pub(super) name: Box<[u8]>,
+    /// The canonical form of the query, those of the folders around it included.
+    pub(super) query: Arc<[u8]>,
+    /// Folders of queries from `.find` down to this one, itself included.
+    pub(super) depth: u32,
+}
+
+/// The nodes that the kernel knows.
+#[derive(Default)]
+pub(super) struct Nodes(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    known: HashMap<InodeId, Known>,
+    numbers: HashMap<Arc<Node>, InodeId>,
+    last: u64,
+    bytes: usize,
+}
+
+struct Known {
+    node: Arc<Node>,
+    lookups: u64,
+    since: Time,
+}
+
+impl Nodes {
+    /// Counts one more lookup of a node, and returns its attributes.
+    ///
+    /// # Errors
+    /// `ENFILE` if the kernel knows as many as may be.
+    pub(super) fn look_up(&self, node: Node, now: Time) -> Result<Attr, Errno> {
+        let mut table = self.0.lock();
+        let table = &mut *table;
+        if let Some(known) = table.numbers.get(&node).and_then(|number| table.known.get_mut(number))
+        {
+            known.lookups = known.lookups.saturating_add(1);
+            return Ok(attr(table.numbers[&node], &node, known.since));
+        }
+        let bytes = node.bytes();
+        if table.bytes.saturating_add(bytes) > limits::FIND_NODES_BYTES
+            || (table.last + 1) >> SITE_BITS != 0
+        {
+            return Err(Errno::NFILE);
+        }
+        table.last += 1;
+        let number = InodeId::from_raw(u64::from(InodeId::MOUNT_SITE) << SITE_BITS | table.last);
+        let attr = attr(number, &node, now);
+        let node = Arc::new(node);
+        table.numbers.insert(Arc::clone(&node), number);
+        table.known.insert(number, Known { node, lookups: 1, since: now });
+        table.bytes += bytes;
+        Ok(attr)
+    }
+
+    /// Drops lookups that the kernel has forgotten.
+    pub(super) fn forget(&self, number: InodeId, lookups: u64) {
+        let mut table = self.0.lock();
+        let table = &mut *table;
+        let Some(known) = table.known.get_mut(&number) else { return };
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 {
+            return;
+        }
+        if let Some(Known { node, .. }) = table.known.remove(&number) {
+            table.bytes -= node.bytes();
+            if table.numbers.get(&node) == Some(&number) {
+                table.numbers.remove(&node);
+            }
+        }
+    }
+
+    /// A real file has got this name: the node is another one if it is looked up again.
+    pub(super) fn replaced(&self, name: HiddenName) {
+        self.0.lock().numbers.remove(&Node::Hidden(name));
+    }
+
+    pub(super) fn get(&self, number: InodeId) -> Option<Arc<Node>> {
+        self.0.lock().known.get(&number).map(|known| Arc::clone(&known.node))
+    }
+
+    pub(super) fn attr(&self, number: InodeId) -> Option<Attr> {
+        let table = self.0.lock();
+        table.known.get(&number).map(|known| attr(number, &known.node, known.since))
+    }
+
+    /// Returns whether half of the memory is in use.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.0.lock().bytes > limits::FIND_NODES_BYTES / 2
+    }
+
+    /// Returns the nodes that the kernel knows.
+    pub(super) fn all(&self) -> Vec<(InodeId, Arc<Node>)> {
+        let table = self.0.lock();
+        table.known.iter().map(|(number, known)| (*number, Arc::clone(&known.node))).collect()
+    }
+
+    /// Returns how many nodes the kernel knows.
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().known.len()
+    }
+}
+
+impl fmt::Debug for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Nodes({})", self.count())
+    }
+}
+
+impl Node {
+    fn bytes(&self) -> usize {
+        NODE_BYTES
+            + match self {
+                Self::Hidden(_) => 0,
+                Self::Folder(folder) => folder.name.len() + folder.query.len(),
+                Self::Link { name, target, .. } => name.len() + target.len(),
+            }
+    }
+}
+
+/// Returns the attributes of a node that exists since a time.
+fn attr(number: InodeId, node: &Node, since: Time) -> Attr {
+    let (ino, kind, mode, size) = match node {
+        Node::Hidden(HiddenName { what: Hidden::Control, .. }) => {
+            (number, FileKind::Regular, 0o666, 0)
+        }
+        Node::Hidden(HiddenName { what: Hidden::Queries, .. }) | Node::Folder(_) => {
+            (number, FileKind::Directory, 0o555, 0)
+        }
+        Node::Link { target, .. } => (number, FileKind::Symlink, 0o777, target.len() as u64),
+    };
+    let links = if kind == FileKind::Directory { 2 } else { 1 };
+    let [atime, mtime, ctime, btime] = [since; 4];
+    Attr { mode, links, size, atime, mtime, ctime, btime, ..Attr::empty(ino, kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time { seconds: 5, nanos: 0 };
+
+    fn hidden(dir: u64, what: Hidden) -> Node {
+        Node::Hidden(HiddenName { dir: InodeId::from_raw(dir), what })
+    }
+
+    fn link(target: &[u8]) -> Node {
+        let number = InodeId::from_raw(1);
+        let name = b"x".as_slice().into();
+        Node::Link { folder: number, name, shown: number, target: target.into() }
+    }
+
+    #[test]
+    fn a_node_has_one_number_until_the_kernel_has_forgotten_it() {
+        let nodes = Nodes::default();
+        let first = nodes.look_up(hidden(7, Hidden::Control), NOW).unwrap();
+        assert_eq!(nodes.look_up(hidden(7, Hidden::Control), NOW), Ok(first));
+        assert!(first.ino.is_of_mount());
+        assert_eq!((first.kind, first.mode, first.size), (FileKind::Regular, 0o666, 0));
+        let folder = nodes.look_up(hidden(7, Hidden::Queries), NOW).unwrap();
+        assert_ne!(folder.ino, first.ino);
+        assert_eq!((folder.kind, folder.mode), (FileKind::Directory, 0o555));
+        nodes.forget(first.ino, 1);
+        assert_eq!(nodes.attr(first.ino), Some(first));
+        nodes.forget(first.ino, 1);
+        assert_eq!((nodes.attr(first.ino), nodes.count()), (None, 1));
+        nodes.forget(first.ino, 1);
+        nodes.forget(folder.ino, 9);
+        let table = nodes.0.lock();
+        assert_eq!((table.known.len(), table.numbers.len(), table.bytes), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_name_that_was_replaced_leads_to_another_node() {
+        let nodes = Nodes::default();
+        let name = HiddenName { dir: InodeId::from_raw(7), what: Hidden::Queries };
+        let first = nodes.look_up(Node::Hidden(name), NOW).unwrap();
+        nodes.replaced(name);
+        let second = nodes.look_up(Node::Hidden(name), NOW).unwrap();
+        assert_ne!(first.ino, second.ino);
+        nodes.forget(first.ino, 1);
+        assert_eq!(nodes.look_up(Node::Hidden(name), NOW), Ok(second));
+        nodes.forget(second.ino, 2);
+        assert_eq!(nodes.count(), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_comes_back() {
+        let nodes = Nodes::default();
+        let mut numbers = Vec::new();
+        let full = loop {
+            match nodes.look_up(link(&vec![b'x'; 1000 + numbers.len()]), NOW) {
+                Ok(attr) => numbers.push(attr.ino),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, Errno::NFILE);
+        assert!(numbers.len() > 1000 && nodes.is_half_full());
+        numbers.into_iter().for_each(|number| nodes.forget(number, 1));
+        assert!(nodes.look_up(link(b"x"), NOW).is_ok() && !nodes.is_half_full());
+    }
+}

@@ -1,0 +1,77 @@
+//! Asks the kernel to forget hidden files, so that their memory keeps its limit.
+//!
+//! The kernel keeps a name that holds no more until it needs the memory, and with it the node. A
+//! long `ls -l` of a folder of links would so fill the table. As for real inodes
+//! ([`crate::prune`]), Linux 6.18 forgets what it is asked to forget, unless a program uses it. An
+//! older one drops links by their names instead, which takes the lock of their folder; folders it
+//! keeps as long as it likes.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, Builder};
+use std::time::Duration;
+
+use pelago_fuse::Notifier;
+use pelago_fuse::ids::NodeId;
+use pelago_wire::InodeId;
+
+use super::nodes::{Node, Nodes};
+
+/// Nodes of one notice; the kernel copies as many at a time.
+const NODES: usize = 512;
+/// From the end of a sweep to the beginning of the next one: what is left may be in use.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The sweeps of a mount, one after the other.
+#[derive(Debug)]
+pub(super) struct Sweeps {
+    kernel: Notifier,
+    is_sweeping: AtomicBool,
+}
+
+impl Sweeps {
+    pub(super) const fn new(kernel: Notifier) -> Self {
+        Self { kernel, is_sweeping: AtomicBool::new(false) }
+    }
+
+    /// Starts a sweep on a thread of its own, because the caller is answering a request; not if one
+    /// is under way.
+    pub(super) fn start(self: &Arc<Self>, nodes: &Arc<Nodes>) {
+        if self.is_sweeping.swap(true, Ordering::Acquire) {
+            return;
+        }
+        let (sweeps, nodes) = (Arc::clone(self), Arc::clone(nodes));
+        let sweep = move || {
+            sweeps.sweep(&nodes);
+            thread::sleep(PAUSE);
+            sweeps.is_sweeping.store(false, Ordering::Release);
+        };
+        if let Err(error) = Builder::new().name("forget".to_owned()).spawn(sweep) {
+            tracing::warn!(%error, "the kernel is not asked to forget hidden files");
+            self.is_sweeping.store(false, Ordering::Release);
+        }
+    }
+
+    fn sweep(&self, nodes: &Nodes) {
+        let known = nodes.all();
+        let numbers: Vec<NodeId> = known.iter().map(|(number, _)| node_id(*number)).collect();
+        let pruned: io::Result<()> =
+            numbers.chunks(NODES).try_for_each(|some| self.kernel.prune(some));
+        if pruned.is_ok() {
+            return;
+        }
+        for (_, node) in known {
+            if let Node::Link { folder, name, .. } = &*node {
+                // The kernel may have dropped it meanwhile.
+                let _unknown = self.kernel.inval_entry(node_id(*folder), OsStr::from_bytes(name));
+            }
+        }
+    }
+}
+
+const fn node_id(number: InodeId) -> NodeId {
+    NodeId(number.raw())
+}
