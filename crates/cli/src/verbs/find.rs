@@ -2,30 +2,37 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pelago_find::Query;
 use pelago_store::clock;
+use pelago_wire::Time;
 use serde_json::{Value, json};
 
-use self::walk::Walk;
+use self::control::{AskError, Control};
+use self::records::Record;
+use self::status_line::StatusLine;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{json, output};
 
-mod candidate;
-mod walk;
+mod control;
+mod records;
+mod status_line;
 
 const AFTER: &str = "\
 A query has terms such as `project=apollo` (a tag), `name~*.mov`, `size>1G`, `mtime<7d`, \
 `kind=dir`, `owner=ada` and `text:\"some words\"`, joined by `and`, which may be left out, `or`, \
-`not` and brackets. It sees what its user may see. It looks at each file: there is no index yet.
+`not` and brackets. It finds what its user may read. `ls PATH/.find/QUERY/` shows the same as a \
+folder.
 
 The exit code is 0 if a file matches, and 1 if none does.";
 
 /// The exit code if no file matches, as that of grep.
 const NO_MATCH: u8 = 1;
+/// Seconds that an answer may be behind without a note.
+const BEHIND_SECONDS: i64 = 2;
 
 /// Find files by tags, names, sizes, times and texts.
 #[derive(Debug, clap::Args)]
@@ -33,7 +40,7 @@ const NO_MATCH: u8 = 1;
 pub(crate) struct Args {
     /// What to find, as one word for the shell: `project=apollo size>1M`
     query: OsString,
-    /// Where to look: a folder and all below it that is on the same file system
+    /// Where to look: a folder in a mount, and all below it
     #[arg(default_value = ".")]
     path: PathBuf,
     /// End after so many files
@@ -47,56 +54,141 @@ pub(crate) struct Args {
     print0: bool,
 }
 
+/// What is known at the end of a search.
+struct Searched {
+    count: usize,
+    /// The paths, if they are printed together.
+    paths: Vec<Value>,
+    /// Up to when the answer has every change, and how many files were examined for it; `None` if
+    /// it was not read to its end.
+    end: Option<(Time, u64)>,
+}
+
 /// Prints the files that match.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let query = Query::parse(args.query.as_bytes()).map_err(|error| {
         Failure::new(Exit::Usage, error).hint("`pelago help find` and docs/query.md show queries")
     })?;
-    let mut walk = Walk::new(&args.path).map_err(|why| failed(&args.path, &why))?;
-    let now = clock::now();
-    let matching = std::iter::from_fn(|| walk.next_match(&query, now));
-    let mut found: Vec<Value> = Vec::new();
-    let mut count = 0;
-    for path in matching.take(args.limit.unwrap_or(usize::MAX)) {
-        count += 1;
-        if args.json {
-            found.push(json!(path.to_string_lossy()));
-            continue;
-        }
-        let line = match args.print0 {
-            true => [path.as_os_str().as_bytes(), b"\0"].concat(),
-            false => format!("{}\n", output::name(&path.to_string_lossy())).into_bytes(),
-        };
-        if !output::print_bytes(&line)? {
-            break;
-        }
-    }
-    let unread = walk.unread();
+    let query = query.to_bytes();
+    let mut control =
+        Control::ask(&args.path, &query).map_err(|error| not_asked(&args.path, &error))?;
+    let mut status = StatusLine::new();
+    let searched = read(args, &mut control, &mut status);
+    status.clear();
+    let Searched { count, paths, end } = searched?;
     if args.json {
         output::print_json(&json!({
             "version": json::VERSION,
-            "query": String::from_utf8_lossy(&query.to_bytes()),
-            "paths": found,
-            "unread": unread.count,
+            "query": String::from_utf8_lossy(&query),
+            "paths": paths,
+            "as_of": end.map(|(as_of, _)| as_of.seconds as f64 + f64::from(as_of.nanos) / 1e9),
+            "examined": end.map(|(_, examined)| examined),
         }))?;
-    } else if let Some((path, why)) = &unread.first {
-        let path = output::name(&path.to_string_lossy()).into_owned();
-        let more = match unread.count - 1 {
-            0 => String::new(),
-            more => format!(", and {more} more"),
-        };
-        output::print_error(&format!("pelago: not looked into: {path}: {why}{more}"));
+    }
+    if let Some(behind) = end.and_then(|(as_of, _)| seconds_behind(as_of, clock::now())) {
+        output::print_error(&format!(
+            "pelago: what changed in the last {behind} seconds may be missing"
+        ));
     }
     Ok(if count > 0 { ExitCode::SUCCESS } else { ExitCode::from(NO_MATCH) })
+}
+
+/// Reads the answer, and prints each path as it comes, unless they are printed together.
+fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<Searched> {
+    let mut searched = Searched { count: 0, paths: Vec::new(), end: None };
+    while searched.count < args.limit.unwrap_or(usize::MAX) {
+        let record = control.next_record().map_err(|why| failed(&args.path, &why))?;
+        match record {
+            Some(Record::Hit(hit)) => {
+                searched.count += 1;
+                let path = below(&args.path, &hit);
+                if args.json {
+                    searched.paths.push(json!(path.to_string_lossy()));
+                    continue;
+                }
+                let line = match args.print0 {
+                    true => [path.as_os_str().as_bytes(), b"\0"].concat(),
+                    false => format!("{}\n", output::name(&path.to_string_lossy())).into_bytes(),
+                };
+                status.clear();
+                if !output::print_bytes(&line)? {
+                    break;
+                }
+            }
+            Some(Record::Progress(examined)) => status.draw(examined, searched.count),
+            Some(Record::End { as_of, examined }) => {
+                searched.end = Some((as_of, examined));
+                break;
+            }
+            Some(Record::Error(why)) => {
+                return Err(Failure::new(Exit::Usage, message(&args.path, &why)));
+            }
+            None => {
+                let why = "the answer ended too early";
+                return Err(Failure::new(Exit::Usage, message(&args.path, why)));
+            }
+        }
+    }
+    Ok(searched)
+}
+
+/// Returns the path of a file that was found below a folder.
+fn below(folder: &Path, hit: &[u8]) -> PathBuf {
+    let folder = folder.as_os_str().as_bytes();
+    let between: &[u8] = if folder.ends_with(b"/") { b"" } else { b"/" };
+    OsString::from_vec([folder, between, hit].concat()).into()
+}
+
+/// Returns how far an answer is behind, if that is worth a note.
+fn seconds_behind(as_of: Time, now: Time) -> Option<i64> {
+    let behind = now.seconds.saturating_sub(as_of.seconds);
+    (behind > BEHIND_SECONDS).then_some(behind)
+}
+
+fn not_asked(path: &Path, error: &AskError) -> Failure {
+    match error {
+        AskError::NotMounted => {
+            let path = output::name(&path.to_string_lossy()).into_owned();
+            Failure::new(Exit::NotFound, format!("{path} is not on a mounted volume of Pelago"))
+                .hint("`pelago up` or `pelago mount` mounts one")
+        }
+        AskError::Io(why) => failed(path, why),
+    }
 }
 
 fn failed(path: &Path, why: &io::Error) -> Failure {
     let exit = match why.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Exit::NotFound,
         io::ErrorKind::PermissionDenied => Exit::Denied,
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NotConnected => Exit::Unreachable,
         // Not 1, which means that no file matches.
         _ => Exit::Usage,
     };
-    let path = output::name(&path.to_string_lossy()).into_owned();
-    Failure::new(exit, format!("cannot look into {path}: {why}"))
+    Failure::new(exit, message(path, &why.to_string()))
+}
+
+fn message(path: &Path, why: &str) -> String {
+    format!("cannot search {}: {why}", output::name(&path.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_begins_with_the_folder_as_it_was_given() {
+        let cases =
+            [(".", "./a"), ("/", "/a"), ("x/", "x/a"), ("/x/y", "/x/y/a"), ("./x", "./x/a")];
+        for (folder, expected) in cases {
+            assert_eq!(below(Path::new(folder), b"a"), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn an_answer_may_be_two_seconds_old() {
+        let at = |seconds| Time { seconds, nanos: 0 };
+        assert_eq!(seconds_behind(at(100), at(102)), None);
+        assert_eq!(seconds_behind(at(100), at(103)), Some(3));
+        assert_eq!(seconds_behind(at(100), at(1)), None, "another clock");
+    }
 }

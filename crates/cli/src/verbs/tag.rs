@@ -21,7 +21,7 @@ keep it. `pelago find KEY=VALUE` finds the files that have it.";
 
 /// Room for the names of all attributes of a file, and for a value: what the kernel lets through.
 const NAMES_BYTES: usize = 64 << 10;
-pub(super) const VALUE_BYTES: usize = 64 << 10;
+const VALUE_BYTES: usize = 64 << 10;
 
 /// Set, remove and print the tags of a file.
 #[derive(Debug, clap::Args)]
@@ -107,7 +107,7 @@ fn value_of(path: &Path, key: &str) -> Outcome<Option<Vec<u8>>> {
 }
 
 /// Returns the name of the extended attribute of a tag.
-pub(super) fn attribute(key: &str) -> String {
+fn attribute(key: &str) -> String {
     format!("{TAG_PREFIX}{key}")
 }
 

@@ -60,13 +60,13 @@ pub(super) struct Nodes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    known: HashMap<InodeId, Known>,
+    known: HashMap<InodeId, NodeEntry>,
     numbers: HashMap<Arc<Node>, InodeId>,
     last: u64,
     bytes: usize,
 }
 
-struct Known {
+struct NodeEntry {
     node: Arc<Node>,
     lookups: u64,
     since: Time,
@@ -96,7 +96,7 @@ impl Nodes {
         let attr = attr(number, &node, now);
         let node = Arc::new(node);
         table.numbers.insert(Arc::clone(&node), number);
-        table.known.insert(number, Known { node, lookups: 1, since: now });
+        table.known.insert(number, NodeEntry { node, lookups: 1, since: now });
         table.bytes += bytes;
         Ok(attr)
     }
@@ -110,7 +110,7 @@ impl Nodes {
         if known.lookups > 0 {
             return;
         }
-        if let Some(Known { node, .. }) = table.known.remove(&number) {
+        if let Some(NodeEntry { node, .. }) = table.known.remove(&number) {
             table.bytes -= node.bytes();
             if table.numbers.get(&node) == Some(&number) {
                 table.numbers.remove(&node);

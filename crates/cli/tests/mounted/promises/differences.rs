@@ -240,3 +240,25 @@ fn idmapped_mounts() {
         assert_eq!(program.hear(), format!("no, {}", Errno::INVAL.raw_os_error()));
     });
 }
+
+#[test]
+fn hidden_names() {
+    on_mount(|root| {
+        let dir = root.join("d");
+        fs::create_dir(&dir).unwrap();
+        let [file, find] = [".pelago-find", ".find"].map(|name| dir.join(name));
+        assert!(fs::metadata(&file).unwrap().is_file() && fs::metadata(&find).unwrap().is_dir());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&find).unwrap().count(), 0);
+        assert_eq!(errno(fs::create_dir(&find)), Errno::EXIST);
+        assert_eq!(errno(File::create_new(&file)), Errno::EXIST);
+        assert_eq!(errno(fs::remove_dir(&find)), Errno::ROFS);
+        assert_eq!(errno(fs::remove_file(&file)), Errno::ROFS);
+        fs::create_dir(root.join("real")).unwrap();
+        fs::write(root.join("real/inside"), "x").unwrap();
+        fs::rename(root.join("real"), &find).unwrap();
+        assert_eq!(fs::read(find.join("inside")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(&dir).unwrap();
+    });
+}
