@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use pelago_find::Query;
 use pelago_store::clock;
-use pelago_wire::Time;
+use pelago_wire::{Code, Time};
 use serde_json::{Value, json};
 
 use self::control::{AskError, Control};
@@ -121,7 +121,7 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
                 break;
             }
             Some(Record::Error(why)) => {
-                return Err(Failure::new(Exit::Usage, message(&args.path, &why)));
+                return Err(Failure::new(exit_of(&why), message(&args.path, &why)));
             }
             None => {
                 let why = "the answer ended too early";
@@ -130,6 +130,16 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
         }
     }
     Ok(searched)
+}
+
+/// Returns the exit code for an answer that ended with a message of the server.
+fn exit_of(why: &str) -> Exit {
+    let code = Code::ALL.iter().find(|code| code.says() == why);
+    match code.map_or(Exit::Usage, |code| code.kind().into()) {
+        // Not 1, which means that no file matches.
+        Exit::Failed => Exit::Usage,
+        exit => exit,
+    }
 }
 
 /// Returns the path of a file that was found below a folder.
@@ -182,6 +192,16 @@ mod tests {
         for (folder, expected) in cases {
             assert_eq!(below(Path::new(folder), b"a"), Path::new(expected));
         }
+    }
+
+    #[test]
+    fn the_reason_of_the_server_has_an_exit_code_above_that_of_no_match() {
+        for code in Code::ALL {
+            assert!(exit_of(code.says()) as u8 > NO_MATCH, "{code:?}");
+        }
+        assert_eq!(exit_of(Code::Unavailable.says()), Exit::Unreachable);
+        assert_eq!(exit_of(Code::AccessDenied.says()), Exit::Denied);
+        assert_eq!(exit_of("unknown"), Exit::Usage);
     }
 
     #[test]
