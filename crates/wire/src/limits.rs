@@ -255,8 +255,6 @@ pub const INDEX_INODES: usize = 1 << 16;
 pub const INDEX_MERGED_DOCUMENTS: usize = 1 << 20;
 /// Bytes of terms, each with where its documents are, of the parts that one merge joins.
 pub const INDEX_MERGED_TERM_BYTES: u64 = 32 << 20;
-/// Files of a page that a mount asks for.
-pub const FIND_PAGE_HITS: usize = 1024;
 /// Files that a folder of a query lists: the first ones of the answer.
 pub const FIND_FOLDER_HITS: usize = 16_384;
 /// Bytes of the paths of these files; beyond them no more are listed.

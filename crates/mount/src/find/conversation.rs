@@ -87,7 +87,7 @@ impl Conversation {
         match (&self.query, mem::replace(&mut self.next, Next::Asked)) {
             (Some(query), Next::Page(after)) => Ok(Step::Ask(Search {
                 query: query.clone(),
-                hits: u32::try_from(limits::FIND_PAGE_HITS).unwrap_or(u32::MAX),
+                hits: limits::PAGE_HITS,
                 after,
                 asker: asker.clone(),
             })),

@@ -216,7 +216,7 @@ impl Run {
             }
             let search = Search {
                 query: self.query.to_vec(),
-                hits: u32::try_from(limits::FIND_PAGE_HITS).unwrap_or(u32::MAX),
+                hits: limits::PAGE_HITS,
                 after,
                 asker: self.rights.asker.clone(),
             };
