@@ -174,7 +174,14 @@ fn failed(path: &Path, why: &io::Error) -> Failure {
         // Not 1, which means that no file matches.
         _ => Exit::Usage,
     };
-    Failure::new(exit, message(path, &why.to_string()))
+    let failure = Failure::new(exit, message(path, &why.to_string()));
+    match why.kind() {
+        // A query is written, even if nothing changes.
+        io::ErrorKind::ReadOnlyFilesystem => {
+            failure.hint("on a read-only mount `ls PATH/.find/QUERY/` finds files")
+        }
+        _ => failure,
+    }
 }
 
 fn message(path: &Path, why: &str) -> String {

@@ -15,6 +15,7 @@ mod bad_input;
 mod bytes;
 mod cut;
 mod errors;
+mod find;
 mod forwarder;
 mod good;
 #[path = "../harness/all.rs"]

@@ -110,28 +110,40 @@ fn last_name(path: &[u8]) -> Option<&[u8]> {
         .try_fold(&[][..], |_, name| Name::new(name).is_ok().then_some(name))
 }
 
-/// Gives each file a name: its own, unless another one has that too.
+/// Gives each file a name: its own, unless another one has that too. If a file has the name that
+/// another one gets so, all names that look like one with a number get one more: in two steps at
+/// most, whatever names users choose.
 fn named(mut hits: Vec<Hit>) -> impl Iterator<Item = (Box<[u8]>, Hit)> {
     hits.sort_unstable_by(|a, b| (a.ino, &a.path).cmp(&(b.ino, &b.path)));
-    let mut is_numbered = vec![false; hits.len()];
-    loop {
-        let names: Vec<Vec<u8>> =
-            hits.iter().zip(&is_numbered).map(|(hit, numbered)| name_of(hit, *numbered)).collect();
-        let mut counts: HashMap<&[u8], u32> = HashMap::with_capacity(names.len());
-        names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
-        let mut is_changed = false;
-        for (name, numbered) in names.iter().zip(&mut is_numbered) {
-            if counts[name.as_slice()] > 1 && !*numbered {
-                (*numbered, is_changed) = (true, true);
-            }
-        }
-        if !is_changed {
-            // What is left are several paths of one file, of which the first one is listed.
-            let mut seen = HashSet::new();
-            let all = names.into_iter().zip(hits).map(|(name, hit)| (Box::from(name), hit));
-            return all.filter(move |(name, _): &(Box<[u8]>, Hit)| seen.insert(name.clone()));
-        }
+    let plain = names_of(&hits, &vec![false; hits.len()]);
+    let mut is_numbered = are_equal(&plain);
+    let names = names_of(&hits, &is_numbered);
+    if are_equal(&names).contains(&true) {
+        let numbered = is_numbered.iter_mut().zip(&plain);
+        numbered.for_each(|(is_numbered, name)| *is_numbered |= has_number(name));
     }
+    let names = names_of(&hits, &is_numbered);
+    // Of several paths of one file the first one is listed.
+    let mut seen = HashSet::new();
+    let all = names.into_iter().zip(hits).map(|(name, hit)| (Box::from(name), hit));
+    all.filter(move |(name, _): &(Box<[u8]>, Hit)| seen.insert(name.clone()))
+}
+
+/// Says of each name whether another one is equal.
+fn are_equal(names: &[Vec<u8>]) -> Vec<bool> {
+    let mut counts: HashMap<&[u8], u32> = HashMap::with_capacity(names.len());
+    names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
+    names.iter().map(|name| counts[name.as_slice()] > 1).collect()
+}
+
+fn names_of(hits: &[Hit], is_numbered: &[bool]) -> Vec<Vec<u8>> {
+    hits.iter().zip(is_numbered).map(|(hit, numbered)| name_of(hit, *numbered)).collect()
+}
+
+/// Returns whether a name ends as one with a number does.
+fn has_number(name: &[u8]) -> bool {
+    let digits = name.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    digits > 0 && name[..name.len() - digits].ends_with(b"~")
 }
 
 fn name_of(hit: &Hit, is_numbered: bool) -> Vec<u8> {
@@ -180,6 +192,21 @@ mod tests {
         hits.push(hit("c/x~1f~9", 0xa));
         assert_eq!(names(hits), ["x~1f", "x~1f~9", "x~1f~9~a", "x~2f", "y"]);
         assert_eq!(names(vec![hit("a/x", 7), hit("b/x", 7)]), ["x~7"], "one file");
+        assert_eq!(names(vec![hit("x~1f", 7), hit("y~", 8)]), ["x~1f", "y~"]);
+    }
+
+    /// Each is named as the one before would be: they must not be numbered one after the other.
+    #[test]
+    fn a_chain_of_names_takes_no_time() {
+        let mut hits = vec![hit("a/x", 0x1000), hit("b/x", 0x2000)];
+        let mut name = "x".to_owned();
+        for ino in 0x1000..0x4000 {
+            name = format!("{name}~{ino:x}");
+            name = format!("{}~{ino:x}", &name[..name.len().min(250)]);
+            hits.push(hit(&name, ino + 1));
+        }
+        let count = hits.len();
+        assert_eq!(names(hits).len(), count);
     }
 
     #[test]

@@ -374,10 +374,10 @@ fn what_the_kernel_forgets_is_freed() {
         drop(control(&fixture.path("d")));
     }
     let held = File::open(fixture.path(".find/a=b/c=d")).unwrap();
-    // Many times as many links as the table has room for: the kernel keeps each until it is asked
+    // Twice as many links as the table has room for: the kernel keeps each until it is asked
     // to forget it.
     let most = limits::FIND_NODES_BYTES / 256;
-    for number in 0..3 * most / 500 {
+    for number in 0..2 * most / 500 {
         for name in 0..500 {
             fs::read_link(fixture.path(format!(".find/a={number}/{name}"))).unwrap();
         }
