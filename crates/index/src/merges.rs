@@ -13,8 +13,8 @@ const PARTS: usize = 8;
 /// Which share of a part may be deleted documents.
 const DELETED: f32 = 0.3;
 
-/// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has 16
-/// bytes for each document, and at most the bytes of the terms, besides buffers.
+/// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has
+/// 16 bytes for each document, and at most the bytes of the terms, besides buffers.
 #[derive(Debug)]
 pub(crate) struct BoundedMerges {
     folder: PathBuf,

@@ -144,7 +144,7 @@ impl Names {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn len(&self) -> Result<u64, Error> {
+    pub fn total(&self) -> Result<u64, Error> {
         self.half.search(|searcher| Ok(searcher.num_docs()))
     }
 

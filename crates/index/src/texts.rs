@@ -65,7 +65,7 @@ impl Texts {
     /// See [`Error`], and [`Error::is_of_files`] for what to do.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let (fields, schema) = Fields::new();
-        let tokenizer = TextAnalyzer::from(Words::default());
+        let tokenizer = TextAnalyzer::from(Words);
         let half = Half::open(&folder.join("texts"), (schema, fields.ino), Some(tokenizer))?;
         Ok(Self { half, fields })
     }

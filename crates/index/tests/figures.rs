@@ -38,7 +38,7 @@ fn document(number: u64) -> Document {
     Document {
         handle: Handle::at(ino, dir, NameHash(mixed(random))),
         name: name.into_bytes(),
-        kind: if number % 50 == 0 { FileKind::Directory } else { FileKind::Regular },
+        kind: if number.is_multiple_of(50) { FileKind::Directory } else { FileKind::Regular },
         size: random >> (20 + random % 40),
         mtime: Time { seconds: 1_700_000_000 + (random % 100_000_000) as i64, nanos: 5 },
         uid: 1000 + (random % 16) as u32,

@@ -71,16 +71,16 @@ fn fill(folder: &Path, commit: u64) -> Option<()> {
     assert!(error.is_full() && !error.is_of_files(), "{ino}: {error}");
     assert!(matches!(replace(&names, 1).unwrap_err(), Error::Stopped { .. }));
     assert!(matches!(names.commit(&LATER).unwrap_err(), Error::Stopped { .. }));
-    let before = names.len().unwrap();
+    let before = names.total().unwrap();
     assert!(before >= 1 && names.covered() == Some(FIRST));
     assert_eq!(names.documents_of(InodeId::from_raw(1)).unwrap().len(), 1);
     drop(names);
     fs::remove_file(folder.join("filler")).unwrap();
     let names = Names::open(folder).unwrap();
-    assert_eq!((names.len().unwrap(), names.covered()), (before, Some(FIRST)));
+    assert_eq!((names.total().unwrap(), names.covered()), (before, Some(FIRST)));
     replace(&names, u64::MAX).unwrap();
     names.commit(&LATER).unwrap();
-    assert_eq!((names.len().unwrap(), names.covered()), (before + 1, Some(LATER)));
+    assert_eq!((names.total().unwrap(), names.covered()), (before + 1, Some(LATER)));
     Some(())
 }
 

@@ -36,7 +36,7 @@ fn candidates(names: &Names, query: &str) -> Candidates {
     let found = names.candidates(query.expr(), now, &uid_of).unwrap();
     let count = names.count(query.expr(), now, &uid_of).unwrap();
     match &found {
-        Candidates::Any => assert_eq!(count, names.len().unwrap()),
+        Candidates::Any => assert_eq!(count, names.total().unwrap()),
         Candidates::These(handles) => assert!(count >= handles.len() as u64),
     }
     found
@@ -122,7 +122,7 @@ fn a_commit_is_there_when_the_index_is_opened_again_and_nothing_else_is() {
     replace(&names, &[document(7, 1, b"lost")]);
     drop(names);
     let names = open(folder.path());
-    assert_eq!((names.covered(), names.len().unwrap()), (None, 0));
+    assert_eq!((names.covered(), names.total().unwrap()), (None, 0));
     replace(&names, &[document(7, 1, b"kept")]);
     names.commit(&COVERED).unwrap();
     replace(&names, &[document(7, 1, b"lost")]);
