@@ -240,6 +240,8 @@ pub const HITS_BYTES: usize = 256 << 10;
 pub const FED_FILES: usize = 1 << 16;
 /// Bytes of memory of the search index of one shard, its two writers included. Pages of its files
 /// that the system keeps do not count.
+/// Bytes of memory for what the two writers of the search index of one shard gather, and for what
+/// waits for them. Writing a part and merging parts takes more, for a time.
 pub const INDEX_MEMORY_BYTES: usize = 64 << 20;
 /// Bytes of memory in which one of the two indexes of a shard gathers documents before it writes
 /// them.
