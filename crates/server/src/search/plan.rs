@@ -100,7 +100,7 @@ impl Planner<'_> {
         let Some(names) = self.names else { return Ok(None) };
         let uid_of = |name: &str| self.users.uid_of(name);
         let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
-        let all = names.len().map_err(|error| failed(&error))?;
+        let all = names.total().map_err(|error| failed(&error))?;
         let is_part = count <= all / LEAST_PART || count <= ROWS_COUNTED as u64 && count < all;
         Ok(is_part.then_some(Plan::Names { expr, count }))
     }
