@@ -5,7 +5,6 @@
 //! may read it and may list and search all directories down to it; that is decided before anything
 //! is counted or cut.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pelago_find::Query;
@@ -174,7 +173,7 @@ impl Filling<'_> {
         let Some(plan) = plan else { return Ok(None) };
         // Before the index is asked: a commit in between moves files from one to the other.
         let unknown = halves.as_ref().filter(|_| plan.uses_names());
-        let unknown = unknown.map(|halves| self.unknown(halves));
+        let unknown = unknown.map(|halves| self.unknown(halves)).transpose()?;
         let mut candidates = planner.candidates(&plan, from.0)?;
         if let Some(unknown) = unknown {
             let unknown = Candidates::sorted(unknown.into_values().collect(), from.0);
@@ -190,7 +189,7 @@ impl Filling<'_> {
 
     fn by_rank(&mut self, halves: &Halves, words: &[String], behind: u32, page: &mut Page) -> Next {
         // In the order in which files go from one to the next, and last the index.
-        let mut unknown = self.unknown(halves);
+        let mut unknown = self.unknown(halves)?;
         self.searched.index.waiting_texts().copy_to(&mut unknown);
         let mut ranked = Ranked::below(self.evaluation, self.dir, words);
         ranked.collect(halves, &unknown)?;
@@ -199,15 +198,21 @@ impl Filling<'_> {
 
     /// Returns the files that the index does not know as they are now. If there are too many, the
     /// answer is as old as the index.
-    fn unknown(&mut self, halves: &Halves) -> IdMap<InodeId, Handle> {
+    fn unknown(&mut self, halves: &Halves) -> Result<IdMap<InodeId, Handle>, Error> {
         let mut unknown = IdMap::default();
-        let knows_all = self.searched.shard.visit_fed(|file| {
+        let mut unplaced = Vec::new();
+        let mut add = |file: Handle| {
             unknown.insert(file.ino, file);
-            ControlFlow::Continue(())
-        });
+        };
+        let knows_all = self.searched.shard.visit_fed(&mut add, |ino| unplaced.push(ino));
+        for ino in unplaced {
+            let documents = halves.names.documents_of(ino);
+            let documents = documents.map_err(|error| plan::failed(&error))?;
+            documents.into_iter().for_each(|document| add(document.handle));
+        }
         if !knows_all && let Some(covered) = halves.names.covered() {
             self.as_of = self.as_of.min(covered.as_of);
         }
-        unknown
+        Ok(unknown)
     }
 }

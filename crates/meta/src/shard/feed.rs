@@ -4,8 +4,6 @@
 //! handles as the operations leave them, so that a search can look at these files itself and is
 //! exact although the index is behind.
 
-use std::ops::ControlFlow;
-
 use pelago_store::rows::Stamp;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Handle, InodeId, limits};
@@ -95,12 +93,24 @@ impl Shard {
         }
     }
 
-    /// Calls `each` with the files that the last commit of the index does not have. Returns `false`
-    /// if it does not know all of them.
-    pub fn visit_fed(&self, mut each: impl FnMut(Handle) -> ControlFlow<()>) -> bool {
+    /// Calls `each` with the files that the last commit of the index does not have as they are now,
+    /// and `unplaced` with those of which memory does not know where they are. Returns `false` if it
+    /// does not know all of them.
+    pub fn visit_fed(
+        &self,
+        mut each: impl FnMut(Handle),
+        mut unplaced: impl FnMut(InodeId),
+    ) -> bool {
         let locked = self.lock();
+        // Their sizes and times are in memory.
+        for ino in self.open_inodes.uncommitted() {
+            match locked.state.rows.node(ino) {
+                Some(node) => each(node.handle()),
+                None => unplaced(ino),
+            }
+        }
         let Some(feed) = &locked.state.feed else { return false };
-        let all = feed.fresh.values().chain(feed.given.values()).copied();
-        !feed.has_more && !feed.given_has_more && all.map(&mut each).all(|flow| flow.is_continue())
+        feed.fresh.values().chain(feed.given.values()).copied().for_each(each);
+        !feed.has_more && !feed.given_has_more
     }
 }

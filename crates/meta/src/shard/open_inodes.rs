@@ -119,6 +119,14 @@ impl OpenInodes {
         self.change(ino, |open| open.is_unnamed = false);
     }
 
+    /// Returns the inodes whose size and times may be others than those of their rows.
+    pub(super) fn uncommitted(&self) -> Vec<InodeId> {
+        let inner = self.inner.lock();
+        let is_uncommitted = |open: &OpenInode| open.live.is_some() || open.attr_source.is_some();
+        let open = inner.open.iter().filter(|(_, open)| is_uncommitted(open));
+        open.map(|(ino, _)| *ino).collect()
+    }
+
     /// Sets size and times that the row does not have; `None` if it has the newest.
     pub(super) fn set_live_attrs(&self, ino: InodeId, live: Option<LiveAttrs>) {
         self.change(ino, |open| open.live = live);

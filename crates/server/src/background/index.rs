@@ -20,7 +20,7 @@ use pelago_meta::tree::Tree;
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::rows::Stamp;
-use pelago_wire::{Code, Error, FileKind, Handle, Time};
+use pelago_wire::{Code, Error, FileKind, Handle, Time, limits};
 
 use super::{NextRun, WorkDone, Worker};
 use crate::search::first_bytes;
@@ -32,6 +32,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const PIECE: Duration = Duration::from_millis(20);
 /// Rows that are read at once.
 const ROWS_AT_ONCE: usize = 512;
+/// Files of a long reading in one commit.
+const COMMIT_FILES: usize = limits::INDEX_INODES / 2;
 /// Texts that are read for one commit, once all others are in the index.
 const TEXTS_AT_ONCE: usize = 256;
 /// How long a commit waits until what it has is safe, and how often it looks.
@@ -71,6 +73,8 @@ struct Reading {
     /// What the index has once all is read.
     begun: Moment,
     followed: Instant,
+    /// Files since the last commit.
+    uncommitted: usize,
 }
 
 /// The half of the index that is read for.
@@ -173,9 +177,14 @@ impl BuildIndex {
                     Part::Texts => self.put_text(&halves, &tree, file)?,
                 }
                 items += 1;
+                reading.uncommitted += 1;
             }
             let Some(next) = next else { break };
             reading.from = Some(next);
+            if reading.uncommitted >= COMMIT_FILES {
+                self.wait_until_safe()?;
+                reading.commit(&halves)?;
+            }
             if began.elapsed() >= PIECE {
                 self.step = Step::Read(halves, reading);
                 return Ok(WorkDone { items, next: NextRun::Soon });
@@ -406,7 +415,17 @@ impl Worker for BuildIndex {
 
 impl Reading {
     fn begin(part: Part, after: Option<Stamp>, begun: Moment) -> Self {
-        Self { part, after, from: None, begun, followed: Instant::now() }
+        Self { part, after, from: None, begun, followed: Instant::now(), uncommitted: 0 }
+    }
+
+    /// Commits what was read so far. The index has no more than before of what it says it has.
+    fn commit(&mut self, halves: &Halves) -> Result<(), IndexError> {
+        let first = Covered { is_complete: false, ..self.begun.covered() };
+        self.uncommitted = 0;
+        match self.part {
+            Part::Names => halves.names.commit(&halves.names.covered().unwrap_or(first)),
+            Part::Texts => halves.texts.commit(&halves.texts.covered().unwrap_or(first)),
+        }
     }
 }
 

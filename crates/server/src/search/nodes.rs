@@ -48,7 +48,10 @@ impl<'a> Nodes<'a> {
             }
             // Another candidate may know better where the file is.
             let Some(node) = tree.node(handle)? else {
-                self.missing.push(handle.ino);
+                // Where a file is while it is open, and nowhere else, no row says.
+                if handle.is_under_a_name() {
+                    self.missing.push(handle.ino);
+                }
                 continue;
             };
             done = Some(handle.ino);

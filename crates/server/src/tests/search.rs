@@ -472,3 +472,19 @@ fn an_index_finds_what_the_walk_finds() {
     }
     assert_eq!(found(&rig, "name=moved.txt"), ["b/moved.txt"]);
 }
+
+#[test]
+fn an_index_knows_of_open_files_what_memory_knows() {
+    let rig = Rig::new();
+    for number in 0..20 {
+        rig.file(&format!("filler{number}"), b"nothing");
+    }
+    let (_, open) = rig.create("growing", BOTH);
+    let _indexer = Indexer::new(&rig);
+    for size in [3000_u64, 30_000] {
+        rig.write(open, size - 1, b"x").unwrap();
+        assert_eq!(found(&rig, &format!("size={size}")), ["growing"]);
+    }
+    rig.close(open);
+    assert_eq!(found(&rig, "size=30000"), ["growing"]);
+}
