@@ -94,8 +94,8 @@ impl Shard {
     }
 
     /// Calls `each` with the files that the last commit of the index does not have as they are now,
-    /// and `unplaced` with those of which memory does not know where they are. Returns `false` if it
-    /// does not know all of them.
+    /// and `unplaced` with those of which memory does not know where they are. Returns `false` if
+    /// it does not know all of them.
     pub fn visit_fed(
         &self,
         mut each: impl FnMut(Handle),

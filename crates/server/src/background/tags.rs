@@ -4,7 +4,6 @@
 //! First rows that belong to no tag are deleted, then each tag gets its row. Once both are safe,
 //! the volume says that its tags are complete, and the next start has nothing to do. A crash before
 //! that costs only time: all begins again. Operations run meanwhile and leave their own rows right.
-//! that costs only time: all begins again. Operations run meanwhile, and leave their own rows right.
 
 use std::collections::HashSet;
 use std::sync::Arc;
