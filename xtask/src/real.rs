@@ -48,6 +48,7 @@ const PROGRAMS: &[Program] = &[
     program("tar", &["tar", "attr", "acl", "rsync"]),
     program("rsync", &["rsync", "attr", "acl"]),
     Program { needs_root: true, ..program("overlay", &["attr"]) },
+    Program { mounts: Mounts::Own, ..program("find", &["xz-utils", "attr"]) },
     program("stress", &["stress-ng"]),
     program("bonnie", &["bonnie++"]),
     Program { mounts: Mounts::TwoFar, ..program("git-far", &["git"]) },

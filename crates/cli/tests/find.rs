@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use harness::program::{Ran, pelago, run};
+use harness::program::{Ran, bare, pelago, run};
 use harness::volume::{Volume, cannot_mount};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -241,3 +241,31 @@ fn json_says_up_to_when_the_answer_is_complete() {
     assert_eq!((json["paths"].as_array().unwrap().len(), &json["as_of"]), (1, &Value::Null));
     volume.finish();
 }
+
+/// The script fetches the tree from where the machine gets its packages.
+#[test]
+fn the_source_tree_of_git_is_searched_before_and_after_a_rename_and_a_kill() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let volume = Volume::mounted();
+    let scratch = volume.root.join("scratch");
+    fs::create_dir(&scratch).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/real/find.sh");
+    let mut shell = Command::new("sh");
+    shell.arg("-e").arg(script);
+    bare(&mut shell, &volume.root);
+    shell.env("PELAGO", env!("CARGO_BIN_EXE_pelago")).env("PASSTHROUGH", "auto");
+    shell.env("SCRATCH", &scratch).env("VOLUME", &volume.dir).env("POINT", volume.files());
+    let ran = run(shell.current_dir(volume.files()));
+    if ran.code == Some(NO_SOURCE) {
+        println!("not here: the source of git cannot be fetched: {}", ran.err);
+        return;
+    }
+    ran.expect_success();
+    volume.finish();
+}
+
+/// The exit code of the script if there is no tree.
+const NO_SOURCE: i32 = 77;

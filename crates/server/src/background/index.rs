@@ -6,8 +6,9 @@
 //! is to be read. Texts come after the names, and wait for nothing else.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -146,7 +147,9 @@ impl BuildIndex {
             return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
         };
         lower_priority();
-        fs::create_dir_all(folder).map_err(|source| io_failed(folder, source))?;
+        // It has words of texts that others may not read.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|source| io_failed(folder, source))?;
         let halves = Arc::new(Halves { names: Names::open(folder)?, texts: Texts::open(folder)? });
         self.invalidations = self.durability.invalidations();
         let begun = Moment { as_of: clock::now(), stamp: self.shard.begin_feed() };
