@@ -173,7 +173,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "real",
         arguments: "[--user NAME] [--passthrough MODE | --far unix|tls] [PROGRAM...]",
-        does: "runs git, sqlite, postgres, cargo, tar, rsync, overlay, find, stress, bonnie on volumes",
+        does: "runs git, sqlite, postgres, cargo, tar, rsync, overlay, find and more on volumes",
         run: real::run,
     },
     Verb {
