@@ -73,6 +73,8 @@ pub enum Damage {
     ContentStray,
     /// Among the content files is one that Pelago did not create.
     ContentForeign,
+    /// The search index is damaged, or lacks a name.
+    Index,
 }
 
 impl Damage {
@@ -112,6 +114,7 @@ impl Damage {
             Self::ContentShort => "content-short",
             Self::ContentStray => "content-stray",
             Self::ContentForeign => "content-foreign",
+            Self::Index => "index",
         }
     }
 
@@ -151,6 +154,7 @@ impl Damage {
             Self::ContentShort => "its content file is shorter than its row says",
             Self::ContentStray => "a content file belongs to no file",
             Self::ContentForeign => "a file among the content files is not one of Pelago's",
+            Self::Index => "the search index is damaged, or lacks a name",
         }
     }
 
@@ -215,6 +219,10 @@ pub struct Repair {
 }
 
 impl Repair {
+    pub(super) fn nothing(says: &'static str) -> Self {
+        Self::rows(says, Vec::new())
+    }
+
     pub(super) fn rows(says: &'static str, changes: Vec<Change>) -> Self {
         Self { says, changes, remove: None }
     }

@@ -26,6 +26,7 @@ pub use finding::{Damage, Finding, Repair};
 
 mod content_files;
 mod finding;
+mod index;
 mod inodes;
 mod loops;
 mod names;
@@ -79,6 +80,8 @@ pub struct Parts<'a> {
     pub hasher: NameHasher,
     /// Whether the volume says that there is a row for each tag.
     pub tags_are_complete: bool,
+    /// The folder of the search index, which need not exist; `None` if it is not checked.
+    pub index: Option<&'a Path>,
 }
 
 /// What a check found, and how it can be repaired.
@@ -199,6 +202,9 @@ fn check(parts: Parts<'_>, adopt_stray: bool) -> Result<Plan, CheckError> {
     check.inodes()?;
     check.tags()?;
     check.others()?;
+    if let Some(folder) = parts.index {
+        check.index(folder)?;
+    }
     Ok(check.plan)
 }
 
@@ -315,7 +321,15 @@ fn with_volume<T>(
     let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
     let tags_are_complete = volume.format().tags_are_complete();
-    let parts = Parts { table: &table, content: &content, volume: id, hasher, tags_are_complete };
+    let index = volume.dir().join("index");
+    let parts = Parts {
+        table: &table,
+        content: &content,
+        volume: id,
+        hasher,
+        tags_are_complete,
+        index: Some(&index),
+    };
     let done = work(parts, &volume)?;
     table.close()?;
     Ok(done)

@@ -1,5 +1,7 @@
 //! Applies the repairs of a plan, and builds the rows that repairs write.
 
+use std::fs;
+
 use pelago_store::content::ContentStat;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
@@ -7,7 +9,7 @@ use pelago_store::table::{self, Batch, Change};
 use pelago_store::volume::Owner;
 use pelago_wire::{FileKind, Generation, InodeId};
 
-use super::{Check, CheckError, Parts, Plan};
+use super::{Check, CheckError, Damage, Finding, Parts, Plan};
 
 /// The size in bytes at which a batch of repairs is written.
 const BATCH_BYTES: usize = 1 << 20;
@@ -36,6 +38,13 @@ pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
         plan.findings.iter().filter_map(|finding| finding.repair.as_ref()?.remove)
     {
         parts.content.remove(ino, generation)?;
+    }
+    let is_index = |finding: &Finding| finding.damage == Damage::Index;
+    if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index))
+        && let Err(error) = fs::remove_dir_all(index)
+    {
+        // The next check finds it again.
+        tracing::error!(%error, index = %index.display(), "cannot remove the search index");
     }
     Ok(done)
 }

@@ -27,6 +27,7 @@ use pelago_wire::{
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
 
 mod content;
+mod index;
 mod inodes;
 mod names;
 mod tags;
@@ -117,6 +118,7 @@ impl Rig {
             volume: VOLUME,
             hasher: self.hasher,
             tags_are_complete: true,
+            index: None,
         }
     }
 

@@ -329,8 +329,14 @@ fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Serve
 fn check_on(table: &FakeTable, folder: &Path) -> Plan {
     let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
-    let parts =
-        check::Parts { table, content: &content, volume: VOLUME, hasher, tags_are_complete: true };
+    let parts = check::Parts {
+        table,
+        content: &content,
+        volume: VOLUME,
+        hasher,
+        tags_are_complete: true,
+        index: None,
+    };
     check::plan_on(parts).unwrap()
 }
 

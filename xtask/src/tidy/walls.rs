@@ -47,7 +47,7 @@ const WALLS: &[Wall] = &[
     Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
     Wall { package: DATA, imports: &[WIRE, STORE, META], tests_import: &[LOSSFS] },
-    Wall { package: CHECK, imports: &[WIRE, STORE], tests_import: &[META] },
+    Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
         imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX],

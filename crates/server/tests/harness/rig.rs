@@ -124,6 +124,7 @@ impl Rig {
             volume: VOLUME,
             hasher: hasher(),
             tags_are_complete: true,
+            index: None,
         };
         check::plan_on(parts).unwrap()
     }

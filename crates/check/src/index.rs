@@ -1,0 +1,95 @@
+//! Compares the search index with the rows.
+//!
+//! A search trusts the index not to leave out a file. So names of rows that are older than its last
+//! commit are sought in it, as many as take some seconds, spread over the volume. What it has too
+//! much does no harm: a search compares each file with its row.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use pelago_index::{Covered, Error, Names};
+use pelago_store::key::{self, RowKind};
+use pelago_store::rows::{NameRow, Row, Stamp};
+use pelago_store::table;
+
+use super::{Check, CheckError, Damage, Finding, Repair};
+
+/// Names that are sought at most.
+const SOUGHT_NAMES: u64 = 1 << 16;
+
+impl Check<'_> {
+    /// Checks the search index in a folder, if there is one.
+    pub(super) fn index(&mut self, folder: &Path) -> Result<(), CheckError> {
+        if !folder.join("names").is_dir() {
+            return Ok(());
+        }
+        let is_right = match Names::open(folder) {
+            Ok(names) => self.is_right(&names)?,
+            Err(error) => Err(error),
+        };
+        match is_right {
+            Ok(true) => Ok(()),
+            Err(error) if !error.is_of_files() => {
+                tracing::warn!(%error, "the search index is not checked");
+                Ok(())
+            }
+            Ok(false) | Err(_) => {
+                let repair = Repair::nothing("remove the index; a search builds it again");
+                let (damage, repair) = (Damage::Index, Some(repair));
+                self.plan.add(Finding { damage, ino: None, key: Vec::new(), repair });
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether the index has the names that it says it has.
+    fn is_right(&self, names: &Names) -> Result<Result<bool, Error>, table::Error> {
+        let Some(covered) = names.covered().filter(|covered| covered.is_complete) else {
+            return Ok(Ok(true));
+        };
+        let all = key::all(RowKind::Name);
+        let mut count = 0;
+        self.table.scan(&all.from, &all.to, &mut |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        })?;
+        let every = count / SOUGHT_NAMES + 1;
+        let (mut number, mut is_right) = (0_u64, Ok(true));
+        self.table.scan(&all.from, &all.to, &mut |key, value| {
+            number += 1;
+            if number % every == 0 {
+                is_right = has_name(names, &covered, key, value);
+            }
+            if matches!(is_right, Ok(true)) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        Ok(is_right)
+    }
+}
+
+/// Returns whether an index has a name as its row has it. Rows that are newer than the index, or
+/// damaged, are no concern of it.
+fn has_name(names: &Names, covered: &Covered, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+    let (Some((_, _, name)), Ok((stamp, row))) = (key::parse_name(key), NameRow::decode(value))
+    else {
+        return Ok(true);
+    };
+    let Stamp { epoch, sequence } = stamp;
+    if (u64::from(epoch), sequence) > (covered.epoch, covered.sequence) {
+        return Ok(true);
+    }
+    let documents = names.documents_of(row.ino())?;
+    Ok(documents.iter().any(|document| {
+        let has_attributes = match &row {
+            NameRow::Rnode(rnode) => {
+                (document.size, document.mtime, document.uid)
+                    == (rnode.size, rnode.mtime, rnode.uid)
+            }
+            NameRow::Link { .. } => true,
+        };
+        document.name == name && document.kind == row.kind() && has_attributes
+    }))
+}
