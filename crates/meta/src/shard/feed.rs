@@ -9,6 +9,7 @@ use pelago_wire::id_map::IdMap;
 use pelago_wire::{Handle, InodeId, limits};
 
 use super::Shard;
+use super::locked::Locked;
 
 /// Files that changed.
 #[derive(Debug, Default)]
@@ -42,6 +43,15 @@ impl Feed {
             self.fresh.insert(handle.ino, handle);
         } else {
             self.has_more = true;
+        }
+    }
+}
+
+impl Locked<'_> {
+    /// Adds a file that a batch has changed.
+    pub(super) fn feed(&mut self, handle: Handle) {
+        if let Some(feed) = &mut self.state.feed {
+            feed.add(handle);
         }
     }
 }
@@ -86,9 +96,13 @@ impl Shard {
         }
     }
 
-    /// Adds a file that the index knows wrongly.
+    /// Adds a file that the index knows wrongly, unless a change of it is known: the handle of that
+    /// is newer.
     pub fn feed(&self, handle: Handle) {
-        if let Some(feed) = &mut self.lock().state.feed {
+        if let Some(feed) = &mut self.lock().state.feed
+            && !feed.fresh.contains_key(&handle.ino)
+            && !feed.given.contains_key(&handle.ino)
+        {
             feed.add(handle);
         }
     }

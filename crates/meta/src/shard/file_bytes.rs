@@ -168,7 +168,8 @@ pub(super) fn commit(
     if change.frees_space(&node) {
         txn.batch.allow_reserve();
     }
-    if change.apply(&mut node) {
+    let is_changed = change.apply(&mut node);
+    if is_changed {
         txn.put_row_of(&node);
     }
     change.put_beside(&mut txn, &node);
@@ -177,6 +178,9 @@ pub(super) fn commit(
     }
     let mut locked = txn.commit()?;
     locked.state.changed.insert(handle.ino);
+    if is_changed {
+        locked.feed(node.handle());
+    }
     shard.open_inodes.committed(handle.ino, change.live.is_some());
     let attr = locked.attr_of(&node.rnode)?;
     locked.state.rows.put_node(node);
