@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Inline, NameRow, Rnode, Row, RowError, Stamp, Tag};
+use pelago_store::rows::{Inline, NameRow, Partition, Rnode, Row, RowError, Stamp, Tag};
 use pelago_store::table::Snapshot;
 use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
@@ -61,6 +61,13 @@ fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, Handle)>, Row
         Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, Handle::own(ino))),
         _ => None,
     })
+}
+
+/// Returns the directory of which a row says that its times are not written.
+fn dirty_directory(key: &[u8], value: &[u8]) -> Result<Option<Handle>, RowError> {
+    let Some(Key::Partition { dir, .. }) = Key::parse(key) else { return Ok(None) };
+    let (_, row) = Partition::decode(value)?;
+    Ok(row.dirty.then_some(Handle::own(dir)))
 }
 
 impl Tree {
@@ -160,7 +167,8 @@ impl Tree {
 
     /// Returns the files whose names or attributes changed after a batch, or all files, among the
     /// next `most` rows; and where the next call continues, `None` at the end. A file with several
-    /// names may come more than once. Files that were removed are not found so.
+    /// names may come more than once. Files that were removed are not found so. After a batch comes
+    /// also each directory whose times are not in its row: after a crash they are others than before.
     ///
     /// # Errors
     /// As [`Tree::entries`].
@@ -172,11 +180,17 @@ impl Tree {
     ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
         // The kinds of names and of rnodes of their own follow each other. Each file has a name,
         // but its name need not change with it.
-        let first = key::all(RowKind::Name);
-        let to = if after.is_some() { key::all(RowKind::Inode).to } else { first.to };
+        let (first, last) = (key::all(RowKind::Name), key::all(RowKind::Partition));
+        let from = from.unwrap_or(&first.from);
+        let is_last = after.is_none() || from >= &last.from[..];
+        let to = match after {
+            None => first.to,
+            Some(_) if is_last => last.to,
+            Some(_) => key::all(RowKind::Inode).to,
+        };
         let mut files = Vec::new();
         let (mut rows, mut next) = (0, None);
-        let visited = self.rows.scan(from.unwrap_or(&first.from), &to, &mut |key, value| {
+        let visited = self.rows.scan(from, &to, &mut |key, value| {
             if rows == most {
                 next = Some(key.to_vec());
                 return ControlFlow::Break(());
@@ -186,13 +200,17 @@ impl Tree {
                 Ok(Some((stamp, handle))) if after.is_none_or(|after| stamp > after) => {
                     files.push(handle);
                 }
-                Ok(_) => {}
+                Ok(Some(_)) => {}
+                Ok(None) => match dirty_directory(key, value) {
+                    Ok(dir) => files.extend(dir),
+                    Err(error) => drop(row_damaged(key, error)),
+                },
                 Err(error) => drop(row_damaged(key, error)),
             }
             ControlFlow::Continue(())
         });
         visited.map_err(|error| table_failed("reading names", &error))?;
-        Ok((files, next))
+        Ok((files, next.or((!is_last).then_some(last.from))))
     }
 
     /// Returns up to `most` files that have a tag with a value, or one that is long and begins
