@@ -5,8 +5,6 @@
 //! may read it and may list and search all directories down to it; that is decided before anything
 //! is counted or cut.
 
-use std::sync::Arc;
-
 use pelago_find::Query;
 use pelago_meta::process::Process;
 use pelago_meta::shard::Shard;
@@ -28,6 +26,7 @@ use self::reading::Reading;
 use self::walk::Walk;
 use crate::search_index::{Halves, SearchIndex};
 
+pub(crate) use self::reading::undamaged;
 pub(crate) use self::text::first_bytes;
 
 mod candidate;
@@ -117,8 +116,8 @@ impl Filling<'_> {
         match at {
             None => {
                 let words = ranked::words_of(self.query.expr());
-                if let Some(halves) = self.texts(&words) {
-                    return self.by_rank(&halves, &words, 0, page);
+                if let Some(next) = self.by_rank(&words, 0, page)? {
+                    return Ok(next);
                 }
                 match self.by_nodes((InodeId::from_raw(0), 0), now, page)? {
                     Some(next) => Ok(next),
@@ -135,15 +134,10 @@ impl Filling<'_> {
                 if words.is_empty() {
                     return Err(Code::Invalid.into());
                 }
-                let halves = self.texts(&words).ok_or(Code::Busy)?;
-                self.by_rank(&halves, &words, *behind, page)
+                let next = self.by_rank(&words, *behind, page)?;
+                next.ok_or_else(|| Code::Busy.into())
             }
         }
-    }
-
-    /// Returns the index if it can rank texts with these words.
-    fn texts(&self, words: &[String]) -> Option<Arc<Halves>> {
-        if words.is_empty() { None } else { self.searched.index.texts() }
     }
 
     fn by_walk(&self, behind: Option<&[u8]>, page: &mut Page) -> Next {
@@ -174,26 +168,52 @@ impl Filling<'_> {
         // Before the index is asked: a commit in between moves files from one to the other.
         let unknown = halves.as_ref().filter(|_| plan.uses_names());
         let unknown = unknown.map(|halves| self.unknown(halves)).transpose()?;
-        let mut candidates = planner.candidates(&plan, from.0)?;
-        if let Some(unknown) = unknown {
+        let candidates = planner.candidates(&plan, from.0)?;
+        let Some(mut candidates) = candidates else { return Ok(None) };
+        let (later, over);
+        let mut evaluation = self.evaluation;
+        if let (Some(unknown), Some(halves)) = (unknown, &halves) {
+            if !self.searched.index.is_open(halves, false) {
+                return Ok(None);
+            }
             let unknown = Candidates::sorted(unknown.into_values().collect(), from.0);
             candidates = Candidates::merged(tree, vec![candidates, unknown])?;
+            // A row may have moved before the index was asked, and after the tree was taken.
+            later = self.searched.shard.tree()?;
+            over = self.evaluation.over(&later);
+            evaluation = &over;
         }
-        let mut nodes = Nodes::below(self.evaluation, self.dir);
+        let mut nodes = Nodes::below(evaluation, self.dir);
         let reached = nodes.go_on(&mut candidates, from, page)?;
-        for ino in nodes.into_missing() {
-            self.searched.shard.feed(Handle::own(ino));
+        for handle in nodes.into_missing() {
+            self.searched.shard.feed(handle);
         }
         Ok(Some(reached.map(|(ino, names)| SearchAt::Node { ino, names })))
     }
 
-    fn by_rank(&mut self, halves: &Halves, words: &[String], behind: u32, page: &mut Page) -> Next {
-        // In the order in which files go from one to the next, and last the index.
-        let mut unknown = self.unknown(halves)?;
-        self.searched.index.waiting_texts().copy_to(&mut unknown);
-        let mut ranked = Ranked::below(self.evaluation, self.dir, words);
-        ranked.collect(halves, &unknown)?;
-        Ok(ranked.fill(behind, page).map(SearchAt::Rank))
+    /// Fills the page in the order of the ranks; `None` if no index knows all texts.
+    fn by_rank(
+        &mut self,
+        words: &[String],
+        behind: u32,
+        page: &mut Page,
+    ) -> Result<Option<Option<SearchAt>>, Error> {
+        let Searched { shard, index, .. } = self.searched;
+        let halves = if words.is_empty() { None } else { index.texts() };
+        let Some(halves) = halves else { return Ok(None) };
+        // In the order in which files go from one to the next, then the index, and last the rows.
+        let mut unknown = self.unknown(&halves)?;
+        let is_all = index.waiting_texts().copy_to(&mut unknown);
+        let found = halves.texts.search(words, ranked::RANKED_FILES);
+        let found = found.map_err(|error| plan::failed(&error))?;
+        if !is_all || !index.is_open(&halves, true) {
+            return Ok(None);
+        }
+        let tree = shard.tree()?;
+        let evaluation = self.evaluation.over(&tree);
+        let mut ranked = Ranked::below(&evaluation, self.dir, words);
+        ranked.collect(found, &unknown)?;
+        Ok(Some(ranked.fill(behind, page).map(SearchAt::Rank)))
     }
 
     /// Returns the files that the index does not know as they are now. If there are too many, the

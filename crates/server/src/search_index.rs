@@ -96,6 +96,14 @@ impl SearchIndex {
         self.open.read().texts.then_some(halves)
     }
 
+    /// Returns whether searches may still ask an index, and its texts. What was recorded beside an
+    /// index belongs to it only if this is so afterwards.
+    pub(crate) fn is_open(&self, halves: &Arc<Halves>, texts: bool) -> bool {
+        let open = self.open.read();
+        let is_same = open.halves.as_ref().is_some_and(|now| Arc::ptr_eq(now, halves));
+        is_same && open.names && (open.texts || !texts)
+    }
+
     /// Sets what searches may ask.
     pub(crate) fn set_open(&self, halves: Option<Arc<Halves>>, names: bool, texts: bool) {
         *self.open.write() = Open { halves, names, texts };
@@ -128,9 +136,13 @@ impl WaitingTexts {
         self.files.values().take(most).copied().collect()
     }
 
-    /// Adds the files to others.
-    pub(crate) fn copy_to(&self, files: &mut IdMap<InodeId, Handle>) {
-        files.extend(self.files.iter().map(|(ino, file)| (*ino, *file)));
+    /// Adds the files to others, of which is known better where they are. Returns whether these are
+    /// all that wait.
+    pub(crate) fn copy_to(&self, files: &mut IdMap<InodeId, Handle>) -> bool {
+        for (ino, file) in &self.files {
+            files.entry(*ino).or_insert(*file);
+        }
+        !self.has_more
     }
 
     /// Returns whether no file waits.

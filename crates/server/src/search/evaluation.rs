@@ -2,11 +2,12 @@
 
 use pelago_find::Query;
 use pelago_meta::process::{Process, Wish};
+use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Error, FileKind, Handle, Time};
 
 use super::candidate::File;
-use super::reading::Reading;
+use super::reading::{Reading, undamaged};
 
 /// A query of a process, with what it takes to compare files with it.
 pub(super) struct Evaluation<'a> {
@@ -26,17 +27,32 @@ impl<'a> Evaluation<'a> {
         Self { reading, process, query, now }
     }
 
+    /// Returns the same evaluation over another tree.
+    pub(super) fn over<'t>(&self, tree: &'t Tree) -> Evaluation<'t>
+    where
+        'a: 't,
+    {
+        let reading = Reading::new(self.reading.searched, tree);
+        Evaluation { reading, process: self.process, query: self.query, now: self.now }
+    }
+
     /// Returns whether the process may list and search a directory.
     ///
     /// # Errors
     /// If a row cannot be read.
     pub(super) fn may_enter(&self, rnode: &Rnode) -> Result<bool, Error> {
-        self.reading.tree.permits(&self.process, Wish::ListAndSearch, rnode)
+        self.permits(Wish::ListAndSearch, rnode)
+    }
+
+    /// Returns whether the process has a right; a damaged list gives none.
+    fn permits(&self, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
+        let permits = self.reading.tree.permits(&self.process, wish, rnode);
+        Ok(undamaged(permits.map(Some))?.unwrap_or(false))
     }
 
     /// Returns whether a file matches, by a name in a directory that the process may list and
-    /// search; `None` if the process may not read it, and so is to learn nothing of it. `known`:
-    /// words that its text is known to have.
+    /// search; `None` if the process may not read it, and so is to learn nothing of it, or if a row of
+    /// it is damaged. `known`: words that its text is known to have.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -46,10 +62,19 @@ impl<'a> Evaluation<'a> {
         (handle, rnode): (Handle, &Rnode),
         known: &[String],
     ) -> Result<Option<bool>, Error> {
+        undamaged(self.compare(name, (handle, rnode), known))
+    }
+
+    fn compare(
+        &self,
+        name: &[u8],
+        (handle, rnode): (Handle, &Rnode),
+        known: &[String],
+    ) -> Result<Option<bool>, Error> {
         let may_read = match rnode.kind {
             FileKind::Symlink => true,
             FileKind::Directory => self.may_enter(rnode)?,
-            _ => self.reading.tree.permits(&self.process, Wish::Read, rnode)?,
+            _ => self.permits(Wish::Read, rnode)?,
         };
         if !may_read {
             return Ok(None);

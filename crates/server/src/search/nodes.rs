@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 
 use pelago_meta::row_cache::Node;
-use pelago_wire::{Error, Hit, InodeId};
+use pelago_wire::{Error, Handle, Hit, InodeId};
 
 use super::candidates::Candidates;
 use super::evaluation::Evaluation;
 use super::page::Page;
 use super::places::Places;
+use super::reading::undamaged;
 
 /// How far an answer has come: all files before this one, and so many names of it.
 pub(super) type Reached = (InodeId, u32);
@@ -17,7 +18,7 @@ pub(super) type Reached = (InodeId, u32);
 pub(super) struct Nodes<'a> {
     evaluation: &'a Evaluation<'a>,
     places: Places,
-    missing: Vec<InodeId>,
+    missing: Vec<Handle>,
 }
 
 impl<'a> Nodes<'a> {
@@ -26,8 +27,11 @@ impl<'a> Nodes<'a> {
         Self { evaluation, places: Places::below(scope), missing: Vec::new() }
     }
 
-    /// Goes on until the page is over. Returns how far it has come; `None` at the end. Only files
-    /// that the process may read count: how many others there are is not to be seen.
+    /// Goes on until the page is over. Returns how far it has come; `None` at the end.
+    ///
+    /// Which files may match depends on a plan, and the plan on files that the process may not
+    /// read. So only what is found is counted, and a page that is over has a next one whether or
+    /// not there are more files.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -44,32 +48,32 @@ impl<'a> Nodes<'a> {
                 continue;
             }
             if page.is_over() {
-                return Ok(Some(reached));
+                break;
             }
             // Another candidate may know better where the file is.
-            let Some(node) = tree.node(handle)? else {
+            let Some(node) = undamaged(tree.node(handle))? else {
                 // Where a file is while it is open, and nowhere else, no row says.
                 if handle.is_under_a_name() {
-                    self.missing.push(handle.ino);
+                    self.missing.push(handle);
                 }
                 continue;
             };
             done = Some(handle.ino);
+            while self.missing.pop_if(|missing| missing.ino == handle.ino).is_some() {}
             let skipped = if from.0 == handle.ino { from.1 } else { 0 };
-            let (before, (names, is_full)) =
-                (page.examined(), self.add_names(&node, skipped, page)?);
-            if page.examined() > before {
+            let (before, (names, is_full)) = (page.left(), self.add_names(&node, skipped, page)?);
+            if page.left() < before {
                 reached = (handle.ino, names);
             }
             if is_full {
                 return Ok(Some(reached));
             }
         }
-        Ok(None)
+        Ok(page.is_over().then_some(reached))
     }
 
     /// Returns the files that candidates named and that are gone.
-    pub(super) fn into_missing(self) -> Vec<InodeId> {
+    pub(super) fn into_missing(self) -> Vec<Handle> {
         self.missing
     }
 
@@ -115,9 +119,16 @@ impl<'a> Nodes<'a> {
         let rnode = &node.rnode;
         let matches = self.evaluation.matches(name, (node.handle(), rnode), &[])?;
         if matches.is_some() {
-            page.examine(self.evaluation.reading.take_texts());
+            page.work(self.evaluation.reading.take_texts());
         }
-        let hit = || Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() };
-        Ok(matches != Some(true) || page.add(hit()))
+        if matches != Some(true) {
+            return Ok(true);
+        }
+        let hit = Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() };
+        let is_added = page.add(hit);
+        if is_added {
+            page.show_examined();
+        }
+        Ok(is_added)
     }
 }

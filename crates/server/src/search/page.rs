@@ -26,13 +26,23 @@ impl Page {
 
     /// Counts a name that is compared with the query, and the texts that were read for it.
     pub(super) fn examine(&mut self, texts: u32) {
+        self.show_examined();
+        self.work(texts);
+    }
+
+    /// Counts a name in what the asker is told.
+    pub(super) const fn show_examined(&mut self) {
         self.examined += 1;
+    }
+
+    /// Counts a name in the work for this page, and the texts that were read for it.
+    pub(super) fn work(&mut self, texts: u32) {
         self.left = self.left.saturating_sub(1 + texts.saturating_mul(TEXT_NAMES));
     }
 
-    /// Returns how many names were compared.
-    pub(super) const fn examined(&self) -> u32 {
-        self.examined
+    /// Returns what is left of the work.
+    pub(super) const fn left(&self) -> u32 {
+        self.left
     }
 
     /// Returns whether no more is to be looked at for this page.

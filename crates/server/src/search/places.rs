@@ -6,6 +6,7 @@ use std::rc::Rc;
 use pelago_wire::{Error, InodeId, limits};
 
 use super::evaluation::Evaluation;
+use super::reading::undamaged;
 
 /// Directories that are remembered.
 const PLACES: usize = 1 << 16;
@@ -77,7 +78,7 @@ fn step(
     name: &[u8],
 ) -> Result<PathBelow, Error> {
     let fits = path.len() + name.len() + 1 + limits::NAME_BYTES <= limits::HIT_PATH_BYTES;
-    let rnode = evaluation.reading.tree.rnode(ino)?.filter(|_| fits);
+    let rnode = undamaged(evaluation.reading.tree.rnode(ino))?.filter(|_| fits);
     Ok(match rnode {
         Some(rnode) if evaluation.may_enter(&rnode)? => Some([path, name, b"/"].concat().into()),
         _ => None,

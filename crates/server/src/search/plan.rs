@@ -101,11 +101,12 @@ impl Planner<'_> {
         let uid_of = |name: &str| self.users.uid_of(name);
         let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
         let all = names.total().map_err(|error| failed(&error))?;
-        let is_part = count <= all / LEAST_PART || count <= ROWS_COUNTED as u64 && count < all;
-        Ok(is_part.then_some(Plan::Names { expr, count }))
+        let is_part = count <= all / LEAST_PART || count <= ROWS_COUNTED as u64;
+        Ok((is_part && count < all).then_some(Plan::Names { expr, count }))
     }
 
-    /// Returns the files of a plan from an inode number on.
+    /// Returns the files of a plan from an inode number on; `None` if the index has changed since the
+    /// plan was made, so that all files must be compared.
     ///
     /// # Errors
     /// If a row or the index cannot be read.
@@ -113,8 +114,8 @@ impl Planner<'_> {
         &self,
         plan: &Plan<'e>,
         from: InodeId,
-    ) -> Result<Candidates<'e>, Error> {
-        Ok(match plan {
+    ) -> Result<Option<Candidates<'e>>, Error> {
+        Ok(Some(match plan {
             Plan::Tag { key, value: Some(value), .. } => Candidates::tagged(key, value, from),
             Plan::Tag { key, value: None, .. } => {
                 Candidates::sorted(self.tree.tagged_any(key, FILES_SORTED)?, from)
@@ -125,15 +126,16 @@ impl Planner<'_> {
                 let found = names.candidates(expr, self.now, &uid_of);
                 match found.map_err(|error| failed(&error))? {
                     Found::These(files) => Candidates::sorted(files, from),
-                    // The plan was made from a count of fewer than all.
-                    Found::Any => return Err(Code::Bug.into()),
+                    Found::Any => return Ok(None),
                 }
             }
             Plan::Union(plans) => {
                 let parts = plans.iter().map(|plan| self.candidates(plan, from));
-                Candidates::merged(self.tree, parts.collect::<Result<_, _>>()?)?
+                let parts = parts.collect::<Result<Option<_>, _>>()?;
+                let Some(parts) = parts else { return Ok(None) };
+                Candidates::merged(self.tree, parts)?
             }
-        })
+        }))
     }
 }
 

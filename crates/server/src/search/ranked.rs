@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use pelago_find::{Expr, Term, TextCounts, text, words};
+use pelago_index::TextHit;
 use pelago_meta::row_cache::Node;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Error, FileKind, Handle, Hit, InodeId};
@@ -13,12 +14,11 @@ use pelago_wire::{Error, FileKind, Handle, Hit, InodeId};
 use super::evaluation::Evaluation;
 use super::page::Page;
 use super::places::Places;
-use super::plan::failed;
+use super::reading::undamaged;
 use super::text::first_bytes;
-use crate::search_index::Halves;
 
 /// The most files that are ranked. Of more, those in which the words are the largest part.
-const RANKED_FILES: usize = 10_000;
+pub(super) const RANKED_FILES: usize = 10_000;
 
 /// An answer by rank.
 pub(super) struct Ranked<'a> {
@@ -58,32 +58,31 @@ impl<'a> Ranked<'a> {
         Self { evaluation, places: Places::below(scope), words, texts: Vec::new() }
     }
 
-    /// Looks at the files that the index of texts names, and at those that it does not know yet.
+    /// Looks at the files that the index of texts has found, and at those that it does not know yet.
     ///
     /// # Errors
-    /// If a row, a text or the index cannot be read.
+    /// If a row or a text cannot be read.
     pub(super) fn collect(
         &mut self,
-        halves: &Halves,
+        found: Vec<TextHit>,
         unknown: &IdMap<InodeId, Handle>,
     ) -> Result<(), Error> {
-        let found = halves.texts.search(self.words, RANKED_FILES);
         let tree = self.evaluation.reading.tree;
-        for hit in found.map_err(|error| failed(&error))? {
+        for hit in found {
             if unknown.contains_key(&hit.handle.ino) {
                 continue;
             }
             // The index says what it was told last; a change since then is among the unknown.
-            if let Some(node) = tree.node(hit.handle)? {
+            if let Some(node) = undamaged(tree.node(hit.handle))? {
                 self.add(&node, (hit.frequencies, hit.length))?;
             }
         }
         for handle in unknown.values() {
-            let node = tree.node(*handle)?;
+            let node = undamaged(tree.node(*handle))?;
             let Some(node) = node.filter(|node| node.rnode.kind == FileKind::Regular) else {
                 continue;
             };
-            if let Some(counts) = self.count(&node)? {
+            if let Some(counts) = undamaged(self.count(&node))? {
                 self.add(&node, counts)?;
             }
         }

@@ -12,6 +12,7 @@ use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, limits};
 
 use super::evaluation::Evaluation;
 use super::page::Page;
+use super::reading::undamaged;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 128;
@@ -53,7 +54,8 @@ impl Walk {
         for name in behind.unwrap_or_default().split(|byte| *byte == b'/') {
             let Some(level) = walk.levels.last_mut().filter(|_| behind.is_some()) else { break };
             level.behind = Some(name.to_vec());
-            let Some(row) = evaluation.reading.tree.entry(level.dir, name)? else { break };
+            let row = undamaged(evaluation.reading.tree.entry(level.dir, name))?;
+            let Some(row) = row else { break };
             let Some((_, rnode)) =
                 node(evaluation, level.dir, evaluation.reading.tree.hash(name), &row)?
             else {
@@ -152,7 +154,7 @@ impl Level {
     }
 }
 
-/// Returns the file that a name leads to; `None` if its row is missing.
+/// Returns the file that a name leads to; `None` if its row is missing or damaged.
 fn node(
     evaluation: &Evaluation<'_>,
     dir: InodeId,
@@ -162,7 +164,8 @@ fn node(
     Ok(match row {
         NameRow::Rnode(rnode) => Some((Handle::at(rnode.ino, dir, hash), rnode.clone())),
         NameRow::Link { ino, .. } => {
-            evaluation.reading.tree.rnode(*ino)?.map(|rnode| (Handle::own(*ino), rnode))
+            let rnode = undamaged(evaluation.reading.tree.rnode(*ino))?;
+            rnode.map(|rnode| (Handle::own(*ino), rnode))
         }
     })
 }
