@@ -47,8 +47,11 @@ impl Shard {
     }
 }
 
-/// Returns the file that a row of a name or an rnode belongs to, and the batch that wrote the row;
-/// `None` for other rows.
+/// The stamp of a row that is to be read again in any case.
+const NEWEST: Stamp = Stamp { epoch: u32::MAX, sequence: u64::MAX };
+
+/// Returns the file that a row of a name, an rnode or a partition belongs to, and the batch that
+/// wrote the row; `None` for other rows.
 fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, Handle)>, RowError> {
     Ok(match Key::parse(key) {
         Some(Key::Name { dir, hash, .. }) => {
@@ -59,15 +62,14 @@ fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, Handle)>, Row
             })
         }
         Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, Handle::own(ino))),
+        Some(Key::Partition { dir, .. }) => {
+            let (stamp, row) = Partition::decode(value)?;
+            // What memory knew of it, a crash has taken back.
+            let stamp = if row.dirty { NEWEST } else { stamp };
+            Some((stamp, Handle::own(dir)))
+        }
         _ => None,
     })
-}
-
-/// Returns the directory of which a row says that its times are not written.
-fn dirty_directory(key: &[u8], value: &[u8]) -> Result<Option<Handle>, RowError> {
-    let Some(Key::Partition { dir, .. }) = Key::parse(key) else { return Ok(None) };
-    let (_, row) = Partition::decode(value)?;
-    Ok(row.dirty.then_some(Handle::own(dir)))
 }
 
 impl Tree {
@@ -200,11 +202,7 @@ impl Tree {
                 Ok(Some((stamp, handle))) if after.is_none_or(|after| stamp > after) => {
                     files.push(handle);
                 }
-                Ok(Some(_)) => {}
-                Ok(None) => match dirty_directory(key, value) {
-                    Ok(dir) => files.extend(dir),
-                    Err(error) => drop(row_damaged(key, error)),
-                },
+                Ok(_) => {}
                 Err(error) => drop(row_damaged(key, error)),
             }
             ControlFlow::Continue(())
