@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{VerbResult, process, verdict, workspace};
 
 /// The benchmarks of `pelago bench`.
-const KINDS: &[&str] = &["meta", "io", "lib", "million", "tree"];
+const KINDS: &[&str] = &["meta", "io", "lib", "million", "tree", "find"];
 
 /// Builds the binary and the null file system, then passes all arguments to `pelago bench`.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {

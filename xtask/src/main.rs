@@ -11,6 +11,7 @@ mod check;
 mod circus;
 mod contend;
 mod counts;
+mod find_rivals;
 mod fsx;
 mod fuzz;
 mod golden;
@@ -82,7 +83,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "bench",
-        arguments: "meta|io|lib|leases|million|tree DIR... [OPTIONS]",
+        arguments: "meta|io|lib|leases|million|tree|find DIR... [OPTIONS]",
         does: "builds the binary and runs `pelago bench`",
         run: bench::run,
     },
@@ -181,6 +182,12 @@ const VERBS: &[Verb] = &[
         arguments: "[--rounds N] [--names N] [--others LIST] [--benches LIST] [--bulk] [--json]",
         does: "measures the far mount beside sshfs and gluster, over one cable; as root",
         run: rivals::run,
+    },
+    Verb {
+        name: "find-rivals",
+        arguments: "[--quick] [--files N] [--rounds N] [--user NAME] [--svg FILE] [--json]",
+        does: "measures searches beside find, getfattr, plocate and recoll, as an ordinary user",
+        run: find_rivals::run,
     },
     Verb {
         name: "link",

@@ -164,6 +164,11 @@ impl Mounted {
         answer["pid"].as_u64().ok_or_else(|| format!("status names no process: {answer}"))
     }
 
+    /// Returns the binary, where the account can run it.
+    pub(crate) fn binary(&self) -> &Path {
+        &self.pelago
+    }
+
     /// Returns the mount point; the first one if there are several.
     pub(crate) fn point(&self) -> PathBuf {
         self.folder.join("files")

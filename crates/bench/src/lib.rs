@@ -21,13 +21,14 @@ pub use fill::{FillReport, fill};
 pub use io::{IoOptions, io};
 pub use leases::{LeaseClients, LeaseStep, LeasesReport, leases};
 pub use meta::{MetaOptions, meta};
-pub use report::{Figures, Ratio, Report, Row};
+pub use report::{Figures, Ratio, Report, Row, quartiles};
 pub use tree::{ColdContender, Restart, TreeOptions, tree};
 
 pub mod circus;
 mod contender;
 mod direct;
 mod fill;
+pub mod find;
 mod io;
 mod leases;
 mod meta;
@@ -55,6 +56,25 @@ pub enum BenchError {
         /// The error of the system call.
         #[source]
         source: Errno,
+    },
+    /// A file of a corpus could not be made.
+    #[error("cannot make a file in {path}")]
+    Fill {
+        /// The directory.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A query was not answered as it should be.
+    #[error("`{query}` in {path}: {why}")]
+    Search {
+        /// The query.
+        query: String,
+        /// The directory that was searched.
+        path: PathBuf,
+        /// What was wrong.
+        why: String,
     },
     /// Two threads could not pass a byte to each other.
     #[error("a pair of sockets failed")]

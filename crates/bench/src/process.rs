@@ -25,6 +25,19 @@ pub(crate) fn children_cpu() -> Duration {
     times_of("self", 16).unwrap_or_default()
 }
 
+/// Returns the names and the CPU times of a process's threads, in nanoseconds' resolution; none if
+/// there is no such process. A thread that ends takes its time with it.
+pub(crate) fn threads_cpu(pid: u32) -> Vec<(String, Duration)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of_task = |task: fs::DirEntry| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let times = fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let nanos = times.split_ascii_whitespace().next()?.parse().ok()?;
+        Some((name.trim_end().to_owned(), Duration::from_nanos(nanos)))
+    };
+    tasks.filter_map(of_task).collect()
+}
+
 /// Reads two adjacent fields of `stat`, user and system time, and returns their sum. `field` is the
 /// first one, counted from 1.
 fn times_of(process: &str, field: usize) -> Option<Duration> {
@@ -77,6 +90,8 @@ mod tests {
     fn this_process_has_cpu_time_and_memory() {
         assert!(cpu_of(std::process::id()).is_some());
         assert!(peak_resident().is_some_and(|bytes| bytes > 100_000));
+        let threads = threads_cpu(std::process::id());
+        assert!(threads.iter().any(|(name, time)| !name.is_empty() && *time > Duration::ZERO));
     }
 
     #[test]

@@ -207,6 +207,13 @@ fn rate_of(sample: &Sample) -> f64 {
     if seconds > 0.0 { sample.count as f64 / seconds } else { 0.0 }
 }
 
+/// Returns the lower quartile, the median and the upper quartile; 0 if there are no values.
+#[must_use]
+pub fn quartiles(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let sorted = sorted(&values.collect::<Vec<_>>());
+    [0.25, 0.5, 0.75].map(|fraction| quantile(&sorted, fraction))
+}
+
 fn sorted(values: &[f64]) -> Vec<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -21,9 +21,11 @@ use crate::{daemon, output, size};
 use scratch::Scratch;
 
 mod circus;
+mod find;
 mod leases;
 mod million;
 mod scratch;
+mod svg_file;
 mod tree;
 mod volume;
 
@@ -56,6 +58,8 @@ enum Benchmark {
     Circus(circus::Args),
     /// Large folders: `find` and `ls` over many names, and cold reads of many small files
     Tree(tree::Args),
+    /// Searches among a million files by tags, names, sizes and texts; what their index costs
+    Find(find::Args),
 }
 
 /// The directories to compare.
@@ -147,6 +151,7 @@ impl Args {
             Benchmark::Million(args) => args.json,
             Benchmark::Circus(args) => args.json,
             Benchmark::Tree(args) => args.json,
+            Benchmark::Find(args) => args.json,
         }
     }
 }
@@ -174,6 +179,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Million(args) => million::run(&args)?,
         Benchmark::Circus(args) => circus::run(&args)?,
         Benchmark::Tree(args) => tree::run(&args)?,
+        Benchmark::Find(args) => find::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! `bench circus`: crowds that download the same files.
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pelago_bench::circus::{CircusOptions, CircusScope, circus};
 
-use crate::failure::{Exit, Failure, Outcome};
+use super::svg_file::SvgFile;
+use crate::failure::Outcome;
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -31,23 +30,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome<()> {
     let scope = if args.quick { CircusScope::Policies } else { CircusScope::Paper };
     // Before minutes of work.
-    let svg = args.svg.as_deref().map(create).transpose()?;
+    let svg = args.svg.as_deref().map(SvgFile::create).transpose()?;
     let report = circus(&CircusOptions { seed: args.seed, scope });
-    if let Some((mut file, path)) = svg {
-        file.write_all(report.render_svg().as_bytes()).map_err(|why| unwritten(path, &why))?;
+    if let Some(svg) = svg {
+        svg.write(&report.render_svg())?;
     }
     if args.json {
         output::print_json(&report.to_json())
     } else {
         output::print(&report.render_text())
     }
-}
-
-fn create(path: &Path) -> Outcome<(File, &Path)> {
-    let file = File::create(path).map_err(|why| unwritten(path, &why))?;
-    Ok((file, path))
-}
-
-fn unwritten(path: &Path, why: &io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot write {}: {why}", path.display()))
 }

@@ -28,6 +28,15 @@ pub(super) enum VolumeError {
     },
 }
 
+/// Resident memory of a process, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Resident {
+    /// Its own.
+    pub(super) own: u64,
+    /// Pages of files that it has mapped, which the system keeps and can drop.
+    pub(super) of_files: u64,
+}
+
 /// The volume that is measured; unmounted on drop.
 pub(super) struct TestVolume {
     dir: PathBuf,
@@ -39,6 +48,11 @@ impl TestVolume {
         Self { dir }
     }
 
+    /// Returns its folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.dir
+    }
+
     /// Returns its mount point.
     pub(super) fn files(&self) -> PathBuf {
         self.dir.join("files")
@@ -46,7 +60,12 @@ impl TestVolume {
 
     /// Starts and mounts it, with the process in the background.
     pub(super) fn up(&self) -> Outcome<()> {
-        self.pelago("up", &["--detach"]).map(drop)
+        self.up_with(&[])
+    }
+
+    /// Does the same with further options.
+    pub(super) fn up_with(&self, options: &[&str]) -> Outcome<()> {
+        self.pelago("up", &[&["--detach"], options].concat()).map(drop)
     }
 
     /// Unmounts it and waits for the process to end.
@@ -70,11 +89,19 @@ impl TestVolume {
 
     /// Returns the peak resident memory of the process, in bytes.
     pub(super) fn resident(&self) -> Outcome<u64> {
+        Ok(status_bytes(&self.status()?, "VmHWM:"))
+    }
+
+    /// Returns the resident memory of the process now.
+    pub(super) fn resident_now(&self) -> Outcome<Resident> {
+        let status = self.status()?;
+        let [own, of_files] = ["RssAnon:", "RssFile:"].map(|key| status_bytes(&status, key));
+        Ok(Resident { own, of_files })
+    }
+
+    fn status(&self) -> Outcome<String> {
         let path = format!("/proc/{}/status", self.pid().unwrap_or_default());
-        let status = fs::read_to_string(path).map_err(|source| failed("reading /proc", source))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
-        Ok(kib.unwrap_or_default() * 1024)
+        fs::read_to_string(path).map_err(|source| failed("reading /proc", source))
     }
 
     fn pelago(&self, verb: &'static str, more: &[&str]) -> Outcome<Output> {
@@ -106,6 +133,13 @@ impl Drop for TestVolume {
             let _detached = stale_mount::detach(&point);
         }
     }
+}
+
+/// Returns a figure of `/proc/PID/status`, in bytes.
+fn status_bytes(status: &str, key: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
 }
 
 /// Waits until `condition` holds, for at most `timeout`.

@@ -1,0 +1,159 @@
+//! Measures searches through a mount, on a corpus that depends on a seed only.
+//!
+//! Each question goes through the control file, as any program may ask it: open, write, read to the
+//! end, close. The corpus knows how many files each question means, and another number is an error.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::{BenchError, Contender};
+
+pub use corpus::{Corpus, FilledCorpus};
+pub use creates::{CreateCost, create_cost};
+pub use questions::Question;
+pub use report::{Answered, FindReport, Times};
+
+use ask::Asked;
+use questions::{Way, questions};
+
+mod ask;
+mod corpus;
+mod creates;
+mod files;
+mod questions;
+mod report;
+mod vocabulary;
+
+/// The size of a measurement of [`find`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FindOptions {
+    /// Files of the corpus.
+    pub files: u64,
+    /// Rounds over all questions.
+    pub rounds: u32,
+    /// The longest time of a question in a round.
+    pub at_most: Duration,
+    /// The seed of names, texts and tags.
+    pub seed: u64,
+}
+
+impl Default for FindOptions {
+    fn default() -> Self {
+        Self { files: 1_000_000, rounds: 5, at_most: Duration::from_secs(1), seed: 1 }
+    }
+}
+
+/// The most and the least repetitions of a question in a round.
+const MOST: usize = 200;
+const LEAST: usize = 3;
+/// How often is looked whether searches use the index.
+const POLL: Duration = Duration::from_millis(20);
+/// Questions that no file answers: they examine no file once the index has all.
+const NO_NAME: &[u8] = b"name=pelago-bench-no-such-name";
+const NO_WORD: &[u8] = b"text:pelagobenchnosuchword";
+
+/// Asks the questions in rounds, in a directory with the corpus.
+///
+/// # Errors
+/// [`BenchError::Step`] with the first call that fails; [`BenchError::Search`] if an answer ends
+/// with an error or has another number of files than the corpus.
+pub fn find(dir: &Path, options: &FindOptions) -> Result<FindReport, BenchError> {
+    let corpus = Corpus::new(options.files, options.seed);
+    let questions = questions(&corpus);
+    let contender = Contender::new(dir);
+    let mut answered: Vec<Answered> = questions.into_iter().map(Answered::new).collect();
+    let mut repetition = 0;
+    for _ in 0..options.rounds {
+        for answered in &mut answered {
+            let began = Instant::now();
+            let mut times = Times::begin(&contender);
+            let mut warmed = false;
+            while times.len() < LEAST || began.elapsed() < options.at_most && times.len() < MOST {
+                repetition += 1;
+                let asked = Instant::now();
+                let hits = ask_one(dir, &answered.question, repetition)?;
+                let took = asked.elapsed();
+                check(dir, &answered.question, hits)?;
+                // The first one is warm for all that follow.
+                if std::mem::replace(&mut warmed, true) {
+                    times.add(took);
+                } else {
+                    times = Times::begin(&contender);
+                }
+            }
+            answered.add(&times);
+        }
+    }
+    Ok(FindReport { files: options.files, rounds: options.rounds, seed: options.seed, answered })
+}
+
+fn ask_one(dir: &Path, question: &Question, repetition: u64) -> Result<u64, BenchError> {
+    match &question.way {
+        Way::Control { most } => {
+            let asked = ask::control(dir, question.query.as_bytes(), *most);
+            Ok(asked.map_err(|error| of_search(dir, question, &error))?.hits)
+        }
+        Way::Folder => {
+            let listed = ask::folder(dir, &question.query, repetition);
+            listed.map_err(|error| of_search(dir, question, &error))
+        }
+    }
+}
+
+fn check(dir: &Path, question: &Question, hits: u64) -> Result<(), BenchError> {
+    if hits == question.hits {
+        return Ok(());
+    }
+    let why = format!("{hits} files instead of {}", question.hits);
+    Err(of_search(dir, question, &io::Error::other(why)))
+}
+
+fn of_search(dir: &Path, question: &Question, error: &io::Error) -> BenchError {
+    BenchError::Search {
+        query: question.query.clone(),
+        path: dir.to_owned(),
+        why: error.to_string(),
+    }
+}
+
+/// How long it took until searches used the index.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Indexed {
+    /// Until a search for a name examined no file.
+    pub names: Duration,
+    /// Until a search for a word examined no file either.
+    pub texts: Duration,
+}
+
+/// Waits until the index has every change below a directory: then a question that no file answers
+/// examines none. `meanwhile` is called again and again.
+///
+/// # Errors
+/// [`BenchError::Search`] if a question fails, or if `limit` passes.
+pub fn wait_until_indexed(
+    dir: &Path,
+    limit: Duration,
+    mut meanwhile: impl FnMut(),
+) -> Result<Indexed, BenchError> {
+    let began = Instant::now();
+    let mut times = [Duration::ZERO; 2];
+    for (query, time) in [NO_NAME, NO_WORD].into_iter().zip(&mut times) {
+        let failed = |why: String| BenchError::Search {
+            query: String::from_utf8_lossy(query).into_owned(),
+            path: PathBuf::from(dir),
+            why,
+        };
+        loop {
+            meanwhile();
+            // A search that reads all rows is left at its first record.
+            match ask::first(dir, query).map_err(|error| failed(error.to_string()))? {
+                Asked { is_whole: true, examined: 0, .. } => break,
+                _ if began.elapsed() > limit => return Err(failed("no index".to_owned())),
+                _ => std::thread::sleep(POLL),
+            }
+        }
+        *time = began.elapsed();
+    }
+    Ok(Indexed { names: times[0], texts: times[1] })
+}

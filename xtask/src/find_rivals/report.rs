@@ -1,0 +1,156 @@
+//! The figures of all programs as a table, as JSON and as charts.
+
+use pelago_chart::{Bar, Chart, Group};
+use serde_json::{Value, json};
+
+use super::programs::Goal;
+use super::run::{Answers, Measured, Task};
+
+/// Prints a table for each question; returns whether the programs that look at each file agree with
+/// `pelago find`. A missed goal fails nothing, because a busy machine can miss it.
+pub(super) fn print(measured: &Measured) -> bool {
+    for (what, seconds) in &measured.made {
+        println!("made: {what}: {seconds:.1} s");
+    }
+    let mut good = true;
+    for task in &measured.tasks {
+        let (name, all) = (text(&task.question, "question"), &task.question["all"]);
+        println!("{name}: `{}`, {all} files", text(&task.question, "query"));
+        let number = |key: &str| task.question[key].as_f64().unwrap_or(f64::NAN);
+        println!(
+            "  {:16} {:>8} {:>12.2} ({:.2} to {:.2}) ms",
+            "control file",
+            task.question["hits"],
+            number("median_ms"),
+            number("lower_ms"),
+            number("upper_ms")
+        );
+        for answers in &task.answers {
+            println!("  {}", line(task, answers));
+            let exact = answers.name != "recoll" && !answers.rounds.is_empty();
+            good &= !exact || answers.files == task.answers[0].files;
+        }
+    }
+    good
+}
+
+fn line(task: &Task, answers: &Answers) -> String {
+    let Answers { name, files, .. } = answers;
+    if answers.rounds.is_empty() {
+        return format!("{name:16} not here");
+    }
+    let [lower, median, upper] = quartiles(answers.rounds.concat());
+    let mut line = format!("{name:16} {files:>8} {median:>12.2} ({lower:.2} to {upper:.2}) ms");
+    if let Some([low, ratio, high]) = ratio(task, answers) {
+        line.push_str(&format!("  {ratio:.2} ({low:.2} to {high:.2}) of pelago find"));
+        if let Some((goal, is_met)) = goal(answers, ratio) {
+            line.push_str(&format!("; goal {goal}: {}", if is_met { "met" } else { "MISSED" }));
+        }
+    }
+    line
+}
+
+/// Returns what is to be reached, in words, and whether it is.
+fn goal(answers: &Answers, ratio: f64) -> Option<(String, bool)> {
+    Some(match answers.goal? {
+        Goal::Slower(times) => (format!("at least {times}"), ratio >= times),
+        Goal::Within(times) => (format!("at least {:.2}", times.recip()), ratio * times >= 1.0),
+    })
+}
+
+/// Returns the quartiles of what a program takes over `pelago find` in the same round.
+fn ratio(task: &Task, answers: &Answers) -> Option<[f64; 3]> {
+    let own = task.answers.first().filter(|own| own.name != answers.name)?;
+    let rounds = answers.rounds.iter().zip(&own.rounds);
+    let each = rounds.map(|(other, own)| quartiles(other.clone())[1] / quartiles(own.clone())[1]);
+    Some(quartiles(each.collect()))
+}
+
+/// Returns the lower quartile, the median and the upper quartile.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1);
+    let at = |part: usize| values.get((last * part).div_ceil(4)).copied().unwrap_or(f64::NAN);
+    [1, 2, 3].map(at)
+}
+
+/// Returns the object of a question.
+pub(super) fn to_json(task: &Task) -> Value {
+    let program = |answers: &Answers| {
+        let [lower, median, upper] = quartiles(answers.rounds.concat());
+        let goal = ratio(task, answers).and_then(|[_, ratio, _]| goal(answers, ratio));
+        json!({
+            "program": answers.name,
+            "files": answers.files,
+            "is_here": !answers.rounds.is_empty(),
+            "median_ms": median,
+            "lower_ms": lower,
+            "upper_ms": upper,
+            "of_pelago_find": ratio(task, answers),
+            "goal_met": goal.map(|(_, is_met)| is_met),
+        })
+    };
+    let programs: Vec<Value> = task.answers.iter().map(program).collect();
+    json!({ "question": task.question, "programs": programs })
+}
+
+/// Returns a page with a chart for each question.
+pub(super) fn page(measured: &Measured) -> String {
+    let chart = |task: &Task| {
+        let group = |(name, median): (&str, f64)| Group {
+            label: name.to_owned(),
+            bars: vec![Bar { series: name.to_owned(), figure: median }],
+        };
+        let here = task.answers.iter().filter(|answers| !answers.rounds.is_empty());
+        let medians = here.map(|answers| (answers.name, quartiles(answers.rounds.concat())[1]));
+        let control = task.question["median_ms"].as_f64().unwrap_or(f64::NAN);
+        let control = std::iter::once(("control file", control));
+        Chart {
+            title: format!("{}: milliseconds, median", text(&task.question, "question")),
+            note: text(&task.question, "query").to_owned(),
+            groups: control.chain(medians).map(group).collect(),
+        }
+    };
+    let charts: Vec<Chart> = measured.tasks.iter().map(chart).collect();
+    let files = &measured.own["files"];
+    pelago_chart::page(&format!("Searches among {files} files, warm, by program"), &charts)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(own: f64, other: Answers) -> Task {
+        let own = Answers { name: "pelago find", goal: None, ..answers(own, None) };
+        Task { question: json!({ "question": "name", "hits": 3 }), answers: vec![own, other] }
+    }
+
+    fn answers(millis: f64, goal: Option<Goal>) -> Answers {
+        Answers { name: "plocate", files: 3, rounds: vec![vec![millis; 3]], goal }
+    }
+
+    #[test]
+    fn goals_are_those_of_the_ratio() {
+        let cases = [
+            (Goal::Slower(20.0), 20.0, true),
+            (Goal::Slower(20.0), 19.0, false),
+            (Goal::Within(3.0), 0.34, true),
+            (Goal::Within(3.0), 0.33, false),
+        ];
+        for (goal, millis, is_met) in cases {
+            let object = to_json(&task(1.0, answers(millis, Some(goal))));
+            assert_eq!(object["programs"][1]["goal_met"], is_met, "{goal:?} {millis}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_here_has_no_figure() {
+        let task = task(1.0, Answers { rounds: Vec::new(), ..answers(1.0, None) });
+        assert_eq!(line(&task, &task.answers[1]).trim(), "plocate          not here");
+        assert_eq!(to_json(&task)["programs"][1]["is_here"], false);
+    }
+}
