@@ -14,7 +14,6 @@ pub use creates::{CreateCost, create_cost};
 pub use questions::Question;
 pub use report::{Answered, FindReport, Times};
 
-use ask::Asked;
 use questions::{Way, questions};
 
 mod ask;
@@ -47,8 +46,10 @@ impl Default for FindOptions {
 /// The most and the least repetitions of a question in a round.
 const MOST: usize = 200;
 const LEAST: usize = 3;
-/// How often is looked whether searches use the index.
+/// Between two looks whether searches use the index: so long at least, and so many times what the
+/// last one took, because one without an index is work for the daemon.
 const POLL: Duration = Duration::from_millis(20);
+const POLL_TIMES: u32 = 20;
 /// Questions that no file answers: they examine no file once the index has all.
 const NO_NAME: &[u8] = b"name=pelago-bench-no-such-name";
 const NO_WORD: &[u8] = b"text:pelagobenchnosuchword";
@@ -146,14 +147,18 @@ pub fn wait_until_indexed(
         };
         loop {
             meanwhile();
+            let looked = Instant::now();
             // A search that reads all rows is left at its first record.
-            match ask::first(dir, query).map_err(|error| failed(error.to_string()))? {
-                Asked { is_whole: true, examined: 0, .. } => break,
-                _ if began.elapsed() > limit => return Err(failed("no index".to_owned())),
-                _ => std::thread::sleep(POLL),
+            let asked = ask::first(dir, query).map_err(|error| failed(error.to_string()))?;
+            *time = began.elapsed();
+            if asked.is_whole && asked.examined == 0 {
+                break;
             }
+            if *time > limit {
+                return Err(failed("no index".to_owned()));
+            }
+            std::thread::sleep(POLL.max(looked.elapsed() * POLL_TIMES));
         }
-        *time = began.elapsed();
     }
     Ok(Indexed { names: times[0], texts: times[1] })
 }

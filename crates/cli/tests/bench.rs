@@ -85,3 +85,20 @@ fn a_small_tree() {
     assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the scratch folder stays behind");
     assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
 }
+
+/// Each question has as many hits as the corpus says, else the benchmark fails.
+#[test]
+fn a_small_find() {
+    if let Some(reason) = cannot_mount() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let (_folder, root) = folder();
+    let args = ["bench", "find", ".", "--quick", "--svg", "charts.svg", "--json"];
+    let report = run(&mut pelago(&root, args)).expect_success().json();
+    let questions = report["questions"].as_array().unwrap();
+    assert!(questions.iter().all(|it| it["median_ms"].as_f64().unwrap() > 0.0), "{report}");
+    assert!(report["costs"]["built"]["disk_bytes"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["costs"]["rounds"][0]["with"]["rate"].as_f64().unwrap() > 0.0, "{report}");
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the scratch folder stays behind");
+}

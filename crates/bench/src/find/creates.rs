@@ -11,49 +11,46 @@ use crate::{BenchError, Contender};
 /// Bytes of each file.
 const BYTES: usize = 100;
 
+/// How the names of the threads of a daemon begin that answer the kernel: a caller waits for them.
+const ANSWERING: &str = "fuse";
+
 /// What creating some files cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CreateCost {
     /// Files per second.
     pub rate: f64,
-    /// CPU microseconds per file: of this process, and of the threads of the daemon that serve it.
+    /// CPU microseconds per file: of this process, and of the threads of the daemon that answer it.
     pub caller_us: f64,
-    /// CPU microseconds per file of the threads that belong to the worker.
-    pub worker_us: f64,
+    /// CPU microseconds per file of all other threads of the daemon.
+    pub behind_us: f64,
 }
 
 /// Creates `count` files of 100 bytes in a new folder `name` of a directory, which is on a FUSE
-/// mount, in one thread. Threads of the daemon that `is_of_worker` knows by their names count by themselves.
+/// mount, in one thread.
 ///
 /// # Errors
 /// [`BenchError::Fill`] with the first call that fails.
-pub fn create_cost(
-    dir: &Path,
-    name: &str,
-    count: u64,
-    is_of_worker: impl Fn(&str) -> bool,
-) -> Result<CreateCost, BenchError> {
+pub fn create_cost(dir: &Path, name: &str, count: u64) -> Result<CreateCost, BenchError> {
     let daemons = Contender::new(dir).daemons;
     let folder = dir.join(name);
-    let text = [b'x'; BYTES];
     let failed = |source: io::Error| BenchError::Fill { path: folder.clone(), source };
     fs::create_dir(&folder).map_err(failed)?;
-    let cpu = |is_worker: bool| -> Duration {
+    let cpu = |answers: bool| -> Duration {
         let threads = daemons.iter().flat_map(|pid| threads_cpu(*pid));
-        threads.filter(|(name, _)| is_of_worker(name) == is_worker).map(|(_, time)| time).sum()
+        let threads = threads.filter(|(name, _)| name.starts_with(ANSWERING) == answers);
+        threads.map(|(_, time)| time).sum()
     };
-    let (own, [of_callers, of_worker]) = (own_cpu(), [false, true].map(cpu));
+    let (own, [answering, others]) = (own_cpu(), [true, false].map(cpu));
     let began = Instant::now();
     for number in 0..count {
         let made = File::create(folder.join(format!("f{number:08}")));
-        made.and_then(|mut file| file.write_all(&text)).map_err(failed)?;
+        made.and_then(|mut file| file.write_all(&[b'x'; BYTES])).map_err(failed)?;
     }
     let seconds = began.elapsed().as_secs_f64();
     let each = |time: Duration| time.as_secs_f64() * 1e6 / count.max(1) as f64;
-    let callers = own_cpu() - own + cpu(false).saturating_sub(of_callers);
     Ok(CreateCost {
         rate: if seconds > 0.0 { count as f64 / seconds } else { 0.0 },
-        caller_us: each(callers),
-        worker_us: each(cpu(true).saturating_sub(of_worker)),
+        caller_us: each(own_cpu() - own + cpu(true).saturating_sub(answering)),
+        behind_us: each(cpu(false).saturating_sub(others)),
     })
 }
