@@ -102,7 +102,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
                 "files": options.files,
                 "rounds": options.rounds,
                 "seed": options.seed,
-                "made_s": measured.made.iter().map(|(what, s)| json!([what, s])).collect::<Vec<_>>(),
+                "made_s": measured.made.iter().map(|made| json!(made)).collect::<Vec<_>>(),
                 "tasks": tasks,
                 "own": measured.own,
             })

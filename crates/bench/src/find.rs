@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::{BenchError, Contender};
 
-pub use corpus::{Corpus, FilledCorpus};
+pub use corpus::Corpus;
 pub use creates::{CreateCost, create_cost};
+pub use files::FilledCorpus;
 pub use questions::Question;
 pub use report::{Answered, FindReport, Times};
 
-use questions::{Way, questions};
+use questions::{Form, questions};
 
 mod ask;
 mod corpus;
@@ -90,12 +91,12 @@ pub fn find(dir: &Path, options: &FindOptions) -> Result<FindReport, BenchError>
 }
 
 fn ask_one(dir: &Path, question: &Question, repetition: u64) -> Result<u64, BenchError> {
-    match &question.way {
-        Way::Control { most } => {
+    match &question.form {
+        Form::Control { most } => {
             let asked = ask::control(dir, question.query.as_bytes(), *most);
             Ok(asked.map_err(|error| of_search(dir, question, &error))?.hits)
         }
-        Way::Folder => {
+        Form::Folder => {
             let listed = ask::folder(dir, &question.query, repetition);
             listed.map_err(|error| of_search(dir, question, &error))
         }

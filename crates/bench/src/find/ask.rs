@@ -14,7 +14,7 @@ const NO_SIZE: u64 = 1 << 40;
 
 /// What an answer has said so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct Counted {
     /// Files.
     pub(super) hits: u64,
     /// Names and files that were compared with the query.
@@ -24,19 +24,20 @@ pub(super) struct Asked {
 }
 
 /// Asks a query and reads the answer to its end, or to so many files.
-pub(super) fn control(dir: &Path, query: &[u8], most: Option<u64>) -> io::Result<Asked> {
-    let mut answer = Answer::begin(dir, query)?;
-    while !answer.asked.is_whole && most.is_none_or(|most| answer.asked.hits < most) {
-        answer.read(most)?;
+pub(super) fn control(dir: &Path, query: &[u8], most: Option<u64>) -> io::Result<Counted> {
+    let mut conversation = Conversation::begin(dir, query)?;
+    while !conversation.counted.is_whole && most.is_none_or(|most| conversation.counted.hits < most)
+    {
+        conversation.read(most)?;
     }
-    Ok(answer.asked)
+    Ok(conversation.counted)
 }
 
 /// Asks a query and reads the answer once.
-pub(super) fn first(dir: &Path, query: &[u8]) -> io::Result<Asked> {
-    let mut answer = Answer::begin(dir, query)?;
-    answer.read(None)?;
-    Ok(answer.asked)
+pub(super) fn first(dir: &Path, query: &[u8]) -> io::Result<Counted> {
+    let mut conversation = Conversation::begin(dir, query)?;
+    conversation.read(None)?;
+    Ok(conversation.counted)
 }
 
 /// Lists the folder of a query; each repetition is a folder that was not listed before. Returns the
@@ -53,20 +54,20 @@ pub(super) fn folder(dir: &Path, query: &str, repetition: u64) -> io::Result<u64
 }
 
 /// An answer that is being read.
-struct Answer {
+struct Conversation {
     file: File,
     buffer: Vec<u8>,
     /// The begin of a record of which more follows.
     rest: Vec<u8>,
-    asked: Asked,
+    counted: Counted,
 }
 
-impl Answer {
+impl Conversation {
     fn begin(dir: &Path, query: &[u8]) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).open(dir.join(CONTROL))?;
         file.write_all(query)?;
         let (buffer, rest) = (vec![0; READ_BYTES], Vec::new());
-        Ok(Self { file, buffer, rest, asked: Asked::default() })
+        Ok(Self { file, buffer, rest, counted: Counted::default() })
     }
 
     fn read(&mut self, most: Option<u64>) -> io::Result<()> {
@@ -78,8 +79,8 @@ impl Answer {
         while let Some(at) = bytes.iter().position(|byte| *byte == 0) {
             self.rest.extend_from_slice(&bytes[..at]);
             bytes = &bytes[at + 1..];
-            if most.is_none_or(|most| self.asked.hits < most) {
-                self.asked.add(&self.rest)?;
+            if most.is_none_or(|most| self.counted.hits < most) {
+                self.counted.add(&self.rest)?;
             }
             self.rest.clear();
         }
@@ -88,7 +89,7 @@ impl Answer {
     }
 }
 
-impl Asked {
+impl Counted {
     fn add(&mut self, record: &[u8]) -> io::Result<()> {
         let text = String::from_utf8_lossy(record);
         let (kind, said) = text.split_once(' ').unwrap_or((&text, ""));
@@ -113,13 +114,13 @@ mod tests {
 
     #[test]
     fn an_answer_is_counted_record_by_record() {
-        let mut asked = Asked::default();
+        let mut counted = Counted::default();
         for record in ["hit file 2a a b", "progress 7", "later than this"] {
-            asked.add(record.as_bytes()).unwrap();
+            counted.add(record.as_bytes()).unwrap();
         }
-        assert_eq!(asked, Asked { hits: 1, examined: 7, is_whole: false });
-        asked.add(b"end 1700000000.000000005 9").unwrap();
-        assert_eq!(asked, Asked { hits: 1, examined: 9, is_whole: true });
-        assert_eq!(asked.add(b"error no such file").unwrap_err().to_string(), "no such file");
+        assert_eq!(counted, Counted { hits: 1, examined: 7, is_whole: false });
+        counted.add(b"end 1700000000.000000005 9").unwrap();
+        assert_eq!(counted, Counted { hits: 1, examined: 9, is_whole: true });
+        assert_eq!(counted.add(b"error no such file").unwrap_err().to_string(), "no such file");
     }
 }

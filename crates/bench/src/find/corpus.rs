@@ -4,8 +4,6 @@ use pelago_random::Random;
 
 use super::vocabulary::Vocabulary;
 
-pub use super::files::FilledCorpus;
-
 /// Files of one folder, and folders of one folder.
 pub(super) const FOLDER_FILES: u64 = 100;
 /// One file of so many has a text.

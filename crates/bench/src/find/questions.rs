@@ -24,14 +24,14 @@ pub struct Question {
     pub hits: u64,
     /// Files that it means.
     pub all: u64,
-    pub(super) way: Way,
+    pub(super) form: Form,
     /// What it should take at most, in milliseconds.
     pub goal_ms: Option<f64>,
 }
 
 /// How it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Form {
     /// Through the control file; to the end, or to so many files.
     Control { most: Option<u64> },
     /// As a folder that is listed.
@@ -58,12 +58,12 @@ pub(super) fn questions(corpus: &Corpus) -> Vec<Question> {
         query,
         hits: all,
         all,
-        way: Way::Control { most: None },
+        form: Form::Control { most: None },
         goal_ms,
     };
     let first = |question: Question| Question {
         hits: question.all.min(FIRST),
-        way: Way::Control { most: Some(FIRST) },
+        form: Form::Control { most: Some(FIRST) },
         ..question
     };
     let state = || to_end("tag of 1 % of files, all", "state=review".into(), counts.states, None);
@@ -90,7 +90,7 @@ pub(super) fn questions(corpus: &Corpus) -> Vec<Question> {
         questions.push(first(to_end(&name, query, all, Some(30.0))));
     }
     let folder = to_end("folder in a folder of a query", "alike=same".into(), 99, None);
-    questions.push(Question { way: Way::Folder, ..folder });
+    questions.push(Question { form: Form::Folder, ..folder });
     questions
 }
 
