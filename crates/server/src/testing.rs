@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -190,6 +191,11 @@ impl Rig {
             dir,
             options,
         }
+    }
+
+    /// Returns the folder of the volume.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Begins a request; its reply comes through the channel.

@@ -8,6 +8,7 @@ mod passthrough_open;
 mod pins;
 mod range_ops;
 mod search;
+mod search_model;
 mod shared_write;
 mod sync;
 mod tags;

@@ -624,3 +624,38 @@ fn a_damaged_row_ends_neither_searches_nor_the_index() {
     let _indexer = Indexer::new(&rig);
     assert_eq!(all(&rig), walked);
 }
+
+#[test]
+fn an_index_has_nothing_that_is_not_safe() {
+    let rig = Rig::new();
+    let (dir, _) = tree(&rig);
+    for number in 0..20 {
+        rig.file(&format!("filler{number}"), b"nothing");
+    }
+    let mut indexer = Indexer::new(&rig);
+    move_to(&rig, "filler7", dir, "moved");
+    assert_eq!(indexer.worker.work().unwrap_err().code, Code::Busy);
+    drop(indexer);
+    rig.router.index().set_open(None, false, false);
+    let next = rig.after_crash(0);
+    let _indexer = Indexer::new(&next);
+    assert_eq!(found(&next, "name=filler7"), ["filler7"]);
+}
+
+#[test]
+fn texts_that_wait_for_the_index_are_found() {
+    let rig = Rig::new();
+    let files: Vec<_> = (0..9).map(|at| rig.file(&format!("f{at}"), b"reef").handle).collect();
+    let mut indexer = Indexer::new(&rig);
+    for file in &files {
+        let open = rig.open(*file, BOTH).unwrap();
+        rig.write(open, 0, b"tide").unwrap();
+        rig.close(open);
+    }
+    rig.commit.run().unwrap();
+    // The names are committed, and not all texts.
+    indexer.worker.work().unwrap();
+    assert!(!rig.router.index().waiting_texts().is_empty());
+    assert_eq!(found(&rig, "text:tide").len(), files.len());
+    assert!(found(&rig, "text:reef").is_empty());
+}
