@@ -47,7 +47,7 @@ const OF_RECOLL: Goal = Goal::Within(2.0);
 /// that no other program answers.
 pub(super) fn programs(places: &Places, question: &Value) -> Vec<Program> {
     let query = question["query"].as_str().unwrap_or_default();
-    let hits = question["hits"].as_u64().unwrap_or_default();
+    let [hits, all] = ["hits", "all"].map(|key| question[key].as_u64().unwrap_or_default());
     let others = match query.split_once(['=', '~', ':', ' ']) {
         Some(("project", _)) => tag(places, "project"),
         Some(("name", what)) => name(places, what),
@@ -56,7 +56,10 @@ pub(super) fn programs(places: &Places, question: &Value) -> Vec<Program> {
         _ => return Vec::new(),
     };
     let mut own = Command::new(&places.pelago);
-    own.args(["find", query]).arg(&places.mount).args(["--limit", &hits.to_string()]);
+    own.args(["find", query]).arg(&places.mount);
+    if hits < all {
+        own.args(["--limit", &hits.to_string()]);
+    }
     let own = Program { name: "pelago find", command: own, line: "/", goal: None };
     std::iter::once(own).chain(others).collect()
 }
