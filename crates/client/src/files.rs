@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
     InodeId, LockOwner, Name, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, Search,
-    SearchPage, SeekFrom, Service, SetAttr, VolumeStats, WriteFlags, XattrFlags,
+    SearchPage, SeekFrom, Service, SetAttr, TagPage, Tags, VolumeStats, WriteFlags, XattrFlags,
 };
 
 use crate::pending::Pending;
@@ -59,6 +59,11 @@ impl Files {
     /// Returns a page of the files in a directory and below it that a query means.
     pub fn search(&self, context: &Context, dir: Handle, search: Search) -> Pending<SearchPage> {
         self.ask(context, Request::Search { dir, search }, found)
+    }
+
+    /// Returns keys of tags, or values of one key, that files in a directory and below it have.
+    pub fn tags(&self, context: &Context, dir: Handle, tags: Tags) -> Pending<TagPage> {
+        self.ask(context, Request::Tags { dir, tags }, tagged)
     }
 
     /// Returns attributes.
@@ -419,6 +424,13 @@ fn attr(reply: Reply) -> Option<Attr> {
 fn found(reply: Reply) -> Option<SearchPage> {
     match reply {
         Reply::Found(page) => Some(page),
+        _ => None,
+    }
+}
+
+fn tagged(reply: Reply) -> Option<TagPage> {
+    match reply {
+        Reply::Tagged(page) => Some(page),
         _ => None,
     }
 }

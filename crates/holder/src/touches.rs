@@ -40,6 +40,7 @@ pub(crate) fn touches(
         | Request::ListXattr { .. }
         | Request::StatFs
         | Request::Search { .. }
+        | Request::Tags { .. }
         | Request::Seek { .. }
         | Request::GetLock { .. }
         | Request::SetLock { .. }

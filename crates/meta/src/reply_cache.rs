@@ -279,7 +279,8 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Offset(_)
         | Reply::Volume(_)
         | Reply::Lock(_)
-        | Reply::Found(_) => return None,
+        | Reply::Found(_)
+        | Reply::Tagged(_) => return None,
     };
     let mut out = Vec::with_capacity(192);
     codec::encode_reply(stored, &mut out).ok().map(|()| out)

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use pelago_store::hash::NameHasher;
-use pelago_store::key::{self, Key, KeyRange, RowKind};
+use pelago_store::key::{self, Key, KeyRange, RowKind, TagValue};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{Inline, NameRow, Partition, Rnode, Row, RowError, Stamp, Tag};
 use pelago_store::table::Snapshot;
@@ -34,6 +34,15 @@ pub struct TreeEntry {
     pub hash: NameHash,
     /// What it refers to.
     pub row: NameRow,
+}
+
+/// The key or the value of a tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TagPart {
+    /// Its bytes; `None` for a value that is too long for a row.
+    pub bytes: Option<Vec<u8>>,
+    /// The rows of the files that have it.
+    pub rows: KeyRange,
 }
 
 impl Shard {
@@ -236,18 +245,73 @@ impl Tree {
 
     fn files_of_tags(&self, range: &KeyRange, most: usize) -> Result<Vec<Handle>, Error> {
         let mut files = Vec::new();
+        self.visit_tagged(range, |file| {
+            files.push(file);
+            if files.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(files)
+    }
+
+    /// Calls `each` with the files of rows of tags, where they were when they got them, until it
+    /// breaks.
+    ///
+    /// # Errors
+    /// As [`Tree::tagged`].
+    pub fn visit_tagged(
+        &self,
+        range: &KeyRange,
+        mut each: impl FnMut(Handle) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
         let visited = self.rows.scan(&range.from, &range.to, &mut |key, value| {
             match (Key::parse(key), Tag::decode(value)) {
                 (Some(Key::Tag { ino, .. }), Ok((_, Tag { dir, hash }))) => {
-                    files.push(Handle { ino, dir, hash });
+                    return each(Handle { ino, dir, hash });
                 }
                 (_, Ok(_)) => {}
                 (_, Err(error)) => drop(row_damaged(key, error)),
             }
-            if files.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| table_failed("reading tags", &error))
+    }
+
+    /// Returns the first key in a range of tags.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn first_tag_key(&self, range: &KeyRange) -> Result<Option<TagPart>, Error> {
+        self.first_tag(range, |_, tag, _| TagPart {
+            bytes: Some(tag.as_bytes().to_vec()),
+            rows: key::tagged_any(tag),
+        })
+    }
+
+    /// Returns the first value in a range of tags with one key.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn first_tag_value(&self, range: &KeyRange) -> Result<Option<TagPart>, Error> {
+        self.first_tag(range, |row, _, value| TagPart {
+            bytes: value.is_whole().then(|| value.bytes().into_owned()),
+            rows: key::tagged_as(row),
+        })
+    }
+
+    fn first_tag(
+        &self,
+        range: &KeyRange,
+        part: impl Fn(&[u8], &str, TagValue<'_>) -> TagPart,
+    ) -> Result<Option<TagPart>, Error> {
+        let mut found = None;
+        let visited = self.rows.scan(&range.from, &range.to, &mut |row, _| match Key::parse(row) {
+            Some(Key::Tag { tag, value, .. }) => {
+                found = Some(part(row, tag, value));
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
         });
         visited.map_err(|error| table_failed("reading tags", &error))?;
-        Ok(files)
+        Ok(found)
     }
 
     /// Returns the value of an extended attribute.

@@ -410,6 +410,7 @@ fn goes_first(request: &Request) -> bool {
         | Request::ListXattr { .. }
         | Request::StatFs
         | Request::Search { .. }
+        | Request::Tags { .. }
         | Request::Seek { .. }
         | Request::GetLock { .. }
         | Request::SetLock { .. }

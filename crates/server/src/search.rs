@@ -12,8 +12,8 @@ use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{
-    Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage, SearchPlace,
-    Time,
+    Asker, Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage,
+    SearchPlace, TagPage, Tags, Time,
 };
 
 use self::candidates::Candidates;
@@ -23,6 +23,8 @@ use self::page::Page;
 use self::plan::{Plan, Planner};
 use self::ranked::Ranked;
 use self::reading::Reading;
+use self::tags::TagSearch;
+use self::viewer::Viewer;
 use self::walk::Walk;
 use crate::search_index::{Halves, SearchIndex};
 
@@ -38,8 +40,10 @@ mod places;
 mod plan;
 mod ranked;
 mod reading;
+mod tags;
 mod text;
 mod users;
+mod viewer;
 mod walk;
 
 /// What is searched.
@@ -85,16 +89,9 @@ impl Searched<'_> {
         let as_of = clock::now();
         let tree = self.shard.tree()?;
         let now = search.after.as_ref().map_or(as_of, |place| place.now);
-        let (groups, reads_all) = (search.asker.groups.as_slice(), search.asker.reads_all);
-        let process = Process { uid: context.uid, gid: context.gid, groups, reads_all };
+        let process = process(context, &search.asker);
         let evaluation = Evaluation::new(Reading::new(*self, &tree), process, (&query, now));
-        let rnode = tree.node(dir)?.ok_or(Code::Stale)?.rnode;
-        if rnode.kind != FileKind::Directory {
-            return Err(Code::NotDirectory.into());
-        }
-        if !evaluation.may_enter(&rnode)? {
-            return Err(Code::AccessDenied.into());
-        }
+        enter(&evaluation.viewer, dir)?;
         let mut page = Page::new(search.hits);
         let mut filling = Filling {
             searched: *self,
@@ -108,6 +105,44 @@ impl Searched<'_> {
         let (hits, examined) = page.into_hits();
         Ok(SearchPage { hits, as_of, after, examined })
     }
+}
+
+/// Returns keys of tags, or values of one key, that files in a directory and below it have.
+///
+/// # Errors
+/// `Busy` if tags do not have all their rows yet, `Invalid` for a key that no tag can have; `Stale`,
+/// `NotDirectory` and `AccessDenied` for the directory; and if the table fails.
+pub(crate) fn tags(
+    shard: &Shard,
+    context: &Context,
+    dir: Handle,
+    tags: &Tags,
+) -> Result<TagPage, Error> {
+    if !shard.tags_are_complete() {
+        return Err(Code::Busy.into());
+    }
+    // Before the snapshot, so that it has all changes up to then.
+    let as_of = clock::now();
+    let tree = shard.tree()?;
+    let viewer = Viewer::new(&tree, process(context, &tags.asker));
+    enter(&viewer, dir)?;
+    let (parts, more) = TagSearch::below(&viewer, dir.ino).find(tags)?;
+    Ok(TagPage { parts, as_of, more })
+}
+
+/// Returns the process that asks.
+fn process<'a>(context: &Context, asker: &'a Asker) -> Process<'a> {
+    let Context { uid, gid, .. } = *context;
+    Process { uid, gid, groups: &asker.groups, reads_all: asker.reads_all }
+}
+
+/// Checks that a process may ask about a directory.
+fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
+    let rnode = viewer.tree.node(dir)?.ok_or(Code::Stale)?.rnode;
+    if rnode.kind != FileKind::Directory {
+        return Err(Code::NotDirectory.into());
+    }
+    if viewer.may_enter(&rnode)? { Ok(()) } else { Err(Code::AccessDenied.into()) }
 }
 
 impl Filling<'_> {

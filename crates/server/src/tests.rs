@@ -9,6 +9,7 @@ mod pins;
 mod range_ops;
 mod search;
 mod search_model;
+mod search_tags;
 mod shared_write;
 mod sync;
 mod tags;

@@ -317,6 +317,28 @@ pub fn tagged_any(tag: &str) -> KeyRange {
     KeyRange::of_prefix(prefix)
 }
 
+/// Returns the range of all tags whose keys begin with these characters of keys, or of all tags.
+#[must_use]
+pub fn tag_keys(prefix: &str) -> KeyRange {
+    KeyRange::of_prefix([&[RowKind::Tag.number()], prefix.as_bytes()].concat())
+}
+
+/// Returns the range of all tags with this key whose values begin with these bytes. Among them may
+/// be values of more than [`WHOLE_TAG_VALUE_BYTES`].
+#[must_use]
+pub fn tag_values(tag: &str, prefix: &[u8]) -> KeyRange {
+    let mut bytes = vec![RowKind::Tag.number()];
+    PutPart::put(tag, &mut bytes);
+    tag::escape(prefix, &mut bytes);
+    KeyRange::of_prefix(bytes)
+}
+
+/// Returns the range of all files that have the tag of this row, as the row has it.
+#[must_use]
+pub fn tagged_as(row: &[u8]) -> KeyRange {
+    KeyRange::of_prefix(row[..row.len().saturating_sub(InodeId::BYTES)].to_vec())
+}
+
 /// Returns the range of all cached replies of a session, which are in the order of their requests.
 #[must_use]
 pub fn cached_replies_of(session: SessionId) -> KeyRange {

@@ -23,10 +23,11 @@ pub use leases::{Granted, Leases};
 pub use local_cache::{LocalCache, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner};
 pub use name::{Name, NameError};
+pub use operation::{Description, Operation};
 pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};
 pub use reply::{Backing, DataPath, DirEntry, Entry, Reply, VolumeStats};
-pub use request::{Description, Operation, Request};
-pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace};
+pub use request::Request;
+pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
 pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
@@ -50,6 +51,7 @@ pub mod limits;
 mod local_cache;
 mod lock;
 mod name;
+mod operation;
 mod pins;
 mod reply;
 mod request;

@@ -8,7 +8,7 @@ use crate::buffer::Buffer;
 use crate::id::{Cookie, Handle, InodeId};
 use crate::lock::FileLock;
 use crate::name::Name;
-use crate::search::SearchPage;
+use crate::search::{SearchPage, TagPage};
 
 /// A file, as a lookup finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,6 +160,8 @@ pub enum Reply {
     Lock(Option<FileLock>),
     /// Files that answer a query.
     Found(SearchPage),
+    /// Keys of tags, or values of one key.
+    Tagged(TagPage),
 }
 
 impl Reply {

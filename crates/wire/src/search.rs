@@ -1,4 +1,4 @@
-//! Searches: what a query is asked of, and what answers it.
+//! Searches: what a query is asked of, and what answers it; and so for tags by themselves.
 //!
 //! The server answers a search page by page. A page is an answer of its own: the place at which the
 //! next one goes on is in it, so no server keeps anything between two pages, and another server
@@ -80,4 +80,27 @@ pub struct SearchPage {
     pub after: Option<SearchPlace>,
     /// Names and files that were compared with the query for this page.
     pub examined: u64,
+}
+
+/// What is asked of the tags that files in a directory and below it have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tags {
+    /// The key whose values are wanted; `None` for keys.
+    pub key: Option<Vec<u8>>,
+    /// How the keys or values begin, at most [`crate::limits::TAG_PART_BYTES`].
+    pub prefix: Vec<u8>,
+    /// Whose rights decide, with user and group of the context.
+    pub asker: Asker,
+}
+
+/// Keys of tags, or values of one key, that files have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TagPage {
+    /// The keys or values, each once, in the order of their bytes: at most
+    /// [`crate::limits::TAG_PARTS`], each of at most [`crate::limits::TAG_PART_BYTES`].
+    pub parts: Vec<Vec<u8>>,
+    /// Every change up to this time is among them.
+    pub as_of: Time,
+    /// There may be more.
+    pub more: bool,
 }

@@ -1,18 +1,19 @@
 //! Whether a file matches a query, and whether its asker may see that.
 
 use pelago_find::Query;
-use pelago_meta::process::{Process, Wish};
+use pelago_meta::process::Process;
 use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
-use pelago_wire::{Error, FileKind, Handle, Time};
+use pelago_wire::{Error, Handle, Time};
 
 use super::candidate::File;
 use super::reading::{Reading, undamaged};
+use super::viewer::Viewer;
 
 /// A query of a process, with what it takes to compare files with it.
 pub(super) struct Evaluation<'a> {
     pub(super) reading: Reading<'a>,
-    process: Process<'a>,
+    pub(super) viewer: Viewer<'a>,
     query: &'a Query,
     now: Time,
 }
@@ -24,7 +25,8 @@ impl<'a> Evaluation<'a> {
         process: Process<'a>,
         (query, now): (&'a Query, Time),
     ) -> Self {
-        Self { reading, process, query, now }
+        let viewer = Viewer::new(reading.tree, process);
+        Self { reading, viewer, query, now }
     }
 
     /// Returns the same evaluation over another tree.
@@ -33,7 +35,7 @@ impl<'a> Evaluation<'a> {
         'a: 't,
     {
         let reading = Reading::new(self.reading.searched, tree);
-        Evaluation { reading, process: self.process, query: self.query, now: self.now }
+        Evaluation { reading, viewer: self.viewer.over(tree), query: self.query, now: self.now }
     }
 
     /// Returns whether the process may list and search a directory.
@@ -41,13 +43,7 @@ impl<'a> Evaluation<'a> {
     /// # Errors
     /// If a row cannot be read.
     pub(super) fn may_enter(&self, rnode: &Rnode) -> Result<bool, Error> {
-        self.permits(Wish::ListAndSearch, rnode)
-    }
-
-    /// Returns whether the process has a right; a damaged list gives none.
-    fn permits(&self, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
-        let permits = self.reading.tree.permits(&self.process, wish, rnode);
-        Ok(undamaged(permits.map(Some))?.unwrap_or(false))
+        self.viewer.may_enter(rnode)
     }
 
     /// Returns whether a file matches, by a name in a directory that the process may list and
@@ -71,12 +67,7 @@ impl<'a> Evaluation<'a> {
         (handle, rnode): (Handle, &Rnode),
         known: &[String],
     ) -> Result<Option<bool>, Error> {
-        let may_read = match rnode.kind {
-            FileKind::Symlink => true,
-            FileKind::Directory => self.may_enter(rnode)?,
-            _ => self.permits(Wish::Read, rnode)?,
-        };
-        if !may_read {
+        if !self.viewer.may_read(rnode)? {
             return Ok(None);
         }
         let file = File::new(&self.reading, name, (handle, rnode), known);

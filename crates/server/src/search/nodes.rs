@@ -115,7 +115,7 @@ impl<'a> Nodes<'a> {
         if page.is_over() {
             return Ok(false);
         }
-        let Some(path) = self.places.of(self.evaluation, dir)? else { return Ok(true) };
+        let Some(path) = self.places.of(&self.evaluation.viewer, dir)? else { return Ok(true) };
         let rnode = &node.rnode;
         let matches = self.evaluation.matches(name, (node.handle(), rnode), &[])?;
         if matches.is_some() {

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use pelago_wire::{Error, InodeId, limits};
 
-use super::evaluation::Evaluation;
 use super::reading::undamaged;
+use super::viewer::Viewer;
 
 /// Directories that are remembered.
 const PLACES: usize = 1 << 16;
@@ -33,11 +33,7 @@ impl Places {
     ///
     /// # Errors
     /// If a row cannot be read.
-    pub(super) fn of(
-        &mut self,
-        evaluation: &Evaluation<'_>,
-        dir: InodeId,
-    ) -> Result<PathBelow, Error> {
+    pub(super) fn of(&mut self, viewer: &Viewer<'_>, dir: InodeId) -> Result<PathBelow, Error> {
         if let Some(place) = self.known.get(&dir) {
             return Ok(place.clone());
         }
@@ -50,7 +46,7 @@ impl Places {
             if let Some(place) = self.known.get(&at) {
                 break place.clone();
             }
-            match evaluation.reading.tree.place_of(at)? {
+            match viewer.tree.place_of(at)? {
                 // More would be a loop of damaged rows.
                 Some((parent, name)) if above.len() < DEPTH => {
                     above.push((at, name));
@@ -61,7 +57,7 @@ impl Places {
         };
         for (ino, name) in above.into_iter().rev() {
             place = match place {
-                Some(path) => step(evaluation, &path, ino, name.as_bytes())?,
+                Some(path) => step(viewer, &path, ino, name.as_bytes())?,
                 None => None,
             };
             self.known.insert(ino, place.clone());
@@ -71,16 +67,11 @@ impl Places {
 }
 
 /// Returns the place of a directory below another one.
-fn step(
-    evaluation: &Evaluation<'_>,
-    path: &[u8],
-    ino: InodeId,
-    name: &[u8],
-) -> Result<PathBelow, Error> {
+fn step(viewer: &Viewer<'_>, path: &[u8], ino: InodeId, name: &[u8]) -> Result<PathBelow, Error> {
     let fits = path.len() + name.len() + 1 + limits::NAME_BYTES <= limits::HIT_PATH_BYTES;
-    let rnode = undamaged(evaluation.reading.tree.rnode(ino))?.filter(|_| fits);
+    let rnode = undamaged(viewer.tree.rnode(ino))?.filter(|_| fits);
     Ok(match rnode {
-        Some(rnode) if evaluation.may_enter(&rnode)? => Some([path, name, b"/"].concat().into()),
+        Some(rnode) if viewer.may_enter(&rnode)? => Some([path, name, b"/"].concat().into()),
         _ => None,
     })
 }

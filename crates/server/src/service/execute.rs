@@ -97,6 +97,7 @@ impl Executor<'_> {
                 self.copy((from, *from_offset), (to, *to_offset), *length)
             }
             Request::Search { dir, search } => self.search(*dir, search),
+            Request::Tags { dir, tags } => self.tags(*dir, tags),
         }
     }
 

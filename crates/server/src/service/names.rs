@@ -5,13 +5,13 @@ use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
 use pelago_store::clock;
 use pelago_wire::{
-    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply, Search,
+    Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply, Search, Tags,
 };
 
 use super::execute::{Executor, entry};
 use super::{OpResult, Outcome, Parts};
 use crate::replaced::ReplacedFile;
-use crate::search::Searched;
+use crate::search::{self, Searched};
 
 impl Executor<'_> {
     /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of
@@ -81,6 +81,16 @@ impl Executor<'_> {
             MayBlock::Yes => {
                 let page = Searched { shard, content, index }.page(self.context, dir, search)?;
                 Ok(Reply::Found(page).into())
+            }
+        }
+    }
+
+    /// Finds keys or values of tags. Reads many rows, so it may block.
+    pub(super) fn tags(&self, dir: Handle, tags: &Tags) -> OpResult {
+        match self.may_block {
+            MayBlock::No => Err(OpError::WouldBlock),
+            MayBlock::Yes => {
+                Ok(Reply::Tagged(search::tags(&self.parts.shard, self.context, dir, tags)?).into())
             }
         }
     }

@@ -65,6 +65,7 @@ pub(super) const fn concerns_others(request: &Request) -> bool {
         | Request::ListXattr { .. }
         | Request::StatFs
         | Request::Search { .. }
+        | Request::Tags { .. }
         | Request::Allocate { .. }
         | Request::Seek { .. }
         | Request::CopyRange { .. }
@@ -118,6 +119,7 @@ impl Dispatcher {
             | Request::ListXattr { .. }
             | Request::StatFs
             | Request::Search { .. }
+            | Request::Tags { .. }
             | Request::Seek { .. }
             | Request::GetLock { .. }
             | Request::SetLock { .. }

@@ -119,7 +119,7 @@ impl<'a> TakePart<'a> for TagValue<'a> {
     }
 }
 
-fn escape(value: &[u8], key: &mut Vec<u8>) {
+pub(super) fn escape(value: &[u8], key: &mut Vec<u8>) {
     for byte in value {
         key.push(*byte);
         if *byte == 0 {

@@ -1,7 +1,7 @@
 //! The encoding of each type of a field; `docs/protocol.md` lists them.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader};
-use super::search::{Groups, Hits};
+use super::search::{Groups, Hits, TagParts};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
@@ -11,7 +11,7 @@ use crate::limits;
 use crate::lock::{FileLock, LockKind, LockMode, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, DirEntry, Entry, VolumeStats};
-use crate::search::{Asker, Search, SearchAt, SearchPage, SearchPlace};
+use crate::search::{Asker, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
 
 macro_rules! integers {
     ($($type:ident)+) => { $(
@@ -207,6 +207,8 @@ byte_strings! {
     XattrValue = XATTR_VALUE_BYTES, TooBig;
     /// A query in its canonical form.
     QueryText = QUERY_BYTES, TooBig;
+    /// A key or a value of a tag, or how one begins.
+    TagPart = TAG_PART_BYTES, TooBig;
     /// What an error says beyond its code: nothing yet.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }
@@ -428,6 +430,8 @@ records! {
     Asker { groups: Groups, reads_all: bool, }
     Search { query: QueryText, hits: u32, after: Option<SearchPlace>, asker: Asker, }
     SearchPage { hits: Hits, as_of: Time, after: Option<SearchPlace>, examined: u64, }
+    Tags { key: Option<TagPart>, prefix: TagPart, asker: Asker, }
+    TagPage { parts: TagParts, as_of: Time, more: bool, }
     VolumeStats {
         block_bytes: u32, blocks: u64, free: u64, available: u64, files: u64, free_files: u64,
     }

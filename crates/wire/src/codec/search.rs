@@ -1,6 +1,7 @@
 //! The encoding of what searches consist of.
 
 use super::field::{DecodeError, Field, Reader};
+use super::fields::TagPart;
 use crate::attr::FileKind;
 use crate::error::{Code, Error};
 use crate::id::InodeId;
@@ -127,3 +128,29 @@ impl Hit {
 }
 
 const _: () = assert!(limits::HIT_PATH_BYTES + Hit::LEAST_BYTES <= limits::HITS_BYTES);
+
+/// Keys or values of tags: their number as u16, and each of them.
+pub(crate) enum TagParts {}
+
+impl Field for TagParts {
+    type Value = Vec<Vec<u8>>;
+    const MOST: usize = u16::MOST + limits::TAG_PARTS * TagPart::MOST;
+
+    fn put(value: &Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::TAG_PARTS {
+            return Err(Code::Bug.into());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().try_for_each(|part| TagPart::put(part, out))
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let number = from.length::<u16>(limits::TAG_PARTS)?;
+        // The number is a claim; memory is taken only for parts that the body has room for.
+        let mut parts = Vec::with_capacity(number.min(from.left() / u32::MOST));
+        for _ in 0..number {
+            parts.push(TagPart::take(from)?);
+        }
+        Ok(parts)
+    }
+}

@@ -14,7 +14,7 @@ use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
 use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
-use crate::search::{Search, SearchPage};
+use crate::search::{Search, SearchPage, TagPage, Tags};
 
 macro_rules! requests {
     ($($number:literal $name:ident { $($field:ident: $type:ty),* } -> $reply:ident;)+) => {
@@ -119,6 +119,7 @@ requests! {
     34 Reopen { node: Handle, flags: OpenFlags, open: OpenId } -> Opened;
     35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
     36 Search { dir: Handle, search: Search } -> Found;
+    37 Tags { dir: Handle, tags: Tags } -> Tagged;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.
@@ -182,6 +183,7 @@ replies! {
     13 Volume(volume: VolumeStats);
     14 Lock(lock: Option<FileLock>);
     15 Found(page: SearchPage);
+    16 Tagged(page: TagPage);
 }
 
 /// Bytes of the longest request, its number included.

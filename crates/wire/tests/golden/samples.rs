@@ -6,8 +6,8 @@ use pelago_wire::{
     AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock,
     Handle, Hit, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
     OpenId, RenameFlags, Replayed, Reply, Request, Search, SearchAt, SearchPage, SearchPlace,
-    SeekFrom, SessionId, SetAttr, SetTime, Time, Touched, VolumeStats, Whence, WriteEra,
-    WriteFlags, XattrFlags,
+    SeekFrom, SessionId, SetAttr, SetTime, TagPage, Tags, Time, Touched, VolumeStats, Whence,
+    WriteEra, WriteFlags, XattrFlags,
 };
 
 const NODE: Handle = Handle::at(
@@ -254,13 +254,19 @@ fn searches() -> Vec<(&'static str, Request)> {
         search: Search { query: b"project=reef".to_vec(), hits: 256, after, asker },
     };
     let at = |at| Some(SearchPlace { now: time(7), at });
+    let tags = |key: Option<&[u8]>, prefix: &[u8], asker| Request::Tags {
+        dir: NODE,
+        tags: Tags { key: key.map(<[u8]>::to_vec), prefix: prefix.to_vec(), asker },
+    };
     let member = Asker { groups: vec![4, 1000], reads_all: false };
     vec![
         ("", search(None, member.clone())),
         (".all", search(None, Asker { groups: Vec::new(), reads_all: true })),
         (".path", search(at(SearchAt::Path(b"a/na\xffme".to_vec())), member.clone())),
         (".node", search(at(SearchAt::Node { ino: NODE.ino, names: 3 }), member.clone())),
-        (".rank", search(at(SearchAt::Rank(256)), member)),
+        (".rank", search(at(SearchAt::Rank(256)), member.clone())),
+        ("", tags(None, b"", member.clone())),
+        (".values", tags(Some(b"project"), b"re\xff", member)),
     ]
 }
 
@@ -288,6 +294,9 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         after: Some(SearchPlace { now: time(7), at: SearchAt::Node { ino: NODE.ino, names: 3 } }),
         examined: 12,
     };
+    let parts = vec![b"reef".to_vec(), b"re\xff".to_vec()];
+    let tagged = TagPage { parts, as_of: time(5), more: true };
+    let none = TagPage { parts: Vec::new(), as_of: time(5), more: false };
     let last = SearchPage { hits: Vec::new(), as_of: time(5), after: None, examined: 0 };
     vec![
         ("", Reply::Done),
@@ -310,6 +319,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".held", Reply::Lock(Some(LOCK))),
         ("", Reply::Found(found)),
         (".end", Reply::Found(last)),
+        ("", Reply::Tagged(tagged)),
+        (".end", Reply::Tagged(none)),
     ]
 }
 
