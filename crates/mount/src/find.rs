@@ -40,6 +40,7 @@ mod hidden;
 mod links;
 mod nodes;
 mod query_name;
+mod question;
 mod records;
 mod searches;
 mod sweep;

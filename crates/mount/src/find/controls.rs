@@ -51,7 +51,7 @@ impl Controls {
 }
 
 impl Control {
-    /// Takes a query.
+    /// Takes a question.
     ///
     /// # Errors
     /// As [`Conversation::write`].
@@ -67,23 +67,27 @@ impl Control {
         then: impl FnOnce(Result<Vec<u8>, Errno>) + Send + 'static,
     ) {
         let step = self.conversation.lock().read(size, &self.rights.asker);
-        let search = match step {
-            Ok(Step::Give(bytes)) => return then(Ok(bytes)),
-            Ok(Step::Ask(search)) => search,
-            Err(error) => return then(Err(error)),
-        };
-        let answer = files.search(&self.rights.context(), Handle::own(self.dir), search);
-        answer.then(move |page| {
-            let mut conversation = self.conversation.lock();
-            conversation.page(page);
-            let step = conversation.read(size, &self.rights.asker);
-            drop(conversation);
-            then(match step {
-                Ok(Step::Give(bytes)) => Ok(bytes),
-                // Each page has at least one record.
-                Ok(Step::Ask(_)) => Err(Errno::IO),
-                Err(error) => Err(error),
-            });
-        });
+        let (context, dir) = (self.rights.context(), Handle::own(self.dir));
+        match step {
+            Ok(Step::Give(bytes)) => then(Ok(bytes)),
+            Ok(Step::Ask(search)) => files.search(&context, dir, search).then(move |page| {
+                then(self.go_on(size, |conversation| conversation.page(page)));
+            }),
+            Ok(Step::AskTags(tags)) => files.tags(&context, dir, tags).then(move |page| {
+                then(self.go_on(size, |conversation| conversation.tags(page)));
+            }),
+            Err(error) => then(Err(error)),
+        }
+    }
+
+    /// Goes on with a read whose page is there.
+    fn go_on(&self, size: usize, take: impl FnOnce(&mut Conversation)) -> Result<Vec<u8>, Errno> {
+        let mut conversation = self.conversation.lock();
+        take(&mut conversation);
+        match conversation.read(size, &self.rights.asker)? {
+            Step::Give(bytes) => Ok(bytes),
+            // Each page has at least one record.
+            Step::Ask(_) | Step::AskTags(_) => Err(Errno::IO),
+        }
     }
 }

@@ -1,21 +1,21 @@
-//! What is said through one open of the control file: a query is written, and its answer read.
+//! What is said through one open of the control file: a question is written, and its answer read.
 //!
 //! It decides without I/O. A read that has nothing asks for the next page of the answer, so no more
 //! than a page is in memory.
 
 use std::mem;
 
-use pelago_find::Query;
 use pelago_fuse::Errno;
-use pelago_wire::{Asker, Error, Search, SearchPage, SearchPlace, limits};
+use pelago_wire::{Asker, Error, Search, SearchPage, SearchPlace, TagPage, Tags, limits};
 
+use super::question::Question;
 use super::records;
 
 /// The state of one open.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
-    /// The query in its canonical form; `None` before the first.
-    query: Option<Vec<u8>>,
+    /// `None` before the first one.
+    question: Option<Question>,
     /// Records that were not read yet, behind the first `given` bytes.
     records: Vec<u8>,
     given: usize,
@@ -26,9 +26,9 @@ pub(super) struct Conversation {
 /// What comes behind the records that are there.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Next {
-    /// Nothing: no query was written.
+    /// Nothing: no question was written.
     #[default]
-    NoQuery,
+    NoQuestion,
     /// The page behind this place.
     Page(Option<SearchPlace>),
     /// A page that was asked for.
@@ -44,10 +44,12 @@ pub(super) enum Step {
     Give(Vec<u8>),
     /// The reply needs this page: [`Conversation::page`] comes before the read is tried again.
     Ask(Search),
+    /// The same, with [`Conversation::tags`].
+    AskTags(Tags),
 }
 
 impl Conversation {
-    /// Begins with a query, and ends the one before.
+    /// Begins with a question, and ends the one before.
     ///
     /// # Errors
     /// `E2BIG` if it is too long, `EINVAL` if it is none; the next read says why. `EBUSY` if a read
@@ -57,15 +59,15 @@ impl Conversation {
             return Err(Errno::BUSY);
         }
         *self = Self::default();
-        match Query::parse(text) {
-            Ok(query) => {
-                self.query = Some(query.to_bytes());
+        match Question::parse(text) {
+            Ok(question) => {
+                self.question = Some(question);
                 self.next = Next::Page(None);
                 Ok(())
             }
-            Err(error) => {
-                self.fail(&error.to_string());
-                Err(if text.len() > limits::QUERY_BYTES { Errno::TOOBIG } else { Errno::INVAL })
+            Err(wrong) => {
+                self.fail(&wrong.says);
+                Err(wrong.errno)
             }
         }
     }
@@ -84,11 +86,16 @@ impl Conversation {
             }
             return Ok(Step::Give(part));
         }
-        match (&self.query, mem::replace(&mut self.next, Next::Asked)) {
-            (Some(query), Next::Page(after)) => Ok(Step::Ask(Search {
+        match (&self.question, mem::replace(&mut self.next, Next::Asked)) {
+            (Some(Question::Files(query)), Next::Page(after)) => Ok(Step::Ask(Search {
                 query: query.clone(),
                 hits: limits::PAGE_HITS,
                 after,
+                asker: asker.clone(),
+            })),
+            (Some(Question::Tags { key, prefix }), Next::Page(_)) => Ok(Step::AskTags(Tags {
+                key: key.clone(),
+                prefix: prefix.clone(),
                 asker: asker.clone(),
             })),
             (_, Next::Asked) => Err(Errno::BUSY),
@@ -96,8 +103,8 @@ impl Conversation {
                 self.next = Next::End;
                 Ok(Step::Give(Vec::new()))
             }
-            (_, Next::NoQuery | Next::Page(_)) => {
-                self.next = Next::NoQuery;
+            (_, Next::NoQuestion | Next::Page(_)) => {
+                self.next = Next::NoQuestion;
                 Err(Errno::INVAL)
             }
         }
@@ -121,6 +128,22 @@ impl Conversation {
                 Next::End
             }
         };
+    }
+
+    /// Takes the keys or values that a read has asked for.
+    pub(super) fn tags(&mut self, page: Result<TagPage, Error>) {
+        let TagPage { parts, as_of, more } = match page {
+            Ok(page) => page,
+            Err(error) => return self.fail(error.code.says()),
+        };
+        let is_key = matches!(self.question, Some(Question::Tags { key: None, .. }));
+        let word = if is_key { "tag" } else { "value" };
+        parts.iter().for_each(|part| records::part(&mut self.records, word, part));
+        if more {
+            records::more(&mut self.records);
+        }
+        records::end(&mut self.records, as_of, parts.len() as u64);
+        self.next = Next::End;
     }
 
     fn fail(&mut self, message: &str) {
@@ -150,14 +173,14 @@ mod tests {
     fn give(conversation: &mut Conversation, size: usize) -> Vec<u8> {
         match conversation.read(size, &Asker::default()).unwrap() {
             Step::Give(bytes) => bytes,
-            Step::Ask(search) => panic!("{search:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn ask(conversation: &mut Conversation) -> Search {
         match conversation.read(100, &Asker::default()).unwrap() {
             Step::Ask(search) => search,
-            Step::Give(bytes) => panic!("{}", bytes.escape_ascii()),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -179,6 +202,36 @@ mod tests {
         assert_eq!((give(&mut open, 100), give(&mut open, 100)), (Vec::new(), Vec::new()));
         open.write(b"e=f").unwrap();
         assert_eq!(ask(&mut open).after, None, "another query begins anew");
+    }
+
+    #[test]
+    fn tags_come_on_one_page() {
+        let mut open = Conversation::default();
+        let asker = Asker { groups: vec![7], reads_all: false };
+        let page = |parts: &[&[u8]], more| {
+            Ok(TagPage {
+                parts: parts.iter().map(|part| part.to_vec()).collect(),
+                as_of: NOW,
+                more,
+            })
+        };
+        open.write(b"?tags pro").unwrap();
+        let wanted = Tags { key: None, prefix: b"pro".to_vec(), asker: asker.clone() };
+        assert_eq!(open.read(9, &asker), Ok(Step::AskTags(wanted)));
+        assert_eq!(open.read(9, &asker), Err(Errno::BUSY));
+        open.tags(page(&[b"project"], false));
+        assert_eq!(give(&mut open, 100), b"tag project\0end 9.000000001 1\0");
+        assert_eq!(give(&mut open, 100), b"");
+        open.write(b"?values k ").unwrap();
+        let wanted = Tags { key: Some(b"k".to_vec()), prefix: Vec::new(), asker: asker.clone() };
+        assert_eq!(open.read(9, &asker), Ok(Step::AskTags(wanted)));
+        open.tags(page(&[b"", b"a b", b"a\0b"], true));
+        let text = b"value \0value a b\0more\0end 9.000000001 3\0";
+        assert_eq!(give(&mut open, 100), text);
+        open.write(b"?tags").unwrap();
+        assert!(matches!(open.read(9, &asker), Ok(Step::AskTags(_))));
+        open.tags(Err(Code::Busy.into()));
+        assert_eq!(give(&mut open, 100), b"error busy, try again\0");
     }
 
     #[test]

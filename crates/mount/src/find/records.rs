@@ -13,6 +13,23 @@ pub(super) fn hit(to: &mut Vec<u8>, hit: &Hit) {
     to.push(0);
 }
 
+/// Adds a key or a value of tags, as the word says. One with a NUL, which no record can have, is
+/// left out.
+pub(super) fn part(to: &mut Vec<u8>, word: &str, part: &[u8]) {
+    if part.contains(&0) {
+        return;
+    }
+    to.extend_from_slice(word.as_bytes());
+    to.push(b' ');
+    to.extend_from_slice(part);
+    to.push(0);
+}
+
+/// Adds that there may be more keys or values.
+pub(super) fn more(to: &mut Vec<u8>) {
+    to.extend_from_slice(b"more\0");
+}
+
 /// Adds how many files were examined so far.
 pub(super) fn progress(to: &mut Vec<u8>, examined: u64) {
     to.extend_from_slice(format!("progress {examined}\0").as_bytes());
