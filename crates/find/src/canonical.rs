@@ -50,7 +50,7 @@ fn write_term(out: &mut Vec<u8>, term: &Term) {
             }
             out.extend(key.as_str().as_bytes());
             out.push(b'=');
-            write_value(out, value);
+            write_value(out, value, false);
         }
         Term::HasTag(key) => {
             out.extend(b"tag:");
@@ -58,11 +58,11 @@ fn write_term(out: &mut Vec<u8>, term: &Term) {
         }
         Term::Name(name) => {
             out.extend(b"name=");
-            write_value(out, name.as_bytes());
+            write_value(out, name.as_bytes(), false);
         }
         Term::NameLike(glob) => {
             out.extend(b"name~");
-            write_value(out, glob.as_bytes());
+            write_value(out, glob.as_bytes(), false);
         }
         Term::Size { comparison, bytes } => {
             out.extend(b"size");
@@ -86,12 +86,12 @@ fn write_term(out: &mut Vec<u8>, term: &Term) {
             out.extend(b"owner=");
             match owner {
                 FileOwner::Uid(uid) => out.extend(uid.to_string().into_bytes()),
-                FileOwner::Name(name) => write_value(out, name.as_bytes()),
+                FileOwner::Name(name) => write_value(out, name.as_bytes(), false),
             }
         }
         Term::Text(words) => {
             out.extend(b"text:");
-            write_value(out, words.join(" ").as_bytes());
+            write_value(out, words.join(" ").as_bytes(), false);
         }
     }
 }
@@ -108,10 +108,10 @@ fn write_number(out: &mut Vec<u8>, number: u64, units: &[(u8, u64)]) {
     }
 }
 
-/// Writes a value, in quotes if they are needed.
-fn write_value(out: &mut Vec<u8>, value: &[u8]) {
+/// Writes a value, in quotes if they are needed or wanted.
+pub(crate) fn write_value(out: &mut Vec<u8>, value: &[u8], is_quoted: bool) {
     let is_plain = |byte: &u8| !is_boundary(*byte) && !is_control(*byte) && *byte != b'"';
-    if !value.is_empty() && value.iter().all(is_plain) {
+    if !is_quoted && !value.is_empty() && value.iter().all(is_plain) {
         out.extend(value);
         return;
     }

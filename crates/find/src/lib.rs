@@ -18,6 +18,7 @@ pub use glob::{Glob, GlobError, Literal};
 pub use query::Query;
 pub use rank::{TextCounts, rank};
 pub use text::{has_words, text, words};
+pub use unfinished::{Unfinished, Wanted};
 
 mod canonical;
 mod comparison;
@@ -31,4 +32,5 @@ mod query;
 mod rank;
 mod syntax;
 mod text;
+mod unfinished;
 mod unit;

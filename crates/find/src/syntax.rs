@@ -13,9 +13,20 @@ pub(crate) const SIZE_UNITS: [(u8, u64); 4] =
 pub(crate) const AGE_UNITS: [(u8, u64); 6] =
     [(b'y', 365 * 86_400), (b'w', 7 * 86_400), (b'd', 86_400), (b'h', 3600), (b'm', 60), (b's', 1)];
 
+/// All kinds.
+pub(crate) const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::Symlink,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+];
+
 /// Returns the kind that a word names.
 pub(crate) fn kind_of(word: &[u8]) -> Option<FileKind> {
-    (1..=7).filter_map(FileKind::from_number).find(|kind| word_of(*kind).as_bytes() == word)
+    KINDS.into_iter().find(|kind| word_of(*kind).as_bytes() == word)
 }
 
 /// Returns the word for a kind.
