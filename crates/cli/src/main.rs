@@ -7,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod complete;
 mod control;
+mod control_file;
 mod daemon;
 mod data_path;
 mod detach;
@@ -30,7 +32,7 @@ mod verbs;
 use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use pelago_server::index_panics_are_caught;
 use pelago_store::table::fjall::panics_are_caught;
 use tikv_jemallocator::Jemalloc;
@@ -48,6 +50,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args_os();
     if mount_helper::is_meant(args.next().as_deref()) {
         return mount_helper::run(args);
+    }
+    if complete::is_meant() {
+        return complete::run(Cli::command);
     }
     let cli = Cli::parse();
     let json = cli.verb.wants_json();

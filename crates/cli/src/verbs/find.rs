@@ -6,19 +6,17 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap_complete::ArgValueCompleter;
 use pelago_find::Query;
 use pelago_store::clock;
 use pelago_wire::{Code, Time};
 use serde_json::{Value, json};
 
-use self::control::{AskError, Control};
-use self::records::Record;
 use self::status_line::StatusLine;
+use crate::control_file::{AskError, Control, Record};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{json, output};
+use crate::{complete, json, output};
 
-mod control;
-mod records;
 mod status_line;
 
 const AFTER: &str = "\
@@ -39,6 +37,7 @@ const BEHIND_SECONDS: i64 = 2;
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// What to find, as one word for the shell: `project=apollo size>1M`
+    #[arg(add = ArgValueCompleter::new(complete::query))]
     query: OsString,
     /// Where to look: a folder in a mount, and all below it
     #[arg(default_value = ".")]
@@ -115,6 +114,7 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
                     break;
                 }
             }
+            Some(Record::Part(_)) => {}
             Some(Record::Progress(examined)) => status.draw(examined, searched.count),
             Some(Record::End { as_of, examined }) => {
                 searched.end = Some((as_of, examined));

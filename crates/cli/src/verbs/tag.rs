@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap_complete::ArgValueCompleter;
 use pelago_wire::limits::TAG_KEY_BYTES;
 use pelago_wire::xattr::{TAG_PREFIX, is_tag_key, tag_key};
 use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::{json, output};
+use crate::{complete, json, output};
 
 const AFTER: &str = "\
 A tag is the extended attribute `user.tag.KEY` of the file, so `cp -a`, `rsync -X` and backups \
@@ -30,10 +31,10 @@ pub(crate) struct Args {
     /// The file or folder
     path: PathBuf,
     /// Tags to set: a key of letters, digits, `.`, `_` and `-`, and its value
-    #[arg(value_name = "KEY=VALUE")]
+    #[arg(value_name = "KEY=VALUE", add = ArgValueCompleter::new(complete::tag))]
     tags: Vec<OsString>,
     /// Remove this tag; can be repeated
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", add = ArgValueCompleter::new(complete::key_of_file))]
     remove: Vec<String>,
     /// Print the tags, after the changes; also without any change
     #[arg(long)]

@@ -4,9 +4,11 @@ use pelago_wire::Time;
 
 /// A record of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Record {
+pub(crate) enum Record {
     /// A file that was found, by its path from the directory that was searched.
     Hit(Vec<u8>),
+    /// A key of tags, or a value.
+    Part(Vec<u8>),
     /// So many files were examined so far.
     Progress(u64),
     /// The answer is complete, and has every change up to a time.
@@ -17,21 +19,21 @@ pub(super) enum Record {
 
 /// Cuts records out of what is read.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     bytes: Vec<u8>,
     taken: usize,
 }
 
 impl Records {
     /// Adds bytes that were read.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Returns the next whole record, if there is one. Records of a later version are left out.
-    pub(super) fn take(&mut self) -> Option<Record> {
+    pub(crate) fn take(&mut self) -> Option<Record> {
         loop {
             let rest = &self.bytes[self.taken..];
             let length = rest.iter().position(|byte| *byte == 0)?;
@@ -49,6 +51,7 @@ fn parse(record: &[u8]) -> Option<Record> {
     let text = || str::from_utf8(rest).ok();
     Some(match kind {
         b"hit" => Record::Hit(split(split(rest)?.1)?.1.to_vec()),
+        b"tag" | b"value" => Record::Part(rest.to_vec()),
         b"progress" => Record::Progress(text()?.parse().ok()?),
         b"end" => {
             let (as_of, examined) = text()?.split_once(' ')?;
@@ -74,7 +77,7 @@ mod tests {
     #[test]
     fn records_come_out_of_pieces_of_any_size() {
         let text = b"hit file 2a a b/\n\xff\0progress 7\0later than this\0junk\0\
-                     end 1700000000.000000005 9\0error no such\0hit dir";
+                     tag k\0more\0value a b\0end 1700000000.000000005 9\0error no such\0hit dir";
         for size in 1..text.len() {
             let mut records = Records::default();
             let mut taken = Vec::new();
@@ -86,6 +89,8 @@ mod tests {
             let expected = [
                 Record::Hit(b"a b/\n\xff".to_vec()),
                 Record::Progress(7),
+                Record::Part(b"k".to_vec()),
+                Record::Part(b"a b".to_vec()),
                 Record::End { as_of, examined: 9 },
                 Record::Error("no such".to_owned()),
             ];

@@ -8,7 +8,10 @@ use std::path::Path;
 use pelago_wire::InodeId;
 use rustix::fs::OFlags;
 
-use super::records::{Record, Records};
+pub(crate) use self::records::Record;
+use self::records::Records;
+
+mod records;
 
 /// The name of the file.
 const NAME: &str = ".pelago-find";
@@ -17,7 +20,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// An answer that is being read.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     file: File,
     records: Records,
     buffer: Vec<u8>,
@@ -25,7 +28,7 @@ pub(super) struct Control {
 
 /// Why nothing can be asked.
 #[derive(Debug)]
-pub(super) enum AskError {
+pub(crate) enum AskError {
     /// The directory is not in a mount of Pelago.
     NotMounted,
     /// The directory cannot be searched.
@@ -33,11 +36,11 @@ pub(super) enum AskError {
 }
 
 impl Control {
-    /// Asks for the files below a directory.
+    /// Asks for the files below a directory, or about their tags.
     ///
     /// # Errors
     /// [`AskError`].
-    pub(super) fn ask(directory: &Path, query: &[u8]) -> Result<Self, AskError> {
+    pub(crate) fn ask(directory: &Path, question: &[u8]) -> Result<Self, AskError> {
         if !fs::metadata(directory).map_err(AskError::Io)?.is_dir() {
             return Err(AskError::Io(io::ErrorKind::NotADirectory.into()));
         }
@@ -57,7 +60,7 @@ impl Control {
         if !is_of_mount(&file.metadata().map_err(AskError::Io)?) {
             return Err(AskError::NotMounted);
         }
-        file.write_all(query).map_err(AskError::Io)?;
+        file.write_all(question).map_err(AskError::Io)?;
         Ok(Self { file, records: Records::default(), buffer: vec![0; READ_BYTES] })
     }
 
@@ -65,7 +68,7 @@ impl Control {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn next_record(&mut self) -> io::Result<Option<Record>> {
+    pub(crate) fn next_record(&mut self) -> io::Result<Option<Record>> {
         loop {
             if let Some(record) = self.records.take() {
                 return Ok(Some(record));

@@ -1,0 +1,172 @@
+//! What each shell is told, and how it asks.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use clap_complete::engine;
+use clap_complete::env::{self as builtin, EnvCompleter};
+
+use super::WORDS;
+use super::shell_words::Line;
+
+/// bash. The completer of the engine takes words as bash cuts them, at each `=`, and does not quote.
+pub(super) struct Bash;
+
+/// fish, which reads and quotes words by itself.
+pub(super) struct Fish;
+
+/// zsh, which gives words with their quotes.
+pub(super) struct Zsh;
+
+impl EnvCompleter for Bash {
+    fn name(&self) -> &'static str {
+        "bash"
+    }
+
+    fn is(&self, name: &str) -> bool {
+        name == "bash"
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        _name: &str,
+        bin: &str,
+        completer: &str,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let completer = format!("'{}'", completer.replace('\'', r"'\''"));
+        write!(
+            out,
+            r#"_pelago_complete() {{
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("$line")
+    done < <({var}=bash {completer} -- "${{COMP_LINE:0:COMP_POINT}}" "${{COMP_LINE:COMP_POINT}}" 2>/dev/null)
+}}
+complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
+    complete -o nospace -F _pelago_complete {bin}
+"#
+        )
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut clap::Command,
+        args: Vec<OsString>,
+        dir: Option<&Path>,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let [before, behind] = args.as_slice() else { return Ok(()) };
+        let home = std::env::var_os("HOME");
+        let home = home.as_ref().map(|home| home.as_bytes());
+        let line = Line::parse(before.as_bytes(), home);
+        // The rest of the word at the cursor is no word of its own.
+        let all = Line::parse(&[before.as_bytes(), behind.as_bytes()].concat(), home).words;
+        let behind = all.get(line.words.len()..).unwrap_or_default();
+        let (index, words) = (line.words.len() - 1, [&line.words, behind].concat());
+        let found = complete(command, words, index, dir)?;
+        let mut texts = Vec::new();
+        for candidate in &found {
+            texts.extend(line.replacement(candidate.get_value().as_bytes()));
+        }
+        // A single one is taken; the cursor goes on behind it if nothing is to follow at once.
+        if let [text] = texts.as_mut_slice()
+            && !line.is_in_quote()
+            && !text.ends_with(b"=")
+            && !text.ends_with(b"/")
+        {
+            text.push(b' ');
+        }
+        texts.iter().try_for_each(|text| out.write_all(&[text, &b"\n"[..]].concat()))
+    }
+}
+
+impl EnvCompleter for Fish {
+    fn name(&self) -> &'static str {
+        builtin::Fish.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        builtin::Fish.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        builtin::Fish.write_registration(var, name, bin, completer, out)
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut clap::Command,
+        mut args: Vec<OsString>,
+        dir: Option<&Path>,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        if let Some(last) = args.last_mut() {
+            *last = unquoted(last);
+        }
+        let _only_once = WORDS.set(args.clone());
+        builtin::Fish.write_complete(command, args, dir, out)
+    }
+}
+
+impl EnvCompleter for Zsh {
+    fn name(&self) -> &'static str {
+        builtin::Zsh.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        builtin::Zsh.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        var: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        builtin::Zsh.write_registration(var, name, bin, completer, out)
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut clap::Command,
+        args: Vec<OsString>,
+        dir: Option<&Path>,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let args: Vec<OsString> = args.iter().map(unquoted).collect();
+        let _only_once = WORDS.set(args.clone());
+        builtin::Zsh.write_complete(command, args, dir, out)
+    }
+}
+
+/// Asks the engine, whose completers read the words.
+fn complete(
+    command: &mut clap::Command,
+    words: Vec<OsString>,
+    index: usize,
+    dir: Option<&Path>,
+) -> io::Result<Vec<engine::CompletionCandidate>> {
+    let _only_once = WORDS.set(words.clone());
+    engine::complete(command, words, index, dir)
+}
+
+/// Returns a word as the program will get it.
+fn unquoted(word: &OsString) -> OsString {
+    let home = std::env::var_os("HOME");
+    let line = Line::parse(word.as_bytes(), home.as_ref().map(|home| home.as_bytes()));
+    line.words.into_iter().next().unwrap_or_default()
+}
