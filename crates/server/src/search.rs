@@ -189,7 +189,8 @@ impl Filling<'_> {
     ) -> Result<Option<Option<SearchAt>>, Error> {
         let Reading { tree, users, .. } = &self.evaluation.reading;
         let has_tags = self.searched.shard.tags_are_complete();
-        let without_names = Planner { tree, has_tags, names: None, users, now };
+        let is_begun = from.0 > InodeId::from_raw(0);
+        let without_names = Planner { tree, has_tags, names: None, users, is_begun, now };
         let plan = without_names.plan(self.query.expr())?;
         // Where tags are few no index is wanted.
         let halves = match plan.as_ref().is_some_and(Plan::is_short) {

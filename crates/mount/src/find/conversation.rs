@@ -20,8 +20,13 @@ pub(super) struct Conversation {
     records: Vec<u8>,
     given: usize,
     next: Next,
+    /// The most files of the next page; 0 before the first.
+    hits: u32,
     examined: u64,
 }
+
+/// The most files of the first page.
+const FIRST_HITS: u32 = 128;
 
 /// What comes behind the records that are there.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -89,7 +94,7 @@ impl Conversation {
         match (&self.question, mem::replace(&mut self.next, Next::Asked)) {
             (Some(Question::Files(query)), Next::Page(after)) => Ok(Step::Ask(Search {
                 query: query.clone(),
-                hits: limits::PAGE_HITS,
+                hits: self.next_hits(),
                 after,
                 asker: asker.clone(),
             })),
@@ -108,6 +113,14 @@ impl Conversation {
                 Err(Errno::INVAL)
             }
         }
+    }
+
+    /// Returns the most files of the next page: few of the first, since a program may want no more,
+    /// and more of each page behind it.
+    fn next_hits(&mut self) -> u32 {
+        let hits = self.hits.max(FIRST_HITS);
+        self.hits = hits.saturating_mul(8).min(limits::PAGE_HITS);
+        hits
     }
 
     /// Takes the page that a read has asked for.

@@ -24,6 +24,8 @@ pub(super) struct Planner<'a> {
     /// The index of names, if it is complete.
     pub(super) names: Option<&'a Names>,
     pub(super) users: &'a Users,
+    /// Whether a page before was found by a plan.
+    pub(super) is_begun: bool,
     /// The time from which ages are counted.
     pub(super) now: Time,
 }
@@ -101,8 +103,20 @@ impl Planner<'_> {
         let uid_of = |name: &str| self.users.uid_of(name);
         let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
         let all = names.total().map_err(|error| failed(&error))?;
-        let is_part = count <= all / LEAST_PART || count <= ROWS_COUNTED as u64;
-        Ok((is_part && count < all).then_some(Plan::Names { expr, count }))
+        // An answer that was begun in this order goes on in it, although it has grown.
+        let most = if self.is_begun { all / 2 } else { all / LEAST_PART };
+        let is_part = |count| count <= most || count <= ROWS_COUNTED as u64;
+        if is_part(count) && count < all {
+            return Ok(Some(Plan::Names { expr, count }));
+        }
+        if !has_range(expr) {
+            return Ok(None);
+        }
+        // How many are in a range the index knows only once it has found them.
+        let found = names.candidates(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
+        let Found::These(files) = found else { return Ok(None) };
+        let count = files.len() as u64;
+        Ok(is_part(count).then_some(Plan::Names { expr, count }))
     }
 
     /// Returns the files of a plan from an inode number on; `None` if the index has changed since the
@@ -159,6 +173,15 @@ impl Plan<'_> {
             Self::Tag { count, .. } | Self::Names { count, .. } => *count,
             Self::Union(plans) => plans.iter().map(Self::count).sum(),
         }
+    }
+}
+
+/// Returns whether a query asks for sizes or times, with other terms or without.
+fn has_range(expr: &Expr) -> bool {
+    match expr {
+        Expr::And(parts) => parts.iter().any(has_range),
+        Expr::Term(Term::Size { .. } | Term::Mtime { .. }) => true,
+        Expr::Or(_) | Expr::Not(_) | Expr::Term(_) => false,
     }
 }
 
