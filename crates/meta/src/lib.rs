@@ -13,6 +13,7 @@ mod acl;
 mod directory;
 pub mod durability;
 pub mod name_filter;
+mod place_hints;
 pub mod process;
 pub mod recovery;
 pub mod reply_cache;

@@ -32,6 +32,7 @@ use pelago_wire::Time;
 
 use crate::directory::Directories;
 use crate::durability::Durability;
+use crate::place_hints::PlaceHints;
 use crate::reply_cache::StoredReplies;
 use crate::row_cache::RowCache;
 use crate::unsafe_changes::UnsafeChanges;
@@ -124,6 +125,8 @@ pub struct Shard {
     tags_are_complete: AtomicBool,
     /// Whether there are sessions of other processes.
     has_sessions: AtomicBool,
+    /// Where searches found files.
+    place_hints: Arc<PlaceHints>,
 }
 
 /// What the lock of a shard guards.
@@ -190,6 +193,7 @@ impl Shard {
             movers: RwLock::default(),
             tags_are_complete: AtomicBool::new(false),
             has_sessions: AtomicBool::new(false),
+            place_hints: Arc::default(),
         }
     }
 }

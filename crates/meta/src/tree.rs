@@ -5,6 +5,7 @@
 //! directories and of open files, is not here.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, Key, KeyRange, RowKind, TagValue};
@@ -15,6 +16,7 @@ use pelago_wire::xattr::ACL_ACCESS;
 use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
 
 use crate::acl::Acl;
+use crate::place_hints::PlaceHints;
 use crate::process::{Process, Wish};
 use crate::row_cache::{Node, RowLocation};
 use crate::shard::{Shard, stored};
@@ -23,6 +25,7 @@ use crate::shard::{Shard, stored};
 pub struct Tree {
     rows: Snapshot,
     hasher: NameHasher,
+    hints: Arc<PlaceHints>,
 }
 
 /// A name in a directory and the row that it leads to.
@@ -52,7 +55,7 @@ impl Shard {
     /// If the table has stopped.
     pub fn tree(&self) -> Result<Tree, Error> {
         let rows = self.table().snapshot().map_err(|error| table_failed("searching", &error))?;
-        Ok(Tree { rows, hasher: self.hasher() })
+        Ok(Tree { rows, hasher: self.hasher(), hints: self.place_hints() })
     }
 }
 
@@ -87,7 +90,19 @@ impl Tree {
     /// # Errors
     /// If the table fails, or a row is damaged.
     pub fn node(&self, handle: Handle) -> Result<Option<Node>, Error> {
-        stored::node(&*self.rows, handle)
+        if handle.is_under_a_name()
+            && let Some((dir, name)) = self.hints.get(handle.ino)
+            && let Some(NameRow::Rnode(rnode)) = self.entry(dir, name.as_bytes())?
+            && rnode.ino == handle.ino
+        {
+            let hash = self.hash(name.as_bytes());
+            return Ok(Some(Node { rnode, location: RowLocation::Name { dir, hash, name } }));
+        }
+        let node = stored::node(&*self.rows, handle)?;
+        if let Some(Node { location: RowLocation::Name { dir, name, .. }, .. }) = &node {
+            self.hints.put(handle.ino, *dir, name.clone());
+        }
+        Ok(node)
     }
 
     /// Returns the rnode of a directory, or of a file that has or had several names.
@@ -103,8 +118,18 @@ impl Tree {
     /// # Errors
     /// As [`Tree::node`].
     pub fn place_of(&self, dir: InodeId) -> Result<Option<(InodeId, Name)>, Error> {
-        let found = stored::first_name_of(&*self.rows, dir)?;
-        Ok(found.map(|(parent, _, name)| (parent, name)))
+        if let Some((parent, name)) = self.hints.get(dir) {
+            let (hash, bytes) = (self.hash(name.as_bytes()), name.as_bytes());
+            let pointer = key::parent_pointer(dir, parent, hash, bytes);
+            if stored::get(&*self.rows, &pointer)?.is_some() {
+                return Ok(Some((parent, name)));
+            }
+        }
+        let Some((parent, _, name)) = stored::first_name_of(&*self.rows, dir)? else {
+            return Ok(None);
+        };
+        self.hints.put(dir, parent, name.clone());
+        Ok(Some((parent, name)))
     }
 
     /// Calls `each` with the names of a file, and the directory of each, until it breaks.
@@ -209,6 +234,13 @@ impl Tree {
             rows += 1;
             match changed_file(key, value) {
                 Ok(Some((stamp, handle))) if after.is_none_or(|after| stamp > after) => {
+                    // The caller reads its row again.
+                    if let Some((dir, _, name)) = key::parse_name(key)
+                        && let Ok(name) = Name::new(name)
+                        && handle.is_under_a_name()
+                    {
+                        self.hints.put(handle.ino, dir, name);
+                    }
                     files.push(handle);
                 }
                 Ok(_) => {}

@@ -244,6 +244,8 @@ pub const PAGE_NAMES: u32 = 16_384;
 pub const TEXT_SEARCHED_BYTES: usize = 256 << 10;
 /// Bytes of the files in one page of an answer to a query.
 pub const HITS_BYTES: usize = 256 << 10;
+/// Files and directories of which searches remember the names under which they were found.
+pub const PLACE_HINTS: usize = 1 << 16;
 /// Files that changed since the last commit of the search index. If there are more, the index reads
 /// all rows that are newer than its last commit.
 pub const FED_FILES: usize = 1 << 16;

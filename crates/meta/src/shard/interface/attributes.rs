@@ -1,10 +1,13 @@
 //! Reads of one node.
 
+use std::sync::Arc;
+
 use pelago_store::hash::NameHasher;
 use pelago_store::table::Table;
 use pelago_store::volume::{SHARD, SITE};
 use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId};
 
+use crate::place_hints::PlaceHints;
 use crate::row_cache::Node;
 use crate::shard::Shard;
 
@@ -48,6 +51,11 @@ impl Shard {
     /// Returns the table.
     pub(crate) fn table(&self) -> &dyn Table {
         &*self.table
+    }
+
+    /// Returns where searches found files.
+    pub(crate) fn place_hints(&self) -> Arc<PlaceHints> {
+        Arc::clone(&self.place_hints)
     }
 
     /// Returns the hash of names.
