@@ -204,7 +204,8 @@ impl Tree {
     /// Returns the files whose names or attributes changed after a batch, or all files, among the
     /// next `most` rows; and where the next call continues, `None` at the end. A file with several
     /// names may come more than once. Files that were removed are not found so. After a batch comes
-    /// also each directory whose times are not in its row: after a crash they are others than before.
+    /// also each directory whose times are not in its row: after a crash they are others than
+    /// before.
     ///
     /// # Errors
     /// As [`Tree::entries`].
@@ -249,7 +250,7 @@ impl Tree {
             ControlFlow::Continue(())
         });
         visited.map_err(|error| table_failed("reading names", &error))?;
-        Ok((files, next.or((!is_last).then_some(last.from))))
+        Ok((files, next.or_else(|| (!is_last).then_some(last.from))))
     }
 
     /// Returns up to `most` files that have a tag with a value, or one that is long and begins

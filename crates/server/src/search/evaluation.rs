@@ -47,8 +47,8 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Returns whether a file matches, by a name in a directory that the process may list and
-    /// search; `None` if the process may not read it, and so is to learn nothing of it, or if a row of
-    /// it is damaged. `known`: words that its text is known to have.
+    /// search; `None` if the process may not read it, and so is to learn nothing of it, or if a row
+    /// of it is damaged. `known`: words that its text is known to have.
     ///
     /// # Errors
     /// If a row or a text cannot be read.

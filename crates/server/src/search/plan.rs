@@ -119,8 +119,8 @@ impl Planner<'_> {
         Ok(is_part(count).then_some(Plan::Names { expr, count }))
     }
 
-    /// Returns the files of a plan from an inode number on; `None` if the index has changed since the
-    /// plan was made, so that all files must be compared.
+    /// Returns the files of a plan from an inode number on; `None` if the index has changed since
+    /// the plan was made, so that all files must be compared.
     ///
     /// # Errors
     /// If a row or the index cannot be read.

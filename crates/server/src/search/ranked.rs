@@ -58,7 +58,8 @@ impl<'a> Ranked<'a> {
         Self { evaluation, places: Places::below(scope), words, texts: Vec::new() }
     }
 
-    /// Looks at the files that the index of texts has found, and at those that it does not know yet.
+    /// Looks at the files that the index of texts has found, and at those that it does not know
+    /// yet.
     ///
     /// # Errors
     /// If a row or a text cannot be read.

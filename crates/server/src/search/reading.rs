@@ -20,8 +20,8 @@ pub(super) struct Reading<'a> {
     failed: Cell<Option<Error>>,
 }
 
-/// Returns what was found; nothing if its row is damaged, which the log says. One such row is not to
-/// end every search.
+/// Returns what was found; nothing if its row is damaged, which the log says. One such row is not
+/// to end every search.
 ///
 /// # Errors
 /// Any other.

@@ -14,10 +14,10 @@
 //! - candidates are not compared
 //! - a page goes on one name too far, or ends too early
 //!
-//! Others are found by tests of their own in [`super::search`]: what is not safe is committed, texts
-//! that wait are forgotten, times of directories are those of before a crash. Neither finds that
-//! the feed is cleared before the commit, nor that the rows are older than the index: both need
-//! threads that meet within microseconds.
+//! Others are found by tests of their own in [`super::search`]: what is not safe is committed,
+//! texts that wait are forgotten, times of directories are those of before a crash. Neither finds
+//! that the feed is cleared before the commit, nor that the rows are older than the index: both
+//! need threads that meet within microseconds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
