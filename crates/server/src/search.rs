@@ -240,16 +240,16 @@ impl Filling<'_> {
         // In the order in which files go from one to the next, then the index, and last the rows.
         let mut unknown = self.unknown(&halves)?;
         let is_all = index.waiting_texts().copy_to(&mut unknown);
-        let found = halves.texts.search(words, ranked::RANKED_FILES);
+        let found = halves.texts.search(words, ranked::FOUND_FILES);
         let found = found.map_err(|error| plan::failed(&error))?;
-        if !is_all || !index.is_open(&halves, true) {
+        if !is_all || found.len() == ranked::FOUND_FILES || !index.is_open(&halves, true) {
             return Ok(None);
         }
         let tree = shard.tree()?;
         let evaluation = self.evaluation.over(&tree);
         let mut ranked = Ranked::below(&evaluation, self.dir, words);
         ranked.collect(found, &unknown)?;
-        Ok(Some(ranked.fill(behind, page).map(SearchAt::Rank)))
+        Ok(Some(ranked.fill(behind, page)?.map(SearchAt::Rank)))
     }
 
     /// Returns the files that the index does not know as they are now. If there are too many, the

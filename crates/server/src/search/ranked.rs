@@ -17,8 +17,11 @@ use super::places::Places;
 use super::reading::undamaged;
 use super::text::first_bytes;
 
-/// The most files that are ranked. Of more, those in which the words are the largest part.
-pub(super) const RANKED_FILES: usize = 10_000;
+/// The most files that are ranked: those in which the words are the largest part. Others follow
+/// in the order of that part.
+const RANKED_FILES: usize = if cfg!(test) { 8 } else { 10_000 };
+/// The most files that the index of texts is asked for. If there are more, an answer has no ranks.
+pub(super) const FOUND_FILES: usize = 1 << 18;
 
 /// An answer by rank.
 pub(super) struct Ranked<'a> {
@@ -26,6 +29,8 @@ pub(super) struct Ranked<'a> {
     places: Places,
     words: &'a [String],
     texts: Vec<Text>,
+    /// Files that follow those.
+    tail: Vec<TextHit>,
 }
 
 /// A file that matches and may be shown.
@@ -55,7 +60,13 @@ impl<'a> Ranked<'a> {
         scope: InodeId,
         words: &'a [String],
     ) -> Self {
-        Self { evaluation, places: Places::below(scope), words, texts: Vec::new() }
+        Self {
+            evaluation,
+            places: Places::below(scope),
+            words,
+            texts: Vec::new(),
+            tail: Vec::new(),
+        }
     }
 
     /// Looks at the files that the index of texts has found, and at those that it does not know
@@ -65,57 +76,70 @@ impl<'a> Ranked<'a> {
     /// If a row or a text cannot be read.
     pub(super) fn collect(
         &mut self,
-        found: Vec<TextHit>,
+        mut found: Vec<TextHit>,
         unknown: &IdMap<InodeId, Handle>,
     ) -> Result<(), Error> {
         let tree = self.evaluation.reading.tree;
-        for hit in found {
-            if unknown.contains_key(&hit.handle.ino) {
-                continue;
-            }
-            // The index says what it was told last; a change since then is among the unknown.
-            if let Some(node) = undamaged(tree.node(hit.handle))? {
-                self.add(&node, (hit.frequencies, hit.length))?;
-            }
-        }
         for handle in unknown.values() {
             let node = undamaged(tree.node(*handle))?;
             let Some(node) = node.filter(|node| node.rnode.kind == FileKind::Regular) else {
                 continue;
             };
             if let Some(counts) = undamaged(self.count(&node))? {
-                self.add(&node, counts)?;
+                let hits = self.hits(&node)?;
+                self.add(counts, hits);
             }
         }
+        // The index says what it was told last; a change since then is among the unknown.
+        found.retain(|hit| !unknown.contains_key(&hit.handle.ino));
+        found.sort_by(|one, two| part_of(two).total_cmp(&part_of(one)));
+        let mut found = found.into_iter();
+        while self.texts.len() < RANKED_FILES
+            && let Some(hit) = found.next()
+        {
+            let Some(node) = undamaged(tree.node(hit.handle))? else { continue };
+            let hits = self.hits(&node)?;
+            self.add((hit.frequencies, hit.length), hits);
+        }
+        self.tail = found.collect();
         Ok(())
     }
 
     /// Fills a page behind so many names. Returns how many names have been answered; `None` at the
     /// end.
-    pub(super) fn fill(mut self, behind: u32, page: &mut Page) -> Option<u32> {
+    ///
+    /// # Errors
+    /// If a row or a text cannot be read.
+    pub(super) fn fill(mut self, behind: u32, page: &mut Page) -> Result<Option<u32>, Error> {
         let texts = self
             .texts
             .iter()
             .map(|text| TextCounts { frequencies: &text.frequencies, length: text.length });
         let order = pelago_find::rank(&texts.collect::<Vec<_>>());
-        let mut number = 0;
+        let mut filled = Filled { number: 0, behind };
         for (at, _) in order {
-            for hit in std::mem::take(&mut self.texts[at].hits) {
-                number += 1;
-                if number <= behind {
-                    continue;
-                }
-                if page.is_over() || !page.add(hit) {
-                    return Some(number - 1);
-                }
-                page.examine(0);
+            if !filled.add(std::mem::take(&mut self.texts[at].hits), page) {
+                return Ok(Some(filled.number));
             }
         }
-        None
+        for hit in std::mem::take(&mut self.tail) {
+            let node = undamaged(self.evaluation.reading.tree.node(hit.handle))?;
+            let hits = node.map_or(Ok(Vec::new()), |node| self.hits(&node))?;
+            if !filled.add(hits, page) {
+                return Ok(Some(filled.number));
+            }
+        }
+        Ok(None)
     }
 
-    /// Adds a file with these counts, if it matches and may be shown.
-    fn add(&mut self, node: &Node, (frequencies, length): (Vec<u32>, u32)) -> Result<(), Error> {
+    fn add(&mut self, (frequencies, length): (Vec<u32>, u32), hits: Vec<Hit>) {
+        if !hits.is_empty() {
+            self.texts.push(Text { frequencies, length, hits });
+        }
+    }
+
+    /// Returns a file by each of its names that match and may be shown.
+    fn hits(&mut self, node: &Node) -> Result<Vec<Hit>, Error> {
         let (mut hits, mut failed) = (Vec::new(), None);
         self.evaluation.reading.tree.names(node, |dir, name| match self.hit(node, dir, name) {
             Ok(hit) => {
@@ -127,10 +151,7 @@ impl<'a> Ranked<'a> {
                 ControlFlow::Break(())
             }
         })?;
-        if !hits.is_empty() {
-            self.texts.push(Text { frequencies, length, hits });
-        }
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(hits), Err)
     }
 
     fn hit(&mut self, node: &Node, dir: InodeId, name: &[u8]) -> Result<Option<Hit>, Error> {
@@ -155,4 +176,34 @@ impl<'a> Ranked<'a> {
         }
         Ok(frequencies.iter().all(|count| *count > 0).then_some((frequencies, length)))
     }
+}
+
+/// How far a page has come.
+struct Filled {
+    /// Names that have been answered, on pages before too.
+    number: u32,
+    /// Those of the pages before.
+    behind: u32,
+}
+
+impl Filled {
+    /// Adds the names of a file. Returns `false` if the page is over before all of them.
+    fn add(&mut self, hits: Vec<Hit>, page: &mut Page) -> bool {
+        for hit in hits {
+            if self.number >= self.behind {
+                if page.is_over() || !page.add(hit) {
+                    return false;
+                }
+                page.examine(0);
+            }
+            self.number += 1;
+        }
+        true
+    }
+}
+
+/// Returns which part of a text the words are, which depends on no other file.
+fn part_of(hit: &TextHit) -> f64 {
+    let count: u64 = hit.frequencies.iter().map(|count| u64::from(*count)).sum();
+    count as f64 / f64::from(hit.length.max(1))
 }

@@ -659,3 +659,19 @@ fn texts_that_wait_for_the_index_are_found() {
     assert_eq!(found(&rig, "text:tide").len(), files.len());
     assert!(found(&rig, "text:reef").is_empty());
 }
+
+#[test]
+fn what_is_not_ranked_follows_what_is() {
+    let rig = Rig::new();
+    for number in 0..30 {
+        // The word is a smaller and smaller part of these.
+        rig.file(&format!("f{number:02}"), format!("reef{}", " sand".repeat(number)).as_bytes());
+    }
+    let _indexer = Indexer::new(&rig);
+    let whole = paths_in(&rig, (0, &[]), (ROOT, "text:reef", 100));
+    let expected: Vec<String> = (0..30).map(|number| format!("f{number:02}")).collect();
+    assert_eq!(whole, expected);
+    for hits in [1, 7] {
+        assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "text:reef", hits)), whole);
+    }
+}
