@@ -110,7 +110,7 @@ impl Searched<'_> {
 /// Returns keys of tags, or values of one key, that files in a directory and below it have.
 ///
 /// # Errors
-/// `Busy` if tags do not have all their rows yet, `Invalid` for a key that no tag can have; `Stale`,
+/// `Busy` until each tag has its row, `Invalid` for a key that no tag can have; `Stale`,
 /// `NotDirectory` and `AccessDenied` for the directory; and if the table fails.
 pub(crate) fn tags(
     shard: &Shard,

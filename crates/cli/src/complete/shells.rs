@@ -11,7 +11,7 @@ use clap_complete::env::{self as builtin, EnvCompleter};
 use super::WORDS;
 use super::shell_words::Line;
 
-/// bash. The completer of the engine takes words as bash cuts them, at each `=`, and does not quote.
+/// bash. The engine's own completer takes words as bash cuts them, at each `=`, and quotes none.
 pub(super) struct Bash;
 
 /// fish, which reads and quotes words by itself.
@@ -45,7 +45,8 @@ impl EnvCompleter for Bash {
     COMPREPLY=()
     while IFS= read -r line; do
         COMPREPLY+=("$line")
-    done < <({var}=bash {completer} -- "${{COMP_LINE:0:COMP_POINT}}" "${{COMP_LINE:COMP_POINT}}" 2>/dev/null)
+    done < <({var}=bash {completer} -- \
+        "${{COMP_LINE:0:COMP_POINT}}" "${{COMP_LINE:COMP_POINT}}" 2>/dev/null)
 }}
 complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
     complete -o nospace -F _pelago_complete {bin}

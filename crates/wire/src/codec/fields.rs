@@ -1,7 +1,7 @@
 //! The encoding of each type of a field; `docs/protocol.md` lists them.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader};
-use super::search::{Groups, Hits, TagParts};
+use super::search::{Groups, Hits, TagPart, TagParts};
 use crate::attr::{Attr, FileKind, NewMode, Time};
 use crate::buffer::Buffer;
 use crate::error::{Code, Error};
@@ -207,8 +207,6 @@ byte_strings! {
     XattrValue = XATTR_VALUE_BYTES, TooBig;
     /// A query in its canonical form.
     QueryText = QUERY_BYTES, TooBig;
-    /// A key or a value of a tag, or how one begins.
-    TagPart = TAG_PART_BYTES, TooBig;
     /// What an error says beyond its code: nothing yet.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }

@@ -1,7 +1,6 @@
 //! The encoding of what searches consist of.
 
 use super::field::{DecodeError, Field, Reader};
-use super::fields::TagPart;
 use crate::attr::FileKind;
 use crate::error::{Code, Error};
 use crate::id::InodeId;
@@ -128,6 +127,28 @@ impl Hit {
 }
 
 const _: () = assert!(limits::HIT_PATH_BYTES + Hit::LEAST_BYTES <= limits::HITS_BYTES);
+
+/// A key or a value of a tag, or how one begins: length u32 and bytes.
+pub(crate) enum TagPart {}
+
+impl Field for TagPart {
+    type Value = Vec<u8>;
+    const MOST: usize = u32::MOST + limits::TAG_PART_BYTES;
+
+    fn put(value: &Vec<u8>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::TAG_PART_BYTES {
+            return Err(Code::TooBig.into());
+        }
+        u32::put(&u32::try_from(value.len()).map_err(|_| Code::TooBig)?, out)?;
+        out.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<u8>, DecodeError> {
+        let length = from.length::<u32>(limits::TAG_PART_BYTES)?;
+        from.bytes(length).map(<[u8]>::to_vec)
+    }
+}
 
 /// Keys or values of tags: their number as u16, and each of them.
 pub(crate) enum TagParts {}
