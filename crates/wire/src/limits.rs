@@ -249,8 +249,6 @@ pub const PLACE_HINTS: usize = 1 << 16;
 /// Files that changed since the last commit of the search index. If there are more, the index reads
 /// all rows that are newer than its last commit.
 pub const FED_FILES: usize = 1 << 16;
-/// Bytes of memory of the search index of one shard, its two writers included. Pages of its files
-/// that the system keeps do not count.
 /// Bytes of memory for what the two writers of the search index of one shard gather, and for what
 /// waits for them. Writing a part and merging parts takes more, for a time.
 pub const INDEX_MEMORY_BYTES: usize = 64 << 20;
