@@ -358,7 +358,11 @@ impl BuildIndex {
         {
             return Ok(());
         }
-        let bytes = undamaged(first_bytes(tree, &self.content, rnode))?.unwrap_or_default();
+        let bytes = match undamaged(first_bytes(tree, &self.content, rnode)) {
+            // The log names the file. One that cannot be read is not to end the index of all others.
+            Err(error) if error.code == Code::Io => return Ok(()),
+            bytes => bytes?.unwrap_or_default(),
+        };
         let text = pelago_find::text(&bytes).unwrap_or_default();
         Ok(halves.texts.replace(node.handle(), rnode.version, text)?)
     }
