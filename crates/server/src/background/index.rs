@@ -359,7 +359,7 @@ impl BuildIndex {
             return Ok(());
         }
         let bytes = match undamaged(first_bytes(tree, &self.content, rnode)) {
-            // The log names the file. One that cannot be read is not to end the index of all others.
+            // The log names the file, which is not to end the index of all others.
             Err(error) if error.code == Code::Io => return Ok(()),
             bytes => bytes?.unwrap_or_default(),
         };
