@@ -4,6 +4,8 @@
 //! handles as the operations leave them, so that a search can look at these files itself and is
 //! exact although the index is behind.
 
+use std::sync::Arc;
+
 use pelago_store::rows::Stamp;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Handle, InodeId, limits};
@@ -16,13 +18,17 @@ use super::locked::Locked;
 pub(super) struct Feed {
     /// Those that the index was not given.
     fresh: IdMap<InodeId, Handle>,
-    /// Those that it was given, and that its last commit does not have.
-    given: IdMap<InodeId, Handle>,
+    /// Those that it was given, and that its last commit does not have; later ones are right. They
+    /// change hands as they are: what reads them has the lock of the shard for a moment only.
+    given: Vec<Files>,
     /// There were more than fit since the index was given some.
     has_more: bool,
     /// There were more than fit before.
     given_has_more: bool,
 }
+
+/// Files that changed in a time.
+type Files = Arc<IdMap<InodeId, Handle>>;
 
 /// What the index is given.
 #[derive(Debug)]
@@ -80,20 +86,27 @@ impl Shard {
         let Some(feed) = &mut locked.state.feed else {
             return FedChanges { files: Vec::new(), stamp, has_more: false };
         };
-        let fresh = std::mem::take(&mut feed.fresh);
-        feed.given.extend(fresh);
+        if !feed.fresh.is_empty() {
+            let fresh = std::mem::take(&mut feed.fresh);
+            feed.given.push(Arc::new(fresh));
+        }
         feed.given_has_more |= std::mem::take(&mut feed.has_more);
-        let files = feed.given.values().copied().collect();
-        FedChanges { files, stamp, has_more: feed.given_has_more }
+        let (given, has_more) = (feed.given.clone(), feed.given_has_more);
+        drop(locked);
+        let mut files: IdMap<InodeId, Handle> = IdMap::default();
+        given.iter().for_each(|given| files.extend(given.iter().map(|(ino, file)| (*ino, *file))));
+        FedChanges { files: files.into_values().collect(), stamp, has_more }
     }
 
     /// The index has committed what it was given. If there was more, it has read all rows that are
     /// newer than its commit before.
     pub fn committed_fed(&self) {
-        if let Some(feed) = &mut self.lock().state.feed {
-            feed.given.clear();
-            feed.given_has_more = false;
-        }
+        let mut locked = self.lock();
+        let Some(feed) = &mut locked.state.feed else { return };
+        let given = std::mem::take(&mut feed.given);
+        feed.given_has_more = false;
+        drop(locked);
+        drop(given);
     }
 
     /// Adds a file that the index knows wrongly, unless a change of it is known: the handle of that
@@ -101,7 +114,7 @@ impl Shard {
     pub fn feed(&self, handle: Handle) {
         if let Some(feed) = &mut self.lock().state.feed
             && !feed.fresh.contains_key(&handle.ino)
-            && !feed.given.contains_key(&handle.ino)
+            && !feed.given.iter().any(|given| given.contains_key(&handle.ino))
         {
             feed.add(handle);
         }
@@ -124,7 +137,11 @@ impl Shard {
             }
         }
         let Some(feed) = &locked.state.feed else { return false };
-        feed.fresh.values().chain(feed.given.values()).copied().for_each(each);
-        !feed.has_more && !feed.given_has_more
+        let (given, fresh) = (feed.given.clone(), feed.fresh.clone());
+        let has_all = !feed.has_more && !feed.given_has_more;
+        drop(locked);
+        // The newest last.
+        given.iter().flat_map(|given| given.values()).chain(fresh.values()).copied().for_each(each);
+        has_all
     }
 }
