@@ -84,10 +84,8 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let run_as = RunAs { account, ..RunAs::default() };
     let mounted = Mounted::start(&pelago, &logs, "find-rivals", &run_as)?;
     let lab = run::Lab { mounted: &mounted, account: run_as.account.as_ref() };
-    let measured = lab.measure(&options);
-    mounted.finish()?;
-    let measured = measured?;
-    let good = report::print(&measured);
+    let measured = lab.measure(&options, report::print)?;
+    let good = measured.tasks.iter().all(report::agrees);
     if let Some(path) = &options.svg {
         let page = report::page(&measured);
         std::fs::write(path, page).map_err(|why| format!("{}: {why}", path.display()))?;

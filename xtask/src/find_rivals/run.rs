@@ -50,7 +50,12 @@ pub(super) struct Answers {
 }
 
 impl Lab<'_> {
-    pub(super) fn measure(&self, options: &Options) -> Result<Measured, String> {
+    /// Makes all that is searched, and measures; `print` gets each question once it is answered.
+    pub(super) fn measure(
+        &self,
+        options: &Options,
+        print: impl Fn(&Task),
+    ) -> Result<Measured, String> {
         let scratch = self.mounted.scratch();
         let places = Places {
             pelago: self.mounted.binary().to_owned(),
@@ -91,7 +96,9 @@ impl Lab<'_> {
             let asked = programs::programs(&places, &question);
             if !asked.is_empty() {
                 let answers = self.rounds(asked, options.rounds)?;
-                tasks.push(Task { question, answers });
+                let task = Task { question, answers };
+                print(&task);
+                tasks.push(task);
             }
         }
         Ok(Measured { made, tasks, own })
@@ -154,8 +161,9 @@ impl Lab<'_> {
 
     /// Runs a preparation, and returns its seconds.
     fn step(&self, name: &str, command: &mut Command) -> Result<f64, String> {
-        println!("{} ...", process::shown(command));
-        Ok(self.mounted.step(name, command)?.duration.as_secs_f64())
+        let seconds = self.mounted.step(name, command)?.duration.as_secs_f64();
+        println!("{}: {seconds:.1} s", process::shown(command));
+        Ok(seconds)
     }
 }
 
