@@ -66,9 +66,13 @@ fn ratio(task: &Task, answers: &Answers) -> Option<[f64; 3]> {
 /// Returns the lower quartile, the median and the upper quartile.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    let last = values.len().saturating_sub(1);
-    let at = |part: usize| values.get((last * part).div_ceil(4)).copied().unwrap_or(f64::NAN);
-    [1, 2, 3].map(at)
+    let last = values.len().saturating_sub(1) as f64;
+    let value = |at: f64| values.get(at as usize).copied().unwrap_or(f64::NAN);
+    [0.25, 0.5, 0.75].map(|part| {
+        let at: f64 = part * last;
+        let (below, above) = (value(at.floor()), value(at.ceil()));
+        below + (above - below) * at.fract()
+    })
 }
 
 /// Returns the object of a question.
