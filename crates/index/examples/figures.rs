@@ -1,6 +1,6 @@
-//! Figures of an index of a million names, and of texts: `cargo test --release -p pelago-index
-//! --test figures -- --ignored --nocapture --test-threads 1`.
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+//! Prints figures of an index of a million names, and of texts: `cargo run --release -p
+//! pelago-index --example figures`.
+#![expect(clippy::unwrap_used, reason = "it ends at what it did not expect")]
 
 use std::fs;
 use std::path::Path;
@@ -18,6 +18,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const NAMES: u64 = 1_000_000;
 const COVERED: Covered =
     Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
+
+fn main() {
+    a_million_names();
+    texts_of_words_that_are_all_different();
+    a_hundred_thousand_small_texts();
+}
 
 /// Returns a number that looks random.
 const fn mixed(number: u64) -> u64 {
@@ -75,8 +81,6 @@ fn least<T>(mut call: impl FnMut() -> T) -> (Duration, T) {
     (0..9).map(|_| timed()).fold(first, |least, next| if next.0 < least.0 { next } else { least })
 }
 
-#[test]
-#[ignore = "takes a minute; prints figures"]
 fn a_million_names() {
     let folder = tempfile::tempdir().unwrap();
     let names = Names::open(folder.path()).unwrap();
@@ -149,8 +153,6 @@ fn a_million_names() {
     println!("disk: {} MiB", bytes_of(&folder.path().join("names")) >> 20);
 }
 
-#[test]
-#[ignore = "takes a minute; prints figures"]
 fn texts_of_words_that_are_all_different() {
     let folder = tempfile::tempdir().unwrap();
     let texts = Texts::open(folder.path()).unwrap();
@@ -175,8 +177,6 @@ fn texts_of_words_that_are_all_different() {
     println!("disk: {} MiB", bytes_of(&folder.path().join("texts")) >> 20);
 }
 
-#[test]
-#[ignore = "takes a minute; prints figures"]
 fn a_hundred_thousand_small_texts() {
     let folder = tempfile::tempdir().unwrap();
     let texts = Texts::open(folder.path()).unwrap();
