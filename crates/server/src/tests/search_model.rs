@@ -15,8 +15,8 @@
 //! - a page goes on one name too far, or ends too early
 //!
 //! Others are found by tests of their own in [`super::search`]: what is not safe is committed,
-//! texts that wait are forgotten. Neither finds that the feed is cleared before the commit, nor that
-//! the rows are older than the index: both need threads that meet within microseconds.
+//! texts that wait are forgotten. Neither finds that the feed is cleared before the commit, nor
+//! that the rows are older than the index: both need threads that meet within microseconds.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
