@@ -10,7 +10,6 @@ use pelago_meta::process::Process;
 use pelago_meta::shard::Shard;
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
-use pelago_wire::id_map::IdMap;
 use pelago_wire::{
     Asker, Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage,
     SearchPlace, TagPage, Tags, Time,
@@ -18,15 +17,16 @@ use pelago_wire::{
 
 use self::candidates::Candidates;
 use self::evaluation::Evaluation;
+use self::indexed::Indexed;
 use self::nodes::Nodes;
 use self::page::Page;
-use self::plan::{Plan, Planner};
+use self::plan::Planner;
 use self::ranked::Ranked;
 use self::reading::Reading;
 use self::tags::TagSearch;
 use self::viewer::Viewer;
 use self::walk::Walk;
-use crate::search_index::{Halves, SearchIndex};
+use crate::search_index::{self, SearchIndex};
 
 pub(crate) use self::reading::undamaged;
 pub(crate) use self::text::first_bytes;
@@ -34,6 +34,7 @@ pub(crate) use self::text::first_bytes;
 mod candidate;
 mod candidates;
 mod evaluation;
+mod indexed;
 mod nodes;
 mod page;
 mod places;
@@ -187,42 +188,31 @@ impl Filling<'_> {
         now: Time,
         page: &mut Page,
     ) -> Result<Option<Option<SearchAt>>, Error> {
-        let Reading { tree, users, .. } = &self.evaluation.reading;
-        let has_tags = self.searched.shard.tags_are_complete();
+        let Searched { shard, index, .. } = self.searched;
+        let tree = self.evaluation.reading.tree;
         let is_begun = from.0 > InodeId::from_raw(0);
-        let without_names = Planner { tree, has_tags, names: None, users, is_begun, now };
-        let plan = without_names.plan(self.query.expr())?;
-        // Where tags are few no index is wanted.
-        let halves = match plan.as_ref().is_some_and(Plan::is_short) {
-            true => None,
-            false => self.searched.index.names(),
-        };
-        let names = halves.as_deref().map(|halves| &halves.names);
-        let planner = Planner { names, ..without_names };
-        let plan = if names.is_some() { planner.plan(self.query.expr())? } else { plan };
-        let Some(plan) = plan else { return Ok(None) };
-        // Before the index is asked: a commit in between moves files from one to the other.
-        let unknown = halves.as_ref().filter(|_| plan.uses_names());
-        let unknown = unknown.map(|halves| self.unknown(halves)).transpose()?;
-        let candidates = planner.candidates(&plan, from.0)?;
-        let Some(mut candidates) = candidates else { return Ok(None) };
+        let planner = Planner::new(&self.evaluation.reading, now, is_begun);
+        let Some(plan) = planner.plan(self.query.expr())? else { return Ok(None) };
+        let uses_names = plan.uses_names();
+        let mut candidates = plan.candidates(tree, from.0)?;
         let (later, over);
         let mut evaluation = self.evaluation;
-        if let (Some(unknown), Some(halves)) = (unknown, &halves) {
-            if !self.searched.index.is_open(halves, false) {
+        if let Some(indexed) = planner.into_indexed().filter(|_| uses_names) {
+            if !index.is_open(&indexed.halves, false) {
                 return Ok(None);
             }
-            let unknown = Candidates::sorted(unknown.into_values().collect(), from.0);
+            self.is_as_old_as(&indexed);
+            let unknown = Candidates::sorted(indexed.unknown.into_values().collect(), from.0);
             candidates = Candidates::merged(tree, vec![candidates, unknown])?;
             // A row may have moved before the index was asked, and after the tree was taken.
-            later = self.searched.shard.tree()?;
+            later = shard.tree()?;
             over = self.evaluation.over(&later);
             evaluation = &over;
         }
         let mut nodes = Nodes::below(evaluation, self.dir);
         let reached = nodes.go_on(&mut candidates, from, page)?;
         for handle in nodes.into_missing() {
-            self.searched.shard.feed(handle);
+            shard.feed(handle);
         }
         Ok(Some(reached.map(|(ino, names)| SearchAt::Node { ino, names })))
     }
@@ -238,37 +228,23 @@ impl Filling<'_> {
         let halves = if words.is_empty() { None } else { index.texts() };
         let Some(halves) = halves else { return Ok(None) };
         // In the order in which files go from one to the next, then the index, and last the rows.
-        let mut unknown = self.unknown(&halves)?;
-        let is_all = index.waiting_texts().copy_to(&mut unknown);
-        let found = halves.texts.search(words, ranked::FOUND_FILES);
-        let found = found.map_err(|error| plan::failed(&error))?;
-        if !is_all || found.len() == ranked::FOUND_FILES || !index.is_open(&halves, true) {
+        let mut indexed = Indexed::gather(self.searched, halves)?;
+        let is_all = index.waiting_texts().copy_to(&mut indexed.unknown);
+        let found = indexed.halves.texts.search(words, ranked::FOUND_FILES);
+        let found = found.map_err(|error| search_index::failed(&error))?;
+        if !is_all || found.len() == ranked::FOUND_FILES || !index.is_open(&indexed.halves, true) {
             return Ok(None);
         }
+        self.is_as_old_as(&indexed);
         let tree = shard.tree()?;
         let evaluation = self.evaluation.over(&tree);
         let mut ranked = Ranked::below(&evaluation, self.dir, words);
-        ranked.collect(found, &unknown)?;
+        ranked.collect(found, &indexed.unknown)?;
         Ok(Some(ranked.fill(behind, page)?.map(SearchAt::Rank)))
     }
 
-    /// Returns the files that the index does not know as they are now. If there are too many, the
-    /// answer is as old as the index.
-    fn unknown(&mut self, halves: &Halves) -> Result<IdMap<InodeId, Handle>, Error> {
-        let mut unknown = IdMap::default();
-        let mut unplaced = Vec::new();
-        let mut add = |file: Handle| {
-            unknown.insert(file.ino, file);
-        };
-        let knows_all = self.searched.shard.visit_fed(&mut add, |ino| unplaced.push(ino));
-        for ino in unplaced {
-            let documents = halves.names.documents_of(ino);
-            let documents = documents.map_err(|error| plan::failed(&error))?;
-            documents.into_iter().for_each(|document| add(document.handle));
-        }
-        if !knows_all && let Some(covered) = halves.names.covered() {
-            self.as_of = self.as_of.min(covered.as_of);
-        }
-        Ok(unknown)
+    /// Says that the answer is as old as the index, if that is too far behind.
+    fn is_as_old_as(&mut self, indexed: &Indexed) {
+        self.as_of = indexed.behind_since.map_or(self.as_of, |since| since.min(self.as_of));
     }
 }

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use pelago_data::WakeWorker;
 use pelago_index::{Names, Texts};
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{Handle, InodeId, limits};
+use pelago_wire::{Code, Error, Handle, InodeId, limits};
 
 /// When a server has a search index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -150,12 +150,19 @@ impl WaitingTexts {
         self.files.is_empty() && !self.has_more
     }
 
-    /// Removes files whose texts are in a commit, unless they have changed since.
+    /// Removes files whose texts are in a commit. The worker that adds files is the one that
+    /// commits, so none has changed again.
     pub(crate) fn remove(&mut self, files: &[Handle]) {
         for file in files {
             self.files.remove(&file.ino);
         }
     }
+}
+
+/// Returns the code for a search that could not ask the index.
+pub(crate) fn failed(error: &pelago_index::Error) -> Error {
+    tracing::warn!(%error, "the search index failed");
+    Code::Io.into()
 }
 
 /// The folder of the index in that of the volume.

@@ -1,14 +1,18 @@
 //! Which files need be compared with a query.
 
+use std::cell::OnceCell;
+
 use pelago_find::{Expr, Term};
-use pelago_index::{Candidates as Found, Error as IndexError, Names};
+use pelago_index::Candidates as Found;
 use pelago_meta::tree::Tree;
-use pelago_wire::{Code, Error, InodeId, Time};
+use pelago_wire::{Error, Handle, InodeId, Time};
 
 use super::candidates::Candidates;
-use super::users::Users;
+use super::indexed::Indexed;
+use super::reading::Reading;
+use crate::search_index::failed;
 
-/// Rows of a tag that are counted to compare it with another one.
+/// Rows of a tag that are counted to compare it with another one. Fewer are worth no other plan.
 const ROWS_COUNTED: usize = 4096;
 /// Files with any value of a tag that are sorted by their inode numbers in memory.
 const FILES_SORTED: usize = 1 << 20;
@@ -18,16 +22,15 @@ const LEAST_PART: u64 = 8;
 
 /// What a plan is made from.
 pub(super) struct Planner<'a> {
-    pub(super) tree: &'a Tree,
+    reading: &'a Reading<'a>,
     /// Whether each tag has its row.
-    pub(super) has_tags: bool,
-    /// The index of names, if it is complete.
-    pub(super) names: Option<&'a Names>,
-    pub(super) users: &'a Users,
+    has_tags: bool,
     /// Whether a page before was found by a plan.
-    pub(super) is_begun: bool,
+    is_begun: bool,
     /// The time from which ages are counted.
-    pub(super) now: Time,
+    now: Time,
+    /// The index, once it was needed; `None` if there is none.
+    indexed: OnceCell<Option<Indexed>>,
 }
 
 /// Which files need be compared with a query.
@@ -40,50 +43,55 @@ pub(super) enum Plan<'a> {
         /// Its value; any if there is none.
         value: Option<&'a [u8]>,
         /// How many there are, up to [`ROWS_COUNTED`] of a value.
-        count: u64,
+        count: usize,
     },
-    /// Those that the index of names finds for a part of the query.
-    Names {
-        /// The part.
-        expr: &'a Expr,
-        /// How many there are at most.
-        count: u64,
-    },
+    /// These, which the index of names has found.
+    Names(Vec<Handle>),
     /// Those of any of these.
     Union(Vec<Self>),
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
+    /// Returns a planner that asks no index yet.
+    pub(super) fn new(reading: &'a Reading<'a>, now: Time, is_begun: bool) -> Self {
+        let has_tags = reading.searched.shard.tags_are_complete();
+        Self { reading, has_tags, is_begun, now, indexed: OnceCell::new() }
+    }
+
     /// Returns the plan for a query; `None` if all files must be compared with it.
     ///
     /// # Errors
     /// If a row or the index cannot be read.
     pub(super) fn plan<'e>(&self, expr: &'e Expr) -> Result<Option<Plan<'e>>, Error> {
-        let by_parts = match expr {
-            Expr::And(parts) => {
-                let mut best: Option<Plan<'e>> = None;
-                for part in parts {
-                    let Some(plan) = self.plan(part)? else { continue };
-                    if best.as_ref().is_none_or(|best| plan.count() < best.count()) {
-                        best = Some(plan);
-                    }
-                }
-                best
-            }
-            Expr::Or(parts) => {
+        match expr {
+            Expr::Term(Term::Tag { key, value }) => self.tag(key.as_str(), Some(value)),
+            Expr::Term(Term::HasTag(key)) => self.tag(key.as_str(), None),
+            Expr::Or(parts) if has_tag(expr) => {
                 let plans = parts.iter().map(|part| self.plan(part));
                 let plans: Option<Vec<_>> = plans.collect::<Result<_, _>>()?;
-                return Ok(plans.map(Plan::Union));
+                Ok(plans.map(Plan::Union))
             }
-            Expr::Term(Term::Tag { key, value }) => return self.tag(key.as_str(), Some(value)),
-            Expr::Term(Term::HasTag(key)) => return self.tag(key.as_str(), None),
-            Expr::Term(_) | Expr::Not(_) => None,
-        };
-        let by_names = self.by_names(expr)?;
-        Ok(match (by_parts, by_names) {
-            (Some(parts), Some(names)) if names.count() >= parts.count() => Some(parts),
-            (parts, names) => names.or(parts),
-        })
+            Expr::And(parts) => {
+                let plans = parts.iter().filter(|part| has_tag(part)).map(|part| self.plan(part));
+                let plans: Vec<_> = plans.collect::<Result<_, _>>()?;
+                let by_tags = plans.into_iter().flatten().min_by_key(Plan::count);
+                if by_tags.as_ref().is_some_and(|plan| plan.count() < ROWS_COUNTED) {
+                    return Ok(by_tags);
+                }
+                let by_names = self.names(expr)?;
+                Ok(by_names.into_iter().chain(by_tags).min_by_key(Plan::count))
+            }
+            Expr::Or(_) | Expr::Not(_) | Expr::Term(_) => self.names(expr),
+        }
+    }
+
+    /// Returns the index as the plan was made from it.
+    pub(super) fn into_indexed(self) -> Option<Indexed> {
+        self.indexed.into_inner().flatten()
+    }
+
+    fn tree(&self) -> &'a Tree {
+        self.reading.tree
     }
 
     fn tag<'e>(&self, key: &'e str, value: Option<&'e [u8]>) -> Result<Option<Plan<'e>>, Error> {
@@ -91,88 +99,85 @@ impl Planner<'_> {
             return Ok(None);
         }
         let count = match value {
-            Some(value) => self.tree.tagged((key, value), FIRST, ROWS_COUNTED)?.len(),
-            None => self.tree.tagged_any(key, FILES_SORTED + 1)?.len(),
+            Some(value) => self.tree().tagged((key, value), FIRST, ROWS_COUNTED)?.len(),
+            None => self.tree().tagged_any(key, FILES_SORTED + 1)?.len(),
         };
-        let plan = Plan::Tag { key, value, count: count as u64 };
-        Ok(Some(plan).filter(|_| count <= FILES_SORTED))
+        Ok(Some(Plan::Tag { key, value, count }).filter(|_| count <= FILES_SORTED))
     }
 
-    fn by_names<'e>(&self, expr: &'e Expr) -> Result<Option<Plan<'e>>, Error> {
-        let Some(names) = self.names else { return Ok(None) };
-        let uid_of = |name: &str| self.users.uid_of(name);
-        let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
+    fn names<'e>(&self, expr: &Expr) -> Result<Option<Plan<'e>>, Error> {
+        let Some(Indexed { halves, .. }) = self.indexed()? else { return Ok(None) };
+        let (names, uid_of) = (&halves.names, |name: &str| self.reading.users.uid_of(name));
         let all = names.total().map_err(|error| failed(&error))?;
         // An answer that was begun in this order goes on in it, although it has grown.
         let most = if self.is_begun { all / 2 } else { all / LEAST_PART };
-        let is_part = |count| count <= most || count <= ROWS_COUNTED as u64;
-        if is_part(count) && count < all {
-            return Ok(Some(Plan::Names { expr, count }));
-        }
-        if !has_range(expr) {
+        let most = most.max(ROWS_COUNTED as u64);
+        let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
+        // How many are in a range the index knows only once it has found them.
+        if count > most && !has_range(expr) {
             return Ok(None);
         }
-        // How many are in a range the index knows only once it has found them.
         let found = names.candidates(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
-        let Found::These(files) = found else { return Ok(None) };
-        let count = files.len() as u64;
-        Ok(is_part(count).then_some(Plan::Names { expr, count }))
+        Ok(match found {
+            Found::These(files) if files.len() as u64 <= most => Some(Plan::Names(files)),
+            Found::These(_) | Found::Any => None,
+        })
     }
 
-    /// Returns the files of a plan from an inode number on; `None` if the index has changed since
-    /// the plan was made, so that all files must be compared.
-    ///
-    /// # Errors
-    /// If a row or the index cannot be read.
-    pub(super) fn candidates<'e>(
-        &self,
-        plan: &Plan<'e>,
-        from: InodeId,
-    ) -> Result<Option<Candidates<'e>>, Error> {
-        Ok(Some(match plan {
-            Plan::Tag { key, value: Some(value), .. } => Candidates::tagged(key, value, from),
-            Plan::Tag { key, value: None, .. } => {
-                Candidates::sorted(self.tree.tagged_any(key, FILES_SORTED)?, from)
-            }
-            Plan::Names { expr, .. } => {
-                let names = self.names.ok_or(Code::Bug)?;
-                let uid_of = |name: &str| self.users.uid_of(name);
-                let found = names.candidates(expr, self.now, &uid_of);
-                match found.map_err(|error| failed(&error))? {
-                    Found::These(files) => Candidates::sorted(files, from),
-                    Found::Any => return Ok(None),
-                }
-            }
-            Plan::Union(plans) => {
-                let parts = plans.iter().map(|plan| self.candidates(plan, from));
-                let parts = parts.collect::<Result<Option<_>, _>>()?;
-                let Some(parts) = parts else { return Ok(None) };
-                Candidates::merged(self.tree, parts)?
-            }
-        }))
+    fn indexed(&self) -> Result<Option<&Indexed>, Error> {
+        if self.indexed.get().is_none() {
+            let searched = self.reading.searched;
+            let halves = searched.index.names();
+            let indexed = halves.map(|halves| Indexed::gather(searched, halves)).transpose()?;
+            return Ok(self.indexed.get_or_init(|| indexed).as_ref());
+        }
+        Ok(self.indexed.get().and_then(Option::as_ref))
     }
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// Returns the files from an inode number on.
+    ///
+    /// # Errors
+    /// If a row cannot be read.
+    pub(super) fn candidates(self, tree: &Tree, from: InodeId) -> Result<Candidates<'a>, Error> {
+        match self {
+            Self::Tag { key, value: Some(value), .. } => Ok(Candidates::tagged(key, value, from)),
+            Self::Tag { key, value: None, .. } => {
+                Ok(Candidates::sorted(tree.tagged_any(key, FILES_SORTED)?, from))
+            }
+            Self::Names(files) => Ok(Candidates::sorted(files, from)),
+            Self::Union(plans) => {
+                let parts = plans.into_iter().map(|plan| plan.candidates(tree, from));
+                Candidates::merged(tree, parts.collect::<Result<_, _>>()?)
+            }
+        }
+    }
+
     /// Returns whether the index of names has a part in it, which may be behind.
     pub(super) fn uses_names(&self) -> bool {
         match self {
             Self::Tag { .. } => false,
-            Self::Names { .. } => true,
+            Self::Names(_) => true,
             Self::Union(plans) => plans.iter().any(Self::uses_names),
         }
     }
 
-    /// Returns whether it has so few files that no other plan is worth a thought.
-    pub(super) fn is_short(&self) -> bool {
-        self.count() < ROWS_COUNTED as u64
-    }
-
-    fn count(&self) -> u64 {
+    fn count(&self) -> usize {
         match self {
-            Self::Tag { count, .. } | Self::Names { count, .. } => *count,
+            Self::Tag { count, .. } => *count,
+            Self::Names(files) => files.len(),
             Self::Union(plans) => plans.iter().map(Self::count).sum(),
         }
+    }
+}
+
+/// Returns whether rows of tags may narrow a query.
+fn has_tag(expr: &Expr) -> bool {
+    match expr {
+        Expr::And(parts) | Expr::Or(parts) => parts.iter().any(has_tag),
+        Expr::Term(Term::Tag { .. } | Term::HasTag(_)) => true,
+        Expr::Not(_) | Expr::Term(_) => false,
     }
 }
 
@@ -187,9 +192,3 @@ fn has_range(expr: &Expr) -> bool {
 
 /// The least inode number.
 const FIRST: InodeId = InodeId::from_raw(0);
-
-/// Returns the code for a search that could not ask the index.
-pub(super) fn failed(error: &IndexError) -> Error {
-    tracing::warn!(%error, "the search index failed");
-    Code::Io.into()
-}
