@@ -25,7 +25,7 @@ use pelago_find::{Unfinished, Wanted};
 
 use self::arguments::Arguments;
 use self::ask::{keys, keys_of, values};
-use self::shells::{Bash, Fish, Zsh};
+use self::shells::{Bash, FISH, ZSH};
 
 mod arguments;
 mod ask;
@@ -41,7 +41,7 @@ const DEADLINE: Duration = Duration::from_millis(300);
 /// Bytes of an answer; more is not read.
 const ANSWER_BYTES: u64 = 1 << 20;
 
-const SHELLS: Shells<'static> = Shells(&[&Bash, &Fish, &Zsh]);
+const SHELLS: Shells<'static> = Shells(&[&Bash, &FISH, &ZSH]);
 
 /// The words of the command line, for completers: the engine gives them their own word only.
 static WORDS: OnceLock<Vec<OsString>> = OnceLock::new();
@@ -77,7 +77,7 @@ fn wait_for_worker() -> io::Result<()> {
     Builder::new().name("completions".to_owned()).spawn(move || {
         let mut text = Vec::new();
         let read = out.take(ANSWER_BYTES).read_to_end(&mut text);
-        // Nobody takes it after the deadline.
+        // After the deadline the receiver is gone.
         let _sent = send.send(read.map(|_| text));
     })?;
     match receive.recv_timeout(DEADLINE) {

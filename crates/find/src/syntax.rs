@@ -30,7 +30,8 @@ pub(crate) fn kind_of(word: &[u8]) -> Option<FileKind> {
 }
 
 /// Returns the word for a kind.
-pub(crate) const fn word_of(kind: FileKind) -> &'static str {
+#[must_use]
+pub const fn word_of(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "file",
         FileKind::Directory => "dir",

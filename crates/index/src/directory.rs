@@ -86,7 +86,7 @@ impl Directory for Checked {
         self.files.acquire_lock(lock)
     }
 
-    /// Nobody watches: a half loads its own commits.
+    /// No reader watches the files: a half loads its own commits.
     fn watch(&self, _: WatchCallback) -> tantivy::Result<WatchHandle> {
         Ok(WatchHandle::empty())
     }

@@ -21,11 +21,6 @@ impl HandleColumns {
         Ok(Self([column(INO)?, column(DIR)?, column(HASH)?]))
     }
 
-    /// Returns the inode of a document.
-    pub(crate) fn ino(&self, document: DocId) -> InodeId {
-        InodeId::from_raw(self.0[0].get_val(document))
-    }
-
     /// Returns the handle of a document.
     pub(crate) fn get(&self, document: DocId) -> Handle {
         let [ino, dir, hash] = self.0.each_ref().map(|column| column.get_val(document));
@@ -36,46 +31,6 @@ impl HandleColumns {
 /// Returns what handles are ordered by.
 pub(crate) fn order(handle: &Handle) -> (InodeId, InodeId, NameHash) {
     (handle.ino, handle.dir, handle.hash)
-}
-
-/// The first handles of those that were found: in order, each once.
-#[derive(Debug)]
-pub(crate) struct First {
-    at_most: usize,
-    handles: Vec<Handle>,
-    /// Only handles up to this one are of interest, because there are enough of them.
-    last: Option<Handle>,
-}
-
-impl First {
-    /// Begins to collect so many handles, 1 at least.
-    pub(crate) const fn of(at_most: usize) -> Self {
-        Self { at_most, handles: Vec::new(), last: None }
-    }
-
-    /// Returns whether handles of an inode may be among them.
-    pub(crate) fn may_take(&self, ino: InodeId) -> bool {
-        self.last.is_none_or(|last| ino <= last.ino)
-    }
-
-    pub(crate) fn push(&mut self, handle: Handle) {
-        self.handles.push(handle);
-        if self.handles.len() >= self.at_most.saturating_mul(2) {
-            self.cut();
-            self.last = self.handles.get(self.at_most - 1).copied();
-        }
-    }
-
-    pub(crate) fn into_handles(mut self) -> Vec<Handle> {
-        self.cut();
-        self.handles
-    }
-
-    fn cut(&mut self) {
-        self.handles.sort_unstable_by_key(order);
-        self.handles.dedup();
-        self.handles.truncate(self.at_most);
-    }
 }
 
 /// Collects the handles of all documents that a query of the engine finds: in order, each once.

@@ -12,7 +12,7 @@ use crate::covered::Covered;
 use crate::document::Document;
 use crate::error::Error;
 use crate::half::Half;
-use crate::handles::{AllHandles, First, HandleColumns, order};
+use crate::handles::{AllHandles, HandleColumns, order};
 use crate::postings::documents_with;
 use fields::{Fields, KIND, NANOS, SECONDS, SIZE, UID};
 use plan::{Plan, Planner};
@@ -20,9 +20,6 @@ use plan::{Plan, Planner};
 mod fields;
 mod plan;
 mod trigrams;
-
-/// Handles that are in memory at a time while all of them are read.
-const PAGE_HANDLES: usize = 1 << 17;
 
 /// The index of names of one shard.
 ///
@@ -122,24 +119,6 @@ impl Names {
         })
     }
 
-    /// Calls `call` with all handles of the last commit: ascending by inode, directory and hash,
-    /// each once.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub fn for_each(&self, mut call: impl FnMut(Handle)) -> Result<(), Error> {
-        let searcher = self.half.search(|searcher| Ok(searcher.clone()))?;
-        let mut after = None;
-        loop {
-            let page = self.half.search(|_| page(&searcher, after))?;
-            page.iter().copied().for_each(&mut call);
-            if page.len() < PAGE_HANDLES {
-                return Ok(());
-            }
-            after = page.last().copied();
-        }
-    }
-
     /// Returns the number of names in the last commit.
     ///
     /// # Errors
@@ -178,26 +157,6 @@ impl Names {
     ) -> tantivy::Result<Plan> {
         Planner { fields: self.fields, searcher, now, uid_of }.plan(expr, false)
     }
-}
-
-/// Returns the first handles after one.
-fn page(searcher: &Searcher, after: Option<Handle>) -> tantivy::Result<Vec<Handle>> {
-    let mut first = First::of(PAGE_HANDLES);
-    for part in searcher.segment_readers() {
-        let columns = HandleColumns::open(part)?;
-        for id in part.doc_ids_alive() {
-            let ino = columns.ino(id);
-            // One column of three decides about most documents.
-            if after.is_some_and(|after| ino < after.ino) || !first.may_take(ino) {
-                continue;
-            }
-            let handle = columns.get(id);
-            if after.is_none_or(|after| order(&after) < order(&handle)) {
-                first.push(handle);
-            }
-        }
-    }
-    Ok(first.into_handles())
 }
 
 /// Returns a document from the columns of its part.

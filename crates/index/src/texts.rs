@@ -28,7 +28,8 @@ const DOCUMENT_BYTES: usize = 200;
 
 /// The index of texts of one shard.
 ///
-/// A document stays as it is while the bytes of its file do, so its handle may have an old hint.
+/// A document stays as it is while the version of its file does, through renames too, so its handle
+/// may have an old hint.
 /// Reads use the last commit, and go on beside writes.
 pub struct Texts {
     half: Half,

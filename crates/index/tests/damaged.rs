@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use pelago_index::{Covered, Document, Error, Names, Texts};
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 
+use every_name::every_name;
+
+#[path = "common/every_name.rs"]
+mod every_name;
+
 const COVERED: Covered =
     Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
 /// Bytes of a file that are changed, one at a time.
@@ -45,9 +50,7 @@ fn make(folder: &Path) {
 fn is_whole(folder: &Path) -> Result<bool, Error> {
     let (names, texts) = (Names::open(folder)?, Texts::open(folder)?);
     let is_covered = (names.covered(), texts.covered()) == (Some(COVERED), Some(COVERED));
-    let mut all = Vec::new();
-    names.for_each(|handle| all.push(handle))?;
-    let mut is_whole = is_covered && all == (0..40).map(handle).collect::<Vec<_>>();
+    let mut is_whole = is_covered && every_name(&names)? == (0..40).map(handle).collect::<Vec<_>>();
     for ino in 0..40 {
         let to = if (20..30).contains(&ino) { 30 } else { 40 };
         let ino = InodeId::from_raw(ino);

@@ -13,6 +13,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::RngSeed;
 
+use every_name::every_name;
+
+#[path = "common/every_name.rs"]
+mod every_name;
+
 const NOW: Time = Time { seconds: 1_769_900_000, nanos: 500 };
 const COVERED: Covered = Covered { epoch: 1, sequence: 1, as_of: NOW, is_complete: true };
 
@@ -206,11 +211,9 @@ proptest! {
         let mut all: Vec<&Document> = told.values().flatten().collect();
         all.sort_by_key(|document| (document.handle.ino, document.handle.dir));
         prop_assert_eq!(names.total().unwrap(), all.len() as u64);
-        let (mut handles, mut found) = (Vec::new(), Vec::new());
-        names.for_each(|handle| found.push(handle)).unwrap();
-        handles.extend(all.iter().map(|document| document.handle));
+        let mut handles: Vec<_> = all.iter().map(|document| document.handle).collect();
         handles.dedup();
-        prop_assert_eq!(found, handles);
+        prop_assert_eq!(every_name(&names).unwrap(), handles);
         for asked in &asked {
             check(&names, &all, asked)?;
         }

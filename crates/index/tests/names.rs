@@ -7,6 +7,11 @@ use pelago_find::Query;
 use pelago_index::{Candidates, Covered, Document, Names};
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 
+use every_name::every_name;
+
+#[path = "common/every_name.rs"]
+mod every_name;
+
 const COVERED: Covered =
     Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
 
@@ -47,9 +52,7 @@ fn these(handles: &[Handle]) -> Candidates {
 }
 
 fn all(names: &Names) -> Vec<Handle> {
-    let mut all = Vec::new();
-    names.for_each(|handle| all.push(handle)).unwrap();
-    all
+    every_name(names).unwrap()
 }
 
 fn open(folder: &Path) -> Names {

@@ -14,11 +14,18 @@ use super::shell_words::Line;
 /// bash. The engine's own completer takes words as bash cuts them, at each `=`, and quotes none.
 pub(super) struct Bash;
 
-/// fish, which reads and quotes words by itself.
-pub(super) struct Fish;
+/// A shell whose completer is the engine's own, but for the quotes of the words that it gives.
+pub(super) struct Unquoting {
+    shell: &'static dyn EnvCompleter,
+    /// It gives all words with their quotes, not only the last one.
+    quotes_all: bool,
+}
 
-/// zsh, which gives words with their quotes.
-pub(super) struct Zsh;
+/// fish.
+pub(super) const FISH: Unquoting = Unquoting { shell: &builtin::Fish, quotes_all: false };
+
+/// zsh.
+pub(super) const ZSH: Unquoting = Unquoting { shell: &builtin::Zsh, quotes_all: true };
 
 impl EnvCompleter for Bash {
     fn name(&self) -> &'static str {
@@ -86,13 +93,13 @@ complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
     }
 }
 
-impl EnvCompleter for Fish {
+impl EnvCompleter for Unquoting {
     fn name(&self) -> &'static str {
-        builtin::Fish.name()
+        self.shell.name()
     }
 
     fn is(&self, name: &str) -> bool {
-        builtin::Fish.is(name)
+        self.shell.is(name)
     }
 
     fn write_registration(
@@ -103,7 +110,7 @@ impl EnvCompleter for Fish {
         completer: &str,
         out: &mut dyn io::Write,
     ) -> io::Result<()> {
-        builtin::Fish.write_registration(var, name, bin, completer, out)
+        self.shell.write_registration(var, name, bin, completer, out)
     }
 
     fn write_complete(
@@ -113,44 +120,10 @@ impl EnvCompleter for Fish {
         dir: Option<&Path>,
         out: &mut dyn io::Write,
     ) -> io::Result<()> {
-        if let Some(last) = args.last_mut() {
-            *last = unquoted(last);
-        }
+        let first = if self.quotes_all { 0 } else { args.len().saturating_sub(1) };
+        args.iter_mut().skip(first).for_each(|word| *word = unquoted(word));
         let _only_once = WORDS.set(args.clone());
-        builtin::Fish.write_complete(command, args, dir, out)
-    }
-}
-
-impl EnvCompleter for Zsh {
-    fn name(&self) -> &'static str {
-        builtin::Zsh.name()
-    }
-
-    fn is(&self, name: &str) -> bool {
-        builtin::Zsh.is(name)
-    }
-
-    fn write_registration(
-        &self,
-        var: &str,
-        name: &str,
-        bin: &str,
-        completer: &str,
-        out: &mut dyn io::Write,
-    ) -> io::Result<()> {
-        builtin::Zsh.write_registration(var, name, bin, completer, out)
-    }
-
-    fn write_complete(
-        &self,
-        command: &mut clap::Command,
-        args: Vec<OsString>,
-        dir: Option<&Path>,
-        out: &mut dyn io::Write,
-    ) -> io::Result<()> {
-        let args: Vec<OsString> = args.iter().map(unquoted).collect();
-        let _only_once = WORDS.set(args.clone());
-        builtin::Zsh.write_complete(command, args, dir, out)
+        self.shell.write_complete(command, args, dir, out)
     }
 }
 

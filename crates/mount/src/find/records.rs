@@ -1,14 +1,15 @@
 //! The bytes that are read from the control file, as `docs/query.md` specifies them: records that
 //! end with a NUL.
 
-use pelago_wire::{FileKind, Hit, Time};
+use pelago_find::word_of;
+use pelago_wire::{Hit, Time};
 
 /// Adds a file that was found. One with a path that no record can have is left out.
 pub(super) fn hit(to: &mut Vec<u8>, hit: &Hit) {
     if hit.path.is_empty() || hit.path.contains(&0) {
         return;
     }
-    to.extend_from_slice(format!("hit {} {} ", word(hit.kind), hit.ino).as_bytes());
+    to.extend_from_slice(format!("hit {} {} ", word_of(hit.kind), hit.ino).as_bytes());
     to.extend_from_slice(&hit.path);
     to.push(0);
 }
@@ -46,22 +47,9 @@ pub(super) fn error(to: &mut Vec<u8>, message: &str) {
     to.extend_from_slice(format!("error {}\0", message.replace('\0', " ")).as_bytes());
 }
 
-/// Returns a kind as queries name it.
-const fn word(kind: FileKind) -> &'static str {
-    match kind {
-        FileKind::Regular => "file",
-        FileKind::Directory => "dir",
-        FileKind::Symlink => "link",
-        FileKind::Fifo => "fifo",
-        FileKind::Socket => "socket",
-        FileKind::CharDevice => "char",
-        FileKind::BlockDevice => "block",
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use pelago_wire::InodeId;
+    use pelago_wire::{FileKind, InodeId};
 
     use super::*;
 
