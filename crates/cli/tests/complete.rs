@@ -50,6 +50,7 @@ fn offers(dir: &Path, uid: Option<u32>, line: &str, expected: &[&str]) {
         if found == expected {
             return;
         }
+        // Each try is a shell of its own.
         thread::sleep(Duration::from_millis(100));
     }
     panic!("{line}: {found:?} instead of {expected:?}");

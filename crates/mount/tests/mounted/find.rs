@@ -60,6 +60,7 @@ impl Service for Searched {
             let done = later();
             let page = SearchPage { hits: Vec::new(), as_of, after: place(0), examined: 10 };
             let answer = move || {
+                // An endless answer is not to fill the memory of the test.
                 thread::sleep(Duration::from_millis(5));
                 done(Ok(Reply::Found(page)));
             };
@@ -402,12 +403,17 @@ fn a_long_search_can_be_ended() {
         let read = open.read(&mut some).unwrap();
         assert_eq!(some[..read], *format!("progress {}\0", 10 * count).as_bytes());
     }
+    let asked = || fixture.server.searches.lock().len();
+    let before = asked();
+    let deadline = Instant::now() + Duration::from_secs(60);
     let mut child = Command::new("ls").arg(fixture.path(".find/a=b")).spawn().unwrap();
-    thread::sleep(Duration::from_millis(200));
+    while asked() < before + 3 {
+        assert!(Instant::now() < deadline, "ls does not ask");
+        thread::sleep(Duration::from_millis(5));
+    }
     child.kill().unwrap();
     child.wait().unwrap();
-    let asked = || fixture.server.searches.lock().len();
-    let deadline = Instant::now() + Duration::from_secs(60);
+    // A search that went on would have its next page within 5 ms.
     loop {
         let before = asked();
         thread::sleep(Duration::from_millis(100));

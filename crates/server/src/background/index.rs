@@ -368,7 +368,8 @@ impl BuildIndex {
     }
 
     /// Waits until all that was read is safe: after a loss of power the index must not know more
-    /// than the rows.
+    /// than the rows. It polls, since a wait at [`Durability::when_safe`] has the group commit come
+    /// before its time, at the cost of those who write.
     fn wait_until_safe(&self) -> Result<(), Failure> {
         let (batch, began) = (self.durability.done(), Instant::now());
         while self.durability.safe() < batch {

@@ -27,7 +27,7 @@ const SAFE_INTERVAL: Duration = Duration::from_millis(100);
 pub(crate) struct CompleteTags {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
-    /// The folder of the volume; `None`: nobody is told that the tags are complete but the shard.
+    /// The folder of the volume; `None`: only the shard is told that the tags are complete.
     folder: Option<Folder>,
     step: Step,
     /// Files whose tags have no rows, and which neither have a row of their own nor have moved:

@@ -13,10 +13,10 @@ use pelago_wire::{
 use crate::background::{BuildIndex, NextRun, Worker as _};
 use crate::testing::{BOTH, ROOT, Rig, at, name};
 
-const ANN: u32 = 1000;
+pub(super) const ANN: u32 = 1000;
 
 /// Asks for a page as a user.
-fn page(
+pub(super) fn page(
     rig: &Rig,
     (uid, groups): (u32, &[u32]),
     (dir, query, hits): (Handle, &str, u32),
@@ -56,7 +56,7 @@ fn found(rig: &Rig, query: &str) -> Vec<String> {
     paths
 }
 
-fn make_dir(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
+pub(super) fn make_dir(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
     let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(mode) };
     match rig.call(request).unwrap() {
         Reply::Entry(entry) => entry.handle,
@@ -64,7 +64,7 @@ fn make_dir(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
     }
 }
 
-fn move_to(rig: &Rig, text: &str, dir: Handle, to: &str) {
+pub(super) fn move_to(rig: &Rig, text: &str, dir: Handle, to: &str) {
     rig.call(Request::Rename {
         from_dir: ROOT,
         from: name(text),
@@ -75,12 +75,12 @@ fn move_to(rig: &Rig, text: &str, dir: Handle, to: &str) {
     .unwrap();
 }
 
-fn set_mode(rig: &Rig, node: Handle, mode: u16) {
+pub(super) fn set_mode(rig: &Rig, node: Handle, mode: u16) {
     let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
     rig.call(Request::SetAttr { node, open: None, set }).unwrap();
 }
 
-fn tag(rig: &Rig, node: Handle, key: &str, value: &[u8]) {
+pub(super) fn tag(rig: &Rig, node: Handle, key: &str, value: &[u8]) {
     rig.call(Request::SetXattr {
         node,
         name: format!("user.tag.{key}").into_bytes(),

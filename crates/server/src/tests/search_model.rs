@@ -31,10 +31,11 @@ use pelago_find::{Candidate, Query, has_words, text};
 use pelago_random::Random;
 use pelago_store::clock;
 use pelago_wire::{
-    Asker, Code, Context, FileKind, Handle, InodeId, NewMode, OpenId, RenameFlags, Reply, Request,
-    Search, SearchPage, SearchPlace, SetAttr, SetTime, Time, XattrFlags,
+    Code, FileKind, Handle, InodeId, NewMode, OpenId, RenameFlags, Reply, Request, SetAttr,
+    SetTime, Time, XattrFlags,
 };
 
+use super::search::page;
 use crate::background::{BuildIndex, NextRun, Worker as _};
 use crate::testing::{BOTH, READ, ROOT, Rig, name, next_open};
 
@@ -227,21 +228,6 @@ fn worker_of(rig: &Rig) -> BuildIndex {
     rig.router.index().names();
     let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
     BuildIndex::new(index, shard, Arc::clone(&rig.content), Arc::clone(&rig.durability))
-}
-
-/// Asks for a page.
-fn page(
-    rig: &Rig,
-    (uid, groups): (u32, &[u32]),
-    (dir, query, hits): (Handle, &str, u32),
-    after: Option<SearchPlace>,
-) -> Result<SearchPage, Code> {
-    let asker = Asker { groups: groups.to_vec(), reads_all: uid == 0 };
-    let search = Search { query: query.as_bytes().to_vec(), hits, after, asker };
-    match rig.call_as(&Context::direct(uid, uid), Request::Search { dir, search })? {
-        Reply::Found(page) => Ok(page),
-        other => panic!("{other:?}"),
-    }
 }
 
 impl World {

@@ -1,13 +1,9 @@
 //! Questions about tags by themselves, through the router.
 
-use pelago_wire::{
-    Asker, Code, Context, Handle, NewMode, RenameFlags, Reply, Request, SetAttr, TagPage, Tags,
-    XattrFlags, limits,
-};
+use pelago_wire::{Asker, Code, Context, Handle, Reply, Request, TagPage, Tags, limits};
 
+use super::search::{ANN, make_dir, move_to, set_mode, tag};
 use crate::testing::{ROOT, Rig, name};
-
-const ANN: u32 = 1000;
 
 fn ask(
     rig: &Rig,
@@ -36,45 +32,14 @@ fn values(rig: &Rig, uid: u32, key: &str, prefix: &[u8]) -> Vec<Vec<u8>> {
     page.parts
 }
 
-fn make_dir(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
-    let request = Request::MakeDir { dir, name: name(text), mode: NewMode::exactly(mode) };
-    match rig.call(request).unwrap() {
-        Reply::Entry(entry) => entry.handle,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// Makes a file with a mode in a directory.
 fn make(rig: &Rig, dir: Handle, text: &str, mode: u16) -> Handle {
     let node = rig.file(text, b"").handle;
     set_mode(rig, node, mode);
     if dir != ROOT {
-        rig.call(Request::Rename {
-            from_dir: ROOT,
-            from: name(text),
-            to_dir: dir,
-            to: name(text),
-            flags: RenameFlags::NoReplace,
-        })
-        .unwrap();
+        move_to(rig, text, dir, text);
     }
     node
-}
-
-fn set_mode(rig: &Rig, node: Handle, mode: u16) {
-    let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-    rig.call(Request::SetAttr { node, open: None, set }).unwrap();
-}
-
-fn tag(rig: &Rig, node: Handle, key: &str, value: &[u8]) {
-    rig.call(Request::SetXattr {
-        node,
-        name: format!("user.tag.{key}").into_bytes(),
-        value: value.to_vec(),
-        flags: XattrFlags::Any,
-        kill_setgid: false,
-    })
-    .unwrap();
 }
 
 #[test]
