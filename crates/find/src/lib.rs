@@ -16,7 +16,7 @@ pub use evaluate::Candidate;
 pub use expr::{Expr, FileOwner, TagKey, Term, When};
 pub use glob::{Glob, GlobError, Literal};
 pub use query::Query;
-pub use rank::{TextCounts, rank};
+pub use rank::{TextCounts, rank, score_alone};
 pub use syntax::word_of;
 pub use text::{has_words, text, words};
 pub use unfinished::{Unfinished, Wanted};

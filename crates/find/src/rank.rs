@@ -5,6 +5,9 @@ const K1: f64 = 1.2;
 /// How strongly the length of a text counts, as usual for BM25.
 const B: f64 = 0.75;
 
+/// The usual length of a text, in words, if no other texts are looked at.
+const USUAL_LENGTH: f64 = 256.0;
+
 /// What was counted in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextCounts<'a> {
@@ -29,18 +32,32 @@ pub fn rank(texts: &[TextCounts<'_>]) -> Vec<(usize, f64)> {
             // Without any word there is no usual length, and all texts have the same one.
             let length = f64::from(text.length) * texts.len() as f64;
             let relative = if lengths > 0.0 { length / lengths } else { 1.0 };
-            let damping = K1 * (1.0 - B + B * relative);
-            let score = |(frequency, weight): (&u32, &f64)| {
-                let frequency = f64::from(*frequency);
-                weight * frequency * (K1 + 1.0) / (frequency + damping)
-            };
-            text.frequencies.iter().zip(&weights).map(score).sum()
+            let scores = text.frequencies.iter().zip(&weights);
+            scores.map(|(frequency, weight)| weight * score(*frequency, relative)).sum()
         })
         .enumerate()
         .collect();
     // The sort is stable.
     ranked.sort_by(|(_, one), (_, two)| two.total_cmp(one));
     ranked
+}
+
+/// Returns a score of one text that depends on no other one: as in [`rank`], with words that are
+/// all as rare and texts of a usual length of 256 words.
+///
+/// It tells which of many texts are worth a place among those that are ranked.
+#[must_use]
+pub fn score_alone(text: TextCounts<'_>) -> f64 {
+    let relative = f64::from(text.length) / USUAL_LENGTH;
+    text.frequencies.iter().map(|frequency| score(*frequency, relative)).sum()
+}
+
+/// Returns the score of a text for one word, which it has so often.
+///
+/// `relative`: the length of the text, in usual lengths.
+fn score(frequency: u32, relative: f64) -> f64 {
+    let frequency = f64::from(frequency);
+    frequency * (K1 + 1.0) / (frequency + K1 * (1.0 - B + B * relative))
 }
 
 /// Returns the weight of each word: the rarer it is, the more it counts.
@@ -104,6 +121,18 @@ mod tests {
         assert_eq!(places(&[([1, 0, 0], 100), ([5, 0, 0], 100)]), [1, 0]);
         assert_eq!(places(&[([1, 0, 0], 100), ([1, 0, 0], 10)]), [1, 0]);
         assert_eq!(places(&[([1, 0, 0], 9), ([1, 0, 0], 9), ([0, 1, 0], 9)]), [2, 0, 1]);
+    }
+
+    #[test]
+    fn a_long_text_with_many_of_the_words_is_worth_more_than_a_short_one_with_few() {
+        let alone = |(frequencies, length): Text| {
+            score_alone(TextCounts { frequencies: &frequencies, length })
+        };
+        assert!(alone(([200, 0, 0], 10_000)) > alone(([1, 0, 0], 10)));
+        assert!(alone(([1, 0, 0], 10)) > alone(([1, 0, 0], 100)));
+        assert!(alone(([1, 1, 0], 100)) > alone(([2, 0, 0], 100)));
+        let expected = 2.2 / (1.0 + 1.2 * (0.25 + 0.75 * 0.5));
+        assert!((alone(([1, 0, 0], 128)) - expected).abs() < 1e-12);
     }
 
     #[test]

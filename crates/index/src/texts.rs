@@ -125,11 +125,11 @@ impl Texts {
     }
 
     /// Returns files whose texts have all these words, which are as [`pelago_find::words`] makes
-    /// them: ascending by inode, directory and hash. No words are in no text.
+    /// them. No words are in no text.
     ///
-    /// Of more than `at_most` such files it returns those in which the words are the largest part
-    /// of the text. That depends on each file alone: how often others have a word is not asked,
-    /// since the asker may not see those.
+    /// It returns up to `at_most` of them: those of the highest [`pelago_find::score_alone`] first,
+    /// and equal ones ascending by inode, directory and hash. That depends on each file alone: how
+    /// often others have a word is not asked, since the asker may not see those.
     ///
     /// # Errors
     /// See [`Error`].

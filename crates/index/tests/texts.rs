@@ -58,7 +58,7 @@ fn a_text_is_replaced_and_removed() {
 }
 
 #[test]
-fn of_many_hits_those_remain_in_which_the_words_are_the_largest_part() {
+fn of_many_hits_the_best_ones_come_first() {
     let folder = tempfile::tempdir().unwrap();
     let texts = Texts::open(folder.path()).unwrap();
     for ino in 1..=100 {
@@ -73,9 +73,7 @@ fn of_many_hits_those_remain_in_which_the_words_are_the_largest_part() {
     let mut lengths: Vec<u32> = (1..=100).map(|ino| ino * 37 % 101 + 2).collect();
     lengths.sort_unstable();
     let best = search(&texts, "reef coral", 7);
-    assert!(best.is_sorted_by_key(|hit| hit.handle.ino));
-    let mut found: Vec<u32> = best.iter().map(|hit| hit.length).collect();
-    found.sort_unstable();
+    let found: Vec<u32> = best.iter().map(|hit| hit.length).collect();
     assert_eq!(found, lengths[..7]);
     assert_eq!(search(&texts, "reef coral", 0), []);
 }

@@ -1,5 +1,6 @@
 //! Which texts of a part have all words, and which of them are kept if there are many.
 
+use pelago_find::{TextCounts, score_alone};
 use tantivy::postings::{Postings, SegmentPostings};
 use tantivy::schema::{Field, IndexRecordOption};
 use tantivy::{DocId, DocSet, SegmentReader, TERMINATED, Term};
@@ -8,10 +9,10 @@ use super::words::term_of;
 use super::{LENGTH, TextHit};
 use crate::handles::{HandleColumns, order};
 
-/// The best hits so far.
+/// The best hits so far, each with its score.
 pub(super) struct Best {
     at_most: usize,
-    hits: Vec<TextHit>,
+    hits: Vec<(f64, TextHit)>,
 }
 
 impl Best {
@@ -20,34 +21,26 @@ impl Best {
     }
 
     fn push(&mut self, hit: TextHit) {
-        self.hits.push(hit);
+        let counts = TextCounts { frequencies: &hit.frequencies, length: hit.length };
+        self.hits.push((score_alone(counts), hit));
         if self.hits.len() > self.at_most.saturating_mul(2) {
             self.cut();
         }
     }
 
-    /// Returns the best ones, in the order of their handles.
+    /// Returns the best ones, those of the highest scores first.
     pub(super) fn into_hits(mut self) -> Vec<TextHit> {
         self.cut();
-        self.hits.sort_unstable_by_key(|hit| order(&hit.handle));
-        self.hits
+        self.hits.into_iter().map(|(_, hit)| hit).collect()
     }
 
     fn cut(&mut self) {
-        if self.hits.len() > self.at_most {
-            self.hits.sort_unstable_by(|one, two| {
-                let by_place = order(&one.handle).cmp(&order(&two.handle));
-                share(two).total_cmp(&share(one)).then(by_place)
-            });
-            self.hits.truncate(self.at_most);
-        }
+        self.hits.sort_unstable_by(|(one_score, one), (two_score, two)| {
+            let by_place = || order(&one.handle).cmp(&order(&two.handle));
+            two_score.total_cmp(one_score).then_with(by_place)
+        });
+        self.hits.truncate(self.at_most);
     }
-}
-
-/// Returns which part of a text the words are.
-fn share(hit: &TextHit) -> f64 {
-    let count: f64 = hit.frequencies.iter().copied().map(f64::from).sum();
-    count / f64::from(hit.length.max(1))
 }
 
 /// Adds the texts of a part that have all words.

@@ -17,9 +17,11 @@ use super::places::Places;
 use super::reading::undamaged;
 use super::text::first_bytes;
 
-/// The most files that are ranked: those in which the words are the largest part. Others follow
-/// in the order of that part.
-const RANKED_FILES: usize = if cfg!(test) { 8 } else { 10_000 };
+/// The most files that are ranked: those of the highest [`score_alone`]. Others follow in the order
+/// of that score. To read the row of each takes most of the time.
+///
+/// [`score_alone`]: pelago_find::score_alone
+const RANKED_FILES: usize = if cfg!(test) { 8 } else { 1000 };
 /// The most files that the index of texts is asked for. If there are more, an answer has no ranks.
 pub(super) const FOUND_FILES: usize = 1 << 18;
 
@@ -69,8 +71,8 @@ impl<'a> Ranked<'a> {
         }
     }
 
-    /// Looks at the files that the index of texts has found, and at those that it does not know
-    /// yet.
+    /// Looks at the files that the index of texts has found, the best first, and at those that it
+    /// does not know yet.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -92,7 +94,6 @@ impl<'a> Ranked<'a> {
         }
         // The index says what it was told last; a change since then is among the unknown.
         found.retain(|hit| !unknown.contains_key(&hit.handle.ino));
-        found.sort_by(|one, two| part_of(two).total_cmp(&part_of(one)));
         let mut found = found.into_iter();
         while self.texts.len() < RANKED_FILES
             && let Some(hit) = found.next()
@@ -200,10 +201,4 @@ impl Filled {
         }
         true
     }
-}
-
-/// Returns which part of a text the words are, which depends on no other file.
-fn part_of(hit: &TextHit) -> f64 {
-    let count: u64 = hit.frequencies.iter().map(|count| u64::from(*count)).sum();
-    count as f64 / f64::from(hit.length.max(1))
 }
