@@ -11,6 +11,8 @@ use std::os::unix::ffi::OsStrExt as _;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
+    /// What names and data are read from, if that is apart from the fields before them.
+    payload: Option<&'a [u8]>,
 }
 
 /// Writes fields from the front of an array.
@@ -42,7 +44,13 @@ pub enum LayoutError {
 
 impl<'a> Cursor<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self { rest: bytes, payload: None }
+    }
+
+    /// Returns a cursor over fields, and over the names and data that follow them elsewhere.
+    /// Fields that are not read before the first name are skipped.
+    pub(crate) const fn in_parts(fields: &'a [u8], payload: &'a [u8]) -> Self {
+        Self { rest: fields, payload: Some(payload) }
     }
 
     pub(crate) fn u16(&mut self) -> Result<u16, LayoutError> {
@@ -70,8 +78,9 @@ impl<'a> Cursor<'a> {
         self.array::<BYTES>().map(drop)
     }
 
-    /// Takes `count` bytes as they are.
+    /// Takes `count` bytes of names or data as they are.
     pub(crate) fn take(&mut self, count: u64) -> Result<&'a [u8], LayoutError> {
+        self.enter_payload();
         let count = usize::try_from(count).map_err(|_| LayoutError::Truncated)?;
         let (taken, rest) = self.rest.split_at_checked(count).ok_or(LayoutError::Truncated)?;
         self.rest = rest;
@@ -80,6 +89,7 @@ impl<'a> Cursor<'a> {
 
     /// Takes a name and the NUL at its end.
     pub(crate) fn name(&mut self) -> Result<&'a OsStr, LayoutError> {
+        self.enter_payload();
         let name = CStr::from_bytes_until_nul(self.rest).map_err(|_| LayoutError::EndlessName)?;
         self.rest = &self.rest[name.count_bytes() + 1..];
         Ok(OsStr::from_bytes(name.to_bytes()))
@@ -88,6 +98,12 @@ impl<'a> Cursor<'a> {
     /// Returns the bytes that were not read yet.
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.rest
+    }
+
+    const fn enter_payload(&mut self) {
+        if let Some(payload) = self.payload.take() {
+            self.rest = payload;
+        }
     }
 
     fn array<const BYTES: usize>(&mut self) -> Result<[u8; BYTES], LayoutError> {

@@ -58,8 +58,15 @@ impl<'a> Operation<'a> {
     /// # Errors
     /// [`LayoutError`] if they break the layout of the opcode.
     pub fn decode(opcode: u32, body: &'a [u8], layouts: Layouts) -> Result<Self, LayoutError> {
-        let mut cursor = Cursor::new(body);
-        let body = &mut cursor;
+        Self::read(opcode, &mut Cursor::new(body), layouts)
+    }
+
+    /// Decodes the body of a request.
+    pub(crate) fn read(
+        opcode: u32,
+        body: &mut Cursor<'a>,
+        layouts: Layouts,
+    ) -> Result<Self, LayoutError> {
         Ok(match opcode {
             1 => Self::Lookup { name: body.name()? },
             FORGET => Self::Forget { lookups: body.u64()? },

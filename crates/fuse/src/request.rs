@@ -58,14 +58,28 @@ pub struct Malformed {
 pub fn parse(bytes: &[u8], layouts: Layouts) -> Result<(Header, Operation<'_>), Malformed> {
     let frame =
         Frame::parse(bytes).map_err(|error| Malformed { unique: None, opcode: 0, error })?;
-    let (header, opcode) = (frame.header, frame.opcode);
-    match frame.body(bytes.len()).and_then(|body| Operation::decode(opcode, body, layouts)) {
-        Ok(operation) => Ok((header, operation)),
-        Err(error) => {
-            let unique = Operation::has_reply(opcode).then_some(header.unique);
-            Err(Malformed { unique, opcode, error })
-        }
-    }
+    let body = frame.body(bytes.len()).map(Cursor::new);
+    frame.decode(body, layouts)
+}
+
+/// Parses a request of a ring: its header, the fields of its opcode, and the names and data behind
+/// them, which the kernel writes to three places.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_parts<'a>(
+    header: &[u8],
+    fields: &'a [u8],
+    payload: &'a [u8],
+    layouts: Layouts,
+) -> Result<(Header, Operation<'a>), Malformed> {
+    let frame =
+        Frame::parse(header).map_err(|error| Malformed { unique: None, opcode: 0, error })?;
+    let is_whole = frame.bytes as usize == Header::BYTES + fields.len() + payload.len();
+    // An extension is behind the payload, which names and data are read from its start.
+    let body =
+        if is_whole { Ok(Cursor::in_parts(fields, payload)) } else { Err(LayoutError::Length) };
+    frame.decode(body, layouts)
 }
 
 /// `fuse_in_header` and the bytes after it.
@@ -101,5 +115,17 @@ impl<'a> Frame<'a> {
         }
         let end = self.rest.len().checked_sub(usize::from(self.extensions) * 8);
         end.and_then(|end| self.rest.get(..end)).ok_or(LayoutError::Truncated)
+    }
+
+    fn decode<'b>(
+        &self,
+        body: Result<Cursor<'b>, LayoutError>,
+        layouts: Layouts,
+    ) -> Result<(Header, Operation<'b>), Malformed> {
+        let decoded = body.and_then(|mut body| Operation::read(self.opcode, &mut body, layouts));
+        decoded.map(|operation| (self.header, operation)).map_err(|error| {
+            let unique = Operation::has_reply(self.opcode).then_some(self.header.unique);
+            Malformed { unique, opcode: self.opcode, error }
+        })
     }
 }

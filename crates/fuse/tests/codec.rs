@@ -368,12 +368,7 @@ fn assert_told(answer: &[u8], agreed: &Negotiated) {
 /// Each request is cut at each byte, with its old length in the header and with the new one.
 #[test]
 fn a_request_that_is_cut_short_is_malformed() {
-    for line in REQUESTS.lines() {
-        let (name, digits) = line.split_once(' ').unwrap();
-        let pairs = digits.as_bytes().chunks(2);
-        let mut whole: Vec<u8> = pairs
-            .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
-            .collect();
+    for (name, mut whole) in requests() {
         let layouts = Layouts { setxattr_ext: name != "setxattr.short" };
         let whole_bytes = whole.len();
         assert!(request::parse(&whole, layouts).is_ok(), "{name}");
@@ -398,6 +393,45 @@ fn a_request_that_is_cut_short_is_malformed() {
             }
         }
     }
+}
+
+/// A ring brings the fields of an opcode apart from the names and data behind them, in the same
+/// order. So for one place of the cut the operation is the same, with longer fields of a newer
+/// kernel too.
+#[test]
+fn a_request_in_parts_is_the_same_operation() {
+    for (name, whole) in requests() {
+        let layouts = Layouts { setxattr_ext: name != "setxattr.short" };
+        let (header, operation) = request::parse(&whole, layouts).unwrap();
+        let (head, body) = whole.split_at(Header::BYTES);
+        let same = (0..=body.len()).filter(|cut| {
+            let (fields, payload) = body.split_at(*cut);
+            let found = request::parse_parts(head, fields, payload, layouts);
+            found.as_ref().is_ok_and(|found| *found == (header, operation.clone()))
+        });
+        let cuts: Vec<usize> = same.collect();
+        assert!(!cuts.is_empty(), "{name}");
+        let (fields, payload) = body.split_at(cuts[0]);
+        let mut longer = head.to_vec();
+        let length = u32::try_from(whole.len() + 8).unwrap();
+        longer[..4].copy_from_slice(&length.to_ne_bytes());
+        let fields = [fields, &[0; 8]].concat();
+        let found = request::parse_parts(&longer, &fields, payload, layouts);
+        if !matches!(operation, Operation::BatchForget(_)) {
+            assert_eq!(found, Ok((header, operation)), "{name}");
+        }
+        let wrong = request::parse_parts(head, &fields, payload, layouts).unwrap_err();
+        assert_eq!(wrong.error, LayoutError::Length, "{name}");
+    }
+}
+
+fn requests() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    REQUESTS.lines().map(|line| {
+        let (name, digits) = line.split_once(' ').unwrap();
+        let pairs = digits.as_bytes().chunks(2);
+        let byte = |pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap();
+        (name, pairs.map(byte).collect())
+    })
 }
 
 fn answers(name: &str) -> bool {
