@@ -8,6 +8,8 @@ mod passthrough_open;
 mod pins;
 mod range_ops;
 mod search;
+mod search_hostile;
+mod search_many;
 mod search_model;
 mod search_tags;
 mod shared_write;

@@ -19,11 +19,11 @@ pub(super) const ANN: u32 = 1000;
 pub(super) fn page(
     rig: &Rig,
     (uid, groups): (u32, &[u32]),
-    (dir, query, hits): (Handle, &str, u32),
+    (dir, query, hits): (Handle, impl AsRef<[u8]>, u32),
     after: Option<SearchPlace>,
 ) -> Result<SearchPage, Code> {
     let asker = Asker { groups: groups.to_vec(), reads_all: uid == 0 };
-    let search = Search { query: query.as_bytes().to_vec(), hits, after, asker };
+    let search = Search { query: query.as_ref().to_vec(), hits, after, asker };
     let context = Context::direct(uid, uid);
     match rig.call_as(&context, Request::Search { dir, search })? {
         Reply::Found(page) => Ok(page),
@@ -50,7 +50,7 @@ fn paths_in(
 }
 
 /// Returns the paths that a query finds in the whole tree for root, sorted.
-fn found(rig: &Rig, query: &str) -> Vec<String> {
+pub(super) fn found(rig: &Rig, query: &str) -> Vec<String> {
     let mut paths = paths_in(rig, (0, &[]), (ROOT, query, 100));
     paths.sort();
     paths
@@ -395,25 +395,30 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
 }
 
 /// The worker of the search index, without its thread.
-struct Indexer<'a> {
+pub(super) struct Indexer<'a> {
     rig: &'a Rig,
-    worker: BuildIndex,
+    pub(super) worker: BuildIndex,
 }
 
 impl<'a> Indexer<'a> {
     /// Asks for an index, and builds it.
-    fn new(rig: &'a Rig) -> Self {
-        rig.shard.set_tags_complete();
-        assert!(rig.router.index().names().is_none(), "the first search asks for it");
-        let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
-        let (content, durability) = (Arc::clone(&rig.content), Arc::clone(&rig.durability));
-        let mut indexer = Self { rig, worker: BuildIndex::new(index, shard, content, durability) };
+    pub(super) fn new(rig: &'a Rig) -> Self {
+        let mut indexer = Self::not_built(rig);
         indexer.catch_up();
         indexer
     }
 
+    /// Asks for an index.
+    pub(super) fn not_built(rig: &'a Rig) -> Self {
+        rig.shard.set_tags_complete();
+        assert!(rig.router.index().names().is_none(), "the first search asks for it");
+        let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
+        let (content, durability) = (Arc::clone(&rig.content), Arc::clone(&rig.durability));
+        Self { rig, worker: BuildIndex::new(index, shard, content, durability) }
+    }
+
     /// Works until there is nothing more to do.
-    fn catch_up(&mut self) {
+    pub(super) fn catch_up(&mut self) {
         loop {
             self.rig.commit.run().unwrap();
             if self.worker.work().unwrap().next != NextRun::Soon {
