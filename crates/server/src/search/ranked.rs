@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use pelago_find::{Expr, Term, TextCounts, text, words};
+use pelago_find::{Expr, Term, TextCounts, score_alone, text, words};
 use pelago_index::TextHit;
 use pelago_meta::row_cache::Node;
 use pelago_wire::id_map::IdMap;
@@ -19,8 +19,6 @@ use super::text::first_bytes;
 
 /// The most files that are ranked: those of the highest [`score_alone`]. Others follow in the order
 /// of that score. To read the row of each takes most of the time.
-///
-/// [`score_alone`]: pelago_find::score_alone
 const RANKED_FILES: usize = if cfg!(test) { 8 } else { 1000 };
 /// The most files that the index of texts is asked for. If there are more, an answer has no ranks.
 pub(super) const FOUND_FILES: usize = 1 << 18;
@@ -82,25 +80,31 @@ impl<'a> Ranked<'a> {
         unknown: &IdMap<InodeId, Handle>,
     ) -> Result<(), Error> {
         let tree = self.evaluation.reading.tree;
+        // The index says what it was told last; a change since then is among the unknown.
+        found.retain(|hit| !unknown.contains_key(&hit.handle.ino));
         for handle in unknown.values() {
             let node = undamaged(tree.node(*handle))?;
             let Some(node) = node.filter(|node| node.rnode.kind == FileKind::Regular) else {
                 continue;
             };
-            if let Some(counts) = undamaged(self.count(&node))? {
-                let hits = self.hits(&node)?;
-                self.add(counts, hits);
+            if let Some((frequencies, length)) = undamaged(self.count(&node))? {
+                found.push(TextHit { handle: node.handle(), frequencies, length });
             }
         }
-        // The index says what it was told last; a change since then is among the unknown.
-        found.retain(|hit| !unknown.contains_key(&hit.handle.ino));
+        // In one order, so that a file has the same place before and after the index knows it.
+        found.sort_by(|one, two| {
+            let by_ino = one.handle.ino.cmp(&two.handle.ino);
+            alone(two).total_cmp(&alone(one)).then(by_ino)
+        });
         let mut found = found.into_iter();
         while self.texts.len() < RANKED_FILES
             && let Some(hit) = found.next()
         {
             let Some(node) = undamaged(tree.node(hit.handle))? else { continue };
             let hits = self.hits(&node)?;
-            self.add((hit.frequencies, hit.length), hits);
+            if !hits.is_empty() {
+                self.texts.push(Text { frequencies: hit.frequencies, length: hit.length, hits });
+            }
         }
         self.tail = found.collect();
         Ok(())
@@ -131,12 +135,6 @@ impl<'a> Ranked<'a> {
             }
         }
         Ok(None)
-    }
-
-    fn add(&mut self, (frequencies, length): (Vec<u32>, u32), hits: Vec<Hit>) {
-        if !hits.is_empty() {
-            self.texts.push(Text { frequencies, length, hits });
-        }
     }
 
     /// Returns a file by each of its names that match and may be shown.
@@ -201,4 +199,9 @@ impl Filled {
         }
         true
     }
+}
+
+/// Returns the score of a file by itself.
+fn alone(hit: &TextHit) -> f64 {
+    score_alone(TextCounts { frequencies: &hit.frequencies, length: hit.length })
 }

@@ -680,3 +680,36 @@ fn what_is_not_ranked_follows_what_is() {
         assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "text:reef", hits)), whole);
     }
 }
+
+/// Writes files again, so that the index does not know them until it is told.
+pub(super) fn write_again<'a>(rig: &Rig, files: impl IntoIterator<Item = (Handle, &'a str)>) {
+    for (file, text) in files {
+        let open = rig.open(file, BOTH).unwrap();
+        rig.write(open, 0, text.as_bytes()).unwrap();
+        rig.close(open);
+    }
+}
+
+/// More files have the words than are ranked, and several are equally about them.
+#[test]
+fn pages_by_rank_leave_out_no_file_while_the_index_follows() {
+    let rig = Rig::new();
+    let text = |at: usize| format!("{}{}", "reef ".repeat(1 + at % 3), "sand ".repeat(at * 7 % 5));
+    let texts: Vec<String> = (0..14).map(text).collect();
+    let made = texts.iter().enumerate();
+    let made = made.map(|(at, text)| rig.file(&format!("f{at:02}"), text.as_bytes()).handle);
+    let files: Vec<_> = made.collect();
+    let mut indexer = Indexer::new(&rig);
+    let asked = (ROOT, "text:reef", 100);
+    let indexed = paths_in(&rig, (0, &[]), asked);
+    for hits in [3, 9] {
+        write_again(&rig, files.iter().copied().zip(texts.iter().map(String::as_str)));
+        assert_eq!(paths_in(&rig, (0, &[]), asked), indexed, "beside the index");
+        let first = page(&rig, (0, &[]), (ROOT, "text:reef", hits), None).unwrap();
+        indexer.catch_up();
+        let rest = page(&rig, (0, &[]), asked, first.after).unwrap();
+        let all = first.hits.into_iter().chain(rest.hits);
+        let all: Vec<_> = all.map(|hit| String::from_utf8(hit.path).unwrap()).collect();
+        assert_eq!(all, indexed, "{hits} files on the first page");
+    }
+}
