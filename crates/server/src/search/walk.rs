@@ -89,10 +89,14 @@ impl Walk {
             let (dir, name) = (level.dir, entry.name.as_bytes());
             let path = [&self.path, name].concat();
             if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
-                let matches = evaluation.matches(name, (handle, &rnode), &[])? == Some(true);
-                page.examine(evaluation.reading.take_texts());
+                let matches = evaluation.matches(name, (handle, &rnode), &[])?;
+                // What the process may not read is work too, of which it is told nothing.
+                page.work(evaluation.reading.take_texts());
+                if matches.is_some() {
+                    page.show_examined();
+                }
                 let hit = Hit { ino: rnode.ino, kind: rnode.kind, path: path.clone() };
-                if matches && !page.add(hit) {
+                if matches == Some(true) && !page.add(hit) {
                     return Ok(self.last);
                 }
                 self.enters(evaluation, &rnode, name)?;
