@@ -69,7 +69,20 @@ impl Half {
         (schema, ino): (Schema, Field),
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
-        prepare(folder)?;
+        let is_new = prepare(folder)?;
+        let opened = Self::open_prepared(folder, (schema, ino), tokenizer);
+        if is_new && opened.is_err() {
+            // The next try is not to find a part of an index. If this fails, it finds damage.
+            let _removed = fs::remove_dir_all(folder);
+        }
+        opened
+    }
+
+    fn open_prepared(
+        folder: &Path,
+        (schema, ino): (Schema, Field),
+        tokenizer: Option<TextAnalyzer>,
+    ) -> Result<Self, Error> {
         let opened = call_engine(folder, || {
             let settings = IndexSettings {
                 docstore_compress_dedicated_thread: false,
@@ -234,7 +247,8 @@ impl Writer {
 }
 
 /// Makes the folder, or looks for the files without which the engine begins a new index in it.
-fn prepare(folder: &Path) -> Result<(), Error> {
+/// Returns whether it does.
+fn prepare(folder: &Path) -> Result<bool, Error> {
     let io = |source| Error::of_io(folder, source);
     fs::create_dir_all(folder).map_err(io)?;
     let is_new = fs::read_dir(folder).map_err(io)?.next().is_none();
@@ -244,7 +258,7 @@ fn prepare(folder: &Path) -> Result<(), Error> {
             return Err(Error::Damaged { folder: folder.to_owned(), what });
         }
     }
-    Ok(())
+    Ok(is_new)
 }
 
 /// Calls the engine.

@@ -2,7 +2,8 @@
 //! way on.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 
 use pelago_index::{Covered, Document, Error, Names};
@@ -94,4 +95,29 @@ fn a_commit_on_a_full_disk_leaves_the_last_one() {
 fn names_that_are_written_before_their_commit_leave_the_last_one() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path(), u64::MAX);
+}
+
+/// Wherever the first files of an index stop, they are not taken for a damaged one.
+#[test]
+fn an_index_that_cannot_be_made_leaves_nothing() {
+    for blocks in 0..16 {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(_disk) = SmallDisk::new(folder.path()) else { return };
+        let (filler, index) = (folder.path().join("filler"), folder.path().join("index"));
+        let mut file = File::options().append(true).open(&filler).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+        let most = file.metadata().unwrap().len() / 4096;
+        file.set_len((most - blocks) * 4096).unwrap();
+        drop(file);
+        for _ in 0..3 {
+            match Names::open(&index) {
+                Ok(_) => assert!(blocks > 0),
+                Err(error) => assert!(error.is_full(), "{blocks} blocks: {error}"),
+            }
+        }
+        fs::remove_file(filler).unwrap();
+        let names = Names::open(&index).unwrap();
+        replace(&names, 1).unwrap();
+        names.commit(&FIRST).unwrap();
+    }
 }
