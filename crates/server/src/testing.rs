@@ -36,6 +36,8 @@ use crate::replaced::ReplacedFiles;
 use crate::search_index::{Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 
+pub(crate) mod warnings;
+
 /// The caller of each request.
 pub(crate) const CALLER: Context = Context::direct(10, 20);
 /// The root directory.
@@ -119,6 +121,11 @@ impl Rig {
     pub(crate) fn restarted(&self, options: Options) -> Self {
         self.opens.close_kept();
         Self::over(self.table.fork_crashed(usize::MAX), Arc::clone(&self.dir), options)
+    }
+
+    /// A new volume in this folder.
+    pub(crate) fn in_folder(dir: &Arc<TempDir>) -> Self {
+        Self::over(FakeTable::new(), Arc::clone(dir), Options::default())
     }
 
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {

@@ -8,6 +8,7 @@ mod passthrough_open;
 mod pins;
 mod range_ops;
 mod search;
+mod search_full;
 mod search_hidden;
 mod search_hostile;
 mod search_many;

@@ -391,14 +391,13 @@ impl BuildIndex {
         *self.index.waiting_texts() = Default::default();
         self.shard.end_feed();
         self.step = Step::Open;
-        let is_first = !std::mem::replace(&mut self.has_failed, true);
         if error.is_of_files() {
             tracing::warn!(%error, "the search index is built again");
             let removed = self.index.wanted_folder().map_or(Ok(()), fs::remove_dir_all);
             if let Err(error) = removed {
                 tracing::warn!(%error, "cannot remove the search index");
             }
-        } else if is_first {
+        } else if !std::mem::replace(&mut self.has_failed, true) {
             tracing::warn!(%error, "the search index has stopped; searches look at all rows");
         }
         if error.is_full() { Code::NoSpace.into() } else { Code::Io.into() }

@@ -105,11 +105,11 @@ impl Drop for Workers {
 /// How long workers may take to stop before the log says so.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time before failed work is tried again; it doubles with each failure.
-const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MIN: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 fn run(notify: &Notify, mut worker: impl Worker) {
-    let mut retry = RETRY_MIN;
+    let (mut retry, mut said) = (RETRY_MIN, None);
     let mut wakeup = notify.wait(Some(Instant::now()), true);
     while !wakeup.stopped {
         if wakeup.notified {
@@ -121,7 +121,10 @@ fn run(notify: &Notify, mut worker: impl Worker) {
         notify.record(result);
         wakeup = match result {
             Ok(done) => {
-                retry = RETRY_MIN;
+                // A worker whose last step fails again and again has steps before that succeed.
+                if done.next != NextRun::Soon {
+                    (retry, said) = (RETRY_MIN, None);
+                }
                 match done.next {
                     NextRun::Soon => notify.wait(Some(ended + (ended - began)), true),
                     NextRun::After(time) => notify.wait(Some(ended + time), false),
@@ -130,7 +133,11 @@ fn run(notify: &Notify, mut worker: impl Worker) {
             }
             Err(error) => {
                 let worker = notify.name();
-                tracing::warn!(worker, %error, "background work failed; will retry");
+                if said.replace(error.code) == Some(error.code) {
+                    tracing::debug!(worker, %error, "background work failed again; will retry");
+                } else {
+                    tracing::warn!(worker, %error, "background work failed; will retry");
+                }
                 let until = ended + retry;
                 retry = (retry * 2).min(RETRY_MAX);
                 notify.wait(Some(until), true)
@@ -148,6 +155,7 @@ mod tests {
 
     use super::super::{WorkDone, WorkerState};
     use super::*;
+    use crate::testing::warnings::Warnings;
 
     /// A worker that reports each call, and returns these results, the last one first.
     struct Scripted {
@@ -201,6 +209,35 @@ mod tests {
         wait_for(&calls, 2);
         workers.stop(DEADLINE);
         assert_eq!(notify.status().last_error, None);
+    }
+
+    /// A worker that returns these results, the last one first, and ends.
+    struct Ending(Arc<Notify>, Vec<Result<WorkDone, Error>>);
+
+    impl Worker for Ending {
+        fn work(&mut self) -> Result<WorkDone, Error> {
+            let result = self.1.pop().unwrap();
+            if self.1.is_empty() {
+                self.0.stop();
+            }
+            result
+        }
+    }
+
+    #[test]
+    fn a_failure_is_said_once_until_all_work_is_done() {
+        let (full, io) = (Err(Code::NoSpace.into()), Err(Code::Io.into()));
+        let soon = Ok(WorkDone { items: 1, next: NextRun::Soon });
+        let done = Ok(WorkDone::nothing(Duration::ZERO));
+        let count = |results: &[_]| {
+            let (notify, log) = (Notify::new("test"), Warnings::default());
+            let results = results.iter().rev().copied().collect();
+            log.of(|| run(&notify, Ending(Arc::clone(&notify), results)));
+            log.count()
+        };
+        assert_eq!(count(&[full, soon, full, soon, full, full]), 1);
+        assert_eq!(count(&[full, soon, io, soon, io]), 2, "another failure");
+        assert_eq!(count(&[full, soon, full, soon, done, full]), 2, "the next time");
     }
 
     #[test]
