@@ -5,10 +5,11 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use harness::program::{Ran, bare, pelago, run};
 use harness::volume::{Volume, cannot_mount};
@@ -210,6 +211,23 @@ fn a_query_is_a_folder() {
     assert_eq!(Errno::from_io_error(&error), Some(refused));
     let listed = run(Command::new("ls").args(["-la"]).arg(&files)).expect_success();
     assert!(!listed.out.contains(".find") && !listed.out.contains("pelago"), "{}", listed.out);
+    volume.finish();
+}
+
+/// As `find ... | head` does.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let Some(volume) = projects() else { return };
+    for rest in [&[][..], &["--print0"], &["--json"]] {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let words = ["find", "name~*", "files"].iter().chain(rest);
+        let mut command = pelago(&volume.root, words);
+        command.current_dir(&volume.dir).stdin(Stdio::null()).stdout(writer);
+        let ended = command.output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), &*said), (Some(0), ""), "{rest:?}");
+    }
     volume.finish();
 }
 

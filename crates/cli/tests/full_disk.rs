@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::statvfs;
 use rustix::process::geteuid;
 
-use crate::harness::program::{run, until};
+use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 
 #[path = "harness/all.rs"]
@@ -245,4 +245,63 @@ fn files_on_a_full_ext4_can_be_removed() {
 #[test]
 fn files_on_a_larger_full_ext4_can_be_removed() {
     use_a_full(Disk::Ext4(400, 5));
+}
+
+/// Returns how many lines of a log have all these words.
+fn lines_with(log: &Path, words: &[&str]) -> usize {
+    let log = fs::read_to_string(log).unwrap();
+    log.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+}
+
+/// Returns how many files below a mount a query means.
+fn count(volume: &Volume, query: &str) -> usize {
+    let ran = run(pelago(&volume.root, ["find", query, "--json"]).current_dir(volume.files()));
+    ran.json()["paths"].as_array().unwrap().len()
+}
+
+/// Searches need no index, so they go on; with room again the index does too.
+#[test]
+fn an_index_on_a_full_disk_stops_and_is_said_once() {
+    if let Some(reason) = cannot_mount() {
+        return println!("skipped: {reason}");
+    }
+    if !geteuid().is_root() {
+        return println!("skipped: needs root for a disk that fills up");
+    }
+    let volume = Volume::in_folder(Path::new("disk/vol"));
+    let (point, log) = (volume.root.join("disk"), volume.root.join("log"));
+    if let Err(reason) = Disk::Memory(200).mount(&volume.root, &point) {
+        return println!("skipped: {reason}");
+    }
+    open_to_all(&point);
+    let mut up = volume.command("up", &["--find"]);
+    up.env("PELAGO_LOG", "info,pelago_server::background=debug").stdin(Stdio::null());
+    let mut server = up.stdout(Stdio::null()).stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let complete = || lines_with(&log, &["the search index is complete"]);
+    until("the index is complete", || complete() == 1);
+    let files = volume.files();
+    for number in 0..40 {
+        fs::write(files.join(format!("small{number}")), "coral reef").unwrap();
+    }
+
+    let mut beside = Writer::start(&point, "beside", 0);
+    beside.wait_until_full();
+    until("the disk is full", || available(&point) == 0);
+    fs::remove_file(files.join("small7")).unwrap();
+    let stopped = || lines_with(&log, &["WARN", "the search index has stopped"]);
+    let failed = |level| lines_with(&log, &[level, "background work failed", "\"index\""]);
+    until("the index has tried again", || failed("WARN") + failed("DEBUG") > 1);
+    assert_eq!((stopped(), failed("WARN")), (1, 1), "{}", fs::read_to_string(&log).unwrap());
+    assert_eq!((count(&volume, "name~small*"), count(&volume, "text:reef")), (39, 39));
+    fs::remove_file(files.join("small8")).unwrap();
+    assert_eq!((count(&volume, "name~small*"), count(&volume, "text:reef")), (38, 38));
+
+    drop(beside);
+    fs::remove_file(point.join("beside")).unwrap();
+    until("the index is complete again", || complete() == 2);
+    until("there is room again", || fs::write(files.join("again"), "reef").is_ok());
+    assert_eq!((count(&volume, "name=again"), count(&volume, "text:reef")), (1, 39));
+    assert_eq!((stopped(), failed("WARN")), (1, 1), "{}", fs::read_to_string(&log).unwrap());
+    volume.finish();
+    server.wait().unwrap();
 }
