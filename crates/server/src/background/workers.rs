@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use pelago_wire::Error;
+use pelago_wire::{Code, Error};
 
 use super::{NextRun, Notify, Worker, WorkerStatus};
 
@@ -109,7 +109,9 @@ const RETRY_MIN: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 fn run(notify: &Notify, mut worker: impl Worker) {
-    let (mut retry, mut said) = (RETRY_MIN, None);
+    // The last failure and when it was tried again, until all work is done, or much of it.
+    let mut failure: Option<(Code, Instant)> = None;
+    let mut retry = RETRY_MIN;
     let mut wakeup = notify.wait(Some(Instant::now()), true);
     while !wakeup.stopped {
         if wakeup.notified {
@@ -121,9 +123,10 @@ fn run(notify: &Notify, mut worker: impl Worker) {
         notify.record(result);
         wakeup = match result {
             Ok(done) => {
-                // A worker whose last step fails again and again has steps before that succeed.
-                if done.next != NextRun::Soon {
-                    (retry, said) = (RETRY_MIN, None);
+                // The steps before the one that fails again and again may succeed.
+                let is_long_ago = |(_, again)| ended.duration_since(again) > RETRY_MAX;
+                if done.next != NextRun::Soon || failure.is_some_and(is_long_ago) {
+                    (retry, failure) = (RETRY_MIN, None);
                 }
                 match done.next {
                     NextRun::Soon => notify.wait(Some(ended + (ended - began)), true),
@@ -133,12 +136,13 @@ fn run(notify: &Notify, mut worker: impl Worker) {
             }
             Err(error) => {
                 let worker = notify.name();
-                if said.replace(error.code) == Some(error.code) {
+                let until = ended + retry;
+                let before = failure.replace((error.code, until));
+                if before.is_some_and(|(code, _)| code == error.code) {
                     tracing::debug!(worker, %error, "background work failed again; will retry");
                 } else {
                     tracing::warn!(worker, %error, "background work failed; will retry");
                 }
-                let until = ended + retry;
                 retry = (retry * 2).min(RETRY_MAX);
                 notify.wait(Some(until), true)
             }
@@ -150,8 +154,6 @@ fn run(notify: &Notify, mut worker: impl Worker) {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{self, Receiver, Sender};
-
-    use pelago_wire::Code;
 
     use super::super::{WorkDone, WorkerState};
     use super::*;

@@ -81,7 +81,7 @@ fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
             rig.commit.run().unwrap();
             assert_eq!(log.of(|| run(&mut indexer)), Err(Code::NoSpace));
             assert!(rig.router.index().names().is_none(), "searches ask it no more");
-            assert_eq!(found(&rig, &format!("name={new}")), [new.clone()]);
+            assert_eq!(found(&rig, &format!("name={new}")), [new.as_str()]);
             assert_eq!(found(&rig, "text:reef").len(), time);
         }
         assert_eq!(log.count(), time, "{log}");
