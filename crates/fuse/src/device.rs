@@ -19,7 +19,7 @@ const PATH: &str = "/dev/fuse";
 /// Errnos from here on are internal to the kernel: it refuses a reply with one and keeps waiting.
 const ERRNO_END: i32 = 512;
 /// Bytes of `fuse_out_header`.
-const OUT_HEADER_BYTES: usize = 16;
+pub(crate) const OUT_HEADER_BYTES: usize = 16;
 /// Limit of the parts of a message after its header.
 const MOST_PARTS: usize = 3;
 
@@ -119,13 +119,13 @@ impl AsFd for Device {
 
 /// Encodes `fuse_out_header`. `body` counts the bytes after it; `error` is zero or a negative
 /// errno, or the number of a notice if `unique` is zero.
-fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
+pub(crate) fn out_header(unique: u64, error: i32, body: usize) -> [u8; OUT_HEADER_BYTES] {
     let bytes = u32::try_from(OUT_HEADER_BYTES.saturating_add(body)).unwrap_or(u32::MAX);
     *Layout::new().u32(bytes).i32(error).u64(unique).done()
 }
 
 /// Returns the negative number of an errno, or of `EIO` if a program could not see it.
-fn negative(errno: Errno) -> i32 {
+pub(crate) fn negative(errno: Errno) -> i32 {
     let number = errno.raw_os_error();
     if (1..ERRNO_END).contains(&number) { -number } else { -Errno::IO.raw_os_error() }
 }

@@ -2,10 +2,8 @@
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use crate::Errno;
-use crate::device::Device;
 use crate::ids::{FileId, NodeId};
 use crate::interrupts::{Interrupt, Interrupts};
 use crate::listing::Listing;
@@ -16,6 +14,7 @@ use crate::operation::{
 use crate::reply::{
     Attributes, Created, Encode, Entry, Offset, Opened, Reply, Statfs, Statx, Written, Xattr,
 };
+use crate::reply_to::ReplyTo;
 use crate::request::Header;
 
 /// A file system: one method for each request. The default of a method replies `ENOSYS`; for most
@@ -192,17 +191,17 @@ pub trait Filesystem: Send + Sync + 'static {
     fn end(&self) {}
 }
 
-/// Calls the method of `operation`. The reply goes to `device`, from which the request was read. A
-/// request without a method gets `ENOSYS`. `interrupts` keeps those that come too early.
+/// Calls the method of `operation`. The reply goes to `reply_to`. A request without a method
+/// gets `ENOSYS`. `interrupts` keeps those that come too early.
 pub(crate) fn dispatch(
     filesystem: &dyn Filesystem,
     interrupts: &Interrupts,
-    device: &Arc<Device>,
+    reply_to: &ReplyTo,
     header: &Header,
     operation: Operation<'_>,
 ) {
     let to = filesystem;
-    let caller = Caller { header, device };
+    let caller = Caller { header, to: reply_to };
     match operation {
         // The session has negotiated already; the kernel sends FUSE_INIT once.
         Operation::Init(_) => caller.reply::<()>().error(Errno::IO),
@@ -259,16 +258,16 @@ pub(crate) fn dispatch(
     interrupts.called(header.unique, |request| to.interrupt(request));
 }
 
-/// The waiting caller of a request, and the descriptor that takes the reply.
+/// The waiting caller of a request, and what takes the reply.
 struct Caller<'a> {
     header: &'a Header,
-    device: &'a Arc<Device>,
+    to: &'a ReplyTo,
 }
 
 impl Caller<'_> {
     fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
-        let device = Some(Arc::clone(self.device));
-        Reply { unique: self.header.unique, device, answer: PhantomData }
+        let to = Some(self.to.clone());
+        Reply { unique: self.header.unique, to, answer: PhantomData }
     }
 }
 

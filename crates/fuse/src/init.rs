@@ -13,6 +13,8 @@ pub const MAX_WRITE_BYTES: u32 = 1 << 20;
 
 /// Bytes of the smallest page; the limit of a request is expressed in such pages.
 const PAGE_BYTES: u32 = 4096;
+/// The least limit of a payload that a slot of a ring has (`FUSE_MIN_READ_BUFFER`).
+const LEAST_PAYLOAD_BYTES: u32 = 8192;
 /// Pages of a request without `FUSE_MAX_PAGES`.
 const DEFAULT_PAGES: u32 = 32;
 /// `max_stack_depth` that refuses descriptors of stacked file systems.
@@ -125,6 +127,12 @@ impl Negotiated {
     pub(crate) fn pages(&self) -> u16 {
         // At most 256: `negotiate` limits `max_write`.
         u16::try_from(self.max_write.div_ceil(PAGE_BYTES)).unwrap_or(u16::MAX)
+    }
+
+    /// Returns the limit of the bytes of a payload in a ring, as the kernel computes it.
+    pub(crate) fn payload_bytes(&self) -> usize {
+        let pages = u32::from(self.pages()) * PAGE_BYTES;
+        pages.max(self.max_write).max(LEAST_PAYLOAD_BYTES) as usize
     }
 
     /// Returns from how many background requests on the kernel throttles: three quarters.

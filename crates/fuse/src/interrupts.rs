@@ -10,12 +10,13 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
 use crate::Errno;
 use crate::device::Device;
+use crate::ring::Retries;
 
 /// Limit of the interrupts that are kept; each is that of a process that waits.
 const KEPT: usize = 4096;
@@ -26,6 +27,8 @@ pub(crate) struct Interrupts {
     kept: Mutex<Vec<Interrupt>>,
     /// Whether any is kept, so that a call without one takes no lock.
     any: AtomicBool,
+    /// Takes them if requests come by a ring.
+    retries: OnceLock<Arc<Retries>>,
     /// Weak: the kernel ends what was read from a descriptor once that is closed.
     devices: Mutex<Vec<Weak<Device>>>,
 }
@@ -48,10 +51,23 @@ impl Interrupts {
         }
     }
 
+    /// Has interrupts delivered again by `retries`, before the first request.
+    pub(crate) fn retry_by(&self, retries: Arc<Retries>) {
+        if self.retries.set(retries).is_err() {
+            tracing::error!("interrupts are tried again already");
+        }
+    }
+
     /// Delivers an interrupt, or keeps it if the file system does not know its request. `ask` is
     /// [`Filesystem::interrupt`](crate::Filesystem::interrupt).
     pub(crate) fn received(&self, interrupt: Interrupt, ask: impl Fn(u64) -> bool) {
-        if ask(interrupt.request) || !self.keep(interrupt) {
+        if ask(interrupt.request) {
+            return;
+        }
+        if let Some(retries) = self.retries.get() {
+            return retries.add(interrupt.request);
+        }
+        if !self.keep(interrupt) {
             return;
         }
         // The call with the request may have ended before the interrupt was kept, and then it has

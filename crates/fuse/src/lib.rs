@@ -1,4 +1,4 @@
-//! The FUSE protocol over `/dev/fuse`, for any file system.
+//! The FUSE protocol over `/dev/fuse` and io_uring, for any file system.
 //!
 //! Three layers, each of which knows only the one before it.
 //!
@@ -32,7 +32,10 @@ mod decode;
 mod encode;
 mod interrupts;
 mod os;
+mod reply_to;
 mod rights;
+mod ring;
+mod server;
 
 pub use attr::{Attr, FileType, Timestamp};
 pub use filesystem::Filesystem;
@@ -40,5 +43,6 @@ pub use notify::Notifier;
 pub use operation::Operation;
 pub use reply::{Encode, Reply};
 pub use request::Header;
+pub use ring::NoRing;
 pub use rustix::io::Errno;
 pub use session::{Session, SessionOptions};

@@ -63,4 +63,6 @@ impl Capabilities {
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
     /// Files can be read and written through registered descriptors.
     pub const PASSTHROUGH: Self = Self(1 << 37);
+    /// Requests come over io_uring (7.42, Linux 6.14). The session wants it, not a file system.
+    pub(crate) const OVER_IO_URING: Self = Self(1 << 41);
 }

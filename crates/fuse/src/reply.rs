@@ -2,14 +2,14 @@
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
 use crate::Errno;
 use crate::attr::{Attr, Timestamp};
-use crate::device::{Backing, Device};
+use crate::device::Backing;
 use crate::ids::{FileId, NodeId};
+use crate::reply_to::ReplyTo;
 
 /// The body of a reply.
 pub trait Encode {
@@ -22,7 +22,7 @@ pub trait Encode {
 pub struct Reply<T: Encode + ?Sized> {
     pub(crate) unique: u64,
     /// `None` once the reply is sent.
-    pub(crate) device: Option<Arc<Device>>,
+    pub(crate) to: Option<ReplyTo>,
     pub(crate) answer: PhantomData<fn(&T)>,
 }
 
@@ -121,14 +121,14 @@ pub struct Statfs {
 impl<T: Encode + ?Sized> Reply<T> {
     /// Sends a successful reply.
     pub fn ok(mut self, answer: &T) {
-        let Some(device) = self.device.take() else { return };
-        answer.with_bytes(&mut |bytes| send(&device, self.unique, None, bytes));
+        let Some(to) = self.to.take() else { return };
+        answer.with_bytes(&mut |bytes| to.send(self.unique, None, bytes));
     }
 
     /// Sends the reply that the request failed.
     pub fn error(mut self, errno: Errno) {
-        let Some(device) = self.device.take() else { return };
-        send(&device, self.unique, Some(errno), &[]);
+        let Some(to) = self.to.take() else { return };
+        to.send(self.unique, Some(errno), &[]);
     }
 
     /// Registers a descriptor with the kernel, for a reply with [`Opened::backing`].
@@ -136,38 +136,23 @@ impl<T: Encode + ?Sized> Reply<T> {
     /// # Errors
     /// The errno of the ioctl.
     pub fn open_backing(&self, file: BorrowedFd<'_>) -> io::Result<Backing> {
-        self.device.as_ref().expect("sending consumes the reply").open_backing(file)
+        self.to.as_ref().expect("sending consumes the reply").device().open_backing(file)
     }
 }
 
 impl<T: Encode + ?Sized> Drop for Reply<T> {
     fn drop(&mut self) {
-        let Some(device) = self.device.take() else { return };
+        let Some(to) = self.to.take() else { return };
         tracing::warn!(
             unique = self.unique,
             "a request was dropped without a reply: its caller gets EIO"
         );
-        send(&device, self.unique, Some(Errno::IO), &[]);
+        to.send(self.unique, Some(Errno::IO), &[]);
     }
 }
 
 impl<T: Encode + ?Sized> fmt::Debug for Reply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Reply({})", self.unique)
-    }
-}
-
-/// Sends a reply. If the request was aborted or the mount is gone, no process waits for it. If the
-/// kernel refuses the reply, the caller gets `EIO` instead.
-pub(crate) fn send(device: &Device, unique: u64, errno: Option<Errno>, payload: &[u8]) {
-    match device.answer(unique, errno, payload) {
-        Ok(()) => {}
-        Err(error @ (Errno::NOENT | Errno::NODEV | Errno::PERM)) => {
-            tracing::debug!(%error, unique, "the kernel no longer waits for this reply");
-        }
-        Err(error) => {
-            let instead = device.answer(unique, Some(Errno::IO), &[]).is_ok();
-            tracing::warn!(%error, unique, instead, "the kernel refused a reply");
-        }
     }
 }

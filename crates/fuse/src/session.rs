@@ -1,22 +1,24 @@
 //! Sessions: threads that read requests and call a file system.
 
 use std::error::Error;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::{io, mem};
 
 use rustix::io::Errno;
 
 use crate::device::Device;
-use crate::filesystem::{Filesystem, dispatch};
-use crate::init::{InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
+use crate::filesystem::Filesystem;
+use crate::init::{Capabilities, Init, InitOptions, MAJOR, MajorReply, Negotiated, negotiate};
 use crate::interrupts::Interrupts;
 use crate::notify::Notifier;
 use crate::operation::Operation;
-use crate::reply::{Encode, send};
+use crate::reply::Encode;
+use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, parse};
+use crate::ring::{NoRing, Ring};
+use crate::server::Server;
 
 /// Bytes of a request besides the data to write, and the least that the kernel writes at once.
 const REQUEST_BYTES: u32 = 4096;
@@ -32,6 +34,8 @@ pub struct SessionOptions {
     /// Whether each thread gets a descriptor of its own, so that threads do not contend for one
     /// lock in the kernel; needs the right to open the device.
     pub clone_device: bool,
+    /// Whether requests shall come over io_uring, if the kernel offers that.
+    pub ring: bool,
     /// Options of the negotiation.
     pub init_options: InitOptions,
 }
@@ -42,6 +46,7 @@ pub struct Session {
     device: Arc<Device>,
     interrupts: Arc<Interrupts>,
     negotiated: Negotiated,
+    ring: Result<Ring, NoRing>,
     options: SessionOptions,
 }
 
@@ -53,14 +58,22 @@ impl Session {
     /// Errors of the device; [`io::ErrorKind::Unsupported`] with [`crate::init::InitError`].
     pub fn start(device: OwnedFd, options: SessionOptions) -> io::Result<Self> {
         let device = Arc::new(Device::new(device));
-        let negotiated = exchange_init(&device, &options.init_options)?;
-        Ok(Self { device, interrupts: Arc::default(), negotiated, options })
+        let (negotiated, ring) = exchange_init(&device, &options)?;
+        Ok(Self { device, interrupts: Arc::default(), negotiated, ring, options })
     }
 
     /// Returns the result of the negotiation.
     #[must_use]
     pub const fn negotiated(&self) -> &Negotiated {
         &self.negotiated
+    }
+
+    /// Returns whether requests are to come over io_uring.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn ring(&self) -> Result<(), NoRing> {
+        self.ring.as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
     /// Returns the device, on which descriptors are registered.
@@ -89,10 +102,45 @@ impl Session {
     }
 
     /// Runs the threads to their end and returns the first error.
-    fn serve(&self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
-        let mut threads = Vec::with_capacity(self.options.threads);
-        for number in 0..self.options.threads.max(1) {
-            match self.spawn(number, filesystem) {
+    fn serve(self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
+        let Self { device, interrupts, negotiated, ring, options } = self;
+        let layouts = Layouts::from(&negotiated);
+        let (filesystem, shared) = (Arc::clone(filesystem), Arc::clone(&interrupts));
+        let server = Arc::new(Server::new(filesystem, shared, layouts));
+        // The device is not read yet, and so no interrupt has come.
+        let ring = ring.and_then(|ring| ring.serve(&server));
+        match &ring {
+            Ok(ring) => interrupts.retry_by(Arc::clone(ring.retries())),
+            Err(no_ring) => tracing::debug!(%no_ring, "requests come by the device"),
+        }
+        // Beside a ring only what no process waits for comes by the device.
+        let threads = if ring.is_ok() { 1 } else { options.threads.max(1) };
+        let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
+        let devices = Devices { first: device, interrupts, clone: options.clone_device, bytes };
+        let served = devices.serve(&server, threads);
+        if let Ok(ring) = ring {
+            ring.end();
+        }
+        served
+    }
+}
+
+/// The threads that read requests from the device.
+struct Devices {
+    first: Arc<Device>,
+    interrupts: Arc<Interrupts>,
+    /// Whether each thread gets a descriptor of its own.
+    clone: bool,
+    /// Limit of the bytes of a request.
+    bytes: usize,
+}
+
+impl Devices {
+    /// Runs the threads to their end and returns the first error.
+    fn serve(&self, server: &Arc<Server>, count: usize) -> io::Result<()> {
+        let mut threads = Vec::with_capacity(count);
+        for number in 0..count {
+            match self.spawn(number, server) {
                 Ok(thread) => threads.push(thread),
                 // The threads that have started suffice.
                 Err(error) if number > 0 => {
@@ -109,13 +157,9 @@ impl Session {
         served
     }
 
-    fn spawn(
-        &self,
-        number: usize,
-        filesystem: &Arc<dyn Filesystem>,
-    ) -> io::Result<JoinHandle<io::Result<()>>> {
-        let mut device = Arc::clone(&self.device);
-        if number > 0 && self.options.clone_device {
+    fn spawn(&self, number: usize, server: &Arc<Server>) -> io::Result<JoinHandle<io::Result<()>>> {
+        let mut device = Arc::clone(&self.first);
+        if number > 0 && self.clone {
             match device.duplicate() {
                 Ok(another) => device = Arc::new(another),
                 Err(error) => {
@@ -124,64 +168,30 @@ impl Session {
             }
         }
         self.interrupts.add_device(&device);
-        let bytes = self.negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES);
-        let server = Server {
-            device,
-            interrupts: Arc::clone(&self.interrupts),
-            filesystem: Arc::clone(filesystem),
-            layouts: Layouts::from(&self.negotiated),
-            bytes: bytes as usize,
-        };
-        thread::Builder::new().name(format!("fuse-{number}")).spawn(move || server.serve())
+        let (server, bytes) = (Arc::clone(server), self.bytes);
+        let thread = thread::Builder::new().name(format!("fuse-{number}"));
+        thread.spawn(move || serve_device(device, &server, bytes))
     }
 }
 
-/// A thread of the session.
-struct Server {
-    device: Arc<Device>,
-    interrupts: Arc<Interrupts>,
-    filesystem: Arc<dyn Filesystem>,
-    layouts: Layouts,
-    /// Limit of the bytes of a request.
-    bytes: usize,
-}
-
-impl Server {
-    fn serve(&self) -> io::Result<()> {
-        let mut buffer = vec![0; self.bytes];
-        let mut complained = false;
-        loop {
-            let request = match receive(&self.device, &mut buffer) {
-                Ok(request) => request,
-                Err(Errno::NODEV) => return Ok(()),
-                Err(error) => {
-                    tracing::warn!(%error, "requests can no longer be read");
-                    return Err(error.into());
-                }
-            };
-            match parse(request, self.layouts) {
-                Ok((header, operation)) => self.call(&header, operation),
-                // No kernel sends so little.
-                Err(malformed) if request.len() < Header::BYTES => return Err(invalid(malformed)),
-                Err(malformed) => {
-                    if !mem::replace(&mut complained, true) {
-                        tracing::error!(%malformed, "a malformed request: it fails with EIO");
-                    }
-                    if let Some(unique) = malformed.unique {
-                        send(&self.device, unique, Some(Errno::IO), &[]);
-                    }
-                }
+/// Serves the requests that are read from a descriptor.
+fn serve_device(device: Arc<Device>, server: &Server, bytes: usize) -> io::Result<()> {
+    let mut buffer = vec![0; bytes];
+    let to = ReplyTo::Device(Arc::clone(&device));
+    loop {
+        let request = match receive(&device, &mut buffer) {
+            Ok(request) => request,
+            Err(Errno::NODEV) => return Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "requests can no longer be read");
+                return Err(error.into());
             }
-        }
-    }
-
-    fn call(&self, header: &Header, operation: Operation<'_>) {
-        // Half-done work is for the file system to bear: its locks do not poison.
-        let called = panic::catch_unwind(AssertUnwindSafe(|| {
-            dispatch(&*self.filesystem, &self.interrupts, &self.device, header, operation);
-        }));
-        if called.is_err() {
-            tracing::error!(?header, "a method of the file system panicked");
+        };
+        let parsed = parse(request, server.layouts);
+        match parsed {
+            // No kernel sends so little.
+            Err(malformed) if request.len() < Header::BYTES => return Err(invalid(malformed)),
+            parsed => server.take(&to, parsed),
         }
     }
 }
@@ -198,8 +208,11 @@ fn receive<'a>(device: &Device, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno>
     }
 }
 
-/// Reads FUSE_INIT, replies, and returns what was negotiated.
-fn exchange_init(device: &Arc<Device>, init_options: &InitOptions) -> io::Result<Negotiated> {
+/// Reads FUSE_INIT, replies, and returns what was negotiated, and the ring if one was.
+fn exchange_init(
+    device: &Arc<Device>,
+    options: &SessionOptions,
+) -> io::Result<(Negotiated, Result<Ring, NoRing>)> {
     let mut buffer = vec![0; INIT_REQUEST_BYTES];
     loop {
         let request = receive(device, &mut buffer)?;
@@ -212,11 +225,16 @@ fn exchange_init(device: &Arc<Device>, init_options: &InitOptions) -> io::Result
             answer(device, &header, &MajorReply)?;
             continue;
         }
-        match negotiate(&offer, init_options) {
-            Ok(negotiated) => {
+        match negotiate(&offer, &options.init_options) {
+            Ok(mut negotiated) => {
+                let ring = make_ring(device, &offer, &negotiated, options.ring);
+                if ring.is_ok() {
+                    negotiated.capabilities =
+                        negotiated.capabilities.with(Capabilities::OVER_IO_URING);
+                }
                 answer(device, &header, &negotiated)?;
                 tracing::debug!(?offer, ?negotiated, "negotiated with the kernel");
-                return Ok(negotiated);
+                return Ok((negotiated, ring));
             }
             Err(refusal) => {
                 device.answer(header.unique, Some(Errno::PROTO), &[])?;
@@ -224,6 +242,23 @@ fn exchange_init(device: &Arc<Device>, init_options: &InitOptions) -> io::Result
             }
         }
     }
+}
+
+/// Makes a ring before it is agreed on: the kernel holds all requests from then on.
+fn make_ring(
+    device: &Arc<Device>,
+    offer: &Init,
+    negotiated: &Negotiated,
+    is_wanted: bool,
+) -> Result<Ring, NoRing> {
+    if !is_wanted {
+        return Err(NoRing::NotWanted);
+    }
+    let offered = Capabilities(offer.capabilities);
+    if !offered.has(Capabilities::INIT_EXT | Capabilities::OVER_IO_URING) {
+        return Err(NoRing::NotOffered);
+    }
+    Ring::new(device, negotiated.payload_bytes())
 }
 
 fn answer(device: &Device, header: &Header, answer: &impl Encode) -> Result<(), Errno> {

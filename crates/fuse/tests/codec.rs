@@ -407,7 +407,7 @@ fn a_request_in_parts_is_the_same_operation() {
         let same = (0..=body.len()).filter(|cut| {
             let (fields, payload) = body.split_at(*cut);
             let found = request::parse_parts(head, fields, payload, layouts);
-            found.as_ref().is_ok_and(|found| *found == (header, operation.clone()))
+            found.as_ref().is_ok_and(|found| *found == (header, operation))
         });
         let cuts: Vec<usize> = same.collect();
         assert!(!cuts.is_empty(), "{name}");

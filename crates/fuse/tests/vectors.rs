@@ -343,7 +343,7 @@ fn notices_are_what_the_kernel_reads() {
         max_background: 16,
         passthrough: false,
     };
-    let options = SessionOptions { threads: 1, clone_device: false, init_options };
+    let options = SessionOptions { threads: 1, clone_device: false, ring: false, init_options };
     let session = Session::start(OwnedFd::from(device), options).unwrap();
     let mut received = [0; 256];
     assert_eq!(kernel.recv(&mut received).unwrap(), 16 + 64);

@@ -2,10 +2,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::*;
+use crate::device::Device;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
 use crate::operation::{
@@ -41,10 +43,10 @@ impl Filesystem for Idle {
 fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>> {
     let (kernel, device) = UnixDatagram::pair().unwrap();
     kernel.set_nonblocking(true).unwrap();
-    let device = Arc::new(Device::new(device.into()));
+    let to = ReplyTo::Device(Arc::new(Device::new(device.into())));
     let mut errors = Vec::new();
     for operation in operations {
-        dispatch(filesystem, &Interrupts::default(), &device, &HEADER, *operation);
+        dispatch(filesystem, &Interrupts::default(), &to, &HEADER, *operation);
         let mut answer = [0; 64];
         errors.push(kernel.recv(&mut answer).ok().map(|length| {
             let mut cursor = crate::bytes::Cursor::new(&answer[..length]);

@@ -14,7 +14,12 @@ use crate::{MAX_WRITE, attach, init_options, mounted, mounted_with};
 #[test]
 fn an_unmount_ends_the_session_and_calls_end_once() {
     for threads in [0, 1, 4] {
-        let options = SessionOptions { threads, clone_device: true, init_options: init_options() };
+        let options = SessionOptions {
+            threads,
+            clone_device: true,
+            ring: crate::ring_is_wanted(),
+            init_options: init_options(),
+        };
         let Some(mut mounted) = mounted_with(options) else { return };
         fs::write(mounted.path("file"), b"1").unwrap();
         assert_eq!(mounted.tree.seen.ends.load(Ordering::Relaxed), 0);
@@ -70,7 +75,12 @@ fn the_result_of_the_negotiation_is_visible() {
 /// A mount that is gone before the negotiation is an error, as is a file that is not the device.
 #[test]
 fn a_negotiation_without_a_mount_fails() {
-    let options = SessionOptions { threads: 1, clone_device: true, init_options: init_options() };
+    let options = SessionOptions {
+        threads: 1,
+        clone_device: true,
+        ring: crate::ring_is_wanted(),
+        init_options: init_options(),
+    };
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
     let refused = Session::start(null.into(), options).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidData);

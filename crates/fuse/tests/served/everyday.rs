@@ -81,7 +81,12 @@ fn names_are_renamed_linked_and_removed() {
 fn listings_have_names_with_and_without_attributes() {
     let names_alone = InitOptions { capabilities: Capabilities::ASYNC_READ, ..init_options() };
     for (init_options, learnt) in [(init_options(), true), (names_alone, false)] {
-        let options = SessionOptions { threads: 2, clone_device: true, init_options };
+        let options = SessionOptions {
+            threads: 2,
+            clone_device: true,
+            ring: crate::ring_is_wanted(),
+            init_options,
+        };
         let Some(mut mounted) = mounted_with(options) else { return };
         let count = 1000;
         let expected = filled(&mounted, count);

@@ -46,7 +46,12 @@ fn locking() -> Option<Mounted> {
     let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
     let capabilities = init_options().capabilities | locks;
     let init_options = InitOptions { capabilities, ..init_options() };
-    let mounted = mounted_with(SessionOptions { threads: 4, clone_device: true, init_options })?;
+    let mounted = mounted_with(SessionOptions {
+        threads: 4,
+        clone_device: true,
+        ring: crate::ring_is_wanted(),
+        init_options,
+    })?;
     assert!(mounted.negotiated.capabilities.has(locks));
     mounted.tree.put("file", b"bytes");
     Some(mounted)

@@ -85,7 +85,17 @@ fn init_options() -> InitOptions {
 
 /// Mounts, or prints why not and returns `None`.
 fn mounted() -> Option<Mounted> {
-    mounted_with(SessionOptions { threads: 2, clone_device: true, init_options: init_options() })
+    mounted_with(SessionOptions {
+        threads: 2,
+        clone_device: true,
+        ring: ring_is_wanted(),
+        init_options: init_options(),
+    })
+}
+
+/// Returns whether requests shall come over io_uring: all tests hold for both doors.
+fn ring_is_wanted() -> bool {
+    std::env::var_os("PELAGO_FUSE_RING").is_some()
 }
 
 fn mounted_with(options: SessionOptions) -> Option<Mounted> {

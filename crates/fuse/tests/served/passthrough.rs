@@ -13,7 +13,12 @@ use crate::{init_options, mounted_with};
 #[test]
 fn the_kernel_reads_and_writes_a_registered_descriptor() {
     let init_options = InitOptions { passthrough: true, ..init_options() };
-    let options = SessionOptions { threads: 2, clone_device: true, init_options };
+    let options = SessionOptions {
+        threads: 2,
+        clone_device: true,
+        ring: crate::ring_is_wanted(),
+        init_options,
+    };
     let Some(mut mounted) = mounted_with(options) else { return };
     if !mounted.negotiated.passthrough {
         mounted.end().unwrap();

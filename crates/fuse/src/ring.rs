@@ -1,0 +1,183 @@
+//! The ring: requests over io_uring instead of `read` and `writev` (Linux 6.14,
+//! `fs/fuse/dev_uring.c`).
+//!
+//! The kernel has a queue for each processor and puts a request into the queue of the processor on
+//! which its caller runs. A thread that is bound to that processor serves the queue: so the caller
+//! wakes no other processor, and one system call sends a reply and waits for the next request.
+//!
+//! A queue has *slots*, the kernel's ring entries: memory for one request and its reply. A slot is
+//! the kernel's from the command that offers it until the completion that says that it has a
+//! request, and then ours until the command that sends the reply and offers it again. A request
+//! that waits keeps its slot. The kernel lets further requests wait for a slot and never gives them
+//! to the device, so a queue offers another slot before its last one is kept.
+//!
+//! FUSE_FORGET, FUSE_INTERRUPT and notices stay on the device.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::{fs, io};
+
+use rustix::io::Errno;
+
+use crate::device::Device;
+use crate::server::Server;
+
+pub(crate) use retries::Retries;
+pub(crate) use slot::Slot;
+
+use queue::Queue;
+use shared::Shared;
+
+mod commands;
+mod layout;
+mod memory;
+mod nudge;
+mod queue;
+mod retries;
+mod shared;
+mod slot;
+
+/// The most queues, one for each processor. With more, the device is used: each takes a thread and
+/// the memory of its slots.
+const QUEUES: usize = 256;
+
+/// The queues of a connection, which the kernel does not know yet.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    queues: Vec<Queue>,
+}
+
+/// The queues of a connection that serve requests.
+#[derive(Debug, Default)]
+pub(crate) struct Serving {
+    queues: Vec<Arc<Shared>>,
+    retries: Arc<Retries>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Why there is no ring.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoRing {
+    /// It is not wanted.
+    #[error("not wanted")]
+    NotWanted,
+    /// The kernel does not offer it.
+    #[error("the kernel offers none: it is older than Linux 6.14, or enable_uring is off")]
+    NotOffered,
+    /// The processors cannot have a queue each.
+    #[error("{0} possible processors, of which each would have a queue")]
+    Processors(usize),
+    /// The system refuses a ring, its memory, or its thread.
+    #[error("the system refuses it: {0}")]
+    Refused(Errno),
+}
+
+impl Ring {
+    /// Makes a queue for each processor. The kernel learns of them only from [`Ring::serve`]:
+    /// once the ring is agreed on, it holds all requests until it has all queues, so nothing may
+    /// fail in between that can fail here.
+    ///
+    /// `payload_bytes`: the limit of the bytes of a request or reply behind its header.
+    ///
+    /// # Errors
+    /// [`NoRing`]; the device serves then.
+    pub(crate) fn new(device: &Arc<Device>, payload_bytes: usize) -> Result<Self, NoRing> {
+        let processors = possible_processors().map_err(NoRing::Refused)?;
+        let count = u16::try_from(processors).ok().filter(|_| processors <= QUEUES);
+        let count = count.ok_or(NoRing::Processors(processors))?;
+        let queue = |number| Queue::new(number, device, payload_bytes);
+        let queues = (0..count).map(queue).collect::<io::Result<_>>();
+        Ok(Self { queues: queues.map_err(|error| NoRing::Refused(errno(&error)))? })
+    }
+
+    /// Starts the threads, which offer their slots to the kernel.
+    ///
+    /// # Errors
+    /// [`NoRing`]; the device serves then.
+    pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
+        let mut serving = Serving::default();
+        match serving.start(self.queues, server) {
+            Ok(()) => Ok(serving),
+            Err(error) => {
+                serving.end();
+                Err(NoRing::Refused(errno(&error)))
+            }
+        }
+    }
+}
+
+impl Serving {
+    /// Starts all threads, and waits until each has offered its slots.
+    fn start(&mut self, queues: Vec<Queue>, server: &Arc<Server>) -> io::Result<()> {
+        let (retries, asked) = (Arc::clone(&self.retries), Arc::clone(server));
+        self.spawn("fuse-retries", move || retries.run(|request| asked.interrupt(request)))?;
+        let (tell, told) = mpsc::channel();
+        for queue in queues {
+            self.queues.push(Arc::clone(queue.shared()));
+            let (tell, server) = (tell.clone(), Arc::clone(server));
+            let name = format!("fuse-ring-{}", queue.number());
+            self.spawn(&name, move || {
+                queue.serve(&server, move |offered| drop(tell.send(offered)))
+            })?;
+        }
+        drop(tell);
+        told.iter().collect()
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
+    }
+
+    /// Returns what tries interrupts again.
+    pub(crate) const fn retries(&self) -> &Arc<Retries> {
+        &self.retries
+    }
+
+    /// Ends the threads. Requests that they hold keep their memory.
+    pub(crate) fn end(self) {
+        self.queues.iter().for_each(|queue| queue.end());
+        self.retries.end();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the ring panicked");
+            }
+        }
+    }
+}
+
+/// Returns how many processors there may ever be: the kernel wants a queue for each.
+fn possible_processors() -> Result<usize, Errno> {
+    let listed = fs::read_to_string("/sys/devices/system/cpu/possible");
+    let listed = listed.map_err(|error| errno(&error))?;
+    listed_processors(&listed).ok_or(Errno::INVAL)
+}
+
+/// Returns the number of processors in a list as `0-3`; `None` if it has gaps.
+fn listed_processors(list: &str) -> Option<usize> {
+    let (first, last) = match list.trim_end().split_once('-') {
+        Some(range) => range,
+        None => ("0", list.trim_end()),
+    };
+    let last: usize = last.parse().ok()?;
+    (first == "0").then_some(last + 1)
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn possible_processors_are_counted() {
+        assert_eq!(listed_processors("0\n"), Some(1));
+        assert_eq!(listed_processors("0-127\n"), Some(128));
+        assert_eq!(listed_processors("0-3,8-11\n"), None);
+        assert_eq!(listed_processors("1-3\n"), None);
+        assert_eq!(listed_processors(""), None);
+    }
+}

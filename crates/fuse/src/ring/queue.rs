@@ -1,0 +1,284 @@
+//! The queue of a processor, and the thread that serves it.
+
+use std::io;
+use std::mem;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use io_uring::squeue::Entry128;
+use io_uring::{IoUring, cqueue};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::layout::Received;
+use super::nudge::{self, Nudge};
+use super::shared::Shared;
+use super::slot::Slot;
+use super::{commands, layout};
+use crate::device::Device;
+use crate::reply_to::ReplyTo;
+use crate::request::parse_parts;
+use crate::server::Server;
+
+/// Slots that a queue offers at first, and that it keeps offered.
+const OFFERED: usize = 4;
+/// The most slots of a queue. Requests that find none wait in the kernel.
+const SLOTS: usize = 4096;
+/// Commands that wait to be submitted, at most.
+const SUBMISSIONS: u32 = 64;
+/// A payload of so many bytes is copied, so that the slot is free for the reply.
+const COPIED_BYTES: usize = 4096;
+/// The command that watches the descriptor which ends a wait; slots have their numbers.
+const WATCH: u64 = u64::MAX;
+
+/// The queue of a processor.
+#[derive(Debug)]
+pub(super) struct Queue {
+    number: u16,
+    ring: Submissions,
+    shared: Arc<Shared>,
+    slots: Vec<Arc<Slot>>,
+    /// Slots that the kernel has, or gets with the next submission.
+    offered: usize,
+    /// Slots whose replies the last submission sent.
+    sent: Vec<usize>,
+    nudge: Nudge,
+    /// The connection has ended: the kernel takes no slots.
+    is_cut_off: bool,
+    payload_bytes: usize,
+    /// The copy of a short payload.
+    copy: Vec<u8>,
+}
+
+/// The rings that are shared with the kernel.
+struct Submissions(IoUring<Entry128, cqueue::Entry>);
+
+impl Queue {
+    /// Makes a queue with its first slots, of which the kernel does not know yet.
+    ///
+    /// # Errors
+    /// Those of the system calls.
+    pub(super) fn new(number: u16, device: &Arc<Device>, payload_bytes: usize) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(device)?);
+        let (ring, copy) = (Submissions::new()?, Vec::with_capacity(COPIED_BYTES));
+        let mut queue = Self {
+            number,
+            ring,
+            shared,
+            slots: Vec::new(),
+            offered: 0,
+            sent: Vec::new(),
+            nudge: Nudge::default(),
+            is_cut_off: false,
+            payload_bytes,
+            copy,
+        };
+        for _ in 0..OFFERED {
+            queue.add_slot()?;
+        }
+        Ok(queue)
+    }
+
+    pub(super) const fn number(&self) -> u16 {
+        self.number
+    }
+
+    pub(super) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Serves the queue until it ends. `offered` is told whether the kernel took the slots.
+    pub(super) fn serve(mut self, server: &Server, offered: impl FnOnce(io::Result<()>)) {
+        bind(self.number);
+        let begun = self.begin();
+        let is_begun = begun.is_ok();
+        offered(begun);
+        if is_begun && let Err(error) = self.run(server) {
+            tracing::warn!(%error, queue = self.number, "a queue of the ring has failed");
+        }
+    }
+
+    /// Offers the first slots.
+    fn begin(&mut self) -> io::Result<()> {
+        self.ring.0.submitter().register_enable_rings()?;
+        self.ring.push(&commands::watch(self.shared.wake_descriptor()).user_data(WATCH))?;
+        for number in 0..self.slots.len() {
+            self.offer(number)?;
+        }
+        self.ring.0.submit()?;
+        // A slot that the kernel refuses completes at once.
+        match self.ring.0.completion().find(|completion| completion.result() < 0) {
+            Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&mut self, server: &Server) -> io::Result<()> {
+        while !self.shared.has_ended() {
+            self.send_replies()?;
+            self.offer_more()?;
+            self.nudge();
+            let wanted = usize::from(self.shared.fall_asleep());
+            let submitted = self.ring.0.submit_and_wait(wanted);
+            self.shared.stay_awake();
+            match submitted {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            let sent = mem::take(&mut self.sent);
+            let mut are_free = !sent.is_empty();
+            while let Some(completion) = self.ring.next() {
+                are_free &= !sent.iter().any(|slot| *slot as u64 == completion.user_data());
+                self.complete(&completion, server)?;
+            }
+            if are_free {
+                self.nudge.is_due = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Offers slots in place of those that are kept.
+    fn offer_more(&mut self) -> io::Result<()> {
+        let has_too_few = |queue: &Self| queue.offered < OFFERED && queue.slots.len() < SLOTS;
+        if self.is_cut_off || !has_too_few(self) {
+            return Ok(());
+        }
+        while has_too_few(self) {
+            let number = self.add_slot()?;
+            self.offer(number)?;
+        }
+        self.nudge.is_due = true;
+        // A nudge needs one of them.
+        self.ring.0.submit().map(drop)
+    }
+
+    /// Has the kernel look for requests that wait, if no reply does so. The notice makes a request
+    /// in the queue of the processor on which this thread runs.
+    fn nudge(&mut self) {
+        let Nudge { is_due, is_under_way } = self.nudge;
+        if is_due && !is_under_way && self.sent.is_empty() && self.offered > 0 && !self.is_cut_off {
+            self.nudge.is_under_way = nudge::send(self.shared.device()).is_ok();
+        }
+    }
+
+    fn complete(&mut self, completion: &cqueue::Entry, server: &Server) -> io::Result<()> {
+        let Some(slot) = usize::try_from(completion.user_data())
+            .ok()
+            .and_then(|number| self.slots.get(number).cloned())
+        else {
+            self.shared.clear_wake();
+            if !cqueue::more(completion.flags()) {
+                self.ring.push(&commands::watch(self.shared.wake_descriptor()).user_data(WATCH))?;
+            }
+            return Ok(());
+        };
+        self.offered = self.offered.saturating_sub(1);
+        if completion.result() < 0 {
+            // The connection has ended, or the caller of the request has.
+            let error = Errno::from_raw_os_error(-completion.result());
+            self.is_cut_off |= matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
+            tracing::debug!(%error, queue = self.number, "a slot of the ring is lost");
+            return Ok(());
+        }
+        self.take(&slot, server);
+        Ok(())
+    }
+
+    /// Calls the file system with the request in a slot.
+    fn take(&mut self, slot: &Arc<Slot>, server: &Server) {
+        let headers = slot.headers();
+        let (unique, commit) = layout::numbers(&headers);
+        slot.set_commit(commit);
+        if unique == nudge::NUMBER {
+            self.nudge.is_under_way = false;
+            return slot.answer(unique, None, &[]);
+        }
+        let Ok(received) = Received::read(&headers) else {
+            tracing::error!(unique, "a malformed request in a slot: it fails with EIO");
+            return slot.answer(unique, Some(Errno::IO), &[]);
+        };
+        let to = ReplyTo::Ring(Arc::clone(slot));
+        let Received { header, fields, payload_bytes } = received;
+        if payload_bytes <= COPIED_BYTES {
+            slot.copy_payload(payload_bytes, &mut self.copy);
+            server.take(&to, parse_parts(header, fields, &self.copy, server.layouts));
+        } else {
+            slot.with_payload(payload_bytes, |payload| {
+                server.take(&to, parse_parts(header, fields, payload, server.layouts));
+            });
+        }
+    }
+
+    /// Gives the kernel the replies that are there.
+    fn send_replies(&mut self) -> io::Result<()> {
+        for answered in self.shared.take_answered() {
+            let number = answered.slot;
+            let slot = &self.slots[number];
+            slot.finish(answered);
+            let device = self.shared.device().as_fd();
+            let command = commands::commit(device, self.number, slot.commit());
+            self.ring.push(&command.user_data(number as u64))?;
+            self.offered += 1;
+            self.sent.push(number);
+        }
+        Ok(())
+    }
+
+    fn add_slot(&mut self) -> io::Result<usize> {
+        let number = self.slots.len();
+        self.slots.push(Arc::new(Slot::new(number, &self.shared, self.payload_bytes)?));
+        Ok(number)
+    }
+
+    fn offer(&mut self, number: usize) -> io::Result<()> {
+        let memory = self.slots[number].memory();
+        let command = commands::register(self.shared.device().as_fd(), self.number, memory);
+        self.ring.push(&command.user_data(number as u64))?;
+        self.offered += 1;
+        Ok(())
+    }
+}
+
+impl Submissions {
+    /// Makes the rings; only the thread that enables them submits.
+    fn new() -> io::Result<Self> {
+        let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
+        builder.setup_r_disabled().setup_single_issuer().setup_submit_all();
+        builder.setup_defer_taskrun();
+        builder.build(SUBMISSIONS).map(Self)
+    }
+
+    /// Adds a command, and submits those before it if there is no room.
+    #[expect(unsafe_code, reason = "a command names memory and descriptors")]
+    fn push(&mut self, command: &Entry128) -> io::Result<()> {
+        loop {
+            // SAFETY: the memory of slots and all descriptors live as long as the queue, which is
+            // dropped after its ring.
+            if unsafe { self.0.submission().push(command) }.is_ok() {
+                return Ok(());
+            }
+            self.0.submit()?;
+        }
+    }
+
+    fn next(&mut self) -> Option<cqueue::Entry> {
+        self.0.completion().next()
+    }
+}
+
+impl std::fmt::Debug for Submissions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Submissions")
+    }
+}
+
+/// Binds this thread to a processor. One that is offline has no callers.
+fn bind(processor: u16) {
+    let mut only = CpuSet::new();
+    only.set(processor.into());
+    if let Err(error) = sched_setaffinity(None, &only) {
+        tracing::debug!(%error, processor, "a queue of the ring runs on any processor");
+    }
+}

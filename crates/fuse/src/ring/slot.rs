@@ -1,0 +1,129 @@
+//! Slots: memory for one request and its reply, and whose it is.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::layout::{self, ADDED, HEADERS_BYTES};
+use super::memory::Memory;
+use super::shared::{Answered, Payload, Shared};
+use crate::Errno;
+use crate::device::{Device, negative};
+
+/// Memory for one request and its reply.
+///
+/// While the kernel has it, nothing here touches the memory. From the completion of its command on
+/// it is the queue's and, for the payload, that of the one reply to its request.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    number: usize,
+    memory: Memory,
+    shared: Arc<Shared>,
+    /// The number by which the kernel finds the request (`commit_id`).
+    commit: AtomicU64,
+    /// Whether a call reads the payload of the request, so that the reply is kept elsewhere.
+    is_read: AtomicBool,
+}
+
+impl Slot {
+    /// Maps the memory of a slot.
+    ///
+    /// # Errors
+    /// Those of `mmap`.
+    pub(super) fn new(
+        number: usize,
+        shared: &Arc<Shared>,
+        payload_bytes: usize,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            number,
+            memory: Memory::new(payload_bytes)?,
+            shared: Arc::clone(shared),
+            commit: AtomicU64::new(0),
+            is_read: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns the device of the connection.
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        self.shared.device()
+    }
+
+    /// Replies to the request in the slot: with `payload`, or with nothing but `errno` if it
+    /// failed. Once for each request.
+    pub(crate) fn answer(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {
+        let mut error = errno.map_or(0, negative);
+        let payload = if self.is_read.load(Ordering::Acquire) {
+            Payload::Kept(payload.to_vec())
+        } else {
+            Payload::Written(self.put(payload, &mut error))
+        };
+        self.shared.answered(Answered { slot: self.number, unique, error, payload });
+    }
+
+    pub(super) const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn commit(&self) -> u64 {
+        self.commit.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_commit(&self, commit: u64) {
+        self.commit.store(commit, Ordering::Relaxed);
+    }
+
+    /// Returns the headers of the request that the kernel has put into the slot.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(super) fn headers(&self) -> [u8; HEADERS_BYTES] {
+        // SAFETY: only the queue calls this, and only between the completion with the request and
+        // the command with its reply; until then only the queue writes the headers.
+        unsafe { self.memory.headers() }
+    }
+
+    /// Copies the payload of the request to a buffer, which gets its length.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(super) fn copy_payload(&self, bytes: usize, to: &mut Vec<u8>) {
+        to.clear();
+        // SAFETY: as above; the reply to the request does not exist yet.
+        to.extend_from_slice(unsafe { self.memory.payload(bytes) });
+    }
+
+    /// Calls `read` with the payload of the request. A reply is kept elsewhere meanwhile.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(super) fn with_payload(&self, bytes: usize, read: impl FnOnce(&[u8])) {
+        self.is_read.store(true, Ordering::Release);
+        // SAFETY: as above; from the store until the next one no reply is written here.
+        read(unsafe { self.memory.payload(bytes) });
+        self.is_read.store(false, Ordering::Release);
+    }
+
+    /// Writes what goes in front of a reply, and the reply if it was kept. Only the queue calls
+    /// this, before the command with the reply.
+    #[expect(unsafe_code, reason = "the kernel reads this memory")]
+    pub(super) fn finish(&self, answered: Answered) {
+        let Answered { unique, mut error, payload, .. } = answered;
+        let bytes = match payload {
+            Payload::Written(bytes) => bytes,
+            Payload::Kept(payload) => self.put(&payload, &mut error),
+        };
+        let (header, added) = layout::reply((unique, self.commit()), error, bytes);
+        // SAFETY: the slot is not the kernel's, and only the queue touches the headers.
+        unsafe {
+            self.memory.put_header(0, &header);
+            self.memory.put_header(ADDED, &added);
+        }
+    }
+
+    /// Writes the payload of a reply, and returns its bytes. One that is too long becomes `EIO`.
+    #[expect(unsafe_code, reason = "the kernel reads this memory")]
+    fn put(&self, payload: &[u8], error: &mut i32) -> usize {
+        // SAFETY: the slot is not the kernel's, its payload is not read, and there is one reply.
+        if unsafe { self.memory.put_payload(payload) } {
+            return payload.len();
+        }
+        tracing::error!(bytes = payload.len(), "a reply is longer than a slot: it becomes EIO");
+        *error = negative(Errno::IO);
+        0
+    }
+}
