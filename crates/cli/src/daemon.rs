@@ -17,7 +17,7 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 
 use crate::control::{Control, ControlReply, Request};
-use crate::data_path::Passthrough;
+use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::retry::retry_while_exiting;
 use crate::status_report::UpReport;
@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) trusts: Trusts,
     /// For which files passthrough is wanted.
     pub(crate) passthrough: Passthrough,
+    /// Whether requests come over io_uring.
+    pub(crate) io_uring: IoUring,
     /// Bytes of the largest file kept in the table, for a new volume; `None` means the default.
     pub(crate) inline_bytes: Option<u32>,
     /// Bytes of all caches and tables together.
@@ -230,6 +232,7 @@ fn mount_it(
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
+        io_uring: plan.io_uring.into(),
         keeps: Keeps::default(),
     };
     let files = Files::new(server.service());

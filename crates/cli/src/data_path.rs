@@ -1,4 +1,4 @@
-//! The choice of `up --passthrough`.
+//! The choices of `up --passthrough` and `up --io-uring`.
 
 use clap::ValueEnum;
 
@@ -26,6 +26,27 @@ impl Passthrough {
     /// Returns the choice with this name.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         Self::value_variants().iter().copied().find(|choice| choice.name() == name)
+    }
+}
+
+/// Whether requests come over io_uring, instead of by the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoUring {
+    /// If the kernel offers it
+    Auto,
+    /// Or nothing is mounted
+    Always,
+    /// By the device
+    Never,
+}
+
+impl From<IoUring> for pelago_mount::IoUring {
+    fn from(io_uring: IoUring) -> Self {
+        match io_uring {
+            IoUring::Auto => Self::Auto,
+            IoUring::Always => Self::Always,
+            IoUring::Never => Self::Never,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_holder::Holder;
-use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
+use pelago_mount::{Atime, IoUring, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
@@ -84,6 +84,7 @@ impl FarMount {
             atime: plan.atime,
             trusts: plan.trusts,
             passthrough: false,
+            io_uring: IoUring::Never,
             keeps: Keeps::Leased(Arc::clone(&holder) as _),
             inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         };

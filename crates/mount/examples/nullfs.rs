@@ -28,15 +28,17 @@ use pelago_fuse::protocol::{FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE};
 use pelago_fuse::reply::{Attributes, Created, Entry, Opened, Statfs, Written, Xattr};
 use pelago_fuse::request::Header;
 use pelago_fuse::{Attr, Errno, FileType, Filesystem, Reply, Timestamp};
-use pelago_mount::{Atime, Keeps, MountOptions, TTL, Trusts, serve};
+use pelago_mount::{Atime, IoUring, Keeps, MountOptions, TTL, Trusts, serve};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 fn main() -> ExitCode {
-    let Some(point) = env::args_os().nth(1).map(PathBuf::from) else {
-        eprintln!("usage: nullfs POINT");
+    let mut arguments = env::args_os().skip(1);
+    let Some(point) = arguments.next().map(PathBuf::from) else {
+        eprintln!("usage: nullfs POINT [io-uring]");
         return ExitCode::from(2);
     };
+    let io_uring = if arguments.next().is_some() { IoUring::Always } else { IoUring::Never };
     let options = MountOptions {
         mount_point: point,
         fs_name: "null".to_owned(),
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: 0,
+        io_uring,
         keeps: Keeps::default(),
     };
     match run(&options) {

@@ -24,7 +24,7 @@ pub use init::{LEASED_TTL, TTL};
 pub use inodes::Inodes;
 pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
 pub use notices::Notices;
-pub use options::{Atime, Keeps, MountOptions, Trusts};
+pub use options::{Atime, IoUring, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
 
 mod adapter;

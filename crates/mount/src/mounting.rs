@@ -22,7 +22,7 @@ use crate::init::{event_loops, init_options, readahead_bytes};
 use crate::inodes::Inodes;
 use crate::kernel_cache::KernelCache;
 use crate::notices::Notices;
-use crate::options::{Keeps, MountOptions};
+use crate::options::{IoUring, Keeps, MountOptions};
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
 
@@ -113,15 +113,19 @@ fn start(
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
+        ring: options.io_uring != IoUring::Never,
         init_options: init_options(uses_passthrough(options), readahead),
     };
-    let started = Session::start(descriptor, how).and_then(|session| {
-        begin(&session)?;
+    let started = Session::start(descriptor, how).map_err(MountError::Kernel).and_then(|session| {
+        if options.io_uring == IoUring::Always {
+            session.ring().map_err(MountError::NoRing)?;
+        }
+        begin(&session).map_err(MountError::Kernel)?;
         let end = Arc::new(End::default());
         let reported = Arc::clone(&end);
-        thread::Builder::new()
-            .name("fuse".to_owned())
-            .spawn(move || reported.report(session.run(filesystem)))?;
+        let thread = thread::Builder::new().name("fuse".to_owned());
+        let spawned = thread.spawn(move || reported.report(session.run(filesystem)));
+        spawned.map_err(MountError::Kernel)?;
         Ok(end)
     });
     match started {
@@ -138,7 +142,7 @@ fn start(
             if let Err(left) = attached.detach() {
                 tracing::warn!(%left, "the mount stays: `umount -l` removes it");
             }
-            Err(MountError::Kernel(error))
+            Err(error)
         }
     }
 }

@@ -22,10 +22,25 @@ pub struct MountOptions {
     /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
     /// [`crate::Mount::passthrough`] returns the result.
     pub passthrough: bool,
+    /// Whether requests come over io_uring.
+    pub io_uring: IoUring,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub inode_table_bytes: u64,
     /// What the kernel may keep of what it was answered.
     pub keeps: Keeps,
+}
+
+/// Whether requests come over io_uring, with a queue and a thread for each processor, instead of by
+/// the device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum IoUring {
+    /// If the kernel offers it.
+    Auto,
+    /// Or the mount fails.
+    Always,
+    /// By the device.
+    #[default]
+    Never,
 }
 
 /// What the kernel may keep of the replies of a mount.

@@ -7,7 +7,7 @@ use pelago_mount::{Atime, Trusts};
 
 use super::up::{Printing, parse_memory, serve};
 use crate::daemon::{Plan, PointPlan};
-use crate::data_path::Passthrough;
+use crate::data_path::{IoUring, Passthrough};
 use crate::failure::Outcome;
 use crate::indexing::Indexing;
 use crate::{detach, locate, log};
@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         atime: Atime::default(),
         trusts: Trusts::default(),
         passthrough: Passthrough::Never,
+        io_uring: IoUring::Never,
         inline_bytes: None,
         memory_bytes: args.memory,
         indexing: args.indexing.into(),

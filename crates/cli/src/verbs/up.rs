@@ -9,7 +9,7 @@ use pelago_wire::limits;
 use rustix::process::geteuid;
 
 use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
-use crate::data_path::Passthrough;
+use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::indexing::Indexing;
 use crate::status_report::UpReport;
@@ -66,6 +66,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Passthrough::Auto)]
     #[arg(hide_possible_values = true)]
     passthrough: Passthrough,
+    /// Exchange requests with the kernel over io_uring: where it offers that (auto), or nothing is
+    /// mounted (always), or by the device (never). Under trial
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = IoUring::Never)]
+    #[arg(hide_possible_values = true)]
+    io_uring: IoUring,
     /// Store files up to this size, at most 64KiB, beside their names; for a new volume only
     /// [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
@@ -162,6 +167,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         atime,
         trusts,
         passthrough: args.passthrough,
+        io_uring: args.io_uring,
         inline_bytes: args.inline,
         memory_bytes: args.memory,
         indexing: args.indexing.into(),

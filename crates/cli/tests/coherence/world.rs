@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use pelago_client::{At, FilePos, Files};
-use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
+use pelago_mount::{Atime, IoUring, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_server::{Options, Passthrough, Server};
 use pelago_wire::{
     Bulk, Context, Done, Entry, Error, Handle, Name, NewMode, OpenFlags, OpenId, Operation,
@@ -112,6 +112,7 @@ impl World {
             trusts: Trusts::default(),
             passthrough,
             inode_table_bytes: limits::INODE_TABLE_BYTES as u64,
+            io_uring: IoUring::Never,
             keeps: Keeps::Everything,
         };
         let mount = match mount(Files::new(Arc::clone(&watched) as Arc<dyn Service>), &options) {

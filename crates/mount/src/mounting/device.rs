@@ -249,7 +249,7 @@ fn helper_error(point: &Path, says: &str) -> MountError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Keeps, Trusts};
+    use crate::options::{IoUring, Keeps, Trusts};
 
     #[test]
     fn commas_in_names_are_escaped_for_the_helper() {
@@ -261,6 +261,7 @@ mod tests {
             trusts: Trusts::default(),
             passthrough: false,
             inode_table_bytes: 0,
+            io_uring: IoUring::Never,
             keeps: Keeps::default(),
         };
         let said = helper_options(&options);

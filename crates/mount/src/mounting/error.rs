@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use pelago_fuse::NoRing;
+
 /// Why mounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -43,6 +45,9 @@ pub enum MountError {
         /// Its error message.
         says: String,
     },
+    /// Requests are to come over io_uring and nothing else, and cannot.
+    #[error("requests cannot come over io_uring: {0}")]
+    NoRing(#[source] NoRing),
     /// Any other error of the kernel.
     #[error("the kernel refused the mount")]
     Kernel(#[source] io::Error),

@@ -87,6 +87,7 @@ fn a_mount_point_in_use_is_refused() {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        io_uring: crate::io_uring(),
         keeps: Keeps::default(),
     };
     let refused = mount(files, &options).unwrap_err();
@@ -172,6 +173,7 @@ fn the_child_that_is_killed() {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        io_uring: crate::io_uring(),
         keeps: Keeps::default(),
     };
     let _mount = mount(files, &options).unwrap();

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelago_client::Files;
-use pelago_mount::{Atime, Keeps, Mount, MountError, MountOptions, Trusts, mount};
+use pelago_mount::{Atime, IoUring, Keeps, Mount, MountError, MountOptions, Trusts, mount};
 use pelago_wire::limits;
 use tempfile::TempDir;
 
@@ -54,6 +54,11 @@ impl Mounted {
     }
 }
 
+/// Returns by which door requests come: all tests hold for both.
+fn io_uring() -> IoUring {
+    if std::env::var_os("PELAGO_FUSE_RING").is_some() { IoUring::Always } else { IoUring::Never }
+}
+
 fn options(folder: &TempDir) -> MountOptions {
     MountOptions {
         mount_point: folder.path().to_owned(),
@@ -63,6 +68,7 @@ fn options(folder: &TempDir) -> MountOptions {
         trusts: Trusts::default(),
         passthrough: false,
         inode_table_bytes: INODE_TABLE_BYTES,
+        io_uring: io_uring(),
         keeps: Keeps::default(),
     }
 }
