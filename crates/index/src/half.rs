@@ -13,11 +13,9 @@ use pelago_wire::limits::{
     INDEX_INODES, INDEX_MEMORY_BYTES, INDEX_QUEUE_BYTES, INDEX_TEXT_BYTES, INDEX_WRITER_BYTES,
 };
 use tantivy::indexer::{IndexWriterOptions, UserOperation};
-use tantivy::schema::{Field, Schema};
+use tantivy::schema::{Document, Field, Schema};
 use tantivy::tokenizer::TextAnalyzer;
-use tantivy::{
-    Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, TantivyDocument, Term,
-};
+use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, Term};
 
 use crate::covered::Covered;
 use crate::directory::Checked;
@@ -38,27 +36,27 @@ const _: () = assert!(
     "writers and what waits for them fit into the memory of an index"
 );
 
-/// One of the two indexes of a shard.
-pub(crate) struct Half {
+/// One of the two indexes of a shard, of documents of one kind.
+pub(crate) struct Half<D: Document> {
     folder: PathBuf,
     /// The field by which documents are replaced.
     ino: Field,
     reader: IndexReader,
     /// `None` after an error.
-    writer: Mutex<Option<Writer>>,
+    writer: Mutex<Option<Writer<D>>>,
     covered: Mutex<Option<Covered>>,
     /// Whether a write has found the disk full.
     is_full: Arc<AtomicBool>,
 }
 
-struct Writer {
-    engine: IndexWriter<Waiting>,
+struct Writer<D: Document> {
+    engine: IndexWriter<Waiting<D>>,
     queue: Arc<Queue>,
     /// Inodes that were replaced since the last commit, as far as they are remembered.
     replaced: HashSet<InodeId>,
 }
 
-impl Half {
+impl<D: Document> Half<D> {
     /// Opens the index in a folder, or makes one in an empty folder. Reads every file once, so that
     /// damage is found here and not by a thread of the engine.
     ///
@@ -146,7 +144,7 @@ impl Half {
     pub(crate) fn replace(
         &self,
         ino: InodeId,
-        documents: impl Iterator<Item = (TantivyDocument, usize)>,
+        documents: impl Iterator<Item = (D, usize)>,
     ) -> Result<(), Error> {
         self.write(|half, writer| {
             let term = Term::from_field_u64(half.ino, ino.raw());
@@ -154,8 +152,8 @@ impl Half {
             if writer.may_have(ino) || half.has(&term)? {
                 writer.engine.delete_term(term);
             }
-            writer.remember(ino);
             for (document, bytes) in documents {
+                writer.remember(ino);
                 while !writer.queue.has_room(bytes) {
                     writer.ask_whether_it_runs(half.ino)?;
                 }
@@ -193,7 +191,7 @@ impl Half {
 
     fn write(
         &self,
-        call: impl FnOnce(&Self, &mut Writer) -> tantivy::Result<()>,
+        call: impl FnOnce(&Self, &mut Writer<D>) -> tantivy::Result<()>,
     ) -> Result<(), Error> {
         let mut locked = self.writer.lock();
         let Some(writer) = locked.as_mut() else {
@@ -214,7 +212,7 @@ impl Half {
     }
 }
 
-impl Writer {
+impl<D: Document> Writer<D> {
     fn open(folder: &Path, index: &Index) -> Result<Self, Error> {
         call_engine(folder, || {
             let options = IndexWriterOptions::builder()

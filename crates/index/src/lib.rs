@@ -30,3 +30,4 @@ mod panics;
 mod postings;
 mod queue;
 mod texts;
+mod values;

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::half::Half;
 use crate::handles::{AllHandles, HandleColumns, order};
 use crate::postings::documents_with;
-use fields::{Fields, KIND, NANOS, SECONDS, SIZE, UID};
+use fields::{Encoded, Fields, KIND, NANOS, SECONDS, SIZE, UID};
 use plan::{Plan, Planner};
 
 mod fields;
@@ -26,7 +26,7 @@ mod trigrams;
 /// It has no paths, so that renaming a folder changes one document. Reads use the last commit, and
 /// go on beside writes.
 pub struct Names {
-    half: Half,
+    half: Half<Encoded>,
     fields: Fields,
 }
 

@@ -1,20 +1,22 @@
 //! The index of texts: a document for each file, with the words of its text.
 
+use std::array;
 use std::path::Path;
 
 use pelago_wire::limits::INDEX_TEXT_BYTES;
 use pelago_wire::{Handle, InodeId};
+use tantivy::Term;
 use tantivy::schema::{
-    Field, IndexRecordOption, NumericOptions, Schema, TextFieldIndexing, TextOptions,
+    self, Field, IndexRecordOption, NumericOptions, Schema, TextFieldIndexing, TextOptions,
 };
 use tantivy::tokenizer::TextAnalyzer;
-use tantivy::{TantivyDocument, Term};
 
 use crate::covered::Covered;
 use crate::error::Error;
 use crate::half::{Half, TOKENIZER};
 use crate::handles::{DIR, HASH, INO};
 use crate::postings::documents_with;
+use crate::values::FieldValue;
 use search::Best;
 use words::Words;
 
@@ -32,7 +34,7 @@ const DOCUMENT_BYTES: usize = 200;
 /// may have an old hint.
 /// Reads use the last commit, and go on beside writes.
 pub struct Texts {
-    half: Half,
+    half: Half<Encoded>,
     fields: Fields,
 }
 
@@ -165,16 +167,37 @@ impl Fields {
         (fields, schema.build())
     }
 
-    fn encode(&self, handle: Handle, version: u64, text: &str) -> TantivyDocument {
-        let mut encoded = TantivyDocument::new();
-        encoded.add_u64(self.ino, handle.ino.raw());
-        encoded.add_u64(self.dir, handle.dir.raw());
-        encoded.add_u64(self.hash, handle.hash.0);
-        encoded.add_u64(self.version, version);
+    fn encode(self, handle: Handle, version: u64, text: &str) -> Encoded {
         // A text has fewer words than bytes, and those have a limit.
-        let length = pelago_find::words(text).count();
-        encoded.add_u64(self.length, length.try_into().unwrap_or(u64::MAX));
-        encoded.add_text(self.body, text);
-        encoded
+        let length = pelago_find::words(text).count().try_into().unwrap_or(u64::MAX);
+        Encoded { fields: self, handle, version, length, text: text.to_owned() }
+    }
+}
+
+/// A document for the engine.
+struct Encoded {
+    fields: Fields,
+    handle: Handle,
+    version: u64,
+    /// Words of the text.
+    length: u64,
+    text: String,
+}
+
+impl schema::Document for Encoded {
+    type Value<'a> = FieldValue<'a>;
+    type FieldsValuesIter<'a> = array::IntoIter<(Field, FieldValue<'a>), 6>;
+
+    fn iter_fields_and_values(&self) -> Self::FieldsValuesIter<'_> {
+        let Self { fields, handle, .. } = self;
+        let values = [
+            (fields.ino, FieldValue::Unsigned(handle.ino.raw())),
+            (fields.dir, FieldValue::Unsigned(handle.dir.raw())),
+            (fields.hash, FieldValue::Unsigned(handle.hash.0)),
+            (fields.version, FieldValue::Unsigned(self.version)),
+            (fields.length, FieldValue::Unsigned(self.length)),
+            (fields.body, FieldValue::Text(&self.text)),
+        ];
+        values.into_iter()
     }
 }

@@ -1,11 +1,13 @@
 //! The fields of a document of names, and how a document becomes one of the engine.
 
-use tantivy::TantivyDocument;
-use tantivy::schema::{BytesOptions, Field, NumericOptions, Schema};
+use std::array;
 
-use super::trigrams::trigrams;
+use tantivy::schema::{self, BytesOptions, Field, NumericOptions, Schema};
+
+use super::trigrams::{Trigrams, trigrams};
 use crate::document::Document;
 use crate::handles::{DIR, HASH, INO};
+use crate::values::FieldValue;
 
 /// Names of columns.
 pub(super) const KIND: &str = "kind";
@@ -14,7 +16,7 @@ pub(super) const SECONDS: &str = "seconds";
 pub(super) const NANOS: &str = "nanos";
 pub(super) const UID: &str = "uid";
 
-/// Bytes of a document besides its name and trigrams, about.
+/// Bytes of a document on its way besides its name, about.
 const DOCUMENT_BYTES: usize = 200;
 
 /// The fields of a document of names.
@@ -58,22 +60,66 @@ impl Fields {
         (fields, schema.build())
     }
 
-    /// Returns a document of the engine, and about how many bytes it has.
-    pub(super) fn encode(&self, document: &Document) -> (TantivyDocument, usize) {
-        let mut encoded = TantivyDocument::new();
-        encoded.add_u64(self.ino, document.handle.ino.raw());
-        encoded.add_u64(self.dir, document.handle.dir.raw());
-        encoded.add_u64(self.hash, document.handle.hash.0);
-        encoded.add_bytes(self.name, &document.name);
-        for trigram in trigrams(&document.name, true, true) {
-            encoded.add_u64(self.trigram, trigram);
+    /// Returns a document for the engine, and about how many bytes it has.
+    pub(super) fn encode(self, document: &Document) -> (Encoded, usize) {
+        let encoded = Encoded { fields: self, document: document.clone() };
+        (encoded, DOCUMENT_BYTES + document.name.len())
+    }
+}
+
+/// A document for the engine.
+pub(super) struct Encoded {
+    fields: Fields,
+    document: Document,
+}
+
+impl schema::Document for Encoded {
+    type Value<'a> = FieldValue<'a>;
+    type FieldsValuesIter<'a> = Values<'a>;
+
+    fn iter_fields_and_values(&self) -> Values<'_> {
+        let Self { fields, document } = self;
+        let Document { handle, name, kind, size, mtime, uid } = document;
+        let first = [
+            (fields.ino, FieldValue::Unsigned(handle.ino.raw())),
+            (fields.dir, FieldValue::Unsigned(handle.dir.raw())),
+            (fields.hash, FieldValue::Unsigned(handle.hash.0)),
+            (fields.name, FieldValue::Bytes(name)),
+        ];
+        let last = [
+            (fields.kind, FieldValue::Unsigned(kind.number().into())),
+            (fields.size, FieldValue::Unsigned(*size)),
+            (fields.seconds, FieldValue::Signed(mtime.seconds)),
+            (fields.nanos, FieldValue::Unsigned(mtime.nanos.into())),
+            (fields.uid, FieldValue::Unsigned((*uid).into())),
+        ];
+        Values {
+            first: first.into_iter(),
+            trigram: fields.trigram,
+            trigrams: trigrams(name, true, true),
+            last: last.into_iter(),
         }
-        encoded.add_u64(self.kind, document.kind.number().into());
-        encoded.add_u64(self.size, document.size);
-        encoded.add_i64(self.seconds, document.mtime.seconds);
-        encoded.add_u64(self.nanos, document.mtime.nanos.into());
-        encoded.add_u64(self.uid, document.uid.into());
-        let trigram_bytes = document.name.len() * (size_of::<u64>() + size_of::<u64>());
-        (encoded, DOCUMENT_BYTES + document.name.len() + trigram_bytes)
+    }
+}
+
+/// The values of a document. They are in the order of the fields, which the engine sorts them by.
+pub(super) struct Values<'a> {
+    first: array::IntoIter<(Field, FieldValue<'a>), 4>,
+    trigram: Field,
+    trigrams: Trigrams<'a>,
+    last: array::IntoIter<(Field, FieldValue<'a>), 5>,
+}
+
+impl<'a> Iterator for Values<'a> {
+    type Item = (Field, FieldValue<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.next() {
+            return Some(first);
+        }
+        match self.trigrams.next() {
+            Some(trigram) => Some((self.trigram, FieldValue::Unsigned(trigram))),
+            None => self.last.next(),
+        }
     }
 }
