@@ -9,6 +9,9 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|letter: char| !letter.is_alphanumeric());
     // The lower case of a letter may have an accent of its own, as that of `İ`.
     let lower = |run: &str| -> String {
+        if run.is_ascii() {
+            return run.to_ascii_lowercase();
+        }
         run.chars().flat_map(char::to_lowercase).filter(|letter| letter.is_alphanumeric()).collect()
     };
     runs.filter(|run| !run.is_empty()).map(lower)
