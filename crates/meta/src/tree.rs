@@ -48,6 +48,27 @@ pub struct TagPart {
     pub rows: KeyRange,
 }
 
+/// A file that a reading of all rows came to.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are of the large one")]
+pub enum ReadFile {
+    /// All of it is in the row of its name.
+    Named(Node),
+    /// Its rnode has a row of its own, which the reading may not have come to.
+    Own(InodeId),
+}
+
+impl ReadFile {
+    /// Returns its number.
+    #[must_use]
+    pub fn ino(&self) -> InodeId {
+        match self {
+            Self::Named(node) => node.rnode.ino,
+            Self::Own(ino) => *ino,
+        }
+    }
+}
+
 impl Shard {
     /// Returns the tree as it is now.
     ///
@@ -64,21 +85,26 @@ const NEWEST: Stamp = Stamp { epoch: u32::MAX, sequence: u64::MAX };
 
 /// Returns the file that a row of a name, an rnode or a partition belongs to, and the batch that
 /// wrote the row; `None` for other rows.
-fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, Handle)>, RowError> {
+fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, ReadFile)>, RowError> {
     Ok(match Key::parse(key) {
-        Some(Key::Name { dir, hash, .. }) => {
+        Some(Key::Name { dir, hash, name }) => {
             let (stamp, row) = NameRow::decode(value)?;
-            Some(match row {
-                NameRow::Rnode(rnode) => (stamp, Handle::at(rnode.ino, dir, hash)),
-                NameRow::Link { ino, .. } => (stamp, Handle::own(ino)),
-            })
+            match (row, Name::new(name)) {
+                (NameRow::Rnode(rnode), Ok(name)) => {
+                    let location = RowLocation::Name { dir, hash, name };
+                    Some((stamp, ReadFile::Named(Node { rnode, location })))
+                }
+                (NameRow::Link { ino, .. }, _) => Some((stamp, ReadFile::Own(ino))),
+                // As where a handle is sought.
+                (NameRow::Rnode(_), Err(_)) => None,
+            }
         }
-        Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, Handle::own(ino))),
+        Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, ReadFile::Own(ino))),
         Some(Key::Partition { dir, .. }) => {
             let (stamp, row) = Partition::decode(value)?;
             // What memory knew of it, a crash has taken back.
             let stamp = if row.dirty { NEWEST } else { stamp };
-            Some((stamp, Handle::own(dir)))
+            Some((stamp, ReadFile::Own(dir)))
         }
         _ => None,
     })
@@ -214,7 +240,7 @@ impl Tree {
         after: Option<Stamp>,
         from: Option<&[u8]>,
         most: usize,
-    ) -> Result<(Vec<Handle>, Option<Vec<u8>>), Error> {
+    ) -> Result<(Vec<ReadFile>, Option<Vec<u8>>), Error> {
         // The kinds of names and of rnodes of their own follow each other. Each file has a name,
         // but its name need not change with it.
         let (first, last) = (key::all(RowKind::Name), key::all(RowKind::Partition));
@@ -234,15 +260,8 @@ impl Tree {
             }
             rows += 1;
             match changed_file(key, value) {
-                Ok(Some((stamp, handle))) if after.is_none_or(|after| stamp > after) => {
-                    // The caller reads its row again.
-                    if let Some((dir, _, name)) = key::parse_name(key)
-                        && let Ok(name) = Name::new(name)
-                        && handle.is_under_a_name()
-                    {
-                        self.hints.put(handle.ino, dir, name);
-                    }
-                    files.push(handle);
+                Ok(Some((stamp, file))) if after.is_none_or(|after| stamp > after) => {
+                    files.push(file);
                 }
                 Ok(_) => {}
                 Err(error) => drop(row_damaged(key, error)),

@@ -5,7 +5,6 @@
 //! to which batch it has everything. So after any crash the rows newer than that batch are all that
 //! is to be read. Texts come after the names, and wait for nothing else.
 
-use std::collections::HashSet;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,11 +16,11 @@ use pelago_index::{Covered, Document, Error as IndexError, Names, Texts};
 use pelago_meta::durability::Durability;
 use pelago_meta::row_cache::Node;
 use pelago_meta::shard::Shard;
-use pelago_meta::tree::Tree;
+use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::rows::Stamp;
-use pelago_wire::{Code, Error, FileKind, Handle, Time, limits};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Time, limits};
 
 use super::{NextRun, WorkDone, Worker};
 use crate::search::{first_bytes, undamaged};
@@ -172,15 +171,21 @@ impl BuildIndex {
         let mut items = 0;
         loop {
             let from = reading.from.as_deref();
-            let (files, next) = tree.changed_files(reading.after, from, ROWS_AT_ONCE)?;
-            let mut seen = HashSet::new();
-            for file in files.into_iter().filter(|file| seen.insert(file.ino)) {
-                match reading.part {
-                    Part::Names => drop(self.put_names(&halves, &tree, file)?),
-                    Part::Texts => self.put_text(&halves, &tree, file)?,
-                }
+            let (mut files, next) = tree.changed_files(reading.after, from, ROWS_AT_ONCE)?;
+            // The rows of small texts are in this order.
+            files.sort_by_key(ReadFile::ino);
+            files.dedup_by_key(|file| file.ino());
+            for file in files {
+                let (ino, node) = (file.ino(), read(&tree, file)?);
+                let is_new = match reading.part {
+                    Part::Names => {
+                        self.put_names(&halves, &tree, ino, node.as_ref())?;
+                        true
+                    }
+                    Part::Texts => self.put_text(&halves, &tree, ino, node)?,
+                };
                 items += 1;
-                reading.uncommitted += 1;
+                reading.uncommitted += usize::from(is_new);
             }
             let Some(next) = next else { break };
             reading.from = Some(next);
@@ -244,7 +249,7 @@ impl BuildIndex {
         let tree = self.shard.tree()?;
         let mut files = fed.files.len() as u64;
         for file in &fed.files {
-            self.follow(halves, &tree, *file)?;
+            self.follow(halves, &tree, file.ino, undamaged(tree.node(*file))?)?;
         }
         if fed.has_more {
             files += self.read_again(halves, &tree)?;
@@ -263,7 +268,7 @@ impl BuildIndex {
             let (files, next) = tree.changed_files(after, from.as_deref(), ROWS_AT_ONCE)?;
             count += files.len() as u64;
             for file in files {
-                self.follow(halves, tree, file)?;
+                self.follow(halves, tree, file.ino(), read(tree, file)?)?;
             }
             match next {
                 Some(next) => from = Some(next),
@@ -273,33 +278,41 @@ impl BuildIndex {
     }
 
     /// Replaces what the index has of a file that has changed.
-    fn follow(&self, halves: &Halves, tree: &Tree, file: Handle) -> Result<(), Failure> {
-        match self.put_names(halves, tree, file)? {
+    fn follow(
+        &self,
+        halves: &Halves,
+        tree: &Tree,
+        ino: InodeId,
+        node: Option<Node>,
+    ) -> Result<(), Failure> {
+        let has_name = self.put_names(halves, tree, ino, node.as_ref())?;
+        match node.filter(|_| has_name) {
             Some(node) if node.rnode.kind == FileKind::Regular => {
-                if halves.texts.version(file.ino)? != Some(node.rnode.version) {
+                if halves.texts.version(ino)? != Some(node.rnode.version) {
                     self.index.waiting_texts().add(node.handle());
                 }
             }
             Some(_) => {}
-            None => halves.texts.remove(file.ino)?,
+            None => halves.texts.remove(ino)?,
         }
         Ok(())
     }
 
-    /// Replaces what the index of names has of a file. Returns the file, unless it has no name.
+    /// Replaces what the index of names has of a file, which is gone if there is no node. Returns
+    /// whether it has a name.
     fn put_names(
         &self,
         halves: &Halves,
         tree: &Tree,
-        file: Handle,
-    ) -> Result<Option<Node>, Failure> {
-        let node = undamaged(tree.node(file))?;
-        let documents = match &node {
+        ino: InodeId,
+        node: Option<&Node>,
+    ) -> Result<bool, Failure> {
+        let documents = match node {
             Some(node) => self.documents(tree, node)?,
             None => Vec::new(),
         };
-        halves.names.replace(file.ino, &documents)?;
-        Ok(node.filter(|_| !documents.is_empty()))
+        halves.names.replace(ino, &documents)?;
+        Ok(!documents.is_empty())
     }
 
     fn documents(&self, tree: &Tree, node: &Node) -> Result<Vec<Document>, Failure> {
@@ -335,7 +348,7 @@ impl BuildIndex {
         }
         let tree = self.shard.tree()?;
         for file in &files {
-            self.put_text(halves, &tree, *file)?;
+            self.put_text(halves, &tree, file.ino, undamaged(tree.node(*file))?)?;
         }
         self.wait_until_safe()?;
         let is_all = files.len() < TEXTS_AT_ONCE;
@@ -348,23 +361,36 @@ impl BuildIndex {
         Ok(files.len() as u64)
     }
 
-    /// Replaces the text of a file, unless the index has it.
-    fn put_text(&self, halves: &Halves, tree: &Tree, file: Handle) -> Result<(), Failure> {
-        let node = undamaged(tree.node(file))?;
-        let Some(node) = node else { return Ok(halves.texts.remove(file.ino)?) };
+    /// Replaces the text of a file, unless the index has it; removes that of one that is gone.
+    /// Returns whether it added a document.
+    fn put_text(
+        &self,
+        halves: &Halves,
+        tree: &Tree,
+        ino: InodeId,
+        node: Option<Node>,
+    ) -> Result<bool, Failure> {
+        let Some(node) = node else {
+            halves.texts.remove(ino)?;
+            return Ok(false);
+        };
         let rnode = &node.rnode;
-        if rnode.kind != FileKind::Regular
-            || halves.texts.version(rnode.ino)? == Some(rnode.version)
-        {
-            return Ok(());
+        if rnode.kind != FileKind::Regular || halves.texts.version(ino)? == Some(rnode.version) {
+            return Ok(false);
         }
         let bytes = match undamaged(first_bytes(tree, &self.content, rnode)) {
             // The log names the file, which is not to end the index of all others.
-            Err(error) if error.code == Code::Io => return Ok(()),
+            Err(error) if error.code == Code::Io => return Ok(false),
             bytes => bytes?.unwrap_or_default(),
         };
         let text = pelago_find::text(&bytes).unwrap_or_default();
-        Ok(halves.texts.replace(node.handle(), rnode.version, text)?)
+        // To read such a file once more costs as much as to find that its version is known.
+        let is_worth_it = !text.is_empty() || rnode.flags.has_content;
+        match is_worth_it {
+            true => halves.texts.replace(node.handle(), rnode.version, text)?,
+            false => halves.texts.remove(ino)?,
+        }
+        Ok(is_worth_it)
     }
 
     /// Waits until all that was read is safe: after a loss of power the index must not know more
@@ -438,6 +464,14 @@ impl Moment {
     fn covered(&self) -> Covered {
         let Stamp { epoch, sequence } = self.stamp;
         Covered { epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
+    }
+}
+
+/// Returns a file that a reading came to; `None` if it is gone or damaged.
+fn read(tree: &Tree, file: ReadFile) -> Result<Option<Node>, Error> {
+    match file {
+        ReadFile::Named(node) => Ok(Some(node)),
+        ReadFile::Own(ino) => undamaged(tree.node(Handle::own(ino))),
     }
 }
 
