@@ -186,8 +186,15 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
     let memory_bytes = plan.memory_bytes;
     allocator::fit(memory_bytes);
     let indexing = plan.indexing;
-    let mut options =
-        Options { read_only, passthrough, memory_bytes, indexing, ..Options::default() };
+    let on_index_reading = allocator::for_index(memory_bytes);
+    let mut options = Options {
+        read_only,
+        passthrough,
+        memory_bytes,
+        indexing,
+        on_index_reading,
+        ..Options::default()
+    };
     if let Some(bytes) = plan.inline_bytes {
         options.inline_bytes = bytes;
     }

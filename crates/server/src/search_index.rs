@@ -33,6 +33,8 @@ pub(crate) struct SearchIndex {
     /// Whether a search has asked for it.
     is_wanted: AtomicBool,
     notify: WakeWorker,
+    /// [`Options::on_index_reading`](crate::Options::on_index_reading).
+    on_reading: fn(bool),
     /// A leaf lock.
     open: RwLock<Open>,
     /// Files whose texts may have changed since the last commit of the index of texts. A leaf lock.
@@ -69,9 +71,20 @@ impl SearchIndex {
             folder: folder.map(|volume| volume.join(FOLDER)),
             is_wanted: AtomicBool::new(indexing == Indexing::Always),
             notify,
+            on_reading: |_| {},
             open: RwLock::default(),
             texts: Mutex::default(),
         }
+    }
+
+    /// Has the worker call this before it reads all rows, and afterwards.
+    pub(crate) fn with_on_reading(self, on_reading: fn(bool)) -> Self {
+        Self { on_reading, ..self }
+    }
+
+    /// Says that the worker begins to read all rows, or no longer does.
+    pub(crate) fn set_reading(&self, is_reading: bool) {
+        (self.on_reading)(is_reading);
     }
 
     /// Returns the folder of the index if one is wanted.

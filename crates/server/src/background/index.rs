@@ -47,6 +47,8 @@ pub(crate) struct BuildIndex {
     content: Arc<ContentStore>,
     durability: Arc<Durability>,
     step: Step,
+    /// What the index was told of the step.
+    is_reading: bool,
     /// [`Durability::invalidations`] when the index was opened.
     invalidations: u64,
     /// The index was closed because of an error, which the log has.
@@ -120,7 +122,16 @@ impl BuildIndex {
         durability: Arc<Durability>,
     ) -> Self {
         let (step, invalidations) = (Step::Open, durability.invalidations());
-        Self { index, shard, content, durability, step, invalidations, has_failed: false }
+        Self {
+            index,
+            shard,
+            content,
+            durability,
+            step,
+            is_reading: false,
+            invalidations,
+            has_failed: false,
+        }
     }
 
     fn work_on(&mut self) -> Result<WorkDone, Failure> {
@@ -432,7 +443,7 @@ impl BuildIndex {
 
 impl Worker for BuildIndex {
     fn work(&mut self) -> Result<WorkDone, Error> {
-        self.work_on().map_err(|failure| match failure {
+        let done = self.work_on().map_err(|failure| match failure {
             Failure::Index(error) => self.close(&error),
             Failure::Rows(error) => {
                 // What was not committed is given again.
@@ -440,7 +451,13 @@ impl Worker for BuildIndex {
                 self.step = Step::Open;
                 error
             }
-        })
+        });
+        let is_reading = matches!(self.step, Step::Read(..));
+        if self.is_reading != is_reading {
+            self.is_reading = is_reading;
+            self.index.set_reading(is_reading);
+        }
+        done
     }
 }
 

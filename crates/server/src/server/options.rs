@@ -11,7 +11,7 @@ use crate::memory::MEMORY_BYTES;
 use crate::search_index::Indexing;
 
 /// Options of a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// The longest time between two group commits, if there is something to commit.
     pub sync_interval: Duration,
@@ -31,6 +31,10 @@ pub struct Options {
     pub grace: Duration,
     /// When there is a search index.
     pub indexing: Indexing,
+    /// Called with `true` before the search index reads all rows, and with `false` afterwards.
+    /// Meanwhile it takes and frees tens of MiB each second, on threads that do not last, which an
+    /// allocator is not to keep.
+    pub on_index_reading: fn(bool),
     /// Whether background workers run. Tests that control every step turn them off.
     pub workers: bool,
     /// For tests: the server starts no thread. Work for the pool is done on the caller's thread,
@@ -51,6 +55,7 @@ impl Default for Options {
             // A session that stays away ends before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),
             indexing: Indexing::Auto,
+            on_index_reading: |_| {},
             workers: true,
             stepped: false,
         }

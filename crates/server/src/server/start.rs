@@ -156,7 +156,8 @@ fn search_index(
     notifies: &WorkerNotifies,
 ) -> Arc<SearchIndex> {
     let folder = volume.map(|open| open.volume.dir()).filter(|_| !options.stepped);
-    Arc::new(SearchIndex::new(folder, options.indexing, notifier(&notifies.index)))
+    let index = SearchIndex::new(folder, options.indexing, notifier(&notifies.index));
+    Arc::new(index.with_on_reading(options.on_index_reading))
 }
 
 /// Opens the table; on a full disk, a second time with the space of the reserve.
