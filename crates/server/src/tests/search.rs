@@ -515,6 +515,29 @@ fn an_index_is_told_of_bytes_that_are_committed() {
     }
 }
 
+/// A small file costs no more to read than its version to look up; a large one does.
+#[test]
+fn of_files_without_a_text_an_index_knows_the_large_ones() {
+    let rig = Rig::new();
+    let [none, bytes, text] = [&b""[..], b"\xff\xfe", b"coral"].map(|bytes| {
+        let file = rig.file(&format!("small{}", bytes.len()), bytes);
+        file.handle
+    });
+    let large = rig.file("large", &b"\xff".repeat(20_000)).handle;
+    let mut indexer = Indexer::new(&rig);
+    let known = || {
+        let halves = rig.router.index().texts().unwrap();
+        [none, bytes, text, large].map(|file| halves.texts.version(file.ino).unwrap().is_some())
+    };
+    assert_eq!(known(), [false, false, true, true]);
+    let open = rig.open(text, BOTH).unwrap();
+    rig.write(open, 0, b"\xff").unwrap();
+    rig.close(open);
+    indexer.catch_up();
+    assert_eq!(known(), [false, false, false, true]);
+    assert!(found(&rig, "text:coral").is_empty());
+}
+
 #[test]
 fn an_index_of_no_files_answers() {
     let rig = Rig::new();
