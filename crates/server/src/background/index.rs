@@ -12,19 +12,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_index::{Covered, Document, Error as IndexError, Names, Texts};
+use pelago_index::{Document, Error as IndexError, Names, Texts};
 use pelago_meta::durability::Durability;
 use pelago_meta::row_cache::Node;
 use pelago_meta::shard::Shard;
 use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
-use pelago_store::rows::Stamp;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Time, limits};
+use pelago_wire::{Code, Error, FileKind, InodeId, limits};
 
 use super::{NextRun, WorkDone, Worker};
 use crate::search::{first_bytes, undamaged};
 use crate::search_index::{Halves, SearchIndex};
+use reading::{Moment, Part, Reading, newest, read};
+
+mod reading;
 
 /// How long the index is behind at most, if there is time.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -47,8 +49,8 @@ pub(crate) struct BuildIndex {
     content: Arc<ContentStore>,
     durability: Arc<Durability>,
     step: Step,
-    /// What the index was told of the step.
-    is_reading: bool,
+    /// When rows were read last, since [`SearchIndex::set_reading`] said so.
+    has_read: Option<Instant>,
     /// [`Durability::invalidations`] when the index was opened.
     invalidations: u64,
     /// The index was closed because of an error, which the log has.
@@ -63,34 +65,6 @@ enum Step {
     Read(Arc<Halves>, Reading),
     /// The index follows the changes.
     Follow(Arc<Halves>),
-}
-
-/// A reading of rows under way.
-struct Reading {
-    part: Part,
-    /// Only files that changed after this batch are read; all if there is none.
-    after: Option<Stamp>,
-    /// The key at which it continues.
-    from: Option<Vec<u8>>,
-    /// What the index has once all is read.
-    begun: Moment,
-    followed: Instant,
-    /// Files since the last commit.
-    uncommitted: usize,
-}
-
-/// The half of the index that is read for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Names,
-    Texts,
-}
-
-/// A batch, and the time when it was the newest.
-#[derive(Debug, Clone, Copy)]
-struct Moment {
-    stamp: Stamp,
-    as_of: Time,
 }
 
 /// Why a piece of work failed.
@@ -128,7 +102,7 @@ impl BuildIndex {
             content,
             durability,
             step,
-            is_reading: false,
+            has_read: None,
             invalidations,
             has_failed: false,
         }
@@ -422,6 +396,20 @@ impl BuildIndex {
         }
     }
 
+    /// Says so if the index begins to read all rows, or has for some time not: its last threads
+    /// free their memory after that.
+    fn tell_whether_it_reads(&mut self) {
+        let before = self.has_read;
+        if let Step::Read(..) = self.step {
+            self.has_read = Some(Instant::now());
+        } else if before.is_some_and(|last| last.elapsed() >= INTERVAL) {
+            self.has_read = None;
+        }
+        if self.has_read.is_some() != before.is_some() {
+            self.index.set_reading(self.has_read.is_some());
+        }
+    }
+
     /// Closes the index after an error. It is opened again later; a damaged one is removed first.
     fn close(&mut self, error: &IndexError) -> Error {
         self.index.set_open(None, false, false);
@@ -452,51 +440,9 @@ impl Worker for BuildIndex {
                 error
             }
         });
-        let is_reading = matches!(self.step, Step::Read(..));
-        if self.is_reading != is_reading {
-            self.is_reading = is_reading;
-            self.index.set_reading(is_reading);
-        }
+        self.tell_whether_it_reads();
         done
     }
-}
-
-impl Reading {
-    fn begin(part: Part, after: Option<Stamp>, begun: Moment) -> Self {
-        Self { part, after, from: None, begun, followed: Instant::now(), uncommitted: 0 }
-    }
-
-    /// Commits what was read so far. The index has no more than before of what it says it has.
-    fn commit(&mut self, halves: &Halves) -> Result<(), IndexError> {
-        let first = Covered { is_complete: false, ..self.begun.covered() };
-        self.uncommitted = 0;
-        match self.part {
-            Part::Names => halves.names.commit(&halves.names.covered().unwrap_or(first)),
-            Part::Texts => halves.texts.commit(&halves.texts.covered().unwrap_or(first)),
-        }
-    }
-}
-
-impl Moment {
-    fn covered(&self) -> Covered {
-        let Stamp { epoch, sequence } = self.stamp;
-        Covered { epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
-    }
-}
-
-/// Returns a file that a reading came to; `None` if it is gone or damaged.
-fn read(tree: &Tree, file: ReadFile) -> Result<Option<Node>, Error> {
-    match file {
-        ReadFile::Named(node) => Ok(Some(node)),
-        ReadFile::Own(ino) => undamaged(tree.node(Handle::own(ino))),
-    }
-}
-
-/// Returns the batch up to which an index has everything; `None` if it never had.
-fn newest(covered: Option<Covered>) -> Option<Stamp> {
-    let covered = covered.filter(|covered| covered.is_complete)?;
-    let epoch = u32::try_from(covered.epoch).ok()?;
-    Some(Stamp { epoch, sequence: covered.sequence })
 }
 
 fn io_failed(folder: &Path, source: io::Error) -> Failure {
