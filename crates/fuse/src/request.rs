@@ -82,6 +82,16 @@ pub fn parse_parts<'a>(
     frame.decode(body, layouts)
 }
 
+/// Returns the thread that waits for a lock by the request with this header, which may last; `None`
+/// for other requests, and if no process waits or its number is unknown here.
+pub(crate) fn waiting_thread(header: &[u8]) -> Option<u32> {
+    let frame = Frame::parse(header).ok()?;
+    (frame.opcode == SETLKW && frame.header.pid > 0).then_some(frame.header.pid)
+}
+
+/// `FUSE_SETLKW`.
+const SETLKW: u32 = 33;
+
 /// `fuse_in_header` and the bytes after it.
 struct Frame<'a> {
     bytes: u32,

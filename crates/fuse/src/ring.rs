@@ -46,6 +46,7 @@ const QUEUES: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Ring {
     queues: Vec<Queue>,
+    retries: Arc<Retries>,
 }
 
 /// The queues of a connection that serve requests.
@@ -86,9 +87,11 @@ impl Ring {
         let processors = possible_processors().map_err(NoRing::Refused)?;
         let count = u16::try_from(processors).ok().filter(|_| processors <= QUEUES);
         let count = count.ok_or(NoRing::Processors(processors))?;
-        let queue = |number| Queue::new(number, device, payload_bytes);
+        let retries = Arc::default();
+        let queue = |number| Queue::new(number, (device, &retries), payload_bytes);
         let queues = (0..count).map(queue).collect::<io::Result<_>>();
-        Ok(Self { queues: queues.map_err(|error| NoRing::Refused(errno(&error)))? })
+        let queues = queues.map_err(|error| NoRing::Refused(errno(&error)))?;
+        Ok(Self { queues, retries })
     }
 
     /// Starts the threads, which offer their slots to the kernel.
@@ -96,7 +99,7 @@ impl Ring {
     /// # Errors
     /// [`NoRing`]; the device serves then.
     pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
-        let mut serving = Serving::default();
+        let mut serving = Serving { retries: self.retries, ..Serving::default() };
         match serving.start(self.queues, server) {
             Ok(()) => Ok(serving),
             Err(error) => {

@@ -12,12 +12,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::layout::Received;
 use super::nudge::{self, Nudge};
+use super::retries::Retries;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::{commands, layout};
 use crate::device::Device;
 use crate::reply_to::ReplyTo;
-use crate::request::parse_parts;
+use crate::request::{self, parse_parts};
 use crate::server::Server;
 
 /// Slots that a queue offers at first, and that it keeps offered.
@@ -37,6 +38,7 @@ pub(super) struct Queue {
     number: u16,
     ring: Submissions,
     shared: Arc<Shared>,
+    retries: Arc<Retries>,
     slots: Vec<Arc<Slot>>,
     /// Slots that the kernel has, or gets with the next submission.
     offered: usize,
@@ -58,13 +60,18 @@ impl Queue {
     ///
     /// # Errors
     /// Those of the system calls.
-    pub(super) fn new(number: u16, device: &Arc<Device>, payload_bytes: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        number: u16,
+        (device, retries): (&Arc<Device>, &Arc<Retries>),
+        payload_bytes: usize,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(device)?);
         let (ring, copy) = (Submissions::new()?, Vec::with_capacity(COPIED_BYTES));
         let mut queue = Self {
             number,
             ring,
             shared,
+            retries: Arc::clone(retries),
             slots: Vec::new(),
             offered: 0,
             sent: Vec::new(),
@@ -190,7 +197,7 @@ impl Queue {
     fn take(&mut self, slot: &Arc<Slot>, server: &Server) {
         let headers = slot.headers();
         let (unique, commit) = layout::numbers(&headers);
-        slot.set_commit(commit);
+        slot.begin(unique, commit);
         if unique == nudge::NUMBER {
             self.nudge.is_under_way = false;
             return slot.answer(unique, None, &[]);
@@ -208,6 +215,11 @@ impl Queue {
             slot.with_payload(payload_bytes, |payload| {
                 server.take(&to, parse_parts(header, fields, payload, server.layouts));
             });
+        }
+        if slot.has(unique)
+            && let Some(thread) = request::waiting_thread(header)
+        {
+            self.retries.watch(Arc::clone(slot), unique, thread);
         }
     }
 

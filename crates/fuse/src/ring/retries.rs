@@ -1,16 +1,28 @@
-//! Interrupts that come before their request, beside a ring.
+//! Interrupts that come before their request, and those that never come, beside a ring.
 //!
 //! The kernel sends an interrupt by the device, perhaps before the thread of the queue has called
 //! the file system with its request. It takes none back for a request of a ring, unlike for one
 //! that was read from the device. So a thread asks the file system again for a while.
+//!
+//! If a program gets a signal in the instant in which the kernel hands its request to a slot, there
+//! is no interrupt at all (`fs/fuse/dev_uring.c` does not look again once the request is sent). A
+//! program that waits for a lock could not be killed then. So the same thread looks at signals of
+//! programs that wait long.
 
-use std::time::Duration;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+
+use super::slot::Slot;
 
 /// The time between two questions about an interrupt, and how often there is one: 10 seconds.
 const INTERVAL: Duration = Duration::from_millis(10);
 const QUESTIONS: u32 = 1000;
+/// The least and the longest time between two looks at a program that waits.
+const LEAST_LOOK: Duration = Duration::from_millis(20);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Limit of the interrupts that are kept; each is that of a process that waits.
 const KEPT: usize = 4096;
 
@@ -25,10 +37,29 @@ pub(crate) struct Retries {
 struct Kept {
     /// The requests that are to be interrupted, and how often that was tried.
     requests: Vec<(u64, u32)>,
+    waits: Vec<Wait>,
     has_ended: bool,
 }
 
+/// A program that waits for the reply to a request in a slot.
+#[derive(Debug)]
+struct Wait {
+    slot: Arc<Slot>,
+    request: u64,
+    thread: u32,
+    /// When its signals are looked at, and how long after the last look.
+    next: Instant,
+    interval: Duration,
+}
+
 impl Retries {
+    /// Looks at the signals of a thread from now on, until the request in a slot is answered.
+    pub(super) fn watch(&self, slot: Arc<Slot>, request: u64, thread: u32) {
+        let (next, interval) = (Instant::now() + LEAST_LOOK, LEAST_LOOK);
+        self.kept.lock().waits.push(Wait { slot, request, thread, next, interval });
+        self.changed.notify_all();
+    }
+
     /// Keeps the interrupt of a request.
     pub(crate) fn add(&self, request: u64) {
         let mut kept = self.kept.lock();
@@ -45,19 +76,22 @@ impl Retries {
     pub(crate) fn run(&self, ask: impl Fn(u64) -> bool) {
         let mut kept = self.kept.lock();
         while !kept.has_ended {
-            if kept.requests.is_empty() {
-                self.changed.wait(&mut kept);
-                continue;
+            match kept.next() {
+                Some(next) => drop(self.changed.wait_until(&mut kept, next)),
+                None => self.changed.wait(&mut kept),
             }
-            self.changed.wait_for(&mut kept, INTERVAL);
             let mut requests = std::mem::take(&mut kept.requests);
+            let mut waits = std::mem::take(&mut kept.waits);
             drop(kept);
             requests.retain_mut(|(request, questions)| {
                 *questions += 1;
                 !ask(*request) && *questions < QUESTIONS
             });
+            let now = Instant::now();
+            waits.retain_mut(|wait| wait.goes_on(now, &ask));
             kept = self.kept.lock();
             kept.requests.append(&mut requests);
+            kept.waits.append(&mut waits);
         }
     }
 
@@ -68,12 +102,65 @@ impl Retries {
     }
 }
 
+impl Kept {
+    /// Returns when something is to be done.
+    fn next(&self) -> Option<Instant> {
+        let retry = (!self.requests.is_empty()).then(|| Instant::now() + INTERVAL);
+        retry.into_iter().chain(self.waits.iter().map(|wait| wait.next)).min()
+    }
+}
+
+impl Wait {
+    /// Interrupts the request if its program has a signal. Returns whether it still waits.
+    fn goes_on(&mut self, now: Instant, ask: impl Fn(u64) -> bool) -> bool {
+        if !self.slot.has(self.request) {
+            return false;
+        }
+        if now < self.next {
+            return true;
+        }
+        self.interval = (self.interval * 2).min(LONGEST_LOOK);
+        self.next = now + self.interval;
+        !has_signal(self.thread) || !ask(self.request)
+    }
+}
+
+/// Returns whether a thread has a signal that it does not block; `false` for one that is gone, or
+/// that this process cannot see.
+fn has_signal(thread: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    is_signalled(&status)
+}
+
+/// Returns whether the status of a thread (`proc(5)`) has a signal that is not blocked.
+fn is_signalled(status: &str) -> bool {
+    let signals = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+    };
+    (signals("SigPnd:") | signals("ShdPnd:")) & !signals("SigBlk:") != 0
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn signals_that_are_not_blocked_are_seen() {
+        let status = |own, shared, blocked| {
+            format!(
+                "Name:\tx\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
+            )
+        };
+        assert!(is_signalled(&status(0x100, 0, 0)));
+        assert!(is_signalled(&status(0, 0x4000, 0x100)));
+        assert!(!is_signalled(&status(0x100, 0, 0x100)));
+        assert!(!is_signalled(&status(0, 0, 0)));
+        assert!(!is_signalled(""));
+    }
 
     #[test]
     fn an_interrupt_is_delivered_once_its_request_is_known() {

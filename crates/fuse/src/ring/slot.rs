@@ -21,6 +21,8 @@ pub(crate) struct Slot {
     shared: Arc<Shared>,
     /// The number by which the kernel finds the request (`commit_id`).
     commit: AtomicU64,
+    /// The number of the request; zero once it is answered.
+    request: AtomicU64,
     /// Whether a call reads the payload of the request, so that the reply is kept elsewhere.
     is_read: AtomicBool,
 }
@@ -40,6 +42,7 @@ impl Slot {
             memory: Memory::new(payload_bytes)?,
             shared: Arc::clone(shared),
             commit: AtomicU64::new(0),
+            request: AtomicU64::new(0),
             is_read: AtomicBool::new(false),
         })
     }
@@ -52,6 +55,7 @@ impl Slot {
     /// Replies to the request in the slot: with `payload`, or with nothing but `errno` if it
     /// failed. Once for each request.
     pub(crate) fn answer(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {
+        self.request.store(0, Ordering::Relaxed);
         let mut error = errno.map_or(0, negative);
         let payload = if self.is_read.load(Ordering::Acquire) {
             Payload::Kept(payload.to_vec())
@@ -69,8 +73,15 @@ impl Slot {
         self.commit.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_commit(&self, commit: u64) {
+    /// The slot has a request with these numbers.
+    pub(super) fn begin(&self, request: u64, commit: u64) {
+        self.request.store(request, Ordering::Relaxed);
         self.commit.store(commit, Ordering::Relaxed);
+    }
+
+    /// Returns whether the slot has this request, and no reply to it.
+    pub(super) fn has(&self, request: u64) -> bool {
+        self.request.load(Ordering::Relaxed) == request
     }
 
     /// Returns the headers of the request that the kernel has put into the slot.
