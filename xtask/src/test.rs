@@ -6,6 +6,7 @@
 //! printed with all that is needed to understand it from the log alone. The last line is
 //! `N passed, N failed, N skipped`.
 
+mod io_uring;
 mod libtest;
 mod suite;
 mod tally;
@@ -13,6 +14,7 @@ mod tally;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use self::io_uring::SwitchedOn;
 use self::libtest::{Report, Verdict};
 use self::suite::Suite;
 use self::tally::{Failure, Tally};
@@ -79,7 +81,8 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
         // Tests that need it are skipped, and a skip fails the run on such a machine.
         println!("setup: {why}");
     }
-    let (suites, filter) = select(timed("build", suite::build)?, wanted);
+    let (switched_on, suites) = with_rings(timed("build", suite::build)?);
+    let (suites, filter) = select(suites, wanted);
     let mut failed = Vec::new();
     for suite in &suites {
         match run_suite(suite, filter, &logs, tally) {
@@ -91,6 +94,7 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
         }
     }
     rerun(failed, &logs, tally);
+    drop(switched_on);
     if tally.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(()) }
 }
 
@@ -101,6 +105,21 @@ fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, S
     let result = work();
     println!("{name}: {:.1} s", start.elapsed().as_secs_f64());
     result
+}
+
+/// Adds the suites that run once more with requests over io_uring, if this machine can.
+fn with_rings(mut suites: Vec<Suite>) -> (Option<SwitchedOn>, Vec<Suite>) {
+    match SwitchedOn::new() {
+        Ok(on) => {
+            let by_ring: Vec<Suite> = suites.iter().filter_map(Suite::by_ring).collect();
+            suites.extend(by_ring);
+            (Some(on), suites)
+        }
+        Err(why) => {
+            println!("no suite with requests over io_uring: {why}");
+            (None, suites)
+        }
+    }
 }
 
 /// Returns the suites to run. A filter that names no suite is returned too, for their tests.

@@ -37,6 +37,9 @@ const SLOW: &[(&str, u64, &str)] = &[
 /// without it would hide it.
 const FINAL: &[&str] = &["crash", "far_crash", "faults", "kill", "loss", "power"];
 
+/// Suites that run once more with requests over io_uring.
+const BY_RING: &[&str] = &["pelago-fuse::served", "pelago-mount::mounted"];
+
 /// The tests of one process.
 pub(crate) struct Suite {
     /// `package::target`; `lib` and `bin` are a package's unit tests.
@@ -50,10 +53,13 @@ pub(crate) struct Suite {
 }
 
 /// A test executable.
+#[derive(Clone)]
 struct Binary {
     path: PathBuf,
     manifest: PathBuf,
     package: String,
+    /// Whether the requests of its mounts come over io_uring.
+    by_ring: bool,
 }
 
 impl Suite {
@@ -62,6 +68,17 @@ impl Suite {
         let (budget, limit) =
             slow.map_or((DEFAULT_BUDGET, DEFAULT_LIMIT), |&(_, budget, _)| (budget, SLOW_LIMIT));
         Self { name, budget, limit, binary: Some(binary) }
+    }
+
+    /// Returns the same tests with requests over io_uring; `None` if they know no other way.
+    pub(crate) fn by_ring(&self) -> Option<Self> {
+        let binary = self.binary.clone().filter(|_| BY_RING.contains(&self.name.as_str()))?;
+        Some(Self {
+            name: format!("{}.ring", self.name),
+            budget: self.budget,
+            limit: self.limit,
+            binary: Some(Binary { by_ring: true, ..binary }),
+        })
     }
 
     /// Returns the tests in the comments of all libraries.
@@ -122,13 +139,17 @@ impl Binary {
         command.current_dir(folder).env("PELAGO_TEST", "1");
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", &self.package);
+        if self.by_ring {
+            command.env("PELAGO_FUSE_RING", "1");
+        }
         command
     }
 }
 
-/// Returns `crash` of `pelago-cli::crash`.
+/// Returns `crash` of `pelago-cli::crash`, and of `pelago-cli::crash.ring`.
 fn target(name: &str) -> &str {
-    name.rsplit("::").next().unwrap_or(name)
+    let target = name.rsplit("::").next().unwrap_or(name);
+    target.strip_suffix(".ring").unwrap_or(target)
 }
 
 /// Builds all tests, then the binary and the examples that tests start.
@@ -181,7 +202,7 @@ fn suite_of(message: &Value) -> Option<Suite> {
         _ => "lib",
     };
     let name = format!("{package}::{target}");
-    Some(Suite::new(name, Binary { path: executable, manifest, package }))
+    Some(Suite::new(name, Binary { path: executable, manifest, package, by_ring: false }))
 }
 
 /// `path+file:///…/crates/cli#pelago-cli@0.1.0`, or `…/xtask#0.1.0` if the folder has its name.
