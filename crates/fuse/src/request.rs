@@ -89,6 +89,13 @@ pub(crate) fn waiting_thread(header: &[u8]) -> Option<u32> {
     (frame.opcode == SETLKW && frame.header.pid > 0).then_some(frame.header.pid)
 }
 
+/// Returns the node of a request with this header that only regular files have: FUSE_READ,
+/// FUSE_WRITE, FUSE_FSYNC, FUSE_FLUSH and FUSE_SETLKW.
+pub(crate) fn regular_file(header: &[u8]) -> Option<NodeId> {
+    let frame = Frame::parse(header).ok()?;
+    matches!(frame.opcode, 15 | 16 | 20 | 25 | SETLKW).then_some(frame.header.node)
+}
+
 /// `FUSE_SETLKW`.
 const SETLKW: u32 = 33;
 

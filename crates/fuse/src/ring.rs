@@ -45,6 +45,7 @@ const QUEUES: usize = 256;
 /// The queues of a connection, which the kernel does not know yet.
 #[derive(Debug)]
 pub(crate) struct Ring {
+    device: Arc<Device>,
     queues: Vec<Queue>,
     retries: Arc<Retries>,
 }
@@ -91,7 +92,7 @@ impl Ring {
         let queue = |number| Queue::new(number, (device, &retries), payload_bytes);
         let queues = (0..count).map(queue).collect::<io::Result<_>>();
         let queues = queues.map_err(|error| NoRing::Refused(errno(&error)))?;
-        Ok(Self { queues, retries })
+        Ok(Self { device: Arc::clone(device), queues, retries })
     }
 
     /// Starts the threads, which offer their slots to the kernel.
@@ -104,6 +105,7 @@ impl Ring {
             Ok(()) => Ok(serving),
             Err(error) => {
                 serving.end();
+                give_up(&self.device);
                 Err(NoRing::Refused(errno(&error)))
             }
         }
@@ -149,6 +151,20 @@ impl Serving {
         }
     }
 }
+
+/// Has the kernel go back to the device, also if it waits for queues whose threads did not start.
+/// It does so once it refuses a slot, as one with a payload that is too short.
+fn give_up(device: &Arc<Device>) {
+    let refused = Queue::new(0, (device, &Arc::default()), SHORT_PAYLOAD_BYTES)
+        .and_then(|mut queue| queue.begin());
+    match refused {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
+        other => tracing::error!(?other, "the kernel may wait for a ring that there is not"),
+    }
+}
+
+/// A payload that the kernel refuses.
+const SHORT_PAYLOAD_BYTES: usize = 4096;
 
 /// Returns how many processors there may ever be: the kernel wants a queue for each.
 fn possible_processors() -> Result<usize, Errno> {

@@ -270,3 +270,6 @@ fn answer(device: &Device, header: &Header, answer: &impl Encode) -> Result<(), 
 fn invalid(why: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
+
+#[cfg(test)]
+mod tests;

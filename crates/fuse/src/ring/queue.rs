@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::layout::Received;
-use super::nudge::{self, Nudge};
+use super::nudge::Nudge;
 use super::retries::Retries;
 use super::shared::Shared;
 use super::slot::Slot;
@@ -21,8 +21,9 @@ use crate::reply_to::ReplyTo;
 use crate::request::{self, parse_parts};
 use crate::server::Server;
 
-/// Slots that a queue offers at first, and that it keeps offered.
-const OFFERED: usize = 4;
+/// Slots that a queue offers at first, and that it keeps offered: more than there are callers who
+/// ask on one processor before its thread runs, so that [`Nudge`] is rarely needed.
+const OFFERED: usize = 32;
 /// The most slots of a queue. Requests that find none wait in the kernel.
 const SLOTS: usize = 4096;
 /// Commands that wait to be submitted, at most.
@@ -45,6 +46,8 @@ pub(super) struct Queue {
     /// Slots whose replies the last submission sent.
     sent: Vec<usize>,
     nudge: Nudge,
+    /// It gets no more slots.
+    is_full: bool,
     /// The connection has ended: the kernel takes no slots.
     is_cut_off: bool,
     payload_bytes: usize,
@@ -76,6 +79,7 @@ impl Queue {
             offered: 0,
             sent: Vec::new(),
             nudge: Nudge::default(),
+            is_full: false,
             is_cut_off: false,
             payload_bytes,
             copy,
@@ -97,16 +101,22 @@ impl Queue {
     /// Serves the queue until it ends. `offered` is told whether the kernel took the slots.
     pub(super) fn serve(mut self, server: &Server, offered: impl FnOnce(io::Result<()>)) {
         bind(self.number);
-        let begun = self.begin();
-        let is_begun = begun.is_ok();
-        offered(begun);
-        if is_begun && let Err(error) = self.run(server) {
-            tracing::warn!(%error, queue = self.number, "a queue of the ring has failed");
+        let early = match self.begin() {
+            Ok(early) => early,
+            Err(error) => return offered(Err(error)),
+        };
+        offered(Ok(()));
+        if let Err(error) = self.run(early, server) {
+            tracing::error!(%error, queue = self.number, "a queue of the ring has failed");
         }
     }
 
-    /// Offers the first slots.
-    fn begin(&mut self) -> io::Result<()> {
+    /// Offers the first slots. Returns the requests that have come already.
+    ///
+    /// # Errors
+    /// Those of the system calls; `EINVAL` for a payload that is too short. The kernel then goes
+    /// back to the device for good.
+    pub(super) fn begin(&mut self) -> io::Result<Vec<cqueue::Entry>> {
         self.ring.0.submitter().register_enable_rings()?;
         self.ring.push(&commands::watch(self.shared.wake_descriptor()).user_data(WATCH))?;
         for number in 0..self.slots.len() {
@@ -114,13 +124,17 @@ impl Queue {
         }
         self.ring.0.submit()?;
         // A slot that the kernel refuses completes at once.
-        match self.ring.0.completion().find(|completion| completion.result() < 0) {
+        let early: Vec<_> = self.ring.0.completion().collect();
+        match early.iter().find(|completion| completion.result() < 0) {
             Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
-            None => Ok(()),
+            None => Ok(early),
         }
     }
 
-    fn run(&mut self, server: &Server) -> io::Result<()> {
+    fn run(&mut self, early: Vec<cqueue::Entry>, server: &Server) -> io::Result<()> {
+        for completion in early {
+            self.complete(&completion, server)?;
+        }
         while !self.shared.has_ended() {
             self.send_replies()?;
             self.offer_more()?;
@@ -128,10 +142,10 @@ impl Queue {
             let wanted = usize::from(self.shared.fall_asleep());
             let submitted = self.ring.0.submit_and_wait(wanted);
             self.shared.stay_awake();
-            match submitted {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+            match submitted.map_err(|error| Errno::from_io_error(&error)) {
+                // A signal; completions that are to be taken first; too little memory just now.
+                Ok(_) | Err(Some(Errno::INTR | Errno::BUSY | Errno::AGAIN)) => {}
+                Err(error) => return Err(error.unwrap_or(Errno::IO).into()),
             }
             let sent = mem::take(&mut self.sent);
             let mut are_free = !sent.is_empty();
@@ -140,7 +154,7 @@ impl Queue {
                 self.complete(&completion, server)?;
             }
             if are_free {
-                self.nudge.is_due = false;
+                self.nudge.none_waits();
             }
         }
         Ok(())
@@ -148,25 +162,29 @@ impl Queue {
 
     /// Offers slots in place of those that are kept.
     fn offer_more(&mut self) -> io::Result<()> {
-        let has_too_few = |queue: &Self| queue.offered < OFFERED && queue.slots.len() < SLOTS;
+        let has_too_few = |queue: &Self| queue.offered < OFFERED && !queue.is_full;
         if self.is_cut_off || !has_too_few(self) {
             return Ok(());
         }
         while has_too_few(self) {
-            let number = self.add_slot()?;
-            self.offer(number)?;
+            match self.add_slot() {
+                Ok(number) => self.offer(number)?,
+                Err(error) => {
+                    // Those that are kept come back with their replies.
+                    tracing::warn!(%error, queue = self.number, "no memory for a slot of the ring");
+                    self.is_full = true;
+                }
+            }
         }
-        self.nudge.is_due = true;
+        self.nudge.offered();
         // A nudge needs one of them.
         self.ring.0.submit().map(drop)
     }
 
-    /// Has the kernel look for requests that wait, if no reply does so. The notice makes a request
-    /// in the queue of the processor on which this thread runs.
+    /// Has the kernel look for requests that wait, if no reply does so.
     fn nudge(&mut self) {
-        let Nudge { is_due, is_under_way } = self.nudge;
-        if is_due && !is_under_way && self.sent.is_empty() && self.offered > 0 && !self.is_cut_off {
-            self.nudge.is_under_way = nudge::send(self.shared.device()).is_ok();
+        if self.sent.is_empty() && self.offered > 0 && !self.is_cut_off {
+            self.nudge.send(self.shared.device());
         }
     }
 
@@ -198,8 +216,10 @@ impl Queue {
         let headers = slot.headers();
         let (unique, commit) = layout::numbers(&headers);
         slot.begin(unique, commit);
-        if unique == nudge::NUMBER {
-            self.nudge.is_under_way = false;
+        if let Some(file) = request::regular_file(&headers) {
+            self.nudge.seen(file);
+        }
+        if Nudge::is(unique) {
             return slot.answer(unique, None, &[]);
         }
         let Ok(received) = Received::read(&headers) else {
@@ -241,6 +261,7 @@ impl Queue {
     fn add_slot(&mut self) -> io::Result<usize> {
         let number = self.slots.len();
         self.slots.push(Arc::new(Slot::new(number, &self.shared, self.payload_bytes)?));
+        self.is_full = self.slots.len() >= SLOTS;
         Ok(number)
     }
 
