@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs};
+use std::{fmt, fs, io};
 
 use pelago_check::{self as check, Plan};
 use pelago_server::{Options, Parts, Server};
@@ -320,6 +320,7 @@ fn hasher() -> NameHasher {
     NameHasher::new(11)
 }
 
+/// Copies a folder while a server works in it: a file that goes meanwhile is gone after the crash.
 fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -328,7 +329,10 @@ fn copy(from: &Path, to: &Path) {
             fs::create_dir(&there).unwrap();
             copy(&entry.path(), &there);
         } else {
-            fs::copy(entry.path(), &there).unwrap();
+            match fs::copy(entry.path(), &there) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                copied => drop(copied.unwrap()),
+            }
         }
     }
 }
