@@ -6,8 +6,9 @@
 //!    [`Operation`], each reply is a value that encodes itself ([`Encode`]), and [`init`]
 //!    negotiates with the kernel. No input causes a panic, and no allocation has a size that a
 //!    request names.
-//! 2. **The device** ([`device`]): descriptors, `read`, `writev`, ioctls. The only system calls.
-//! 3. **The session** ([`session`]): threads that read requests and call a [`Filesystem`] with a
+//! 2. **The device** ([`device`]): descriptors, `read`, `writev`, ioctls; and the ring, which
+//!    brings requests over io_uring instead. The only system calls that exchange messages.
+//! 3. **The session** ([`session`]): the threads of both, which call a [`Filesystem`] with a
 //!    [`Reply`], which it completes at once or later.
 //!
 //! Layouts are those of `include/uapi/linux/fuse.h`, protocol 7.45, and are listed in

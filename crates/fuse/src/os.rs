@@ -1,4 +1,5 @@
-//! The three ioctls of the device. All `unsafe` of this crate is here.
+//! The three ioctls of the device. The other `unsafe` of this crate is that of the
+//! ring: its memory and its commands.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -82,21 +82,36 @@ pub fn parse_parts<'a>(
     frame.decode(body, layouts)
 }
 
-/// Returns the thread that waits for a lock by the request with this header, which may last; `None`
-/// for other requests, and if no process waits or its number is unknown here.
-pub(crate) fn waiting_thread(header: &[u8]) -> Option<u32> {
-    let frame = Frame::parse(header).ok()?;
-    (frame.opcode == SETLKW && frame.header.pid > 0).then_some(frame.header.pid)
+/// What a ring is to know of a request besides its operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outline {
+    /// Its node, if it is one that only regular files have: FUSE_READ, FUSE_WRITE, FUSE_FSYNC,
+    /// FUSE_FLUSH or FUSE_SETLKW.
+    pub(crate) regular_file: Option<NodeId>,
+    /// The thread that waits for a lock by it, which may last; `None` for other requests, and if no
+    /// process waits or its number is unknown here.
+    pub(crate) waiting_thread: Option<u32>,
 }
 
-/// Returns the node of a request with this header that only regular files have: FUSE_READ,
-/// FUSE_WRITE, FUSE_FSYNC, FUSE_FLUSH and FUSE_SETLKW.
-pub(crate) fn regular_file(header: &[u8]) -> Option<NodeId> {
-    let frame = Frame::parse(header).ok()?;
-    matches!(frame.opcode, 15 | 16 | 20 | 25 | SETLKW).then_some(frame.header.node)
+impl Outline {
+    /// Returns what the header of a request says.
+    pub(crate) fn of(header: &[u8]) -> Self {
+        let frame = Frame::parse(header).ok();
+        let of = |opcodes: &[u32]| {
+            let asked = frame.as_ref().filter(|frame| opcodes.contains(&frame.opcode));
+            asked.map(|frame| frame.header)
+        };
+        Self {
+            regular_file: of(&[READ, WRITE, FSYNC, FLUSH, SETLKW]).map(|header| header.node),
+            waiting_thread: of(&[SETLKW]).map(|header| header.pid).filter(|pid| *pid > 0),
+        }
+    }
 }
 
-/// `FUSE_SETLKW`.
+const READ: u32 = 15;
+const WRITE: u32 = 16;
+const FSYNC: u32 = 20;
+const FLUSH: u32 = 25;
 const SETLKW: u32 = 33;
 
 /// `fuse_in_header` and the bytes after it.

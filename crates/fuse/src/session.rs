@@ -29,7 +29,8 @@ const INIT_REQUEST_BYTES: usize = 8192;
 /// Options of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionOptions {
-    /// Threads that read requests; at least one is started.
+    /// Threads that read requests from the device; at least one is started, and only one beside a
+    /// ring.
     pub threads: usize,
     /// Whether each thread gets a descriptor of its own, so that threads do not contend for one
     /// lock in the kernel; needs the right to open the device.

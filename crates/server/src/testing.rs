@@ -36,7 +36,7 @@ use crate::replaced::ReplacedFiles;
 use crate::search_index::{Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 
-pub(crate) mod warnings;
+pub(crate) mod log;
 
 /// The caller of each request.
 pub(crate) const CALLER: Context = Context::direct(10, 20);

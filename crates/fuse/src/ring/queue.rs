@@ -18,7 +18,7 @@ use super::slot::Slot;
 use super::{commands, layout};
 use crate::device::Device;
 use crate::reply_to::ReplyTo;
-use crate::request::{self, parse_parts};
+use crate::request::{Outline, parse_parts};
 use crate::server::Server;
 
 /// Slots that a queue offers at first, and that it keeps offered: more than there are callers who
@@ -216,11 +216,12 @@ impl Queue {
         let headers = slot.headers();
         let (unique, commit) = layout::numbers(&headers);
         slot.begin(unique, commit);
-        if let Some(file) = request::regular_file(&headers) {
-            self.nudge.seen(file);
-        }
         if Nudge::is(unique) {
             return slot.answer(unique, None, &[]);
+        }
+        let Outline { regular_file, waiting_thread } = Outline::of(&headers);
+        if let Some(file) = regular_file {
+            self.nudge.seen(file);
         }
         let Ok(received) = Received::read(&headers) else {
             tracing::error!(unique, "a malformed request in a slot: it fails with EIO");
@@ -237,7 +238,7 @@ impl Queue {
             });
         }
         if slot.has(unique)
-            && let Some(thread) = request::waiting_thread(header)
+            && let Some(thread) = waiting_thread
         {
             self.retries.watch(Arc::clone(slot), unique, thread);
         }

@@ -157,7 +157,7 @@ mod tests {
 
     use super::super::{WorkDone, WorkerState};
     use super::*;
-    use crate::testing::warnings::Warnings;
+    use crate::testing::log::Log;
 
     /// A worker that reports each call, and returns these results, the last one first.
     struct Scripted {
@@ -232,9 +232,9 @@ mod tests {
         let soon = Ok(WorkDone { items: 1, next: NextRun::Soon });
         let done = Ok(WorkDone::nothing(Duration::ZERO));
         let count = |results: &[_]| {
-            let (notify, log) = (Notify::new("test"), Warnings::default());
+            let (notify, log) = (Notify::new("test"), Log::of_warnings());
             let results = results.iter().rev().copied().collect();
-            log.of(|| run(&notify, Ending(Arc::clone(&notify), results)));
+            log.during(|| run(&notify, Ending(Arc::clone(&notify), results)));
             log.count()
         };
         assert_eq!(count(&[full, soon, full, soon, full, full]), 1);

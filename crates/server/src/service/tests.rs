@@ -1,19 +1,15 @@
 //! When a reply comes: at once, from a thread of the pool, or after a group commit. Also what the
 //! log says of a request that failed.
 
-use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use parking_lot::Mutex;
 use pelago_store::table;
 use pelago_wire::{
     Bulk, Code, Done, Error, Handle, NewMode, Reply, Request, Service, WriteFlags, limits,
 };
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
+use crate::testing::log::Log;
 use crate::testing::{BOTH, CALLER, Rig, answer, name};
 
 mod other_sessions;
@@ -165,12 +161,12 @@ impl BusyPool {
 fn the_log_names_a_request_that_failed_in_the_storage() {
     let rig = Rig::new();
     rig.table.fail_at(0, io_error());
-    let log = ErrorLog::default();
+    let log = Log::of_errors();
     let make =
         Request::MakeDir { dir: Handle::ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
-    let result = subscriber::with_default(log.clone(), || ask_now(&rig, make));
+    let result = log.during(|| ask_now(&rig, make));
     assert_eq!(result.err(), Some(Code::Io));
-    let log = log.0.lock();
+    let log = log.text();
     let line = log.lines().find(|line| line.contains("a request failed")).unwrap();
     for field in ["operation=\"mkdir\"", "inode=1 ", "session="] {
         assert!(line.contains(field), "{field} in {line}");
@@ -180,16 +176,16 @@ fn the_log_names_a_request_that_failed_in_the_storage() {
 #[test]
 fn the_log_names_one_request_for_each_stop_of_the_table() {
     let rig = Rig::new();
-    let log = ErrorLog::default();
+    let log = Log::of_errors();
     let make =
         || Request::MakeDir { dir: Handle::ROOT, name: name("d"), mode: NewMode::exactly(0o755) };
     for stop in 1..=2 {
         rig.table.fail_at(0, io_error());
         for _ in 0..3 {
-            let result = subscriber::with_default(log.clone(), || ask_now(&rig, make()));
+            let result = log.during(|| ask_now(&rig, make()));
             assert_eq!(result.err(), Some(Code::Io));
         }
-        assert_eq!(log.0.lock().matches("a request failed").count(), stop);
+        assert_eq!(log.text().matches("a request failed").count(), stop);
         assert!(rig.commit.reopen_table());
     }
 }
@@ -201,45 +197,9 @@ fn io_error() -> table::Error {
 #[test]
 fn the_log_does_not_name_a_request_that_was_refused() {
     let rig = Rig::new();
-    let log = ErrorLog::default();
+    let log = Log::of_errors();
     let missing = Request::Lookup { dir: Handle::ROOT, name: name("g") };
-    let result = subscriber::with_default(log.clone(), || ask_now(&rig, missing));
+    let result = log.during(|| ask_now(&rig, missing));
     assert_eq!(result.err(), Some(Code::NotFound));
-    assert_eq!(*log.0.lock(), "");
-}
-
-/// A log of errors alone, so that no span is entered.
-#[derive(Clone, Default)]
-struct ErrorLog(Arc<Mutex<String>>);
-
-impl Subscriber for ErrorLog {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::ERROR
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = self.0.lock();
-        event.record(&mut Line(&mut text));
-        text.push('\n');
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        panic!("a span costs nothing in a log of errors")
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-struct Line<'a>(&'a mut String);
-
-impl Visit for Line<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).unwrap();
-    }
+    assert_eq!(log.text(), "");
 }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::search::{Indexer, found};
 use crate::background::{NextRun, Worker as _};
 use crate::testing::Rig;
-use crate::testing::warnings::Warnings;
+use crate::testing::log::Log;
 
 /// A volume on a file system of its own, detached when dropped; the rows are in memory.
 struct SmallDisk {
@@ -68,7 +68,7 @@ const TRIES: usize = 6;
 #[test]
 fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
     let Some(disk) = SmallDisk::new() else { return };
-    let (rig, log) = (Rig::in_folder(&disk.folder), Warnings::default());
+    let (rig, log) = (Rig::in_folder(&disk.folder), Log::of_warnings());
     for number in 0..20 {
         rig.file(&format!("f{number}"), b"coral");
     }
@@ -79,14 +79,14 @@ fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
         rig.file(&new, b"reef");
         for _ in 0..TRIES {
             rig.commit.run().unwrap();
-            assert_eq!(log.of(|| run(&mut indexer)), Err(Code::NoSpace));
+            assert_eq!(log.during(|| run(&mut indexer)), Err(Code::NoSpace));
             assert!(rig.router.index().names().is_none(), "searches ask it no more");
             assert_eq!(found(&rig, &format!("name={new}")), [new.as_str()]);
             assert_eq!(found(&rig, "text:reef").len(), time);
         }
         assert_eq!(log.count(), time, "{log}");
         disk.make_room();
-        log.of(|| indexer.catch_up());
+        log.during(|| indexer.catch_up());
         assert_eq!(found(&rig, "text:reef").len(), time);
         assert_eq!(found(&rig, "text:coral").len(), 20);
     }
@@ -98,7 +98,7 @@ fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
 fn an_index_that_is_begun_on_a_full_disk_is_built_once_there_is_room() {
     for blocks in 0..16 {
         let Some(disk) = SmallDisk::new() else { return };
-        let (rig, log) = (Rig::in_folder(&disk.folder), Warnings::default());
+        let (rig, log) = (Rig::in_folder(&disk.folder), Log::of_warnings());
         for number in 0..20 {
             rig.file(&format!("f{number}"), b"coral");
         }
@@ -106,12 +106,12 @@ fn an_index_that_is_begun_on_a_full_disk_is_built_once_there_is_room() {
         let mut indexer = Indexer::not_built(&rig);
         for _ in 0..TRIES {
             rig.commit.run().unwrap();
-            log.of(|| run(&mut indexer)).ok();
+            log.during(|| run(&mut indexer)).ok();
             assert_eq!(found(&rig, "text:coral").len(), 20);
         }
         assert!(log.count() <= 1, "{blocks} blocks: {log}");
         disk.make_room();
-        log.of(|| indexer.catch_up());
+        log.during(|| indexer.catch_up());
         assert_eq!(found(&rig, "text:coral").len(), 20);
         assert!(log.count() <= 1, "{blocks} blocks: {log}");
     }

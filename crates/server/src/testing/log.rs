@@ -1,4 +1,4 @@
-//! What a thread warns of.
+//! What a thread logs.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -8,34 +8,52 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
-/// The warnings of a thread, a line each.
-#[derive(Clone, Default)]
-pub(crate) struct Warnings(Arc<Mutex<String>>);
+/// Events of a level and of graver ones, a line each.
+#[derive(Clone)]
+pub(crate) struct Log {
+    level: Level,
+    text: Arc<Mutex<String>>,
+}
 
-impl Warnings {
-    /// Returns what `call` does; its warnings are kept.
-    pub(crate) fn of<T>(&self, call: impl FnOnce() -> T) -> T {
+impl Log {
+    /// Returns an empty log of warnings and errors.
+    pub(crate) fn of_warnings() -> Self {
+        Self { level: Level::WARN, text: Arc::default() }
+    }
+
+    /// Returns an empty log of errors.
+    pub(crate) fn of_errors() -> Self {
+        Self { level: Level::ERROR, text: Arc::default() }
+    }
+
+    /// Returns what `call` does; its events are kept.
+    pub(crate) fn during<T>(&self, call: impl FnOnce() -> T) -> T {
         subscriber::with_default(self.clone(), call)
     }
 
+    /// Returns the lines so far.
+    pub(crate) fn text(&self) -> String {
+        self.text.lock().clone()
+    }
+
     pub(crate) fn count(&self) -> usize {
-        self.0.lock().lines().count()
+        self.text.lock().lines().count()
     }
 }
 
-impl fmt::Display for Warnings {
+impl fmt::Display for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.lock())
+        f.write_str(&self.text.lock())
     }
 }
 
-impl Subscriber for Warnings {
+impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= Level::WARN
+        metadata.is_event() && *metadata.level() <= self.level
     }
 
     fn event(&self, event: &Event<'_>) {
-        let mut text = self.0.lock();
+        let mut text = self.text.lock();
         event.record(&mut Line(&mut text));
         text.push('\n');
     }
