@@ -2,9 +2,9 @@
 //! `fs/fuse/dev_uring.c`).
 //!
 //! The kernel has a queue for each processor and puts a request into the queue of the processor on
-//! which its caller runs. A thread that is bound to that processor serves the queue: a request wakes
-//! no other processor (the reply may), and one system call sends a reply and waits for the next
-//! request.
+//! which its caller runs. A thread that is bound to that processor serves the queue. So a request
+//! wakes no other processor (its reply may), and one system call sends a reply and waits for the
+//! next request.
 //!
 //! A queue has *slots*, the kernel's ring entries: memory for one request and its reply. A slot is
 //! the kernel's from the command that offers it until the completion that says that it has a
