@@ -2,9 +2,9 @@
 //! `fs/fuse/dev_uring.c`).
 //!
 //! The kernel has a queue for each processor and puts a request into the queue of the processor on
-//! which its caller runs. A thread that is bound to that processor serves the queue. So a request
-//! wakes no other processor (its reply may), and one system call sends a reply and waits for the
-//! next request.
+//! which its caller runs. A thread that is bound to that processor serves the queue, with a
+//! scheduling policy that leaves the caller where it is ([`policy`]). So neither a request nor its
+//! reply wakes another processor, and one system call sends a reply and waits for the next request.
 //!
 //! A queue has *slots*, the kernel's ring entries: memory for one request and its reply. A slot is
 //! the kernel's from the command that offers it until the completion that says that it has a
@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::{fs, io};
 
 use rustix::io::Errno;
@@ -29,15 +29,20 @@ pub(crate) use slot::Slot;
 
 use queue::Queue;
 use shared::Shared;
+use watch::Watch;
 
 mod commands;
 mod layout;
 mod memory;
 mod nudge;
+mod policy;
 mod queue;
 mod retries;
+mod scheduling;
 mod shared;
 mod slot;
+mod system;
+mod watch;
 
 /// The most queues, one for each processor. With more, the device is used: each takes a thread and
 /// the memory of its slots.
@@ -46,17 +51,25 @@ const QUEUES: usize = 256;
 /// The queues of a connection, which the kernel does not know yet.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    device: Arc<Device>,
+    connection: Connection,
     queues: Vec<Queue>,
-    retries: Arc<Retries>,
 }
 
 /// The queues of a connection that serve requests.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Serving {
+    connection: Connection,
     queues: Vec<Arc<Shared>>,
-    retries: Arc<Retries>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What all queues have in common.
+#[derive(Debug, Clone)]
+struct Connection {
+    device: Arc<Device>,
+    retries: Arc<Retries>,
+    /// `None` if threads of this process may not change their scheduling policy.
+    watch: Option<Arc<Watch>>,
 }
 
 /// Why there is no ring.
@@ -89,11 +102,12 @@ impl Ring {
         let processors = possible_processors().map_err(NoRing::Refused)?;
         let count = u16::try_from(processors).ok().filter(|_| processors <= QUEUES);
         let count = count.ok_or(NoRing::Processors(processors))?;
-        let retries = Arc::default();
-        let queue = |number| Queue::new(number, (device, &retries), payload_bytes);
+        let watch = system::may_change_policy().then(Arc::default);
+        let connection = Connection { device: Arc::clone(device), retries: Arc::default(), watch };
+        let queue = |number| Queue::new(number, &connection, payload_bytes);
         let queues = (0..count).map(queue).collect::<io::Result<_>>();
         let queues = queues.map_err(|error| NoRing::Refused(errno(&error)))?;
-        Ok(Self { device: Arc::clone(device), queues, retries })
+        Ok(Self { connection, queues })
     }
 
     /// Starts the threads, which offer their slots to the kernel.
@@ -101,12 +115,14 @@ impl Ring {
     /// # Errors
     /// [`NoRing`]; the device serves then.
     pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
-        let mut serving = Serving { retries: self.retries, ..Serving::default() };
-        match serving.start(self.queues, server) {
+        let Self { connection, queues } = self;
+        let (device, threads) = (Arc::clone(&connection.device), Vec::new());
+        let mut serving = Serving { connection, queues: Vec::new(), threads };
+        match serving.start(queues, server) {
             Ok(()) => Ok(serving),
             Err(error) => {
                 serving.end();
-                give_up(&self.device);
+                give_up(device);
                 Err(NoRing::Refused(errno(&error)))
             }
         }
@@ -116,8 +132,11 @@ impl Ring {
 impl Serving {
     /// Starts all threads, and waits until each has offered its slots.
     fn start(&mut self, queues: Vec<Queue>, server: &Arc<Server>) -> io::Result<()> {
-        let (retries, asked) = (Arc::clone(&self.retries), Arc::clone(server));
+        let (retries, asked) = (Arc::clone(&self.connection.retries), Arc::clone(server));
         self.spawn("fuse-retries", move || retries.run(|request| asked.interrupt(request)))?;
+        if let Some(watch) = self.connection.watch.clone() {
+            self.spawn("fuse-ring-watch", move || watch.run())?;
+        }
         let (tell, told) = mpsc::channel();
         for queue in queues {
             self.queues.push(Arc::clone(queue.shared()));
@@ -132,19 +151,20 @@ impl Serving {
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(run)?);
+        self.threads.push(Builder::new().name(name.to_owned()).spawn(run)?);
         Ok(())
     }
 
     /// Returns what tries interrupts again.
     pub(crate) const fn retries(&self) -> &Arc<Retries> {
-        &self.retries
+        &self.connection.retries
     }
 
     /// Ends the threads. Requests that they hold keep their memory.
     pub(crate) fn end(self) {
         self.queues.iter().for_each(|queue| queue.end());
-        self.retries.end();
+        self.connection.retries.end();
+        self.connection.watch.iter().for_each(|watch| watch.end());
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a thread of the ring panicked");
@@ -155,9 +175,10 @@ impl Serving {
 
 /// Has the kernel go back to the device, also if it waits for queues whose threads did not start.
 /// It does so once it refuses a slot, as one with a payload that is too short.
-fn give_up(device: &Arc<Device>) {
-    let refused = Queue::new(0, (device, &Arc::default()), SHORT_PAYLOAD_BYTES)
-        .and_then(|mut queue| queue.begin());
+fn give_up(device: Arc<Device>) {
+    let connection = Connection { device, retries: Arc::default(), watch: None };
+    let refused =
+        Queue::new(0, &connection, SHORT_PAYLOAD_BYTES).and_then(|mut queue| queue.begin());
     match refused {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
         other => tracing::error!(?other, "the kernel may wait for a ring that there is not"),

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue};
 use rustix::io::Errno;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::layout::Received;
 use super::nudge::Nudge;
-use super::retries::Retries;
+use super::scheduling::Scheduling;
 use super::shared::Shared;
 use super::slot::Slot;
-use super::{commands, layout};
-use crate::device::Device;
+use super::system::bind;
+use super::{Connection, commands, layout};
 use crate::reply_to::ReplyTo;
 use crate::request::{Outline, parse_parts};
 use crate::server::Server;
@@ -39,7 +38,7 @@ pub(super) struct Queue {
     number: u16,
     ring: Submissions,
     shared: Arc<Shared>,
-    retries: Arc<Retries>,
+    connection: Connection,
     slots: Vec<Arc<Slot>>,
     /// Slots that the kernel has, or gets with the next submission.
     offered: usize,
@@ -65,16 +64,16 @@ impl Queue {
     /// Those of the system calls.
     pub(super) fn new(
         number: u16,
-        (device, retries): (&Arc<Device>, &Arc<Retries>),
+        connection: &Connection,
         payload_bytes: usize,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(device)?);
+        let shared = Arc::new(Shared::new(&connection.device)?);
         let (ring, copy) = (Submissions::new()?, Vec::with_capacity(COPIED_BYTES));
         let mut queue = Self {
             number,
             ring,
             shared,
-            retries: Arc::clone(retries),
+            connection: connection.clone(),
             slots: Vec::new(),
             offered: 0,
             sent: Vec::new(),
@@ -135,6 +134,8 @@ impl Queue {
         for completion in early {
             self.complete(&completion, server)?;
         }
+        let mut scheduling =
+            self.connection.watch.clone().map(|watch| Scheduling::of_this_thread(watch));
         while !self.shared.has_ended() {
             self.send_replies()?;
             self.offer_more()?;
@@ -142,6 +143,7 @@ impl Queue {
             let wanted = usize::from(self.shared.fall_asleep());
             let submitted = self.ring.0.submit_and_wait(wanted);
             self.shared.stay_awake();
+            scheduling.iter_mut().for_each(Scheduling::round);
             match submitted.map_err(|error| Errno::from_io_error(&error)) {
                 // A signal; completions that are to be taken first; too little memory just now.
                 Ok(_) | Err(Some(Errno::INTR | Errno::BUSY | Errno::AGAIN)) => {}
@@ -240,7 +242,7 @@ impl Queue {
         if slot.has(unique)
             && let Some(thread) = waiting_thread
         {
-            self.retries.watch(Arc::clone(slot), unique, thread);
+            self.connection.retries.watch(Arc::clone(slot), unique, thread);
         }
     }
 
@@ -305,14 +307,5 @@ impl Submissions {
 impl std::fmt::Debug for Submissions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Submissions")
-    }
-}
-
-/// Binds this thread to a processor. One that is offline has no callers.
-fn bind(processor: u16) {
-    let mut only = CpuSet::new();
-    only.set(processor.into());
-    if let Err(error) = sched_setaffinity(None, &only) {
-        tracing::debug!(%error, processor, "a queue of the ring runs on any processor");
     }
 }

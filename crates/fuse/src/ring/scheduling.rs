@@ -1,0 +1,46 @@
+//! The scheduling policy of the thread of a queue, from round to round.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustix::thread::{Pid, gettid};
+
+use super::policy::{Choice, Policy, Standing};
+use super::system::{Schedstat, set_policy};
+use super::watch::{Turns, Watch};
+
+/// The policy of this thread.
+#[derive(Debug)]
+pub(super) struct Scheduling {
+    thread: Pid,
+    schedstat: Schedstat,
+    turns: Arc<Turns>,
+    choice: Choice,
+    watch: Arc<Watch>,
+}
+
+impl Scheduling {
+    /// Returns that of this thread, which is watched from its next round on.
+    pub(super) fn of_this_thread(watch: Arc<Watch>) -> Self {
+        let (thread, schedstat) = (gettid(), Schedstat::of_this_thread());
+        let (turns, choice) = (Arc::default(), Choice::default());
+        watch.add(thread, &turns);
+        Self { thread, schedstat, turns, choice, watch }
+    }
+
+    /// Takes the policy that is best from now on. Called in each round, after the wait.
+    pub(super) fn round(&mut self) {
+        // Before the policy changes: a thread that has `SCHED_IDLE` is watched.
+        self.watch.round(&self.turns);
+        let standing = self.turns.standing();
+        if standing == Standing::Rescued {
+            self.turns.set(Standing::Has(Policy::Other));
+        }
+        let chosen = self.choice.round(Instant::now(), standing, || self.schedstat.delays());
+        let Some(policy) = chosen else { return };
+        match set_policy(self.thread, policy) {
+            Ok(()) => self.turns.set(Standing::Has(policy)),
+            Err(error) => tracing::debug!(%error, ?policy, "a thread of the ring keeps its policy"),
+        }
+    }
+}

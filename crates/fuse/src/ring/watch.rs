@@ -1,0 +1,251 @@
+//! The thread that sees whether the threads of the queues get their processors.
+//!
+//! It looks only while requests come: a queue's thread has `SCHED_IDLE` only as long as it is
+//! watched, and the usual policy before nobody looks any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::thread::Pid;
+
+use super::policy::{Policy, QUIET, Standing};
+use super::system::{Stat, set_policy};
+
+/// The time between two looks.
+const INTERVAL: Duration = Duration::from_millis(2);
+/// A thread that could have run in so many looks, and did not, is rescued.
+const PATIENCE: u32 = 2;
+
+/// Watches the threads of the queues.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    is_asleep: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: Vec<Watched>,
+    is_wanted: bool,
+    has_ended: bool,
+}
+
+/// What the thread of a queue says to the one that watches it.
+#[derive(Debug)]
+pub(super) struct Turns {
+    /// How often it had its processor.
+    rounds: AtomicU64,
+    standing: AtomicU8,
+}
+
+/// A queue's thread, and what was seen of it.
+#[derive(Debug)]
+struct Watched {
+    thread: Pid,
+    stat: Stat,
+    turns: Arc<Turns>,
+    seen: Seen,
+}
+
+/// What was seen of a thread.
+#[derive(Debug)]
+struct Seen {
+    rounds: u64,
+    /// Looks since it had a round.
+    looks: u32,
+    /// In so many of the last ones it could have run.
+    runnable: u32,
+}
+
+/// What is to be done about a thread.
+#[derive(Debug, PartialEq, Eq)]
+enum Finding {
+    /// It gets its processor, or may get it yet.
+    Good,
+    /// Others have its processor.
+    Starves,
+    /// No requests come.
+    Rests,
+}
+
+impl Watch {
+    /// Watches a thread from its next round on.
+    pub(super) fn add(&self, thread: Pid, turns: &Arc<Turns>) {
+        let (stat, turns) = (Stat::of(thread), Arc::clone(turns));
+        self.state.lock().queues.push(Watched { thread, stat, turns, seen: Seen::default() });
+    }
+
+    /// A thread has a round. It is watched before it changes its policy.
+    pub(super) fn round(&self, turns: &Turns) {
+        turns.rounds.fetch_add(1, Ordering::SeqCst);
+        if self.is_asleep.load(Ordering::SeqCst) {
+            self.state.lock().is_wanted = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Watches until [`Watch::end`].
+    pub(super) fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.has_ended {
+            if state.look() {
+                self.changed.wait_for(&mut state, INTERVAL);
+                continue;
+            }
+            self.is_asleep.store(true, Ordering::SeqCst);
+            // A round since the look has not seen the flag.
+            if !state.has_news() && !state.is_wanted {
+                self.changed.wait(&mut state);
+            }
+            self.is_asleep.store(false, Ordering::SeqCst);
+            state.is_wanted = false;
+        }
+    }
+
+    /// Ends [`Watch::run`].
+    pub(super) fn end(&self) {
+        self.state.lock().has_ended = true;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    /// Looks at all threads. Returns whether any is to be looked at again.
+    fn look(&mut self) -> bool {
+        self.queues.iter_mut().fold(false, |again, queue| queue.look() || again)
+    }
+
+    fn has_news(&self) -> bool {
+        self.queues.iter().any(|queue| queue.seen.rounds != queue.turns.rounds())
+    }
+}
+
+impl Watched {
+    /// Returns whether the thread is to be looked at again.
+    fn look(&mut self) -> bool {
+        let Self { thread, stat, turns, seen } = self;
+        if seen.is_at_rest() && seen.rounds == turns.rounds() {
+            return false;
+        }
+        match seen.look(turns.rounds(), || stat.is_runnable()) {
+            Finding::Good => {}
+            Finding::Starves => give_back(*thread, turns, Standing::Rescued),
+            Finding::Rests => {
+                give_back(*thread, turns, Standing::Has(Policy::Other));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Gives a thread the usual policy. The thread may choose the other one at the same time: then it
+/// has had a round, and is watched on.
+fn give_back(thread: Pid, turns: &Turns, standing: Standing) {
+    if turns.standing() == Standing::Has(Policy::Idle) {
+        turns.set(standing);
+    }
+    if let Err(error) = set_policy(thread, Policy::Other) {
+        tracing::debug!(%error, ?thread, "a thread of the ring keeps its policy");
+    }
+}
+
+impl Default for Seen {
+    /// Of a thread that rests.
+    fn default() -> Self {
+        Self { rounds: 0, looks: Self::LOOKS, runnable: 0 }
+    }
+}
+
+impl Seen {
+    /// Looks until a thread without a round rests.
+    #[expect(clippy::cast_possible_truncation, reason = "a few")]
+    const LOOKS: u32 = (QUIET.as_millis() / INTERVAL.as_millis()) as u32;
+
+    const fn is_at_rest(&self) -> bool {
+        self.looks >= Self::LOOKS && self.runnable == 0
+    }
+
+    fn look(&mut self, rounds: u64, is_runnable: impl FnOnce() -> bool) -> Finding {
+        if self.rounds != rounds {
+            *self = Self { rounds, looks: 0, runnable: 0 };
+            return Finding::Good;
+        }
+        self.looks = self.looks.saturating_add(1);
+        self.runnable = if is_runnable() { self.runnable.saturating_add(1) } else { 0 };
+        if self.runnable >= PATIENCE {
+            return Finding::Starves;
+        }
+        if self.is_at_rest() { Finding::Rests } else { Finding::Good }
+    }
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { rounds: AtomicU64::new(0), standing: AtomicU8::new(OTHER) }
+    }
+}
+
+/// The numbers of [`Standing`] in memory.
+const OTHER: u8 = 0;
+const IDLE: u8 = 1;
+const RESCUED: u8 = 2;
+
+impl Turns {
+    /// Returns what is known of the policy of the thread.
+    pub(super) fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::SeqCst) {
+            IDLE => Standing::Has(Policy::Idle),
+            RESCUED => Standing::Rescued,
+            _ => Standing::Has(Policy::Other),
+        }
+    }
+
+    pub(super) fn set(&self, standing: Standing) {
+        let number = match standing {
+            Standing::Has(Policy::Other) => OTHER,
+            Standing::Has(Policy::Idle) => IDLE,
+            Standing::Rescued => RESCUED,
+        };
+        self.standing.store(number, Ordering::SeqCst);
+    }
+
+    fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_could_run_and_does_not_starves() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.look(1, || true), Finding::Good);
+        assert_eq!(seen.look(1, || true), Finding::Good);
+        assert_eq!(seen.look(1, || true), Finding::Starves);
+        assert_eq!(seen.look(1, || true), Finding::Starves, "until it runs");
+        assert_eq!(seen.look(2, || true), Finding::Good);
+        assert_eq!(seen.look(2, || true), Finding::Good);
+        assert_eq!(seen.look(2, || false), Finding::Good);
+        assert_eq!(seen.look(2, || true), Finding::Good, "it slept in between");
+    }
+
+    #[test]
+    fn a_thread_without_requests_rests_but_not_while_it_could_run() {
+        let mut seen = Seen::default();
+        assert!(seen.is_at_rest());
+        seen.look(1, || true);
+        for _ in 1..Seen::LOOKS {
+            assert_eq!(seen.look(1, || false), Finding::Good);
+        }
+        assert_eq!(seen.look(1, || true), Finding::Good);
+        assert!(!seen.is_at_rest());
+        assert_eq!(seen.look(1, || false), Finding::Rests);
+        assert!(seen.is_at_rest());
+    }
+}
