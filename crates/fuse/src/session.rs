@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -117,7 +118,8 @@ impl Session {
         // Beside a ring only what no process waits for comes by the device.
         let threads = if ring.is_ok() { 1 } else { options.threads.max(1) };
         let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
-        let devices = Devices { first: device, interrupts, clone: options.clone_device, bytes };
+        let clone = options.clone_device;
+        let devices = Devices { first: device, interrupts, clone, bytes, is_aside: ring.is_ok() };
         let served = devices.serve(&server, threads);
         if let Ok(ring) = ring {
             ring.end();
@@ -134,6 +136,8 @@ struct Devices {
     clone: bool,
     /// Limit of the bytes of a request.
     bytes: usize,
+    /// Requests come by a ring.
+    is_aside: bool,
 }
 
 impl Devices {
@@ -170,13 +174,23 @@ impl Devices {
         }
         self.interrupts.add_device(&device);
         let (server, bytes) = (Arc::clone(server), self.bytes);
+        let pause = if self.is_aside { FORGET_PAUSE } else { Duration::ZERO };
         let thread = thread::Builder::new().name(format!("fuse-{number}"));
-        thread.spawn(move || serve_device(device, &server, bytes))
+        thread.spawn(move || serve_device(device, &server, bytes, pause))
     }
 }
 
-/// Serves the requests that are read from a descriptor.
-fn serve_device(device: Arc<Device>, server: &Server, bytes: usize) -> io::Result<()> {
+/// Beside a ring, the time between two reads of what the kernel forgets. It wakes a thread that
+/// reads for each inode; while none does it gathers them, and no process waits for them.
+const FORGET_PAUSE: Duration = Duration::from_millis(5);
+
+/// Serves the requests that are read from a descriptor, with a pause behind each FUSE_FORGET.
+fn serve_device(
+    device: Arc<Device>,
+    server: &Server,
+    bytes: usize,
+    pause: Duration,
+) -> io::Result<()> {
     let mut buffer = vec![0; bytes];
     let to = ReplyTo::Device(Arc::clone(&device));
     loop {
@@ -192,7 +206,14 @@ fn serve_device(device: Arc<Device>, server: &Server, bytes: usize) -> io::Resul
         match parsed {
             // No kernel sends so little.
             Err(malformed) if request.len() < Header::BYTES => return Err(invalid(malformed)),
-            parsed => server.take(&to, parsed),
+            parsed => {
+                let is_forget =
+                    matches!(parsed, Ok((_, Operation::Forget { .. } | Operation::BatchForget(_))));
+                server.take(&to, parsed);
+                if is_forget && !pause.is_zero() {
+                    thread::sleep(pause);
+                }
+            }
         }
     }
 }
