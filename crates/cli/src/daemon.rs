@@ -28,6 +28,7 @@ pub(crate) use errors::start_failed;
 pub(crate) use events::{Events, Stop, unmount};
 
 pub(crate) use http::HttpPlan;
+pub(crate) use report::no_ring;
 
 use sessions::Doors;
 

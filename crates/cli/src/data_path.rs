@@ -1,4 +1,4 @@
-//! The choices of `up --passthrough` and `up --io-uring`.
+//! The choices of `--passthrough` and `--io-uring`.
 
 use clap::ValueEnum;
 
@@ -32,12 +32,22 @@ impl Passthrough {
 /// Whether requests come over io_uring, instead of by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoUring {
-    /// If the kernel offers it
+    /// If the kernel offers it and it is faster; otherwise by the device
     Auto,
     /// Or nothing is mounted
     Always,
     /// By the device
     Never,
+}
+
+/// How requests of the kernel come.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct RequestArgs {
+    /// Exchange requests with the kernel over io_uring: if that is offered and faster (auto), or
+    /// nothing is mounted (always), or by /dev/fuse (never)
+    #[arg(long, value_enum, value_name = "WHEN", default_value_t = IoUring::Auto)]
+    #[arg(hide_possible_values = true)]
+    pub(crate) io_uring: IoUring,
 }
 
 impl From<IoUring> for pelago_mount::IoUring {

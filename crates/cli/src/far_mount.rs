@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_holder::Holder;
-use pelago_mount::{Atime, IoUring, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
+use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
@@ -16,7 +16,8 @@ use pelago_wire::{InodeId, limits};
 
 use crate::allocator;
 use crate::control::{Control, ControlReply, Request};
-use crate::daemon::{Events, Stop, errors, unmount};
+use crate::daemon::{Events, Stop, errors, no_ring, unmount};
+use crate::data_path::IoUring;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::runtime_dir::RuntimeDir;
 use crate::status_report::FarReport;
@@ -42,6 +43,8 @@ pub(crate) struct FarPlan {
     pub(crate) trusts: Trusts,
     /// After this time without a server a request fails; `None` waits for ever.
     pub(crate) give_up: Option<Duration>,
+    /// Whether requests of the kernel come over io_uring.
+    pub(crate) io_uring: IoUring,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
 }
@@ -84,7 +87,7 @@ impl FarMount {
             atime: plan.atime,
             trusts: plan.trusts,
             passthrough: false,
-            io_uring: IoUring::Never,
+            io_uring: plan.io_uring.into(),
             keeps: Keeps::Leased(Arc::clone(&holder) as _),
             inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         };
@@ -155,6 +158,7 @@ impl Parts {
             server: self.plan.source.clone(),
             mounted: self.mount.point().to_owned(),
             read_only: self.plan.read_only,
+            no_ring: no_ring(&self.mount),
             session: status.session.map(|session| format!("{:x}", session.0)),
             connected: status.connected,
             silent_ms: u64::try_from(status.silent.as_millis()).unwrap_or(u64::MAX),

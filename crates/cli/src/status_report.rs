@@ -54,6 +54,8 @@ pub(crate) struct UpReport {
     pub(crate) read_only: bool,
     /// Which path the bytes of files take.
     pub(crate) passthrough: PassthroughReport,
+    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    pub(crate) no_ring: Option<String>,
     /// When this run began, in seconds since 1970.
     pub(crate) since: i64,
     /// Which batches are done and which are safe.
@@ -89,6 +91,8 @@ pub(crate) struct FarReport {
     pub(crate) mounted: PathBuf,
     /// Whether changes are refused.
     pub(crate) read_only: bool,
+    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    pub(crate) no_ring: Option<String>,
     /// The session's id, in hexadecimal digits.
     pub(crate) session: Option<String>,
     /// Whether there is a connection.
@@ -247,6 +251,7 @@ impl FarReport {
             server: "/v/pelago.sock".to_owned(),
             mounted: "/m".into(),
             read_only: true,
+            no_ring: Some("switched off".to_owned()),
             session: Some("1f".to_owned()),
             connected: false,
             silent_ms: 2500,
@@ -295,6 +300,7 @@ impl UpReport {
                 wanted: Passthrough::Always,
                 why_not: Some("passthrough needs root".to_owned()),
             },
+            no_ring: Some("switched off".to_owned()),
             since: 1_800_000_000,
             progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
             open_files: 5,

@@ -46,4 +46,4 @@ pub use reply::{Encode, Reply};
 pub use request::Header;
 pub use ring::NoRing;
 pub use rustix::io::Errno;
-pub use session::{Session, SessionOptions};
+pub use session::{RequestPath, RingUse, Session, SessionOptions};

@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::server::Server;
+use crate::session::RingUse;
 
 pub(crate) use retries::Retries;
 pub(crate) use slot::Slot;
@@ -79,14 +80,33 @@ pub enum NoRing {
     #[error("not wanted")]
     NotWanted,
     /// The kernel does not offer it.
-    #[error("the kernel offers none: it is older than Linux 6.14, or enable_uring is off")]
+    #[error("the kernel has no FUSE over io_uring; Linux 6.14 and later can")]
     NotOffered,
+    /// The kernel would offer it, but that is switched off.
+    #[error("switched off; `echo Y > {SWITCH}` as root switches it on for later mounts")]
+    SwitchedOff,
+    /// It would be no faster than the device.
+    #[error("needs root, or an RLIMIT_NICE of 20: its threads change their scheduling policy")]
+    NoRight,
     /// The processors cannot have a queue each.
     #[error("{0} possible processors, of which each would have a queue")]
     Processors(usize),
     /// The system refuses a ring, its memory, or its thread.
     #[error("the system refuses it: {0}")]
     Refused(Errno),
+}
+
+/// The file by which FUSE over io_uring is switched on; old kernels have none.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+impl NoRing {
+    /// Returns why the kernel does not offer a ring.
+    pub(crate) fn not_offered() -> Self {
+        match fs::read_to_string(SWITCH) {
+            Ok(switch) if switch.trim_end() == "N" => Self::SwitchedOff,
+            _ => Self::NotOffered,
+        }
+    }
 }
 
 impl Ring {
@@ -98,11 +118,18 @@ impl Ring {
     ///
     /// # Errors
     /// [`NoRing`]; the device serves then.
-    pub(crate) fn new(device: &Arc<Device>, payload_bytes: usize) -> Result<Self, NoRing> {
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        payload_bytes: usize,
+        wanted: RingUse,
+    ) -> Result<Self, NoRing> {
         let processors = possible_processors().map_err(NoRing::Refused)?;
         let count = u16::try_from(processors).ok().filter(|_| processors <= QUEUES);
         let count = count.ok_or(NoRing::Processors(processors))?;
-        let watch = system::may_change_policy().then(Arc::default);
+        let watch: Option<Arc<Watch>> = system::may_change_policy().then(Arc::default);
+        if watch.is_none() && wanted == RingUse::IfFaster {
+            return Err(NoRing::NoRight);
+        }
         let connection = Connection { device: Arc::clone(device), retries: Arc::default(), watch };
         let queue = |number| Queue::new(number, &connection, payload_bytes);
         let queues = (0..count).map(queue).collect::<io::Result<_>>();

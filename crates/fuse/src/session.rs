@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::device::Device;
@@ -36,10 +37,40 @@ pub struct SessionOptions {
     /// Whether each thread gets a descriptor of its own, so that threads do not contend for one
     /// lock in the kernel; needs the right to open the device.
     pub clone_device: bool,
-    /// Whether requests shall come over io_uring, if the kernel offers that.
-    pub ring: bool,
+    /// Whether requests shall come over io_uring.
+    pub ring: RingUse,
     /// Options of the negotiation.
     pub init_options: InitOptions,
+}
+
+/// Whether requests shall come over io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingUse {
+    /// By the device.
+    Never,
+    /// If the kernel offers it and callers then stay on their processors, which needs the right to
+    /// change scheduling policies. Without that the ring is no faster than the device.
+    IfFaster,
+    /// If the kernel offers it.
+    IfOffered,
+}
+
+/// How requests come. It changes once at most: if the kernel refuses what it had agreed to.
+#[derive(Debug, Clone)]
+pub struct RequestPath(Arc<Mutex<Result<(), NoRing>>>);
+
+impl RequestPath {
+    fn new(path: Result<(), NoRing>) -> Self {
+        Self(Arc::new(Mutex::new(path)))
+    }
+
+    /// Returns whether requests come over io_uring.
+    ///
+    /// # Errors
+    /// Why they come by the device.
+    pub fn ring(&self) -> Result<(), NoRing> {
+        self.0.lock().clone()
+    }
 }
 
 /// A negotiated connection with the kernel, ready to serve.
@@ -49,6 +80,7 @@ pub struct Session {
     interrupts: Arc<Interrupts>,
     negotiated: Negotiated,
     ring: Result<Ring, NoRing>,
+    path: RequestPath,
     options: SessionOptions,
 }
 
@@ -61,7 +93,8 @@ impl Session {
     pub fn start(device: OwnedFd, options: SessionOptions) -> io::Result<Self> {
         let device = Arc::new(Device::new(device));
         let (negotiated, ring) = exchange_init(&device, &options)?;
-        Ok(Self { device, interrupts: Arc::default(), negotiated, ring, options })
+        let path = RequestPath::new(ring.as_ref().map(|_| ()).map_err(Clone::clone));
+        Ok(Self { device, interrupts: Arc::default(), negotiated, ring, path, options })
     }
 
     /// Returns the result of the negotiation.
@@ -70,12 +103,10 @@ impl Session {
         &self.negotiated
     }
 
-    /// Returns whether requests are to come over io_uring.
-    ///
-    /// # Errors
-    /// Why not.
-    pub fn ring(&self) -> Result<(), NoRing> {
-        self.ring.as_ref().map(|_| ()).map_err(Clone::clone)
+    /// Returns how requests come.
+    #[must_use]
+    pub const fn request_path(&self) -> &RequestPath {
+        &self.path
     }
 
     /// Returns the device, on which descriptors are registered.
@@ -105,7 +136,7 @@ impl Session {
 
     /// Runs the threads to their end and returns the first error.
     fn serve(self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
-        let Self { device, interrupts, negotiated, ring, options } = self;
+        let Self { device, interrupts, negotiated, ring, path, options } = self;
         let layouts = Layouts::from(&negotiated);
         let (filesystem, shared) = (Arc::clone(filesystem), Arc::clone(&interrupts));
         let server = Arc::new(Server::new(filesystem, shared, layouts));
@@ -113,7 +144,12 @@ impl Session {
         let ring = ring.and_then(|ring| ring.serve(&server));
         match &ring {
             Ok(ring) => interrupts.retry_by(Arc::clone(ring.retries())),
-            Err(no_ring) => tracing::debug!(%no_ring, "requests come by the device"),
+            Err(no_ring) => {
+                if path.ring().is_ok() {
+                    tracing::warn!(%no_ring, "requests come by /dev/fuse");
+                }
+                *path.0.lock() = Err(no_ring.clone());
+            }
         }
         // Beside a ring only what no process waits for comes by the device.
         let threads = if ring.is_ok() { 1 } else { options.threads.max(1) };
@@ -271,16 +307,16 @@ fn make_ring(
     device: &Arc<Device>,
     offer: &Init,
     negotiated: &Negotiated,
-    is_wanted: bool,
+    wanted: RingUse,
 ) -> Result<Ring, NoRing> {
-    if !is_wanted {
+    if wanted == RingUse::Never {
         return Err(NoRing::NotWanted);
     }
     let offered = Capabilities(offer.capabilities);
     if !offered.has(Capabilities::INIT_EXT | Capabilities::OVER_IO_URING) {
-        return Err(NoRing::NotOffered);
+        return Err(NoRing::not_offered());
     }
-    Ring::new(device, negotiated.payload_bytes())
+    Ring::new(device, negotiated.payload_bytes(), wanted)
 }
 
 fn answer(device: &Device, header: &Header, answer: &impl Encode) -> Result<(), Errno> {

@@ -22,7 +22,9 @@ use pelago_fuse::operation::{
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, FOPEN_PASSTHROUGH};
 use pelago_fuse::reply::{Attributes, Created, Entry, Offset, Opened, Statfs, Written, Xattr};
 use pelago_fuse::request::{self, Layouts};
-use pelago_fuse::{Attr, Encode, FileType, Header, Operation, Session, SessionOptions, Timestamp};
+use pelago_fuse::{
+    Attr, Encode, FileType, Header, Operation, RingUse, Session, SessionOptions, Timestamp,
+};
 
 const REQUESTS: &str = include_str!("../vectors/requests.txt");
 const ANSWERS: &str = include_str!("../vectors/answers.txt");
@@ -343,7 +345,8 @@ fn notices_are_what_the_kernel_reads() {
         max_background: 16,
         passthrough: false,
     };
-    let options = SessionOptions { threads: 1, clone_device: false, ring: false, init_options };
+    let options =
+        SessionOptions { threads: 1, clone_device: false, ring: RingUse::Never, init_options };
     let session = Session::start(OwnedFd::from(device), options).unwrap();
     let mut received = [0; 256];
     assert_eq!(kernel.recv(&mut received).unwrap(), 16 + 64);

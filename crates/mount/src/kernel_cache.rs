@@ -33,7 +33,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -326,14 +326,13 @@ impl Teller {
     fn start_threads(self: &Arc<Self>, work: &mut MutexGuard<'_, Work>, names: usize) -> bool {
         if !work.watched {
             let teller = Arc::clone(self);
-            let spawned =
-                Builder::new().name("fuse-watch".to_owned()).spawn(move || teller.watch());
+            let spawned = pelago_threads::spawn("fuse-watch", move || teller.watch());
             work.watched = started(spawned);
         }
         let wanted = (work.threads + names.saturating_sub(work.idle)).min(THREADS);
         while work.threads < wanted {
             let teller = Arc::clone(self);
-            let spawned = Builder::new().name("fuse-names".to_owned()).spawn(move || teller.work());
+            let spawned = pelago_threads::spawn("fuse-names", move || teller.work());
             if !started(spawned) {
                 break;
             }

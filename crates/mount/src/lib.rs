@@ -26,6 +26,7 @@ pub use mounting::{Mount, MountError, UnmountError, mount, mount_over, serve};
 pub use notices::Notices;
 pub use options::{Atime, IoUring, Keeps, MountOptions, Trusts};
 pub use passthrough::NoPassthrough;
+pub use pelago_fuse::NoRing;
 
 mod adapter;
 mod attr;

@@ -11,7 +11,7 @@ use std::{fmt, fs, io, thread};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_client::Files;
-use pelago_fuse::{Filesystem, Session, SessionOptions};
+use pelago_fuse::{Filesystem, NoRing, RequestPath, RingUse, Session, SessionOptions};
 use pelago_wire::LocalCache;
 
 use crate::adapter::Adapter;
@@ -41,6 +41,7 @@ mod point;
 pub struct Mount {
     attached: Attached,
     end: Arc<End>,
+    path: RequestPath,
     passthrough: Arc<Passthrough>,
     inodes: Arc<Inodes>,
     /// `None` if the mount is not over [`Files`], as the next one.
@@ -113,30 +114,34 @@ fn start(
     let how = SessionOptions {
         threads: event_loops(),
         clone_device: !attached.by_helper,
-        ring: options.io_uring != IoUring::Never,
+        ring: match options.io_uring {
+            IoUring::Auto => RingUse::IfFaster,
+            IoUring::Always => RingUse::IfOffered,
+            IoUring::Never => RingUse::Never,
+        },
         init_options: init_options(uses_passthrough(options), readahead),
     };
     let started = Session::start(descriptor, how).map_err(MountError::Kernel).and_then(|session| {
         if options.io_uring == IoUring::Always {
-            session.ring().map_err(MountError::NoRing)?;
+            session.request_path().ring().map_err(MountError::NoRing)?;
         }
         begin(&session).map_err(MountError::Kernel)?;
-        let end = Arc::new(End::default());
+        let (end, path) = (Arc::new(End::default()), session.request_path().clone());
         let reported = Arc::clone(&end);
         let thread = thread::Builder::new().name("fuse".to_owned());
         let spawned = thread.spawn(move || reported.report(session.run(filesystem)));
         spawned.map_err(MountError::Kernel)?;
-        Ok(end)
+        Ok((end, path))
     });
     match started {
-        Ok(end) => {
+        Ok((end, path)) => {
             attached.read_ahead(readahead);
             // Until the kernel has requested attributes of the top directory once, it takes uid 0
             // for its owner and refuses changes by other users.
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }
-            Ok(Mount { attached, end, passthrough, inodes, cache: None, find: None })
+            Ok(Mount { attached, end, path, passthrough, inodes, cache: None, find: None })
         }
         Err(error) => {
             if let Err(left) = attached.detach() {
@@ -160,6 +165,14 @@ impl Mount {
     /// The reason why not.
     pub fn passthrough(&self) -> Result<(), NoPassthrough> {
         self.passthrough.state()
+    }
+
+    /// Returns whether requests come over io_uring.
+    ///
+    /// # Errors
+    /// Why they come by the device.
+    pub fn ring(&self) -> Result<(), NoRing> {
+        self.path.ring()
     }
 
     /// Returns how many hidden files and folders of queries the kernel knows.

@@ -34,7 +34,7 @@ pub struct MountOptions {
 /// the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// If the kernel offers it.
+    /// If the kernel offers it, and it is faster: [`pelago_fuse::RingUse::IfFaster`].
     Auto,
     /// Or the mount fails.
     Always,

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::Duration;
 
 use pelago_fuse::Notifier;
@@ -35,7 +35,7 @@ pub(crate) fn start(inodes: &Arc<Inodes>, kernel: &Notifier) {
         }
         of_thread.end_sweep();
     };
-    if let Err(error) = Builder::new().name("forget".to_owned()).spawn(ask) {
+    if let Err(error) = pelago_threads::spawn("forget", ask) {
         tracing::warn!(%error, "no pruning: the inode table may exceed its limit");
         inodes.end_sweep();
     }

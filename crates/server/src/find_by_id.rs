@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -67,7 +67,7 @@ impl FindById {
             }
         }
         let shared = Arc::clone(&self.shared);
-        match Builder::new().name("pelago-find".to_owned()).spawn(move || shared.run()) {
+        match pelago_threads::spawn("pelago-find", move || shared.run()) {
             // The thread before it has ended, or is past its last use of the state.
             Ok(started) => *thread = Some(started),
             Err(error) => {

@@ -13,7 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -211,7 +211,7 @@ impl Shared {
     fn spawn(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         state.threads.retain(|thread| !thread.is_finished());
         let shared = Arc::clone(self);
-        let thread = Builder::new().name("pelago-pool".into()).spawn(move || shared.work())?;
+        let thread = pelago_threads::spawn("pelago-pool", move || shared.work())?;
         state.alive += 1;
         state.threads.push(thread);
         Ok(())

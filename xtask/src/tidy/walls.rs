@@ -33,6 +33,7 @@ const HOLDER: &str = "pelago-holder";
 const HTTP: &str = "pelago-http";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
+const THREADS: &str = "pelago-threads";
 const CHART: &str = "pelago-chart";
 const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
@@ -50,16 +51,17 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX],
+        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, THREADS],
         tests_import: &[CHECK, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FIND], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
-    Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE], tests_import: &[] },
+    Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE, THREADS], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
+    Wall { package: THREADS, imports: &[], tests_import: &[] },
     Wall { package: CHART, imports: &[], tests_import: &[] },
     Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM, CHART], tests_import: &[] },
     Wall {

@@ -109,12 +109,9 @@ pub(crate) fn mount_failed(error: MountError) -> Failure {
         MountError::NoHelper => {
             (Exit::Failed, "install fuse3 (Debian: `apt install fuse3`), or run as root".to_owned())
         }
-        MountError::NoRing(_) => (
-            Exit::Failed,
-            "mount with `--io-uring auto`; root switches it on for new mounts with `echo Y > \
-             /sys/module/fuse/parameters/enable_uring`"
-                .to_owned(),
-        ),
+        MountError::NoRing(_) => {
+            (Exit::Failed, "mount with `--io-uring auto`, which uses /dev/fuse then".to_owned())
+        }
         MountError::Helper { .. } | MountError::Kernel(_) => {
             (Exit::Failed, "`dmesg` may tell more".to_owned())
         }

@@ -1,7 +1,7 @@
 //! Fills the status of a volume from its server and its mount.
 
 use pelago_http::HttpTraffic;
-use pelago_mount::Mount;
+use pelago_mount::{Mount, NoRing};
 use pelago_net::{Peer, SessionStatus};
 use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus};
 use pelago_store::table::Pressure;
@@ -42,6 +42,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             wanted,
             why_not: why_not(status.passthrough, mount.as_deref()),
         },
+        no_ring: mount.as_ref().and_then(|mount| no_ring(mount)),
         since: status.since.seconds,
         progress: ProgressReport {
             done: status.progress.done,
@@ -81,6 +82,15 @@ fn why_not(passthrough: PassthroughStatus, mount: Option<&Mount>) -> Option<Stri
         }
     };
     Some(why_not.to_owned())
+}
+
+/// Returns why requests come by the device; `None` if they come over io_uring.
+pub(crate) fn no_ring(mount: &Mount) -> Option<String> {
+    match mount.ring() {
+        Ok(()) => None,
+        Err(NoRing::NotWanted) => Some("asked for by --io-uring never".to_owned()),
+        Err(no_ring) => Some(no_ring.to_string()),
+    }
 }
 
 fn session(each: &SessionStatus) -> SessionReport {

@@ -60,6 +60,8 @@ impl UpReport {
             "read_only": self.read_only,
             "data_path": self.passthrough.data_path(),
             "passthrough": self.passthrough.to_json(),
+            "requests_by": requests_by(self.no_ring.as_deref()),
+            "no_io_uring": self.no_ring,
             "since": self.since,
             "progress": self.progress.to_json(),
             "open_files": self.open_files,
@@ -85,6 +87,8 @@ impl FarReport {
             "server": self.server,
             "mounted": text(&self.mounted),
             "read_only": self.read_only,
+            "requests_by": requests_by(self.no_ring.as_deref()),
+            "no_io_uring": self.no_ring,
             "session": self.session,
             "connected": self.connected,
             "silent_ms": self.silent_ms,
@@ -108,6 +112,7 @@ impl FromJson for FarReport {
             server: field(value, "server")?,
             mounted: field(value, "mounted")?,
             read_only: field(value, "read_only")?,
+            no_ring: field(value, "no_io_uring")?,
             session: field(value, "session")?,
             connected: field(value, "connected")?,
             silent_ms: field(value, "silent_ms")?,
@@ -141,6 +146,7 @@ impl FromJson for UpReport {
             awaited_sessions: field(value, "awaited_sessions")?,
             read_only: field(value, "read_only")?,
             passthrough: field(value, "passthrough")?,
+            no_ring: field(value, "no_io_uring")?,
             since: field(value, "since")?,
             progress: field(value, "progress")?,
             open_files: field(value, "open_files")?,
@@ -209,6 +215,11 @@ impl FromJson for RecoveredReport {
             damaged: field(value, "damaged")?,
         })
     }
+}
+
+/// Returns the word for how requests of the kernel come.
+const fn requests_by(no_ring: Option<&str>) -> &'static str {
+    if no_ring.is_none() { "io_uring" } else { "device" }
 }
 
 impl PassthroughReport {

@@ -43,7 +43,7 @@ impl UpReport {
         }
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
-        lines.push_str(&self.passthrough_line());
+        lines.push_str(&self.speed_lines());
         lines.push_str(&space_line(self.space.as_ref()));
         let used = self.memory.iter().map(|each| each.used).sum();
         let limit = self.memory.iter().map(|each| each.limit).sum();
@@ -57,9 +57,10 @@ impl UpReport {
         lines
     }
 
-    /// Returns the line on the data path; nothing without a mount.
-    pub(crate) fn passthrough_line(&self) -> String {
-        if self.mounted.is_some() { self.passthrough.line() } else { String::new() }
+    /// Returns the lines on the paths of bytes and of requests; nothing without a mount.
+    pub(crate) fn speed_lines(&self) -> String {
+        let lines = || self.passthrough.line() + &requests_line("", self.no_ring.as_deref());
+        self.mounted.as_ref().map(|_| lines()).unwrap_or_default()
     }
 
     /// Returns what follows the process in a line: that the mount is read-only, or nothing.
@@ -104,6 +105,14 @@ impl PassthroughReport {
     }
 }
 
+/// Returns the line on how requests of the kernel come, and why not the other way.
+fn requests_line(label: &str, no_ring: Option<&str>) -> String {
+    match no_ring {
+        None => format!("{label:<10}requests come over io_uring\n"),
+        Some(why_not) => format!("{label:<10}requests come by /dev/fuse; io_uring: {why_not}\n"),
+    }
+}
+
 /// Returns the line on a start that is not over; nothing after it.
 fn awaited_line(sessions: u64) -> String {
     match sessions {
@@ -133,7 +142,10 @@ impl FarReport {
                 format!("not connected for {} s, {waiting} requests wait", self.silent_ms / 1000)
             }
         };
-        format!("server    {server}\nmounted   {point} (process {pid}{mode})\nstate     {state}\n")
+        let speed = requests_line("speed", self.no_ring.as_deref());
+        format!(
+            "server    {server}\nmounted   {point} (process {pid}{mode})\nstate     {state}\n{speed}"
+        )
     }
 }
 

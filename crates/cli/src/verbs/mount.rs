@@ -12,6 +12,7 @@ use pelago_net::key::address::{AddressError, ServerAddress};
 
 use super::key::own_key;
 use super::up::parse_memory;
+use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarMount, FarPlan};
 use crate::{detach, locate, log, output};
@@ -43,6 +44,8 @@ pub(crate) struct Args {
     /// Fail operations after this many seconds without the server, instead of waiting for it
     #[arg(long, value_name = "SECONDS")]
     soft: Option<u64>,
+    #[command(flatten)]
+    requests: RequestArgs,
     /// Memory for caches and tables, at least 20MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     memory: u64,
@@ -98,6 +101,7 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         atime: if args.noatime { Atime::Never } else { Atime::Relative },
         trusts: Trusts::default(),
         give_up: args.soft.map(Duration::from_secs),
+        io_uring: args.requests.io_uring,
         memory_bytes: args.memory,
     })
 }

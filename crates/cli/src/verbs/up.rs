@@ -9,7 +9,7 @@ use pelago_wire::limits;
 use rustix::process::geteuid;
 
 use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
-use crate::data_path::{IoUring, Passthrough};
+use crate::data_path::{Passthrough, RequestArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::indexing::Indexing;
 use crate::status_report::UpReport;
@@ -66,11 +66,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Passthrough::Auto)]
     #[arg(hide_possible_values = true)]
     passthrough: Passthrough,
-    /// Exchange requests with the kernel over io_uring: where it offers that (auto), or nothing is
-    /// mounted (always), or by the device (never). Under trial
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t = IoUring::Never)]
-    #[arg(hide_possible_values = true)]
-    io_uring: IoUring,
+    #[command(flatten)]
+    requests: RequestArgs,
     /// Store files up to this size, at most 64KiB, beside their names; for a new volume only
     /// [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
@@ -167,7 +164,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         atime,
         trusts,
         passthrough: args.passthrough,
-        io_uring: args.io_uring,
+        io_uring: args.requests.io_uring,
         inline_bytes: args.inline,
         memory_bytes: args.memory,
         indexing: args.indexing.into(),
@@ -188,7 +185,7 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
          {}next      `pelago status` prints its state, `pelago unmount` stops it\n",
         dir.display(),
         where_it_is(report),
-        report.passthrough_line(),
+        report.speed_lines(),
     )
 }
 
@@ -233,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn five_lines_are_printed_and_one_for_each_address() {
-        assert_eq!(lines_of(false).lines().count(), 7);
+    fn six_lines_are_printed_and_one_for_each_address() {
+        assert_eq!(lines_of(false).lines().count(), 8);
         let alone = UpReport { listening: None, http: None, ..UpReport::sample() };
-        assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 5);
+        assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 6);
     }
 
     #[test]

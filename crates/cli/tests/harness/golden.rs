@@ -25,13 +25,22 @@ pub(crate) fn expect_golden(name: &str, root: &Path, ran: &Ran) {
 fn normal(said: &str, root: &Path) -> String {
     let said = said.replace(root.to_str().unwrap(), "ROOT");
     let said = said.replace(env!("CARGO_PKG_VERSION"), "VERSION");
-    // The data path depends on the kernel, the disk and the user.
-    let path = said.find("speed     ").map(|at| &said[at..]).and_then(|rest| rest.lines().next());
-    let said = path.map_or_else(|| said.clone(), |path| said.replace(path, "speed     PATH"));
+    // The paths of bytes and of requests depend on the kernel, the disk and the user.
+    let said = rest_of_line(&said, "speed     ", "PATH");
+    let said = rest_of_line(&said, "          requests come ", "SOMEHOW");
     // Process ids, positions in the engine's files and its row count differ from run to run.
     let words = ["process ", "byte ", "checked   "];
     let said = words.iter().fold(said, |said, word| numbers_after(&said, word));
     dates(&keys(&said))
+}
+
+/// Replaces what follows `start` in its first line.
+fn rest_of_line(said: &str, start: &str, replacement: &str) -> String {
+    let line = said.find(start).and_then(|at| said[at..].lines().next());
+    line.map_or_else(
+        || said.to_owned(),
+        |line| said.replace(line, &format!("{start}{replacement}")),
+    )
 }
 
 /// Replaces public keys by `KEY1`, `KEY2`, in the order in which they appear.

@@ -134,8 +134,7 @@ impl Queue {
         for completion in early {
             self.complete(&completion, server)?;
         }
-        let mut scheduling =
-            self.connection.watch.clone().map(|watch| Scheduling::of_this_thread(watch));
+        let mut scheduling = self.connection.watch.clone().map(Scheduling::of_this_thread);
         while !self.shared.has_ended() {
             self.send_replies()?;
             self.offer_more()?;

@@ -121,10 +121,11 @@ mod tests {
     fn this_thread_runs_and_one_that_waits_does_not() {
         let (tell, told) = mpsc::channel();
         let (end, ended) = mpsc::channel::<()>();
-        let waiting = thread::spawn(move || {
+        let wait = move || {
             tell.send(gettid()).unwrap();
             ended.recv().unwrap_err();
-        });
+        };
+        let waiting = thread::Builder::new().spawn(wait).unwrap();
         let other = told.recv().unwrap();
         while Stat::of(other).is_runnable() {
             thread::yield_now();

@@ -115,7 +115,11 @@ impl Watch {
 impl State {
     /// Looks at all threads. Returns whether any is to be looked at again.
     fn look(&mut self) -> bool {
-        self.queues.iter_mut().fold(false, |again, queue| queue.look() || again)
+        let mut again = false;
+        for queue in &mut self.queues {
+            again |= queue.look();
+        }
+        again
     }
 
     fn has_news(&self) -> bool {

@@ -8,7 +8,7 @@ use std::{fs, io, thread};
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::reply::Entry;
-use pelago_fuse::{Errno, SessionOptions};
+use pelago_fuse::{Errno, RingUse, SessionOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tree::TTL;
@@ -82,7 +82,8 @@ fn a_reply_that_the_kernel_refuses_fails_its_request() {
     mounted.tree.put("file", b"bytes");
     mounted.tree.overlong.store(true, Ordering::Relaxed);
     // The kernel names its own error if the reply came by a ring.
-    let refused = if crate::ring_is_wanted() { Errno::INVAL } else { Errno::IO };
+    let refused =
+        if crate::ring_is_wanted() == RingUse::IfOffered { Errno::INVAL } else { Errno::IO };
     assert_eq!(errno(fs::read(mounted.path("file"))), Some(refused));
     mounted.tree.overlong.store(false, Ordering::Relaxed);
     assert_eq!(fs::read(mounted.path("file")).unwrap(), b"bytes");

@@ -25,7 +25,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pelago_fuse::init::{Capabilities, InitOptions, Negotiated};
-use pelago_fuse::{Notifier, Session, SessionOptions};
+use pelago_fuse::{Notifier, RingUse, Session, SessionOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
@@ -93,9 +93,12 @@ fn mounted() -> Option<Mounted> {
     })
 }
 
-/// Returns whether requests shall come over io_uring: all tests hold for both doors.
-fn ring_is_wanted() -> bool {
-    std::env::var_os("PELAGO_FUSE_RING").is_some()
+/// Returns whether requests shall come over io_uring: all tests hold either way.
+fn ring_is_wanted() -> RingUse {
+    match std::env::var_os("PELAGO_FUSE_RING") {
+        Some(_) => RingUse::IfOffered,
+        None => RingUse::Never,
+    }
 }
 
 fn mounted_with(options: SessionOptions) -> Option<Mounted> {

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::Duration;
 
 use pelago_fuse::Notifier;
@@ -49,7 +49,7 @@ impl Sweeps {
             thread::sleep(PAUSE);
             sweeps.is_sweeping.store(false, Ordering::Release);
         };
-        if let Err(error) = Builder::new().name("forget".to_owned()).spawn(sweep) {
+        if let Err(error) = pelago_threads::spawn("forget", sweep) {
             tracing::warn!(%error, "the kernel is not asked to forget hidden files");
             self.is_sweeping.store(false, Ordering::Release);
         }

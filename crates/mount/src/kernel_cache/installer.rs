@@ -1,7 +1,7 @@
 //! The thread that invalidates inodes which the kernel is about to install.
 
 use std::sync::Arc;
-use std::thread::{self, Builder};
+use std::thread;
 use std::time::Instant;
 
 use parking_lot::MutexGuard;
@@ -17,7 +17,7 @@ impl Teller {
         if !work.installs {
             let teller = Arc::clone(self);
             let install = move || teller.install();
-            work.installs = started(Builder::new().name("fuse-nodes".to_owned()).spawn(install));
+            work.installs = started(pelago_threads::spawn("fuse-nodes", install));
         }
         work.installs
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use pelago_wire::{Code, Error};
@@ -64,9 +64,8 @@ impl Workers {
             return Ok(());
         }
         let notify_of_thread = Arc::clone(notify);
-        let thread = Builder::new()
-            .name(format!("pelago-{}", notify.name()))
-            .spawn(move || run(&notify_of_thread, worker))?;
+        let name = format!("pelago-{}", notify.name());
+        let thread = pelago_threads::spawn(&name, move || run(&notify_of_thread, worker))?;
         self.running.push((Arc::clone(notify), thread));
         Ok(())
     }
