@@ -38,6 +38,7 @@ mod memory;
 mod nudge;
 mod policy;
 mod queue;
+mod resident;
 mod retries;
 mod scheduling;
 mod shared;
@@ -48,6 +49,9 @@ mod watch;
 /// The most queues, one for each processor. With more, the device is used: each takes a thread and
 /// the memory of its slots.
 const QUEUES: usize = 256;
+
+/// Bytes of payloads that all queues together keep in memory while requests come, about.
+const RESIDENT_BYTES: usize = 64 << 20;
 
 /// The queues of a connection, which the kernel does not know yet.
 #[derive(Debug)]
@@ -62,6 +66,15 @@ pub(crate) struct Serving {
     connection: Connection,
     queues: Vec<Arc<Shared>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// The payloads of a queue.
+#[derive(Debug, Clone, Copy)]
+struct Payloads {
+    /// Bytes of each.
+    bytes: usize,
+    /// Bytes of all that are kept in memory while requests come.
+    resident: usize,
 }
 
 /// What all queues have in common.
@@ -131,7 +144,17 @@ impl Ring {
             return Err(NoRing::NoRight);
         }
         let connection = Connection { device: Arc::clone(device), retries: Arc::default(), watch };
-        let queue = |number| Queue::new(number, &connection, payload_bytes);
+        Self::with_queues(connection, count, payload_bytes)
+    }
+
+    fn with_queues(
+        connection: Connection,
+        count: u16,
+        payload_bytes: usize,
+    ) -> Result<Self, NoRing> {
+        let resident = RESIDENT_BYTES / usize::from(count.max(1));
+        let payloads = Payloads { bytes: payload_bytes, resident };
+        let queue = |number| Queue::new(number, &connection, payloads);
         let queues = (0..count).map(queue).collect::<io::Result<_>>();
         let queues = queues.map_err(|error| NoRing::Refused(errno(&error)))?;
         Ok(Self { connection, queues })
@@ -204,8 +227,8 @@ impl Serving {
 /// It does so once it refuses a slot, as one with a payload that is too short.
 fn give_up(device: Arc<Device>) {
     let connection = Connection { device, retries: Arc::default(), watch: None };
-    let refused =
-        Queue::new(0, &connection, SHORT_PAYLOAD_BYTES).and_then(|mut queue| queue.begin());
+    let payloads = Payloads { bytes: SHORT_PAYLOAD_BYTES, resident: 0 };
+    let refused = Queue::new(0, &connection, payloads).and_then(|mut queue| queue.begin());
     match refused {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
         other => tracing::error!(?other, "the kernel may wait for a ring that there is not"),
@@ -238,7 +261,35 @@ fn errno(error: &io::Error) -> Errno {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
+
+    /// What a queue may take before its first request (docs/limits.md).
+    const QUEUE_BYTES: u64 = 256 << 10;
+
+    /// Returns the bytes of this process that are in memory.
+    fn resident_bytes() -> u64 {
+        let statm = fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    #[test]
+    fn queues_of_many_processors_take_little_memory() {
+        let device = Arc::new(Device::new(File::open("/dev/null").unwrap().into()));
+        let connection = Connection { device, retries: Arc::default(), watch: None };
+        let before = resident_bytes();
+        match Ring::with_queues(connection, 128, 1 << 20) {
+            Ok(ring) => {
+                let used = resident_bytes().saturating_sub(before);
+                assert!(used <= 128 * QUEUE_BYTES, "{used} bytes");
+                assert!(used > 128 * 32 * 4096 / 2, "{used} bytes: is this the measure?");
+                drop(ring);
+                assert!(resident_bytes() < before + (16 << 20), "a ring gives its memory back");
+            }
+            Err(no_ring) => println!("skipped: not here: {no_ring}"),
+        }
+    }
 
     #[test]
     fn possible_processors_are_counted() {

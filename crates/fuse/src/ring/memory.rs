@@ -4,7 +4,7 @@ use std::io::{self, IoSlice};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::layout::HEADERS_BYTES;
 
@@ -36,7 +36,8 @@ impl Memory {
     #[expect(unsafe_code, reason = "memory that outlives all references is mapped by hand")]
     pub(super) fn new(payload_bytes: usize) -> io::Result<Self> {
         let bytes = PAYLOAD + payload_bytes;
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -102,6 +103,20 @@ impl Memory {
         // SAFETY: the range is in the mapping, and the caller has the payload for itself.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(PAYLOAD), bytes.len()) }
         true
+    }
+
+    /// Gives the pages of the payload back to the system: they are zero afterwards.
+    ///
+    /// # Safety
+    /// Nothing reads or writes the payload meanwhile, nor does the kernel.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(super) unsafe fn give_back(&self) {
+        // SAFETY: the range is the payload, page by page, which the caller has for itself.
+        let given =
+            unsafe { madvise(self.at(PAYLOAD).cast(), self.payload_bytes, Advice::LinuxDontNeed) };
+        if let Err(error) = given {
+            tracing::debug!(%error, "the pages of a payload stay in memory");
+        }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {

@@ -6,16 +6,18 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use io_uring::squeue::Entry128;
+use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue};
 use rustix::io::Errno;
 
 use super::layout::Received;
 use super::nudge::Nudge;
+use super::resident::Resident;
 use super::scheduling::Scheduling;
 use super::shared::Shared;
 use super::slot::Slot;
 use super::system::bind;
-use super::{Connection, commands, layout};
+use super::{Connection, Payloads, commands, layout};
 use crate::reply_to::ReplyTo;
 use crate::request::{Outline, parse_parts};
 use crate::server::Server;
@@ -29,6 +31,8 @@ const SLOTS: usize = 4096;
 const SUBMISSIONS: u32 = 64;
 /// A payload of so many bytes is copied, so that the slot is free for the reply.
 const COPIED_BYTES: usize = 4096;
+/// After so long without a request the pages of payloads are given back.
+const IDLE_SECONDS: u64 = 1;
 /// The command that watches the descriptor which ends a wait; slots have their numbers.
 const WATCH: u64 = u64::MAX;
 
@@ -50,6 +54,9 @@ pub(super) struct Queue {
     /// The connection has ended: the kernel takes no slots.
     is_cut_off: bool,
     payload_bytes: usize,
+    /// Whether the kernel has each slot: it writes there only in calls by this thread.
+    are_offered: Vec<bool>,
+    resident: Resident,
     /// The copy of a short payload.
     copy: Vec<u8>,
 }
@@ -65,7 +72,7 @@ impl Queue {
     pub(super) fn new(
         number: u16,
         connection: &Connection,
-        payload_bytes: usize,
+        payloads: Payloads,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&connection.device)?);
         let (ring, copy) = (Submissions::new()?, Vec::with_capacity(COPIED_BYTES));
@@ -80,7 +87,9 @@ impl Queue {
             nudge: Nudge::default(),
             is_full: false,
             is_cut_off: false,
-            payload_bytes,
+            payload_bytes: payloads.bytes,
+            are_offered: Vec::new(),
+            resident: Resident::new(payloads.resident),
             copy,
         };
         for _ in 0..OFFERED {
@@ -139,13 +148,13 @@ impl Queue {
             self.send_replies()?;
             self.offer_more()?;
             self.nudge();
-            let wanted = usize::from(self.shared.fall_asleep());
-            let submitted = self.ring.0.submit_and_wait(wanted);
+            let submitted = self.wait(self.shared.fall_asleep());
             self.shared.stay_awake();
             scheduling.iter_mut().for_each(Scheduling::round);
             match submitted.map_err(|error| Errno::from_io_error(&error)) {
                 // A signal; completions that are to be taken first; too little memory just now.
                 Ok(_) | Err(Some(Errno::INTR | Errno::BUSY | Errno::AGAIN)) => {}
+                Err(Some(Errno::TIME)) => self.give_back_all(),
                 Err(error) => return Err(error.unwrap_or(Errno::IO).into()),
             }
             let sent = mem::take(&mut self.sent);
@@ -156,6 +165,11 @@ impl Queue {
             }
             if are_free {
                 self.nudge.none_waits();
+            }
+            for number in sent {
+                if self.resident.is_too_much(number) {
+                    self.give_back(number);
+                }
             }
         }
         Ok(())
@@ -201,6 +215,7 @@ impl Queue {
             return Ok(());
         };
         self.offered = self.offered.saturating_sub(1);
+        self.are_offered[slot.number()] = false;
         if completion.result() < 0 {
             // The connection has ended, or the caller of the request has.
             let error = Errno::from_raw_os_error(-completion.result());
@@ -230,13 +245,19 @@ impl Queue {
         };
         let to = ReplyTo::Ring(Arc::clone(slot));
         let Received { header, fields, payload_bytes } = received;
+        self.resident.used(slot.number(), payload_bytes);
         if payload_bytes <= COPIED_BYTES {
             slot.copy_payload(payload_bytes, &mut self.copy);
             server.take(&to, parse_parts(header, fields, &self.copy, server.layouts));
         } else {
-            slot.with_payload(payload_bytes, |payload| {
+            let number = slot.number();
+            let is_kept = slot.with_payload(unique, payload_bytes, |payload| {
                 server.take(&to, parse_parts(header, fields, payload, server.layouts));
             });
+            if is_kept {
+                // The kernel does not have the slot, but its pages are given back.
+                self.resident.take(number);
+            }
         }
         if slot.has(unique)
             && let Some(thread) = waiting_thread
@@ -250,11 +271,12 @@ impl Queue {
         for answered in self.shared.take_answered() {
             let number = answered.slot;
             let slot = &self.slots[number];
-            slot.finish(answered);
+            self.resident.used(number, slot.finish(answered));
             let device = self.shared.device().as_fd();
             let command = commands::commit(device, self.number, slot.commit());
             self.ring.push(&command.user_data(number as u64))?;
             self.offered += 1;
+            self.are_offered[number] = true;
             self.sent.push(number);
         }
         Ok(())
@@ -263,6 +285,8 @@ impl Queue {
     fn add_slot(&mut self) -> io::Result<usize> {
         let number = self.slots.len();
         self.slots.push(Arc::new(Slot::new(number, &self.shared, self.payload_bytes)?));
+        self.are_offered.push(false);
+        self.resident.add_slot();
         self.is_full = self.slots.len() >= SLOTS;
         Ok(number)
     }
@@ -272,7 +296,34 @@ impl Queue {
         let command = commands::register(self.shared.device().as_fd(), self.number, memory);
         self.ring.push(&command.user_data(number as u64))?;
         self.offered += 1;
+        self.are_offered[number] = true;
         Ok(())
+    }
+
+    /// Waits for a completion, or not. With payloads in memory the wait ends after a while, so that
+    /// these can be given back.
+    fn wait(&self, is_wanted: bool) -> io::Result<usize> {
+        let wanted = usize::from(is_wanted);
+        if !is_wanted || !self.resident.is_any() {
+            return self.ring.0.submit_and_wait(wanted);
+        }
+        let timeout = Timespec::new().sec(IDLE_SECONDS);
+        let arguments = SubmitArgs::new().timespec(&timeout);
+        self.ring.0.submitter().submit_with_args(wanted, &arguments)
+    }
+
+    /// Gives the pages of payloads back, of all slots that the kernel has.
+    fn give_back_all(&mut self) {
+        for number in 0..self.slots.len() {
+            self.give_back(number);
+        }
+    }
+
+    /// Gives the pages of a slot's payload back, if the kernel has the slot and so no request.
+    fn give_back(&mut self, number: usize) {
+        if self.are_offered[number] && self.resident.take(number) {
+            self.slots[number].give_back();
+        }
     }
 }
 

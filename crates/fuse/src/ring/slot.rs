@@ -65,6 +65,10 @@ impl Slot {
         self.shared.answered(Answered { slot: self.number, unique, error, payload });
     }
 
+    pub(super) const fn number(&self) -> usize {
+        self.number
+    }
+
     pub(super) const fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -100,19 +104,39 @@ impl Slot {
         to.extend_from_slice(unsafe { self.memory.payload(bytes) });
     }
 
-    /// Calls `read` with the payload of the request. A reply is kept elsewhere meanwhile.
+    /// Calls `read` with the payload of the request. A reply is kept elsewhere meanwhile. If there
+    /// is none yet, the pages of the payload are given back, and the result is `true`.
     #[expect(unsafe_code, reason = "the kernel writes this memory too")]
-    pub(super) fn with_payload(&self, bytes: usize, read: impl FnOnce(&[u8])) {
+    pub(super) fn with_payload(
+        &self,
+        request: u64,
+        bytes: usize,
+        read: impl FnOnce(&[u8]),
+    ) -> bool {
         self.is_read.store(true, Ordering::Release);
         // SAFETY: as above; from the store until the next one no reply is written here.
         read(unsafe { self.memory.payload(bytes) });
+        let is_kept = self.has(request);
+        if is_kept {
+            // SAFETY: as for the payload, which is not read any more.
+            unsafe { self.memory.give_back() };
+        }
         self.is_read.store(false, Ordering::Release);
+        is_kept
     }
 
-    /// Writes what goes in front of a reply, and the reply if it was kept. Only the queue calls
-    /// this, before the command with the reply.
+    /// Gives the pages of the payload back. Only the queue calls this, while the kernel has the
+    /// slot: that writes only in calls by the thread of the queue.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(super) fn give_back(&self) {
+        // SAFETY: the slot has no request, so nothing here uses the payload.
+        unsafe { self.memory.give_back() };
+    }
+
+    /// Writes what goes in front of a reply, and the reply if it was kept. Returns the bytes of the
+    /// payload. Only the queue calls this, before the command with the reply.
     #[expect(unsafe_code, reason = "the kernel reads this memory")]
-    pub(super) fn finish(&self, answered: Answered) {
+    pub(super) fn finish(&self, answered: Answered) -> usize {
         let Answered { unique, mut error, payload, .. } = answered;
         let bytes = match payload {
             Payload::Written(bytes) => bytes,
@@ -124,6 +148,7 @@ impl Slot {
             self.memory.put_header(0, &header);
             self.memory.put_header(ADDED, &added);
         }
+        bytes
     }
 
     /// Writes the payload of a reply, and returns its bytes. One that is too long becomes `EIO`.

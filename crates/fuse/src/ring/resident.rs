@@ -1,0 +1,73 @@
+//! Which slots have pages of their payload in memory.
+
+/// Bytes of a payload that stay in memory: a page, which nearly all requests fit in.
+const STAY: usize = 4096;
+
+/// The pages of the payloads of a queue.
+#[derive(Debug)]
+pub(super) struct Resident {
+    /// Bytes of each slot beyond those that stay.
+    slots: Vec<usize>,
+    total: usize,
+    limit: usize,
+}
+
+impl Resident {
+    /// Returns that of a queue without slots. `limit`: bytes of all its payloads beyond which a
+    /// slot's are given back at once when they are of no more use.
+    pub(super) const fn new(limit: usize) -> Self {
+        Self { slots: Vec::new(), total: 0, limit }
+    }
+
+    pub(super) fn add_slot(&mut self) {
+        self.slots.push(0);
+    }
+
+    /// The first bytes of a slot's payload were written.
+    pub(super) fn used(&mut self, slot: usize, bytes: usize) {
+        let more = bytes.saturating_sub(STAY).saturating_sub(self.slots[slot]);
+        self.slots[slot] += more;
+        self.total += more;
+    }
+
+    /// Returns whether any slot has something to give back.
+    pub(super) const fn is_any(&self) -> bool {
+        self.total > 0
+    }
+
+    /// Returns whether the pages of a slot are to be given back although requests come.
+    pub(super) fn is_too_much(&self, slot: usize) -> bool {
+        self.total > self.limit && self.slots[slot] > 0
+    }
+
+    /// Returns whether a slot has anything to give back, and takes it as given back.
+    pub(super) fn take(&mut self, slot: usize) -> bool {
+        let bytes = std::mem::take(&mut self.slots[slot]);
+        self.total -= bytes;
+        bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_a_page_is_counted_once() {
+        let mut resident = Resident::new(100_000);
+        (0..3).for_each(|_| resident.add_slot());
+        resident.used(0, STAY);
+        assert!(!resident.is_any() && !resident.take(0));
+        for bytes in [60_000, 50_000, 60_000] {
+            resident.used(1, bytes);
+        }
+        resident.used(2, 40_000);
+        assert_eq!(resident.total, 100_000 - 2 * STAY);
+        assert!(!resident.is_too_much(1));
+        resident.used(0, 60_000);
+        assert!(resident.is_too_much(0) && resident.is_too_much(1));
+        assert!(resident.take(1) && !resident.take(1));
+        assert!(!resident.is_too_much(1) && !resident.is_too_much(0));
+        assert!(resident.take(0) && resident.take(2) && !resident.is_any());
+    }
+}
