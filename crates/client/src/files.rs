@@ -242,10 +242,18 @@ impl Files {
 
     /// Reads `size` bytes from `offset`; fewer only at the end of the file.
     pub fn read(&self, context: &Context, open: OpenId, offset: u64, size: u32) -> Pending<Buffer> {
-        self.ask(context, Request::Read { open, offset, size }, |reply| match reply {
-            Reply::Data(buffer) => Some(buffer),
-            _ => None,
-        })
+        self.ask(context, Request::Read { open, offset, size }, data)
+    }
+
+    /// Reads as [`Files::read`] does, perhaps into `room`: [`Buffer::room_bytes`] says so.
+    pub fn read_into(
+        &self,
+        context: &Context,
+        FilePos { open, offset }: FilePos,
+        size: u32,
+        room: &mut [u8],
+    ) -> Pending<Buffer> {
+        self.ask_with(context, Request::Read { open, offset, size }, Bulk::Room(room), data)
     }
 
     /// Writes bytes.
@@ -405,6 +413,13 @@ impl Files {
 fn next_open() -> OpenId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     OpenId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+fn data(reply: Reply) -> Option<Buffer> {
+    match reply {
+        Reply::Data(buffer) => Some(buffer),
+        _ => None,
+    }
 }
 
 fn entry(reply: Reply) -> Option<Entry> {

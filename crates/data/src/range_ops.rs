@@ -167,7 +167,7 @@ impl OpenFiles {
             drop(guard);
             let buffer = match u32::try_from(length) {
                 Ok(0) | Err(_) => Buffer::default(),
-                Ok(length) => self.read(copy.from, from_offset, length, may_block)?,
+                Ok(length) => self.read(copy.from, from_offset, length, may_block, None)?,
             };
             let bytes = buffer.as_bytes();
             let write =

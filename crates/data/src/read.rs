@@ -13,7 +13,8 @@ use crate::open_files::OpenFiles;
 use crate::open_key::OpenKey;
 
 impl OpenFiles {
-    /// Reads up to `size` bytes; fewer only at the end of the file.
+    /// Reads up to `size` bytes; fewer only at the end of the file. If there is `room` for them, it
+    /// may get them instead of a buffer of its own.
     ///
     /// # Errors
     /// `BadOpen`; those of the table and the disk; [`OpError::WouldBlock`] if the bytes are not in
@@ -24,6 +25,7 @@ impl OpenFiles {
         offset: u64,
         size: u32,
         may_block: MayBlock,
+        room: Option<&mut [u8]>,
     ) -> Result<Buffer, OpError> {
         let opened = self.opens.get(open)?;
         if !opened.flags.read {
@@ -60,23 +62,32 @@ impl OpenFiles {
         };
         let content = guard.open_content()?;
         drop(guard);
-        self.read_content(&content, offset, size, may_block)
+        match room.and_then(|room| room.get_mut(..size)) {
+            Some(room) => {
+                let read = self.read_content(&content, offset, room, may_block)?;
+                Ok(Buffer::in_room(read))
+            }
+            None => self
+                .memory
+                .buffers
+                .fill(size, |buffer| self.read_content(&content, offset, buffer, may_block)),
+        }
     }
 
     fn read_content(
         &self,
         content: &OpenContent,
         offset: u64,
-        size: usize,
+        buffer: &mut [u8],
         may_block: MayBlock,
-    ) -> Result<Buffer, OpError> {
-        self.memory.buffers.fill(size, |buffer| match may_block {
+    ) -> Result<usize, OpError> {
+        match may_block {
             MayBlock::No => read_cached(content.as_fd(), buffer, offset),
             MayBlock::Yes => {
                 let read = content.read_at(buffer, offset);
                 Ok(read.map_err(|error| self.disk.failed(&error))?)
             }
-        })
+        }
     }
 }
 

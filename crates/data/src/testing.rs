@@ -148,7 +148,7 @@ impl Rig {
 
     /// Reads bytes.
     pub(crate) fn read(&self, open: OpenKey, offset: u64, size: u32) -> Result<Vec<u8>, Code> {
-        let read = self.files.read(open, offset, size, MayBlock::Yes).map_err(code)?;
+        let read = self.files.read(open, offset, size, MayBlock::Yes, None).map_err(code)?;
         Ok(read.into_bytes())
     }
 

@@ -140,6 +140,23 @@ impl<T: Encode + ?Sized> Reply<T> {
     }
 }
 
+impl Reply<[u8]> {
+    /// Calls `fill` with memory for the bytes of this reply: those that it writes there are not
+    /// copied. `None` if there is none.
+    pub fn with_room<T>(&mut self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
+        match &mut self.to {
+            Some(to) => to.with_room(fill),
+            None => fill(None),
+        }
+    }
+
+    /// Sends a successful reply with the first bytes of the memory that [`Reply::with_room`] gave.
+    pub fn ok_in_room(mut self, bytes: usize) {
+        let Some(to) = self.to.take() else { return };
+        to.send_room(self.unique, bytes);
+    }
+}
+
 impl<T: Encode + ?Sized> Drop for Reply<T> {
     fn drop(&mut self) {
         let Some(to) = self.to.take() else { return };

@@ -24,6 +24,22 @@ impl ReplyTo {
         }
     }
 
+    /// Calls `fill` with the memory of the reply, if it has any before it is sent.
+    pub(crate) fn with_room<T>(&mut self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
+        match self {
+            Self::Device(_) => fill(None),
+            Self::Ring(slot) => slot.with_room(fill),
+        }
+    }
+
+    /// Sends a reply whose bytes are in its memory.
+    pub(crate) fn send_room(&self, unique: u64, bytes: usize) {
+        match self {
+            Self::Device(device) => send(device, unique, Some(Errno::IO), &[]),
+            Self::Ring(slot) => slot.answer_room(unique, bytes),
+        }
+    }
+
     /// Sends a reply. If the request was aborted or the mount is gone, no process waits for it. If
     /// the kernel refuses the reply, the caller gets an error instead.
     pub(crate) fn send(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {

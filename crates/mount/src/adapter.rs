@@ -302,11 +302,18 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
+    fn read(&self, header: &Header, request: Read, mut reply: Reply<[u8]>) {
         let Read { file, offset, size } = request;
-        let answer = self.0.files.read(&self.0.context(header), open_id(file), offset, size);
+        let (context, files, open) = (self.0.context(header), &self.0.files, open_id(file));
+        let answer = reply.with_room(|room| match room {
+            Some(room) => files.read_into(&context, FilePos { open, offset }, size, room),
+            None => files.read(&context, open, offset, size),
+        });
         answer.then(move |result| match result {
-            Ok(buffer) => reply.ok(buffer.as_bytes()),
+            Ok(buffer) => match buffer.room_bytes() {
+                Some(bytes) => reply.ok_in_room(bytes),
+                None => reply.ok(buffer.as_bytes()),
+            },
             Err(error) => reply.error(attr::error(error)),
         });
     }

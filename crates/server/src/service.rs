@@ -5,6 +5,7 @@
 //! wait for the disk on a thread of the pool. Its reply comes later if something must be safe
 //! first.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -236,17 +237,20 @@ impl Service for LocalService {
     }
 }
 
+/// The bytes of a request, and memory for those of its reply.
+type Memory<'a> = (&'a [u8], Option<&'a mut [u8]>);
+
 impl Dispatcher {
     /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].
     fn ask(
         self: &Arc<Self>,
         call: &Call,
         request: Request,
-        bulk: Bulk<'_>,
+        mut bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let invalidations = self.parts.durability.invalidations();
-        match self.run_here(call, &request, bulk.bytes(), MayBlock::No) {
+        match self.run_here(call, &request, bulk.parts(), MayBlock::No) {
             Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
             Err(OpError::Failed(error)) => return Some(Err(error)),
             Err(OpError::WouldBlock) => {}
@@ -261,7 +265,7 @@ impl Dispatcher {
         let kept = payload_bytes(&request, bulk.bytes());
         let Some(permit) = self.parts.pool.permit_payload(caller, kept) else {
             // Decision 10: a payload that cannot be kept is written here, which slows its caller.
-            let result = self.run_here(call, &request, bulk.bytes(), MayBlock::Yes);
+            let result = self.run_here(call, &request, bulk.parts(), MayBlock::Yes);
             self.complete(result, invalidations, done);
             return None;
         };
@@ -270,7 +274,7 @@ impl Dispatcher {
         let job = move |invocation| match invocation {
             Invocation::Run => {
                 let invalidations = dispatcher.parts.durability.invalidations();
-                let result = dispatcher.run(&call, &request, &bytes, MayBlock::Yes);
+                let result = dispatcher.run(&call, &request, (&bytes, None), MayBlock::Yes);
                 drop((bytes, permit));
                 dispatcher.complete(result, invalidations, done);
             }
@@ -286,14 +290,14 @@ impl Dispatcher {
         &self,
         call: &Call,
         request: &Request,
-        bytes: &[u8],
+        memory: Memory<'_>,
         may_block: MayBlock,
     ) -> OpResult {
         // Recursive: a reply may call in again on this thread while `stop` waits for the lock.
         let stopped = self.stopped.read_recursive();
         match *stopped {
             true => Err(Code::Unavailable.into()),
-            false => self.run(call, request, bytes, may_block),
+            false => self.run(call, request, memory, may_block),
         }
     }
 
@@ -327,7 +331,13 @@ impl Dispatcher {
 
     /// Carries out a request. Every request passes here, reads too: what holds for all requests of
     /// one effect is decided here and nowhere else.
-    fn run(&self, call: &Call, request: &Request, bytes: &[u8], may_block: MayBlock) -> OpResult {
+    fn run(
+        &self,
+        call: &Call,
+        request: &Request,
+        (bytes, room): Memory<'_>,
+        may_block: MayBlock,
+    ) -> OpResult {
         let Call { context, expected } = call;
         let description = request.describe();
         // Its fields are evaluated only if the log has this level.
@@ -340,7 +350,8 @@ impl Dispatcher {
         )
         .entered();
         let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
-        let executor = Executor { parts, locks, context, expected, bytes, may_block };
+        let room = Cell::new(room);
+        let executor = Executor { parts, locks, context, expected, bytes, room, may_block };
         let result = match self.admit(context, &description, may_block)? {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),

@@ -11,6 +11,8 @@ pub struct Buffer {
     /// The first so many of `bytes` are valid.
     length: usize,
     lender: Option<Arc<dyn Lender>>,
+    /// The bytes are not here but in the memory that came with the request.
+    is_in_room: bool,
 }
 
 /// A pool of memory for [`Buffer`]s.
@@ -23,20 +25,34 @@ impl Buffer {
     /// Returns a buffer that owns its bytes.
     #[must_use]
     pub fn new(bytes: Vec<u8>) -> Self {
-        Self { length: bytes.len(), bytes, lender: None }
+        Self { length: bytes.len(), bytes, lender: None, is_in_room: false }
     }
 
     /// Returns a buffer of the first `length` bytes, or of all if there are fewer; `lender` gets
     /// the memory back.
     #[must_use]
     pub fn lent(bytes: Vec<u8>, length: usize, lender: Arc<dyn Lender>) -> Self {
-        Self { length: length.min(bytes.len()), bytes, lender: Some(lender) }
+        let length = length.min(bytes.len());
+        Self { length, bytes, lender: Some(lender), is_in_room: false }
     }
 
-    /// Returns the valid bytes.
+    /// Returns what says that so many bytes are in the memory that came with the request
+    /// ([`Bulk::Room`](crate::Bulk::Room)). Itself it has none.
+    #[must_use]
+    pub const fn in_room(length: usize) -> Self {
+        Self { length, bytes: Vec::new(), lender: None, is_in_room: true }
+    }
+
+    /// Returns how many bytes are in the memory that came with the request, if they are there.
+    #[must_use]
+    pub fn room_bytes(&self) -> Option<usize> {
+        self.is_in_room.then_some(self.length)
+    }
+
+    /// Returns the valid bytes, as far as they are here.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        &self.bytes[..self.length.min(self.bytes.len())]
     }
 
     /// Returns the valid bytes in their memory, which the lender does not get back.
@@ -65,13 +81,16 @@ impl Drop for Buffer {
 
 impl Clone for Buffer {
     fn clone(&self) -> Self {
-        Self::new(self.as_bytes().to_vec())
+        match self.room_bytes() {
+            Some(length) => Self::in_room(length),
+            None => Self::new(self.as_bytes().to_vec()),
+        }
     }
 }
 
 impl PartialEq for Buffer {
     fn eq(&self, other: &Self) -> bool {
-        self.as_bytes() == other.as_bytes()
+        self.room_bytes() == other.room_bytes() && self.as_bytes() == other.as_bytes()
     }
 }
 

@@ -50,14 +50,26 @@ pub enum Bulk<'a> {
     Borrowed(&'a [u8]),
     /// Bytes that the service may keep without a copy.
     Owned(Vec<u8>),
+    /// No bytes, but the caller's memory for those of the reply: a service may fill it before it
+    /// returns, and answers with [`Buffer::in_room`](crate::Buffer::in_room) then.
+    Room(&'a mut [u8]),
 }
 
 impl Bulk<'_> {
-    /// Returns the bytes; empty for [`Bulk::None`].
+    /// Returns the bytes, and the memory for those of the reply.
+    #[must_use]
+    pub fn parts(&mut self) -> (&[u8], Option<&mut [u8]>) {
+        match self {
+            Self::Room(room) => (&[], Some(room)),
+            bulk => (bulk.bytes(), None),
+        }
+    }
+
+    /// Returns the bytes; empty if there are none.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::None => &[],
+            Self::None | Self::Room(_) => &[],
             Self::Borrowed(bytes) => bytes,
             Self::Owned(bytes) => bytes,
         }
@@ -67,7 +79,7 @@ impl Bulk<'_> {
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
-            Self::None => Vec::new(),
+            Self::None | Self::Room(_) => Vec::new(),
             Self::Borrowed(bytes) => bytes.to_vec(),
             Self::Owned(bytes) => bytes,
         }

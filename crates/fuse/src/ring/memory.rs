@@ -80,6 +80,22 @@ impl Memory {
         unsafe { slice::from_raw_parts(self.at(PAYLOAD), bytes) }
     }
 
+    /// Returns the payload, all of it.
+    ///
+    /// # Safety
+    /// The kernel does not have the memory, and nothing else uses it while the slice is used.
+    #[expect(unsafe_code, reason = "the kernel reads this memory")]
+    #[expect(clippy::mut_from_ref, reason = "memory that is shared with the kernel")]
+    pub(super) unsafe fn payload_mut(&self) -> &mut [u8] {
+        // SAFETY: the range is in the mapping, and the caller has it for itself.
+        unsafe { slice::from_raw_parts_mut(self.at(PAYLOAD), self.payload_bytes) }
+    }
+
+    /// Returns the limit of the bytes of a payload.
+    pub(super) const fn payload_bytes(&self) -> usize {
+        self.payload_bytes
+    }
+
     /// Writes to the headers.
     ///
     /// # Safety

@@ -65,6 +65,25 @@ impl Slot {
         self.shared.answered(Answered { slot: self.number, unique, error, payload });
     }
 
+    /// Calls `fill` with the payload, unless a call reads it. `&mut` on what replies: nothing else
+    /// can reply meanwhile.
+    #[expect(unsafe_code, reason = "the kernel writes this memory too")]
+    pub(crate) fn with_room<T>(&self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
+        if self.is_read.load(Ordering::Acquire) {
+            return fill(None);
+        }
+        // SAFETY: the slot has a request, so the kernel does not have it; nothing reads its
+        // payload; and its one reply, which alone writes there, is borrowed by the caller.
+        fill(Some(unsafe { self.memory.payload_mut() }))
+    }
+
+    /// Replies with the first bytes of the payload, which `with_room` gave. Once for each request.
+    pub(crate) fn answer_room(&self, unique: u64, bytes: usize) {
+        self.request.store(0, Ordering::Relaxed);
+        let payload = Payload::Written(self.memory.payload_bytes().min(bytes));
+        self.shared.answered(Answered { slot: self.number, unique, error: 0, payload });
+    }
+
     pub(super) const fn number(&self) -> usize {
         self.number
     }

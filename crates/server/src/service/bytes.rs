@@ -121,7 +121,13 @@ impl Executor<'_> {
     }
 
     pub(super) fn read(&self, open: OpenId, offset: u64, size: u32) -> OpResult {
-        let bytes = self.parts.opens.read(self.key(open), offset, size, self.may_block)?;
+        let bytes = self.parts.opens.read(
+            self.key(open),
+            offset,
+            size,
+            self.may_block,
+            self.room.take(),
+        )?;
         Ok(Reply::Data(bytes).into())
     }
 

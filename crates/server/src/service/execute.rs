@@ -1,6 +1,8 @@
 //! The match over all requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
+use std::cell::Cell;
+
 use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
@@ -17,6 +19,8 @@ pub(super) struct Executor<'a> {
     pub(super) context: &'a Context,
     pub(super) expected: Option<ExpectedNodes>,
     pub(super) bytes: &'a [u8],
+    /// Memory for the bytes of the reply.
+    pub(super) room: Cell<Option<&'a mut [u8]>>,
     pub(super) may_block: MayBlock,
 }
 

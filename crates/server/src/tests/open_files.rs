@@ -10,11 +10,13 @@ use std::sync::atomic::Ordering;
 use pelago_data::{Counts, Passthrough};
 use pelago_store::table;
 use pelago_wire::{
-    Code, DataPath, NewMode, OpenFlags, RenameFlags, Reply, Request, SetAttr, SetTime, WriteFlags,
-    limits,
+    Bulk, Code, DataPath, Done, NewMode, OpenFlags, RenameFlags, Reply, Request, Service, SetAttr,
+    SetTime, WriteFlags, limits,
 };
 
-use crate::testing::{BOTH, Options, READ, ROOT, Rig, answer, at, name, next_open, reopened};
+use crate::testing::{
+    BOTH, CALLER, Options, READ, ROOT, Rig, answer, at, name, next_open, reopened,
+};
 
 const LIMIT: usize = limits::INLINE_DEFAULT_BYTES;
 const WRITE: OpenFlags = OpenFlags { read: false, ..BOTH };
@@ -434,6 +436,34 @@ fn a_write_by_an_unprivileged_caller_clears_setuid() {
     answer(&rig.begin(request, b"y")).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o755);
     rig.close(open);
+}
+
+#[test]
+fn bytes_in_the_page_cache_are_read_into_the_memory_of_the_caller() {
+    let rig = Rig::new();
+    let read_into = |open, offset, room: &mut [u8]| {
+        let request = Request::Read { open, offset, size: room.len() as u32 };
+        let mut never = || -> Done { unreachable!("the bytes are in memory") };
+        match rig.router.ask(&CALLER, request, Bulk::Room(room), &mut never) {
+            Some(Ok(Reply::Data(buffer))) => buffer,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (_, small) = rig.create("small", BOTH);
+    rig.write(small, 0, b"inline").unwrap();
+    assert_eq!(read_into(small, 0, &mut [0; 6]).as_bytes(), b"inline");
+    let (_, large) = rig.create("large", BOTH);
+    let bytes = pattern(100_000);
+    rig.write(large, 0, &bytes).unwrap();
+    let mut room = vec![0; 64 << 10];
+    let read = read_into(large, 7, &mut room);
+    assert_eq!((read.room_bytes(), read.as_bytes()), (Some(room.len()), &[][..]));
+    assert_eq!(room, bytes[7..][..room.len()]);
+    let read = read_into(large, 99_000, &mut room);
+    assert_eq!(read.room_bytes(), Some(1000));
+    assert_eq!(room[..1000], bytes[99_000..]);
+    rig.close(small);
+    rig.close(large);
 }
 
 #[test]
