@@ -23,7 +23,6 @@ mod creates;
 mod files;
 mod questions;
 mod report;
-mod vocabulary;
 
 /// The size of a measurement of [`find`].
 #[derive(Debug, Clone, PartialEq, Eq)]

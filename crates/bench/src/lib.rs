@@ -36,6 +36,7 @@ mod process;
 mod report;
 mod timing;
 mod tree;
+mod vocabulary;
 
 /// The version of the objects of [`Report::to_json`] and [`DirectReport::to_json`].
 pub const JSON_VERSION: u32 = 1;

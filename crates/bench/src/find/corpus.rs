@@ -2,7 +2,7 @@
 
 use pelago_random::Random;
 
-use super::vocabulary::Vocabulary;
+use crate::vocabulary::Vocabulary;
 
 /// Files of one folder, and folders of one folder.
 pub(super) const FOLDER_FILES: u64 = 100;

@@ -12,7 +12,7 @@ const ENDS: [&str; 10] = ["", "", "", "n", "r", "l", "s", "t", "nd", "ck"];
 /// Different words, and for each the share of texts that use it: the word of rank *n* is used 1/*n*
 /// times as often as the first one (Zipf).
 #[derive(Debug)]
-pub(super) struct Vocabulary {
+pub(crate) struct Vocabulary {
     words: Vec<String>,
     /// The sum of the weights up to each word, in units of 2⁻³² of the first one's.
     sums: Vec<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// Returns so many words.
-    pub(super) fn new(seed: u64, count: usize) -> Self {
+    pub(crate) fn new(seed: u64, count: usize) -> Self {
         let mut random = Random::new(seed);
         let mut seen = std::collections::HashSet::new();
         let mut words = Vec::with_capacity(count);
@@ -40,17 +40,17 @@ impl Vocabulary {
     }
 
     /// Returns the word of a rank, the most frequent one first.
-    pub(super) fn word(&self, rank: usize) -> &str {
+    pub(crate) fn word(&self, rank: usize) -> &str {
         &self.words[rank % self.words.len()]
     }
 
     /// Returns one of the words, all equally often.
-    pub(super) fn any(&self, random: &mut Random) -> usize {
+    pub(crate) fn any(&self, random: &mut Random) -> usize {
         random.index(self.words.len())
     }
 
     /// Returns the rank of a word, each as often as it is used.
-    pub(super) fn used(&self, random: &mut Random) -> usize {
+    pub(crate) fn used(&self, random: &mut Random) -> usize {
         let at = random.below(self.sums.last().copied().unwrap_or(0));
         self.sums.partition_point(|sum| *sum <= at)
     }
