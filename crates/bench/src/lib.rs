@@ -11,12 +11,14 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
 
 use pelago_wire::Error;
 use rustix::io::Errno;
 
 pub use contender::Contender;
 pub use direct::{DirectOptions, DirectReport, Window, direct};
+pub use everyday::{EverydayOptions, EverydayReport, JobFigures, JobTimes, everyday};
 pub use fill::{FillReport, fill};
 pub use io::{IoOptions, io};
 pub use leases::{LeaseClients, LeaseStep, LeasesReport, leases};
@@ -27,6 +29,7 @@ pub use tree::{ColdContender, Restart, TreeOptions, tree};
 pub mod circus;
 mod contender;
 mod direct;
+mod everyday;
 mod fill;
 pub mod find;
 mod io;
@@ -38,7 +41,7 @@ mod timing;
 mod tree;
 mod vocabulary;
 
-/// The version of the objects of [`Report::to_json`] and [`DirectReport::to_json`].
+/// The version of the objects of [`Report::to_json`] and its like.
 pub const JSON_VERSION: u32 = 1;
 
 /// Why a measurement failed.
@@ -66,6 +69,45 @@ pub enum BenchError {
         /// The error of the system call.
         #[source]
         source: std::io::Error,
+    },
+    /// A given tree cannot be read.
+    #[error("cannot read {path}")]
+    Tree {
+        /// The tree, or a file of it.
+        path: PathBuf,
+        /// The error of the system call.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A program is not installed.
+    #[error("`{program}` is missing: it is in the Debian package `{package}`")]
+    NoProgram {
+        /// The program.
+        program: &'static str,
+        /// The package that has it.
+        package: &'static str,
+    },
+    /// A program failed.
+    #[error("`{program}` failed in {path} ({status}): {said}")]
+    Program {
+        /// The program.
+        program: &'static str,
+        /// The directory in which it ran.
+        path: PathBuf,
+        /// Its exit code, or the signal that ended it.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+    },
+    /// The result of a job is not what it should be.
+    #[error("the result of `{job}` in {path} is wrong: {said}")]
+    Wrong {
+        /// The job.
+        job: &'static str,
+        /// The directory in which it was done.
+        path: PathBuf,
+        /// What the check said.
+        said: String,
     },
     /// A query was not answered as it should be.
     #[error("`{query}` in {path}: {why}")]

@@ -183,7 +183,8 @@ impl Figures {
 }
 
 impl Ratio {
-    fn new(first: &[f64], other: &[f64]) -> Self {
+    /// Computes the ratios of `first[round]` and `other[round]`.
+    pub(crate) fn new(first: &[f64], other: &[f64]) -> Self {
         let both = first.iter().zip(other).filter(|(_, other)| **other > 0.0);
         let ratios = sorted(&both.map(|(first, other)| first / other).collect::<Vec<_>>());
         Self {
@@ -193,7 +194,7 @@ impl Ratio {
         }
     }
 
-    fn to_json(self) -> Value {
+    pub(crate) fn to_json(self) -> Value {
         json!({ "median": self.median, "lower": self.lower, "upper": self.upper })
     }
 }

@@ -1,0 +1,85 @@
+//! The five jobs, as one types them.
+
+use std::ffi::OsStr;
+
+use super::sources::Sources;
+
+/// The unpacked tree, and its copy.
+pub(super) const TREE: &str = "tree";
+pub(super) const COPY: &str = "copy";
+
+/// What a programmer does every day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Job {
+    Unpack,
+    Copy,
+    Search,
+    Commit,
+    Remove,
+}
+
+/// Each job needs what those before it have made.
+pub(super) const JOBS: [Job; 5] = [Job::Unpack, Job::Copy, Job::Search, Job::Commit, Job::Remove];
+
+/// A program with its arguments.
+pub(super) type Line<'a> = (&'static str, Vec<&'a OsStr>);
+
+impl Job {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Unpack => "tar x",
+            Self::Copy => "cp -r",
+            Self::Search => "grep -r",
+            Self::Commit => "git init, add, commit",
+            Self::Remove => "rm -rf",
+        }
+    }
+
+    /// Returns the programs, which run in the folder that has the tree; those of `git` in the tree.
+    pub(super) fn lines(self, sources: &Sources) -> Vec<Line<'_>> {
+        let tarball = sources.tarball.as_os_str();
+        match self {
+            Self::Unpack => {
+                vec![("tar", [words("-xf"), vec![tarball], words("-C tree")].concat())]
+            }
+            Self::Copy => vec![("cp", words("-r tree copy"))],
+            Self::Search => {
+                let word = OsStr::new(&sources.word);
+                vec![("grep", [words("-r -e"), vec![word], words("tree")].concat())]
+            }
+            Self::Commit => vec![
+                ("git", words("init --quiet --template=")),
+                ("git", words("add -A")),
+                ("git", words("commit --quiet -m everything")),
+            ],
+            Self::Remove => vec![("rm", words("-rf tree copy"))],
+        }
+    }
+
+    /// Returns what proves that the job was done, and prints nothing if so.
+    pub(super) fn proofs(self, sources: &Sources) -> Vec<Line<'_>> {
+        let tree = sources.tree.as_os_str();
+        let same = |other: &'static str| {
+            let options = words("-r --no-dereference --exclude=.git");
+            ("diff", [&options, &[tree, OsStr::new(other)][..]].concat())
+        };
+        match self {
+            // Reading the tree before its copy is made would help the copy.
+            Self::Copy => vec![same(TREE), same(COPY)],
+            Self::Commit => vec![
+                ("git", words("status --porcelain")),
+                ("git", words("fsck --full --no-dangling --no-progress")),
+            ],
+            Self::Unpack | Self::Search | Self::Remove => Vec::new(),
+        }
+    }
+
+    /// Returns the folder in which its programs run, below that of the contender.
+    pub(super) const fn folder(self) -> &'static str {
+        if matches!(self, Self::Commit) { TREE } else { "" }
+    }
+}
+
+fn words(text: &'static str) -> Vec<&'static OsStr> {
+    text.split_ascii_whitespace().map(OsStr::new).collect()
+}

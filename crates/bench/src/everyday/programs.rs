@@ -1,0 +1,171 @@
+//! The programs that do the jobs, in surroundings that depend on no user.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::io::Errno;
+
+use crate::BenchError;
+
+/// Each program with its Debian package.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("tar", "tar"),
+    ("cp", "coreutils"),
+    ("grep", "grep"),
+    ("git", "git"),
+    ("rm", "coreutils"),
+    ("diff", "diffutils"),
+];
+/// What is known of the user of `git`. The folder may belong to someone else than who measures.
+const GIT_CONFIG: &str = "\
+[user]
+    name = Pelago
+    email = bench@localhost
+[gc]
+    auto = 0
+[maintenance]
+    auto = false
+[core]
+    hooksPath = /dev/null
+[safe]
+    directory = *
+";
+/// Most lines of a program's message that an error repeats.
+const SAID_LINES: usize = 10;
+
+/// The programs, all of which are there.
+#[derive(Debug)]
+pub(super) struct Programs {
+    /// A folder with nothing but the configuration of `git`.
+    home: PathBuf,
+}
+
+impl Programs {
+    /// Looks for the programs, and makes their home folder.
+    ///
+    /// # Errors
+    /// [`BenchError::NoProgram`] with the first one that is missing; [`BenchError::Fill`].
+    pub(super) fn new(home: PathBuf) -> Result<Self, BenchError> {
+        let programs = Self { home };
+        PROGRAMS.iter().try_for_each(|(program, _)| programs.start_once(program))?;
+        let config = programs.home.join(".gitconfig");
+        let made = fs::create_dir(&programs.home).and_then(|()| fs::write(&config, GIT_CONFIG));
+        made.map_err(|source| BenchError::Fill { path: config, source })?;
+        Ok(programs)
+    }
+
+    /// Runs a program in `dir` and returns what it printed.
+    ///
+    /// # Errors
+    /// [`BenchError::Program`] if it fails.
+    pub(super) fn run(
+        &self,
+        program: &'static str,
+        arguments: &[&OsStr],
+        dir: &Path,
+    ) -> Result<Output, BenchError> {
+        let output = self.command(program).args(arguments).current_dir(dir).output();
+        let output = output.map_err(|source| not_started(program, dir, &source))?;
+        // `grep` ends with 1 if it finds nothing, and what it finds is counted.
+        if output.status.success() || program == "grep" && output.status.code() == Some(1) {
+            return Ok(output);
+        }
+        let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+        Err(BenchError::Program {
+            program,
+            path: dir.to_owned(),
+            status: output.status,
+            said: first_lines(said),
+        })
+    }
+
+    /// Runs a program that does nothing, so that the kernel has its file in memory.
+    pub(super) fn start_once(&self, program: &'static str) -> Result<(), BenchError> {
+        let mut command = self.command(program);
+        match command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(_) => Ok(()),
+            Err(source) => Err(not_started(program, Path::new("/"), &source)),
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", path).env("HOME", &self.home).env("LC_ALL", "C");
+        command.env("GIT_CONFIG_NOSYSTEM", "1").stdin(Stdio::null());
+        command
+    }
+}
+
+fn not_started(program: &'static str, dir: &Path, source: &io::Error) -> BenchError {
+    let package = PROGRAMS.iter().find(|(name, _)| *name == program);
+    match package {
+        Some((_, package)) if source.kind() == ErrorKind::NotFound && dir.exists() => {
+            BenchError::NoProgram { program, package }
+        }
+        _ => BenchError::Step {
+            step: program,
+            path: dir.to_owned(),
+            source: Errno::from_io_error(source).unwrap_or(Errno::IO),
+        },
+    }
+}
+
+/// Returns the first lines of a message as one line.
+fn first_lines(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let lines: Vec<&str> = said.trim().lines().take(SAID_LINES).map(str::trim).collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn programs() -> (tempfile::TempDir, Programs) {
+        let dir = tempfile::tempdir().unwrap();
+        let programs = Programs::new(dir.path().join("home")).unwrap();
+        (dir, programs)
+    }
+
+    #[test]
+    fn a_failure_names_the_program_its_exit_code_and_what_it_said() {
+        let (dir, programs) = programs();
+        let arguments = ["-xf", "missing.tar"].map(OsStr::new);
+        let failed = programs.run("tar", &arguments, dir.path()).unwrap_err().to_string();
+        for part in ["`tar`", "exit status: 2", "missing.tar: Cannot open"] {
+            assert!(failed.contains(part), "{failed}");
+        }
+        assert_eq!(first_lines(b"one\n two\n"), "one; two");
+    }
+
+    #[test]
+    fn a_search_that_finds_nothing_is_no_failure() {
+        let (dir, programs) = programs();
+        let arguments = ["-r", "nothing", "."].map(OsStr::new);
+        assert_eq!(programs.run("grep", &arguments, dir.path()).unwrap().stdout, b"");
+    }
+
+    #[test]
+    fn the_configuration_of_the_user_is_not_read() {
+        let (dir, programs) = programs();
+        let arguments = ["config", "--list"].map(OsStr::new);
+        let said = programs.run("git", &arguments, dir.path()).unwrap().stdout;
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(said.lines().next(), Some("user.name=Pelago"));
+        assert_eq!(said.lines().count(), 6, "{said}");
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_no_missing_program() {
+        let (dir, programs) = programs();
+        let gone = dir.path().join("gone");
+        let failed = programs.run("cp", &[], &gone).unwrap_err();
+        assert!(matches!(failed, BenchError::Step { step: "cp", .. }), "{failed}");
+        let failed = not_started("git", dir.path(), &ErrorKind::NotFound.into());
+        assert_eq!(failed.to_string(), "`git` is missing: it is in the Debian package `git`");
+    }
+}
