@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
+use std::os::unix::fs::symlink;
 
 use crate::harness::program::{pelago, run};
 use crate::harness::volume::{Volume, cannot_mount, folder};
@@ -84,6 +85,54 @@ fn a_small_tree() {
     }
     assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "the scratch folder stays behind");
     assert_eq!(fs::read_dir(root.join("other")).unwrap().count(), 0);
+}
+
+#[test]
+fn small_everyday_jobs() {
+    let (_folder, root) = folder();
+    for name in ["one", "other", "tmp"] {
+        fs::create_dir(root.join(name)).unwrap();
+    }
+    let args = ["bench", "everyday", "one", "other", "--files", "50", "--rounds", "1"];
+    let everyday = || {
+        let mut command = pelago(&root, args);
+        command.env("TMPDIR", root.join("tmp"));
+        command
+    };
+    let report = run(everyday().arg("--json")).expect_success().json();
+    assert_eq!((&report["version"], &report["bench"]), (&1.into(), &"everyday".into()));
+    assert_eq!(report["contenders"].as_array().unwrap(), &["one", "other"]);
+    let jobs = report["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 6, "{report}");
+    for job in jobs {
+        assert!(job["figures"][1]["seconds"]["median"].as_f64().unwrap() > 0.0, "{job}");
+        assert!(job["ratios"][0]["median"].as_f64().unwrap() > 0.0, "{job}");
+    }
+    let printed = run(&mut everyday()).expect_success().out;
+    for part in ["50 files in 3 folders", "tar x", "rm -rf", "all five", "over that of other: "] {
+        assert!(printed.contains(part), "{printed}");
+    }
+    for name in ["one", "other", "tmp"] {
+        assert_eq!(fs::read_dir(root.join(name)).unwrap().count(), 0, "{name} has files");
+    }
+}
+
+/// Nothing was made before the program is missed, and its package is named.
+#[test]
+fn everyday_jobs_without_git() {
+    let (_folder, root) = folder();
+    fs::create_dir(root.join("programs")).unwrap();
+    for program in ["tar", "cp", "grep"] {
+        let path = std::env::var_os("PATH").unwrap();
+        let found = std::env::split_paths(&path).map(|dir| dir.join(program));
+        let found = found.into_iter().find(|path| path.exists()).unwrap();
+        symlink(found, root.join("programs").join(program)).unwrap();
+    }
+    let mut command = pelago(&root, ["bench", "everyday", "."]);
+    let ran = run(command.env("PATH", root.join("programs")).env("TMPDIR", &root)).expect_code(1);
+    assert!(ran.err.contains("`git` is missing"), "{ran:?}");
+    assert!(ran.err.contains("next: `apt install git`"), "{ran:?}");
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 1, "a scratch folder stays behind");
 }
 
 /// Each question has as many hits as the corpus says, else the benchmark fails.

@@ -42,7 +42,7 @@ fn help() {
     for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million", "tree", "find"] {
+    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "find"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
     for what in ["new", "show", "allow", "remove", "list"] {

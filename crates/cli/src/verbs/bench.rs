@@ -21,6 +21,7 @@ use crate::{daemon, output, size};
 use scratch::Scratch;
 
 mod circus;
+mod everyday;
 mod find;
 mod leases;
 mod million;
@@ -58,6 +59,8 @@ enum Benchmark {
     Circus(circus::Args),
     /// Large folders: `find` and `ls` over many names, and cold reads of many small files
     Tree(tree::Args),
+    /// Everyday jobs with the real programs: `tar x`, `cp -r`, `grep -r`, `git`, `rm -rf`
+    Everyday(everyday::Args),
     /// Searches among a million files by tags, names, sizes and texts; what their index costs
     Find(find::Args),
 }
@@ -74,7 +77,7 @@ struct Directories {
     /// Rounds over all directories
     #[arg(long)]
     rounds: Option<u32>,
-    /// The seed of random orders
+    /// The seed of random orders and bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print one JSON object
@@ -151,6 +154,7 @@ impl Args {
             Benchmark::Million(args) => args.json,
             Benchmark::Circus(args) => args.json,
             Benchmark::Tree(args) => args.json,
+            Benchmark::Everyday(args) => args.on.json,
             Benchmark::Find(args) => args.json,
         }
     }
@@ -179,6 +183,7 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         Benchmark::Million(args) => million::run(&args)?,
         Benchmark::Circus(args) => circus::run(&args)?,
         Benchmark::Tree(args) => tree::run(&args)?,
+        Benchmark::Everyday(args) => everyday::run(&args)?,
         Benchmark::Find(args) => find::run(&args)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -251,5 +256,13 @@ impl IdleSessions {
 }
 
 fn bench_failed(error: BenchError) -> Failure {
-    Failure::new(Exit::Failed, error)
+    let package = match &error {
+        BenchError::NoProgram { package, .. } => Some(*package),
+        _ => None,
+    };
+    let failure = Failure::new(Exit::Failed, error);
+    match package {
+        Some(package) => failure.hint(format!("`apt install {package}`")),
+        None => failure,
+    }
 }
