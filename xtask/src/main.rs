@@ -16,6 +16,7 @@ mod fsx;
 mod fuzz;
 mod golden;
 mod group;
+mod io_uring;
 mod link;
 mod machine;
 mod memory;
@@ -65,7 +66,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "test",
-        arguments: "[--quick] [FILTER]",
+        arguments: "[--quick] [--ring] [--no-passthrough] [FILTER]",
         does: "runs every test that a fresh machine can run, in release; prints the counts last",
         run: test::run,
     },
@@ -89,7 +90,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        arguments: "[--far] [ROUNDS]",
+        arguments: "[--far] [--ring] [ROUNDS]",
         does: "kills the binary in 200 rounds, not 20; --far: the server of a far mount, not 5",
         run: rounds::crash,
     },

@@ -5,6 +5,7 @@ mod faults;
 
 use std::process::Command;
 
+use crate::io_uring::SwitchedOn;
 use crate::{VerbResult, arguments, process, verdict, workspace};
 
 /// A test whose rounds an environment variable sets.
@@ -57,6 +58,10 @@ pub(crate) fn strangers(arguments: &[String]) -> VerbResult {
 /// witness compares.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
     match arguments {
+        [ring, rest @ ..] if ring == "--ring" => {
+            let _switched_on = SwitchedOn::new()?;
+            run_with(&CRASH, rest, &[("PELAGO_FUSE_RING", "1")])
+        }
         [far, rest @ ..] if far == "--far" => run(&FAR, rest),
         _ => run(&CRASH, arguments),
     }
@@ -71,9 +76,15 @@ pub(crate) fn loss(arguments: &[String]) -> VerbResult {
 }
 
 fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
+    run_with(rounds, arguments, &[])
+}
+
+/// The same with these environment variables.
+fn run_with(rounds: &Rounds, arguments: &[String], variables: &[(&str, &str)]) -> VerbResult {
     let count = arguments::count(arguments, rounds.default, rounds.unit)?;
     let mut command = test(rounds.package, rounds.test);
     command.args(["--", rounds.filter, "--nocapture"]).env(rounds.variable, count.to_string());
+    command.envs(variables.iter().copied());
     verdict(process::run_foreground(&mut command)?.success())
 }
 

@@ -6,7 +6,6 @@
 //! printed with all that is needed to understand it from the log alone. The last line is
 //! `N passed, N failed, N skipped`.
 
-mod io_uring;
 mod libtest;
 mod suite;
 mod tally;
@@ -14,10 +13,10 @@ mod tally;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use self::io_uring::SwitchedOn;
 use self::libtest::{Report, Verdict};
-use self::suite::Suite;
+use self::suite::{Paths, Suite};
 use self::tally::{Failure, Tally};
+use crate::io_uring::SwitchedOn;
 use crate::process::Ending;
 use crate::{VerbResult, machine, process, setup, verdict, workspace};
 
@@ -36,6 +35,8 @@ const SHOWN_BYTES: usize = 64 * 1024;
 /// The arguments.
 struct Wanted {
     quick: bool,
+    /// Only the suites that know other paths, with these; `None` for all suites.
+    paths: Option<Paths>,
     filter: Option<String>,
 }
 
@@ -59,10 +60,13 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, String> {
-    let mut wanted = Wanted { quick: false, filter: None };
+    let mut wanted = Wanted { quick: false, paths: None, filter: None };
+    let usual = Paths { ring: false, passthrough: true };
     for argument in arguments {
         match argument.as_str() {
             "--quick" => wanted.quick = true,
+            "--ring" => wanted.paths.get_or_insert(usual).ring = true,
+            "--no-passthrough" => wanted.paths.get_or_insert(usual).passthrough = false,
             option if option.starts_with('-') => return Err(format!("no option `{option}`")),
             _ if wanted.filter.is_some() => return Err("takes one filter".to_owned()),
             filter => wanted.filter = Some(filter.to_owned()),
@@ -81,20 +85,15 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
         // Tests that need it are skipped, and a skip fails the run on such a machine.
         println!("setup: {why}");
     }
-    let (switched_on, suites) = with_rings(timed("build", suite::build)?);
-    let (suites, filter) = select(suites, wanted);
-    let mut failed = Vec::new();
-    for suite in &suites {
-        match run_suite(suite, filter, &logs, tally) {
-            Ok(failures) => failed.extend(failures.into_iter().map(|failure| (suite, failure))),
-            Err(why) => {
-                println!("{}: FAILED: {why}", suite.name);
-                tally.fail(&suite.name, &why);
-            }
+    let suites = timed("build", suite::build)?;
+    match wanted.paths {
+        Some(paths) => run_by(paths, &suites, wanted, &logs, tally),
+        None => {
+            run_suites(suites.clone(), wanted, &logs, tally);
+            // All suites go by the machine's own switch, and these without passthrough by the ring.
+            run_by(Paths { ring: true, passthrough: false }, &suites, wanted, &logs, tally);
         }
     }
-    rerun(failed, &logs, tally);
-    drop(switched_on);
     if tally.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(()) }
 }
 
@@ -107,19 +106,32 @@ fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, S
     result
 }
 
-/// Adds the suites that run once more with requests over io_uring, if this machine can.
-fn with_rings(mut suites: Vec<Suite>) -> (Option<SwitchedOn>, Vec<Suite>) {
-    match SwitchedOn::new() {
-        Ok(on) => {
-            let by_ring: Vec<Suite> = suites.iter().filter_map(Suite::by_ring).collect();
-            suites.extend(by_ring);
-            (Some(on), suites)
+/// Runs the suites that know other paths with these, if this machine can.
+fn run_by(paths: Paths, suites: &[Suite], wanted: &Wanted, logs: &Path, tally: &mut Tally) {
+    let switched_on = paths.ring.then(SwitchedOn::new).transpose();
+    match switched_on {
+        Ok(_switched_on) => {
+            let suites = suites.iter().filter_map(|suite| suite.by(paths)).collect();
+            run_suites(suites, wanted, logs, tally);
         }
-        Err(why) => {
-            println!("no suite with requests over io_uring: {why}");
-            (None, suites)
+        Err(why) => println!("no suite with requests over io_uring: {why}"),
+    }
+}
+
+/// Runs those of the suites that are wanted, and those tests again that fail.
+fn run_suites(suites: Vec<Suite>, wanted: &Wanted, logs: &Path, tally: &mut Tally) {
+    let (suites, filter) = select(suites, wanted);
+    let mut failed = Vec::new();
+    for suite in &suites {
+        match run_suite(suite, filter, logs, tally) {
+            Ok(failures) => failed.extend(failures.into_iter().map(|failure| (suite, failure))),
+            Err(why) => {
+                println!("{}: FAILED: {why}", suite.name);
+                tally.fail(&suite.name, &why);
+            }
         }
     }
+    rerun(failed, logs, tally);
 }
 
 /// Returns the suites to run. A filter that names no suite is returned too, for their tests.
@@ -130,7 +142,7 @@ fn select(mut suites: Vec<Suite>, wanted: &Wanted) -> (Vec<Suite>, Option<&str>)
             suites.retain(|suite| suite.name.contains(name));
             filter = None;
         }
-    } else {
+    } else if wanted.paths.is_none() && !suites.iter().any(Suite::has_paths) {
         suites.push(Suite::documentation());
     }
     if wanted.quick {
@@ -259,6 +271,11 @@ mod tests {
         let wanted = parse(&words("--quick store::lib")).unwrap();
         assert!(wanted.quick);
         assert_eq!(wanted.filter.as_deref(), Some("store::lib"));
+        assert_eq!(wanted.paths, None);
+        let wanted = parse(&words("--ring mounted")).unwrap();
+        assert_eq!(wanted.paths, Some(Paths { ring: true, passthrough: true }));
+        let wanted = parse(&words("--no-passthrough")).unwrap();
+        assert_eq!(wanted.paths, Some(Paths { ring: false, passthrough: false }));
         assert!(parse(&words("--slow")).is_err());
         assert!(parse(&words("one two")).is_err());
     }

@@ -37,10 +37,21 @@ const SLOW: &[(&str, u64, &str)] = &[
 /// without it would hide it.
 const FINAL: &[&str] = &["crash", "far_crash", "faults", "kill", "loss", "power"];
 
-/// Suites that run once more with requests over io_uring.
-const BY_RING: &[&str] = &["pelago-fuse::served", "pelago-mount::mounted"];
+/// Suites that run once more with other paths of requests and bytes.
+const BY_OTHER_PATHS: &[&str] =
+    &["pelago-cli::crash", "pelago-cli::mounted", "pelago-fuse::served", "pelago-mount::mounted"];
+
+/// The paths of requests and bytes between the kernel and a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Paths {
+    /// Whether requests come over io_uring, and not by the device.
+    pub(crate) ring: bool,
+    /// Whether the kernel may read and write large files itself.
+    pub(crate) passthrough: bool,
+}
 
 /// The tests of one process.
+#[derive(Clone)]
 pub(crate) struct Suite {
     /// `package::target`; `lib` and `bin` are a package's unit tests.
     pub(crate) name: String,
@@ -58,8 +69,8 @@ struct Binary {
     path: PathBuf,
     manifest: PathBuf,
     package: String,
-    /// Whether the requests of its mounts come over io_uring.
-    by_ring: bool,
+    /// The paths of its mounts; `None` for what this machine uses by itself.
+    paths: Option<Paths>,
 }
 
 impl Suite {
@@ -70,15 +81,21 @@ impl Suite {
         Self { name, budget, limit, binary: Some(binary) }
     }
 
-    /// Returns the same tests with requests over io_uring; `None` if they know no other way.
-    pub(crate) fn by_ring(&self) -> Option<Self> {
-        let binary = self.binary.clone().filter(|_| BY_RING.contains(&self.name.as_str()))?;
+    /// Returns the same tests with these paths; `None` if they know no others.
+    pub(crate) fn by(&self, paths: Paths) -> Option<Self> {
+        let knows_others = |_: &Binary| BY_OTHER_PATHS.contains(&self.name.as_str());
+        let binary = self.binary.clone().filter(knows_others)?;
         Some(Self {
-            name: format!("{}.ring", self.name),
+            name: format!("{}.{}", self.name, paths.name()),
             budget: self.budget,
             limit: self.limit,
-            binary: Some(Binary { by_ring: true, ..binary }),
+            binary: Some(Binary { paths: Some(paths), ..binary }),
         })
+    }
+
+    /// Returns whether its mounts have other paths than this machine uses by itself.
+    pub(crate) fn has_paths(&self) -> bool {
+        self.binary.as_ref().is_some_and(|binary| binary.paths.is_some())
     }
 
     /// Returns the tests in the comments of all libraries.
@@ -139,17 +156,33 @@ impl Binary {
         command.current_dir(folder).env("PELAGO_TEST", "1");
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", &self.package);
-        if self.by_ring {
-            command.env("PELAGO_FUSE_RING", "1");
+        if let Some(Paths { ring, passthrough }) = self.paths {
+            if ring {
+                command.env("PELAGO_FUSE_RING", "1");
+            }
+            if !passthrough {
+                command.env("PELAGO_TEST_PASSTHROUGH", "never");
+            }
         }
         command
+    }
+}
+
+impl Paths {
+    const fn name(self) -> &'static str {
+        match (self.ring, self.passthrough) {
+            (true, true) => "ring-passthrough",
+            (true, false) => "ring",
+            (false, true) => "device-passthrough",
+            (false, false) => "device",
+        }
     }
 }
 
 /// Returns `crash` of `pelago-cli::crash`, and of `pelago-cli::crash.ring`.
 fn target(name: &str) -> &str {
     let target = name.rsplit("::").next().unwrap_or(name);
-    target.strip_suffix(".ring").unwrap_or(target)
+    target.split('.').next().unwrap_or(target)
 }
 
 /// Builds all tests, then the binary and the examples that tests start.
@@ -202,7 +235,7 @@ fn suite_of(message: &Value) -> Option<Suite> {
         _ => "lib",
     };
     let name = format!("{package}::{target}");
-    Some(Suite::new(name, Binary { path: executable, manifest, package, by_ring: false }))
+    Some(Suite::new(name, Binary { path: executable, manifest, package, paths: None }))
 }
 
 /// `path+file:///…/crates/cli#pelago-cli@0.1.0`, or `…/xtask#0.1.0` if the folder has its name.

@@ -104,6 +104,9 @@ impl Volume {
         {
             command.args(["--passthrough", passthrough]);
         }
+        if verb == "up" && std::env::var_os("PELAGO_FUSE_RING").is_some() {
+            command.args(["--io-uring", "always"]);
+        }
         command
     }
 
