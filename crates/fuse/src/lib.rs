@@ -44,6 +44,6 @@ pub use notify::Notifier;
 pub use operation::Operation;
 pub use reply::{Encode, Reply};
 pub use request::Header;
-pub use ring::NoRing;
+pub use ring::{NoRing, RingUse};
 pub use rustix::io::Errno;
-pub use session::{RequestPath, RingUse, Session, SessionOptions};
+pub use session::{RequestPath, Session, SessionOptions};

@@ -23,7 +23,6 @@ use rustix::io::Errno;
 
 use crate::device::Device;
 use crate::server::Server;
-use crate::session::RingUse;
 
 pub(crate) use retries::Retries;
 pub(crate) use slot::Slot;
@@ -84,6 +83,18 @@ struct Connection {
     retries: Arc<Retries>,
     /// `None` if threads of this process may not change their scheduling policy.
     watch: Option<Arc<Watch>>,
+}
+
+/// Whether requests shall come over io_uring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RingUse {
+    /// By the device.
+    Never,
+    /// If the kernel offers it and callers then stay on their processors, which needs the right to
+    /// change scheduling policies. Without that the ring is no faster than the device.
+    IfFaster,
+    /// If the kernel offers it.
+    IfOffered,
 }
 
 /// Why there is no ring.

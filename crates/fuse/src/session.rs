@@ -19,7 +19,7 @@ use crate::operation::Operation;
 use crate::reply::Encode;
 use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, parse};
-use crate::ring::{NoRing, Ring};
+use crate::ring::{NoRing, Ring, RingUse};
 use crate::server::Server;
 
 /// Bytes of a request besides the data to write, and the least that the kernel writes at once.
@@ -41,18 +41,6 @@ pub struct SessionOptions {
     pub ring: RingUse,
     /// Options of the negotiation.
     pub init_options: InitOptions,
-}
-
-/// Whether requests shall come over io_uring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RingUse {
-    /// By the device.
-    Never,
-    /// If the kernel offers it and callers then stay on their processors, which needs the right to
-    /// change scheduling policies. Without that the ring is no faster than the device.
-    IfFaster,
-    /// If the kernel offers it.
-    IfOffered,
 }
 
 /// How requests come. It changes once at most: if the kernel refuses what it had agreed to.

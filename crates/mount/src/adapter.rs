@@ -25,7 +25,7 @@ use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized, written};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
-use crate::{attr, close, flags, set_lock, write};
+use crate::{attr, close, flags, read, set_lock, write};
 
 /// The xattr that holds the access control list; setting it may clear the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -302,20 +302,8 @@ impl Filesystem for Adapter {
         });
     }
 
-    fn read(&self, header: &Header, request: Read, mut reply: Reply<[u8]>) {
-        let Read { file, offset, size } = request;
-        let (context, files, open) = (self.0.context(header), &self.0.files, open_id(file));
-        let answer = reply.with_room(|room| match room {
-            Some(room) => files.read_into(&context, FilePos { open, offset }, size, room),
-            None => files.read(&context, open, offset, size),
-        });
-        answer.then(move |result| match result {
-            Ok(buffer) => match buffer.room_bytes() {
-                Some(bytes) => reply.ok_in_room(bytes),
-                None => reply.ok(buffer.as_bytes()),
-            },
-            Err(error) => reply.error(attr::error(error)),
-        });
+    fn read(&self, header: &Header, request: Read, reply: Reply<[u8]>) {
+        read::read(&self.0, header, request, reply);
     }
 
     fn write(&self, header: &Header, request: Write<'_>, reply: Reply<reply::Written>) {

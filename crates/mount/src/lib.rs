@@ -62,6 +62,7 @@ mod page_versions;
 mod passthrough;
 mod process;
 mod prune;
+mod read;
 mod readdir;
 mod rename;
 mod replies;

@@ -143,9 +143,8 @@ impl FarReport {
             }
         };
         let speed = requests_line("speed", self.no_ring.as_deref());
-        format!(
-            "server    {server}\nmounted   {point} (process {pid}{mode})\nstate     {state}\n{speed}"
-        )
+        let mounted = format!("{point} (process {pid}{mode})");
+        format!("server    {server}\nmounted   {mounted}\nstate     {state}\n{speed}")
     }
 }
 

@@ -143,7 +143,8 @@ impl Queue {
         for completion in early {
             self.complete(&completion, server)?;
         }
-        let mut scheduling = self.connection.watch.clone().map(Scheduling::of_this_thread);
+        let watch = self.connection.watch.clone();
+        let mut scheduling = watch.map(|watch| Scheduling::of_this_thread(watch, self.number));
         while !self.shared.has_ended() {
             self.send_replies()?;
             self.offer_more()?;

@@ -6,13 +6,14 @@ use std::time::Instant;
 use rustix::thread::{Pid, gettid};
 
 use super::policy::{Choice, Policy, Standing};
-use super::system::{Schedstat, set_policy};
+use super::system::{Schedstat, bind, set_policy};
 use super::watch::{Turns, Watch};
 
 /// The policy of this thread.
 #[derive(Debug)]
 pub(super) struct Scheduling {
     thread: Pid,
+    processor: u16,
     schedstat: Schedstat,
     turns: Arc<Turns>,
     choice: Choice,
@@ -21,11 +22,11 @@ pub(super) struct Scheduling {
 
 impl Scheduling {
     /// Returns that of this thread, which is watched from its next round on.
-    pub(super) fn of_this_thread(watch: Arc<Watch>) -> Self {
+    pub(super) fn of_this_thread(watch: Arc<Watch>, processor: u16) -> Self {
         let (thread, schedstat) = (gettid(), Schedstat::of_this_thread());
         let (turns, choice) = (Arc::default(), Choice::default());
         watch.add(thread, &turns);
-        Self { thread, schedstat, turns, choice, watch }
+        Self { thread, processor, schedstat, turns, choice, watch }
     }
 
     /// Takes the policy that is best from now on. Called in each round, after the wait.
@@ -38,6 +39,10 @@ impl Scheduling {
         }
         let chosen = self.choice.round(Instant::now(), standing, || self.schedstat.delays());
         let Some(policy) = chosen else { return };
+        if policy == Policy::Idle {
+            // Once more: it may have been offline, which ends the tie for good.
+            bind(self.processor);
+        }
         match set_policy(self.thread, policy) {
             Ok(()) => self.turns.set(Standing::Has(policy)),
             Err(error) => tracing::debug!(%error, ?policy, "a thread of the ring keeps its policy"),

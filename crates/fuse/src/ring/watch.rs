@@ -41,18 +41,18 @@ pub(super) struct Turns {
     standing: AtomicU8,
 }
 
-/// A queue's thread, and what was seen of it.
+/// A queue's thread, and what was observed of it.
 #[derive(Debug)]
 struct Watched {
     thread: Pid,
     stat: Stat,
     turns: Arc<Turns>,
-    seen: Seen,
+    observed: Observed,
 }
 
-/// What was seen of a thread.
+/// What was observed of a thread.
 #[derive(Debug)]
-struct Seen {
+struct Observed {
     rounds: u64,
     /// Looks since it had a round.
     looks: u32,
@@ -75,7 +75,12 @@ impl Watch {
     /// Watches a thread from its next round on.
     pub(super) fn add(&self, thread: Pid, turns: &Arc<Turns>) {
         let (stat, turns) = (Stat::of(thread), Arc::clone(turns));
-        self.state.lock().queues.push(Watched { thread, stat, turns, seen: Seen::default() });
+        self.state.lock().queues.push(Watched {
+            thread,
+            stat,
+            turns,
+            observed: Observed::default(),
+        });
     }
 
     /// A thread has a round. It is watched before it changes its policy.
@@ -96,7 +101,7 @@ impl Watch {
                 continue;
             }
             self.is_asleep.store(true, Ordering::SeqCst);
-            // A round since the look has not seen the flag.
+            // A round since the look has not observed the flag.
             if !state.has_news() && !state.is_wanted {
                 self.changed.wait(&mut state);
             }
@@ -123,18 +128,18 @@ impl State {
     }
 
     fn has_news(&self) -> bool {
-        self.queues.iter().any(|queue| queue.seen.rounds != queue.turns.rounds())
+        self.queues.iter().any(|queue| queue.observed.rounds != queue.turns.rounds())
     }
 }
 
 impl Watched {
     /// Returns whether the thread is to be looked at again.
     fn look(&mut self) -> bool {
-        let Self { thread, stat, turns, seen } = self;
-        if seen.is_at_rest() && seen.rounds == turns.rounds() {
+        let Self { thread, stat, turns, observed } = self;
+        if observed.is_at_rest() && observed.rounds == turns.rounds() {
             return false;
         }
-        match seen.look(turns.rounds(), || stat.is_runnable()) {
+        match observed.look(turns.rounds(), || stat.is_runnable()) {
             Finding::Good => {}
             Finding::Starves => give_back(*thread, turns, Standing::Rescued),
             Finding::Rests => {
@@ -157,14 +162,14 @@ fn give_back(thread: Pid, turns: &Turns, standing: Standing) {
     }
 }
 
-impl Default for Seen {
+impl Default for Observed {
     /// Of a thread that rests.
     fn default() -> Self {
         Self { rounds: 0, looks: Self::LOOKS, runnable: 0 }
     }
 }
 
-impl Seen {
+impl Observed {
     /// Looks until a thread without a round rests.
     #[expect(clippy::cast_possible_truncation, reason = "a few")]
     const LOOKS: u32 = (QUIET.as_millis() / INTERVAL.as_millis()) as u32;
@@ -228,28 +233,28 @@ mod tests {
 
     #[test]
     fn a_thread_that_could_run_and_does_not_starves() {
-        let mut seen = Seen::default();
-        assert_eq!(seen.look(1, || true), Finding::Good);
-        assert_eq!(seen.look(1, || true), Finding::Good);
-        assert_eq!(seen.look(1, || true), Finding::Starves);
-        assert_eq!(seen.look(1, || true), Finding::Starves, "until it runs");
-        assert_eq!(seen.look(2, || true), Finding::Good);
-        assert_eq!(seen.look(2, || true), Finding::Good);
-        assert_eq!(seen.look(2, || false), Finding::Good);
-        assert_eq!(seen.look(2, || true), Finding::Good, "it slept in between");
+        let mut observed = Observed::default();
+        assert_eq!(observed.look(1, || true), Finding::Good);
+        assert_eq!(observed.look(1, || true), Finding::Good);
+        assert_eq!(observed.look(1, || true), Finding::Starves);
+        assert_eq!(observed.look(1, || true), Finding::Starves, "until it runs");
+        assert_eq!(observed.look(2, || true), Finding::Good);
+        assert_eq!(observed.look(2, || true), Finding::Good);
+        assert_eq!(observed.look(2, || false), Finding::Good);
+        assert_eq!(observed.look(2, || true), Finding::Good, "it slept in between");
     }
 
     #[test]
     fn a_thread_without_requests_rests_but_not_while_it_could_run() {
-        let mut seen = Seen::default();
-        assert!(seen.is_at_rest());
-        seen.look(1, || true);
-        for _ in 1..Seen::LOOKS {
-            assert_eq!(seen.look(1, || false), Finding::Good);
+        let mut observed = Observed::default();
+        assert!(observed.is_at_rest());
+        observed.look(1, || true);
+        for _ in 1..Observed::LOOKS {
+            assert_eq!(observed.look(1, || false), Finding::Good);
         }
-        assert_eq!(seen.look(1, || true), Finding::Good);
-        assert!(!seen.is_at_rest());
-        assert_eq!(seen.look(1, || false), Finding::Rests);
-        assert!(seen.is_at_rest());
+        assert_eq!(observed.look(1, || true), Finding::Good);
+        assert!(!observed.is_at_rest());
+        assert_eq!(observed.look(1, || false), Finding::Rests);
+        assert!(observed.is_at_rest());
     }
 }

@@ -1,0 +1,26 @@
+//! Reading files through the daemon.
+
+use pelago_client::FilePos;
+use pelago_fuse::operation::Read;
+use pelago_fuse::{Header, Reply};
+use pelago_wire::OpenId;
+
+use crate::attr;
+use crate::state::State;
+
+/// Answers FUSE_READ, with bytes in the memory of the reply if they can be put there.
+pub(crate) fn read(state: &State, header: &Header, request: Read, mut reply: Reply<[u8]>) {
+    let Read { file, offset, size } = request;
+    let (context, files, open) = (state.context(header), &state.files, OpenId(file.0));
+    let answer = reply.with_room(|room| match room {
+        Some(room) => files.read_into(&context, FilePos { open, offset }, size, room),
+        None => files.read(&context, open, offset, size),
+    });
+    answer.then(move |result| match result {
+        Ok(buffer) => match buffer.room_bytes() {
+            Some(bytes) => reply.ok_in_room(bytes),
+            None => reply.ok(buffer.as_bytes()),
+        },
+        Err(error) => reply.error(attr::error(error)),
+    });
+}
