@@ -1,5 +1,6 @@
-//! Takes any bytes apart as a request of the kernel, as they are and with the header put right; an
-//! offer is agreed on, and a listing is filled with names and must keep to its size.
+//! Takes any bytes apart as a request of the kernel, as they are and with the header put right, in
+//! one part as by the device and in three as by a ring; an offer is agreed on, and a listing is
+//! filled with names and must keep to its size.
 #![no_main]
 
 use std::time::Duration;
@@ -18,14 +19,29 @@ const OPCODES: u32 = 60;
 
 fuzz_target!(|bytes: &[u8]| {
     take(bytes);
+    take_parts(bytes);
     let mut whole = bytes.to_vec();
     if let (Ok(length), Some(head)) = (u32::try_from(bytes.len()), whole.get_mut(..8)) {
         let opcode = u32::from(head[4]) % OPCODES;
         head[..4].copy_from_slice(&length.to_ne_bytes());
         head[4..].copy_from_slice(&opcode.to_ne_bytes());
         take(&whole);
+        take_parts(&whole);
     }
 });
+
+/// Takes a request apart whose fields and payload are apart, as a ring brings it.
+fn take_parts(bytes: &[u8]) {
+    let Some((header, rest)) = bytes.split_at_checked(Header::BYTES) else { return };
+    let fields = usize::from(header[Header::BYTES - 1]).min(rest.len());
+    let (fields, payload) = rest.split_at(fields);
+    for setxattr_ext in [false, true] {
+        let parsed = request::parse_parts(header, fields, payload, Layouts { setxattr_ext });
+        if let Ok((_, Operation::Write(write))) = parsed {
+            assert!(write.data.len() <= payload.len());
+        }
+    }
+}
 
 fn take(bytes: &[u8]) {
     for setxattr_ext in [false, true] {
