@@ -21,18 +21,19 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 
 /// Returns whether Debian's packages are there.
 pub(crate) fn is_complete() -> bool {
-    machine::find_program("fusermount3").is_some()
+    ["fusermount3", "getfattr"].iter().all(|program| machine::find_program(program).is_some())
 }
 
 /// Fetches what is missing; the logs go to an existing folder.
 pub(crate) fn ensure(logs: &Path) -> Result<(), String> {
     fetch_crates();
     if !is_complete() {
-        tools::install_packages(&["fuse3"], logs)?;
+        tools::install_packages(&["fuse3", "attr"], logs)?;
     }
     if !is_complete() {
         return Err(
-            "fusermount3 is not in PATH, although the package fuse3 is installed".to_owned()
+            "fusermount3 or getfattr is not in PATH, although fuse3 and attr are installed"
+                .to_owned(),
         );
     }
     machine::fuse_trouble().map_or(Ok(()), Err)

@@ -107,7 +107,7 @@ pub enum NoRing {
     #[error("the kernel has no FUSE over io_uring; Linux 6.14 and later can")]
     NotOffered,
     /// The kernel would offer it, but that is switched off.
-    #[error("switched off; `echo Y > {SWITCH}` as root switches it on for later mounts")]
+    #[error("it is off; `echo Y > {SWITCH}` as root, then mount again")]
     SwitchedOff,
     /// It would be no faster than the device.
     #[error("needs root, or an RLIMIT_NICE of 20: its threads change their scheduling policy")]

@@ -95,7 +95,7 @@ pub fn probe(point: &Path) -> Liveness {
         return Liveness::Silent;
     }
     match told.recv_timeout(PROBE_TIMEOUT) {
-        Ok(Some(Errno::NOTCONN | Errno::CONNABORTED)) => Liveness::Dead,
+        Ok(Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)) => Liveness::Dead,
         Ok(_) => Liveness::Alive,
         Err(_) => Liveness::Silent,
     }

@@ -43,7 +43,7 @@ impl UpReport {
         }
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
-        lines.push_str(&self.speed_lines());
+        lines.push_str(&self.speed_line());
         lines.push_str(&space_line(self.space.as_ref()));
         let used = self.memory.iter().map(|each| each.used).sum();
         let limit = self.memory.iter().map(|each| each.limit).sum();
@@ -57,10 +57,13 @@ impl UpReport {
         lines
     }
 
-    /// Returns the lines on the paths of bytes and of requests; nothing without a mount.
-    pub(crate) fn speed_lines(&self) -> String {
-        let lines = || self.passthrough.line() + &requests_line("", self.no_ring.as_deref());
-        self.mounted.as_ref().map(|_| lines()).unwrap_or_default()
+    /// Returns the line on the paths of bytes and of requests; nothing without a mount.
+    pub(crate) fn speed_line(&self) -> String {
+        let (bytes, requests) = (self.passthrough.path(), requests(self.no_ring.as_deref()));
+        self.mounted
+            .as_ref()
+            .map(|_| format!("speed     {bytes}; {requests}\n"))
+            .unwrap_or_default()
     }
 
     /// Returns what follows the process in a line: that the mount is read-only, or nothing.
@@ -92,24 +95,23 @@ impl UpReport {
 }
 
 impl PassthroughReport {
-    /// Returns the line about speed: the data path, and why it is not the other one.
-    pub(crate) fn line(&self) -> String {
-        let path = match (&self.why_not, self.wanted) {
+    /// Returns the path of bytes, and why it is not the other one.
+    fn path(&self) -> String {
+        match (&self.why_not, self.wanted) {
             (Some(why_not), _) => format!("daemon path: {why_not}"),
             (None, Passthrough::Always) => {
                 "passthrough: the kernel reads and writes all files itself".to_owned()
             }
             (None, _) => "passthrough: the kernel reads and writes large files itself".to_owned(),
-        };
-        format!("speed     {path}\n")
+        }
     }
 }
 
-/// Returns the line on how requests of the kernel come, and why not the other way.
-fn requests_line(label: &str, no_ring: Option<&str>) -> String {
+/// Returns how requests of the kernel come, and why not the other way.
+fn requests(no_ring: Option<&str>) -> String {
     match no_ring {
-        None => format!("{label:<10}requests come over io_uring\n"),
-        Some(why_not) => format!("{label:<10}requests come by /dev/fuse; io_uring: {why_not}\n"),
+        None => "requests over io_uring".to_owned(),
+        Some(why_not) => format!("requests by /dev/fuse (io_uring: {why_not})"),
     }
 }
 
@@ -142,9 +144,9 @@ impl FarReport {
                 format!("not connected for {} s, {waiting} requests wait", self.silent_ms / 1000)
             }
         };
-        let speed = requests_line("speed", self.no_ring.as_deref());
+        let speed = requests(self.no_ring.as_deref());
         let mounted = format!("{point} (process {pid}{mode})");
-        format!("server    {server}\nmounted   {mounted}\nstate     {state}\n{speed}")
+        format!("server    {server}\nmounted   {mounted}\nstate     {state}\nspeed     {speed}\n")
     }
 }
 
@@ -246,12 +248,12 @@ mod tests {
     fn the_daemon_path_has_its_reason() {
         let why_not = Some("passthrough needs root".to_owned());
         let report = PassthroughReport { wanted: Passthrough::Auto, why_not };
-        assert_eq!(report.line(), "speed     daemon path: passthrough needs root\n");
+        assert_eq!(report.path(), "daemon path: passthrough needs root");
     }
 
     #[test]
     fn passthrough_names_the_files_it_is_for() {
-        let line = |wanted| PassthroughReport { wanted, why_not: None }.line();
+        let line = |wanted| PassthroughReport { wanted, why_not: None }.path();
         assert!(line(Passthrough::Auto).contains("large files"));
         assert!(line(Passthrough::Always).contains("all files"));
     }

@@ -185,7 +185,7 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
          {}next      `pelago status` prints its state, `pelago unmount` stops it\n",
         dir.display(),
         where_it_is(report),
-        report.speed_lines(),
+        report.speed_line(),
     )
 }
 
@@ -230,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn six_lines_are_printed_and_one_for_each_address() {
-        assert_eq!(lines_of(false).lines().count(), 8);
+    fn five_lines_are_printed_and_one_for_each_address() {
+        assert_eq!(lines_of(false).lines().count(), 7);
         let alone = UpReport { listening: None, http: None, ..UpReport::sample() };
-        assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 6);
+        assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 5);
     }
 
     #[test]

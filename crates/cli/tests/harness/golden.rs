@@ -27,7 +27,6 @@ fn normal(said: &str, root: &Path) -> String {
     let said = said.replace(env!("CARGO_PKG_VERSION"), "VERSION");
     // The paths of bytes and of requests depend on the kernel, the disk and the user.
     let said = rest_of_line(&said, "speed     ", "PATH");
-    let said = rest_of_line(&said, "          requests come ", "SOMEHOW");
     // Process ids, positions in the engine's files and its row count differ from run to run.
     let words = ["process ", "byte ", "checked   "];
     let said = words.iter().fold(said, |said, word| numbers_after(&said, word));

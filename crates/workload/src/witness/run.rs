@@ -167,6 +167,7 @@ const fn is_death(errno: Errno) -> bool {
         errno,
         Errno::NOTCONN
             | Errno::CONNABORTED
+            | Errno::CANCELED
             | Errno::IO
             | Errno::NODEV
             | Errno::SHUTDOWN
