@@ -1,14 +1,13 @@
 //! Begin and end of a session.
 
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::{io, thread};
 
 use pelago_fuse::{Errno, Session, SessionOptions};
-use rustix::fs::minor;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 
+use crate::connection::Connection;
 use crate::{MAX_WRITE, attach, init_options, mounted, mounted_with};
 
 #[test]
@@ -41,20 +40,14 @@ fn notices_after_the_end_fail() {
 #[test]
 fn an_aborted_connection_ends_the_session() {
     let Some(mut mounted) = mounted() else { return };
-    let control = tempfile::tempdir().unwrap();
-    let flags = MountFlags::empty();
-    if let Err(error) = mount("none", control.path(), "fusectl", flags, None) {
-        mounted.end().unwrap();
-        return println!("skipped: not here: no control of connections ({error})");
-    }
-    let connection = minor(fs::metadata(mounted.folder.path()).unwrap().dev()).to_string();
+    let Some(connection) = Connection::of(mounted.folder.path()) else {
+        return mounted.end().unwrap();
+    };
     let path = mounted.path("held-1");
     thread::scope(|scope| {
         let asker = scope.spawn(|| fs::metadata(&path).unwrap_err().raw_os_error());
         let (_, reply) = mounted.tree.held.take();
-        let aborted = fs::write(control.path().join(connection).join("abort"), b"1");
-        unmount(control.path(), UnmountFlags::DETACH).unwrap();
-        aborted.unwrap();
+        connection.abort().unwrap();
         assert_eq!(asker.join().unwrap(), Some(Errno::CONNABORTED.raw_os_error()));
         reply.error(Errno::NOENT);
     });

@@ -42,7 +42,8 @@ const EACH: &str = r#"
     readline(STDIN);
 "#;
 
-fn locking() -> Option<Mounted> {
+/// Mounts with locks that the file system keeps.
+pub(crate) fn locking() -> Option<Mounted> {
     let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
     let capabilities = init_options().capabilities | locks;
     let init_options = InitOptions { capabilities, ..init_options() };

@@ -2,9 +2,15 @@
 //! tests are skipped.
 
 #[cfg(test)]
+mod callers;
+#[cfg(test)]
+mod connection;
+#[cfg(test)]
 mod ends;
 #[cfg(test)]
 mod everyday;
+#[cfg(test)]
+mod held;
 #[cfg(test)]
 mod later;
 #[cfg(test)]
@@ -13,6 +19,8 @@ mod lock_table;
 mod locks;
 #[cfg(test)]
 mod passthrough;
+#[cfg(test)]
+mod stuck;
 #[cfg(test)]
 mod tree;
 

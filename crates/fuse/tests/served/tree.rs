@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::Mutex;
 use pelago_fuse::attr::{Attr, FileType, Timestamp};
 use pelago_fuse::device::Backing;
 use pelago_fuse::ids::{FileId, NodeId};
@@ -26,7 +26,7 @@ use pelago_fuse::reply::{
 use pelago_fuse::request::Header;
 use pelago_fuse::{Errno, Filesystem};
 
-use crate::DEADLINE;
+use crate::held::Held;
 use crate::lock_table::LockTable;
 
 pub(crate) const TTL: Duration = Duration::from_secs(3600);
@@ -45,30 +45,14 @@ pub(crate) struct Tree {
     pub(crate) below: Mutex<Option<File>>,
 }
 
-/// Lookups that wait for the test, and interrupted requests.
-#[derive(Default)]
-pub(crate) struct Held {
-    waiting: Mutex<Waiting>,
-    came: Condvar,
-}
-
-#[derive(Default)]
-struct Waiting {
-    lookups: Vec<(u64, Reply<Entry>)>,
-    /// Requests of all lookups so far, which are known from then on.
-    known: Vec<u64>,
-    interrupted: Vec<u64>,
-    /// Whether no request is known, as if all interrupts came too early.
-    is_deaf: bool,
-    /// Interrupts that came while none was known.
-    unheard: Vec<u64>,
-}
-
 /// Counts of requests.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) lookups: AtomicU64,
     pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) xattrs: AtomicU64,
     pub(crate) forgotten: AtomicU64,
     pub(crate) ends: AtomicU64,
 }
@@ -84,53 +68,6 @@ struct Node {
     data: Vec<u8>,
     names: BTreeMap<Vec<u8>, u64>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-}
-
-impl Held {
-    /// Waits for the next held lookup.
-    pub(crate) fn take(&self) -> (u64, Reply<Entry>) {
-        let mut waiting = self.waiting.lock();
-        loop {
-            match waiting.lookups.pop() {
-                Some(lookup) => return lookup,
-                None => self.wait(&mut waiting),
-            }
-        }
-    }
-
-    /// Waits until the kernel has interrupted this request.
-    pub(crate) fn wait_for_interrupt(&self, unique: u64) {
-        let mut waiting = self.waiting.lock();
-        while !waiting.interrupted.contains(&unique) {
-            self.wait(&mut waiting);
-        }
-    }
-
-    /// Makes all requests unknown, or known again.
-    pub(crate) fn set_deaf(&self, is_deaf: bool) {
-        self.waiting.lock().is_deaf = is_deaf;
-    }
-
-    /// Returns how often an interrupt of this request came while none was known.
-    pub(crate) fn unheard(&self, unique: u64) -> usize {
-        self.waiting.lock().unheard.iter().filter(|unheard| **unheard == unique).count()
-    }
-
-    fn interrupt(&self, unique: u64) -> bool {
-        let mut waiting = self.waiting.lock();
-        let is_known = waiting.known.contains(&unique) && !waiting.is_deaf;
-        if is_known {
-            waiting.interrupted.push(unique);
-        } else {
-            waiting.unheard.push(unique);
-        }
-        self.came.notify_all();
-        is_known
-    }
-
-    fn wait(&self, waiting: &mut MutexGuard<'_, Waiting>) {
-        assert!(!self.came.wait_for(waiting, DEADLINE).timed_out(), "no request came in time");
-    }
 }
 
 impl Tree {
@@ -286,11 +223,7 @@ impl Filesystem for Tree {
         self.seen.lookups.fetch_add(1, Ordering::Relaxed);
         let name_bytes = name.as_bytes();
         if name_bytes.starts_with(b"held-") {
-            let mut waiting = self.held.waiting.lock();
-            waiting.known.push(header.unique);
-            waiting.lookups.push((header.unique, reply));
-            self.held.came.notify_all();
-            return;
+            return self.held.hold(header.unique, reply);
         }
         if name_bytes.starts_with(b"lost-") {
             return drop(reply);
@@ -419,6 +352,7 @@ impl Filesystem for Tree {
     }
 
     fn write(&self, header: &Header, request: Write<'_>, reply: Reply<Written>) {
+        self.seen.writes.fetch_add(1, Ordering::Relaxed);
         reply.with(self.with(header, |node| node.write(request.offset, request.data)));
     }
 
@@ -442,7 +376,8 @@ impl Filesystem for Tree {
     }
 
     fn fsync(&self, _header: &Header, _request: Fsync, reply: Reply<()>) {
-        reply.ok(&());
+        self.seen.syncs.fetch_add(1, Ordering::Relaxed);
+        self.held.sync(reply);
     }
 
     fn opendir(&self, header: &Header, _flags: i32, reply: Reply<Opened>) {
@@ -500,6 +435,10 @@ impl Filesystem for Tree {
     }
 
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<Xattr>) {
+        // The kernel itself asks for others, as before a write.
+        if name.as_bytes().starts_with(b"user.") {
+            self.seen.xattrs.fetch_add(1, Ordering::Relaxed);
+        }
         let found = self.with(header, |node| node.xattrs.get(name.as_bytes()).cloned());
         let found = found.and_then(|value| value.ok_or(Errno::NODATA));
         reply.with(found.and_then(|value| sized(&value, size)));
