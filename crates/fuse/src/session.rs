@@ -220,7 +220,8 @@ fn serve_device(
     loop {
         let request = match receive(&device, &mut buffer) {
             Ok(request) => request,
-            Err(Errno::NODEV) => return Ok(()),
+            // The second is the end too, if it finds this thread with a request in its hands.
+            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
             Err(error) => {
                 tracing::warn!(%error, "requests can no longer be read");
                 return Err(error.into());
