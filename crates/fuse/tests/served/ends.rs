@@ -78,7 +78,7 @@ fn a_negotiation_without_a_mount_fails() {
     let refused = Session::start(null.into(), options).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     let folder = tempfile::tempdir().unwrap();
-    let device = match attach(&folder) {
+    let device = match attach(folder.path()) {
         Ok(device) => device,
         Err(error) => return println!("skipped: not here: needs root and /dev/fuse ({error})"),
     };

@@ -44,18 +44,19 @@ const EACH: &str = r#"
 
 /// Mounts with locks that the file system keeps.
 pub(crate) fn locking() -> Option<Mounted> {
-    let locks = Capabilities::POSIX_LOCKS | Capabilities::FLOCK_LOCKS;
-    let capabilities = init_options().capabilities | locks;
-    let init_options = InitOptions { capabilities, ..init_options() };
-    let mounted = mounted_with(SessionOptions {
-        threads: 4,
-        clone_device: true,
-        ring: crate::ring_is_wanted(),
-        init_options,
-    })?;
-    assert!(mounted.negotiated.capabilities.has(locks));
+    let mounted = mounted_with(options())?;
+    assert!(mounted.negotiated.capabilities.has(LOCKS));
     mounted.tree.put("file", b"bytes");
     Some(mounted)
+}
+
+const LOCKS: Capabilities = Capabilities(Capabilities::POSIX_LOCKS.0 | Capabilities::FLOCK_LOCKS.0);
+
+/// Options of a session with such locks.
+pub(crate) fn options() -> SessionOptions {
+    let capabilities = init_options().capabilities | LOCKS;
+    let init_options = InitOptions { capabilities, ..init_options() };
+    SessionOptions { threads: 4, clone_device: true, ring: crate::ring_is_wanted(), init_options }
 }
 
 fn open(mounted: &Mounted) -> File {

@@ -2,9 +2,13 @@
 //! tests are skipped.
 
 #[cfg(test)]
+mod alone;
+#[cfg(test)]
 mod callers;
 #[cfg(test)]
 mod connection;
+#[cfg(test)]
+mod cut_off;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
@@ -23,11 +27,13 @@ mod passthrough;
 mod stuck;
 #[cfg(test)]
 mod tree;
+#[cfg(test)]
+mod unmounts;
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -111,7 +117,7 @@ fn ring_is_wanted() -> RingUse {
 
 fn mounted_with(options: SessionOptions) -> Option<Mounted> {
     let folder = tempfile::tempdir().expect("a folder for the mount");
-    let device = match attach(&folder) {
+    let device = match attach(folder.path()) {
         Ok(device) => device,
         Err(error) => {
             println!("skipped: not here: needs root and /dev/fuse ({error})");
@@ -127,7 +133,7 @@ fn mounted_with(options: SessionOptions) -> Option<Mounted> {
     Some(Mounted { folder, tree, notifier, negotiated, session: Some(session) })
 }
 
-fn attach(folder: &TempDir) -> io::Result<OwnedFd> {
+fn attach(folder: &Path) -> io::Result<OwnedFd> {
     let device = std::fs::File::options().read(true).write(true).open("/dev/fuse")?;
     let data = format!(
         "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other,max_read={}",
@@ -138,7 +144,7 @@ fn attach(folder: &TempDir) -> io::Result<OwnedFd> {
     );
     let data = CString::new(data).expect("digits and letters");
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
-    mount("a test", folder.path(), "fuse.pelago-test", flags, data.as_c_str())?;
+    mount("a test", folder, "fuse.pelago-test", flags, data.as_c_str())?;
     Ok(device.into())
 }
 

@@ -65,7 +65,8 @@ fn callers_that_wait_hold_up_no_others_on_their_processor() {
     mounted.end().unwrap();
 }
 
-fn open(mounted: &Mounted, name: &str) -> File {
+/// Opens a file to read and write.
+pub(crate) fn open(mounted: &Mounted, name: &str) -> File {
     File::options().read(true).write(true).open(mounted.path(name)).unwrap()
 }
 
@@ -139,7 +140,9 @@ fn signals_lose_no_reply_and_repeat_no_request() {
 fn call(mounted: &Mounted, number: usize, answered: &Answered) {
     let (own, shared) = (open(mounted, &format!("file-{number}")), open(mounted, "file"));
     let path = mounted.path(&format!("file-{number}"));
-    let count = |counted: &AtomicU64| drop(counted.fetch_add(1, Ordering::Relaxed));
+    let count = |counted: &AtomicU64| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
     setxattr(&path, "user.number", &[u8::try_from(number).unwrap()], XattrFlags::empty()).unwrap();
     for round in 0..ROUNDS {
         let held = fs::metadata(mounted.path(&format!("held-{number}-{round}"))).unwrap_err();
