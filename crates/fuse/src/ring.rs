@@ -154,6 +154,9 @@ impl Ring {
         if watch.is_none() && wanted == RingUse::IfFaster {
             return Err(NoRing::NoRight);
         }
+        // Once the ring is agreed on, only a slot that the kernel refuses leads back to the device,
+        // and to offer one takes all calls.
+        queue::try_calls().map_err(|error| NoRing::Refused(errno(&error)))?;
         let connection = Connection { device: Arc::clone(device), retries: Arc::default(), watch };
         Self::with_queues(connection, count, payload_bytes)
     }

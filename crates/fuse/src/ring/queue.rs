@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use io_uring::squeue::Entry128;
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue};
+use io_uring::{IoUring, cqueue, opcode};
 use rustix::io::Errno;
 
 use super::layout::Received;
@@ -63,6 +63,17 @@ pub(super) struct Queue {
 
 /// The rings that are shared with the kernel.
 struct Submissions(IoUring<Entry128, cqueue::Entry>);
+
+/// Makes each system call of a queue once, for a filter may forbid only some of them.
+///
+/// # Errors
+/// Those of the system calls.
+pub(super) fn try_calls() -> io::Result<()> {
+    let mut ring = Submissions::new()?;
+    ring.0.submitter().register_enable_rings()?;
+    ring.push(&opcode::Nop::new().build().into())?;
+    ring.0.submit_and_wait(1).map(drop)
+}
 
 impl Queue {
     /// Makes a queue with its first slots, of which the kernel does not know yet.
