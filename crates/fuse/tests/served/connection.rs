@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::fs::minor;
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
@@ -29,7 +28,9 @@ pub(crate) struct Patience {
 impl Connection {
     /// Opens the control of the connection of a mount, or prints why not and returns `None`.
     pub(crate) fn of(mount_point: &Path) -> Option<Self> {
-        let number = minor(fs::metadata(mount_point).unwrap().dev()).to_string();
+        // What the kernel knows: a connection that nobody serves is to be aborted too.
+        let known = statx(CWD, mount_point, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
+        let number = known.unwrap().stx_dev_minor.to_string();
         let control = tempfile::tempdir().unwrap();
         match mount("none", control.path(), "fusectl", MountFlags::empty(), None) {
             Ok(()) => Some(Self { control, number }),

@@ -24,6 +24,10 @@ mod locks;
 #[cfg(test)]
 mod passthrough;
 #[cfg(test)]
+mod policy;
+#[cfg(test)]
+mod refused;
+#[cfg(test)]
 mod stuck;
 #[cfg(test)]
 mod tree;
@@ -39,7 +43,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pelago_fuse::init::{Capabilities, InitOptions, Negotiated};
-use pelago_fuse::{Notifier, RingUse, Session, SessionOptions};
+use pelago_fuse::{Notifier, RequestPath, RingUse, Session, SessionOptions};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
@@ -55,6 +59,7 @@ struct Mounted {
     tree: Arc<Tree>,
     notifier: Notifier,
     negotiated: Negotiated,
+    path: RequestPath,
     session: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -116,6 +121,11 @@ fn ring_is_wanted() -> RingUse {
 }
 
 fn mounted_with(options: SessionOptions) -> Option<Mounted> {
+    mounted_under(options, || {})
+}
+
+/// Mounts, and serves under what `restrict` puts on this thread.
+fn mounted_under(options: SessionOptions, restrict: impl FnOnce()) -> Option<Mounted> {
     let folder = tempfile::tempdir().expect("a folder for the mount");
     let device = match attach(folder.path()) {
         Ok(device) => device,
@@ -124,13 +134,15 @@ fn mounted_with(options: SessionOptions) -> Option<Mounted> {
             return None;
         }
     };
+    restrict();
     let session = Session::start(device, options).expect("the kernel negotiates");
     let tree = Arc::new(Tree::new());
     let (notifier, negotiated) = (session.notifier(), *session.negotiated());
+    let path = session.request_path().clone();
     let filesystem = Arc::clone(&tree);
     let thread = thread::Builder::new().name("session".to_owned());
     let session = thread.spawn(move || session.run(filesystem)).expect("another thread");
-    Some(Mounted { folder, tree, notifier, negotiated, session: Some(session) })
+    Some(Mounted { folder, tree, notifier, negotiated, path, session: Some(session) })
 }
 
 fn attach(folder: &Path) -> io::Result<OwnedFd> {
