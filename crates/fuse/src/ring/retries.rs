@@ -17,9 +17,9 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slot::Slot;
 
-/// The time between two questions about an interrupt, and how often there is one: 10 seconds.
+/// The time between two questions about an interrupt, and how long there are any.
 const INTERVAL: Duration = Duration::from_millis(10);
-const QUESTIONS: u32 = 1000;
+const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The least and the longest time between two looks at a program that waits.
 const LEAST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
@@ -35,8 +35,8 @@ pub(crate) struct Retries {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The requests that are to be interrupted, and how often that was tried.
-    requests: Vec<(u64, u32)>,
+    /// The requests that are to be interrupted, and when that is given up.
+    requests: Vec<(u64, Instant)>,
     waits: Vec<Wait>,
     has_ended: bool,
 }
@@ -67,7 +67,7 @@ impl Retries {
             tracing::warn!(request, "an interrupt is dropped: too many came too early");
             return;
         }
-        kept.requests.push((request, 0));
+        kept.requests.push((request, Instant::now() + KEPT_FOR));
         self.changed.notify_all();
     }
 
@@ -83,11 +83,9 @@ impl Retries {
             let mut requests = std::mem::take(&mut kept.requests);
             let mut waits = std::mem::take(&mut kept.waits);
             drop(kept);
-            requests.retain_mut(|(request, questions)| {
-                *questions += 1;
-                !ask(*request) && *questions < QUESTIONS
-            });
             let now = Instant::now();
+            // Questions are not counted: each interrupt and each wait that comes asks them all.
+            requests.retain(|(request, end)| !ask(*request) && now < *end);
             waits.retain_mut(|wait| wait.goes_on(now, &ask));
             kept = self.kept.lock();
             kept.requests.append(&mut requests);
@@ -179,5 +177,34 @@ mod tests {
             retries.end();
         });
         assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn an_interrupt_that_is_unknown_outlasts_many_that_are_known() {
+        let (retries, asked, known) = (Retries::default(), AtomicU32::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                retries.run(|request| {
+                    let count = if request == 7 { &asked } else { &known };
+                    count.fetch_add(1, Ordering::Relaxed);
+                    request != 7
+                });
+            });
+            let begin = Instant::now();
+            let until = |count: &AtomicU32, least| {
+                while count.load(Ordering::Relaxed) < least && begin.elapsed() < KEPT_FOR {
+                    thread::yield_now();
+                }
+            };
+            retries.add(7);
+            for other in 1..=2000 {
+                retries.add(1000 + u64::from(other));
+                until(&known, other);
+            }
+            let before = asked.load(Ordering::Relaxed);
+            until(&asked, before + 2);
+            retries.end();
+            assert!(asked.load(Ordering::Relaxed) >= before + 2);
+        });
     }
 }
