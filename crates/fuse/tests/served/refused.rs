@@ -33,9 +33,9 @@ fn without_the_system_calls_of_a_ring_the_device_serves() {
     for call in [libc::SYS_io_uring_setup, libc::SYS_io_uring_register, libc::SYS_io_uring_enter] {
         thread::scope(|scope| {
             let serve = || {
-                let mut mounted = mounted_under(options(), || forbid(call))?;
+                let Some(mut mounted) = mounted_under(options(), || forbid(call)) else { return };
                 serves(&mut mounted, Errno::PERM);
-                Some(mounted.end().unwrap())
+                mounted.end().unwrap();
             };
             scope.spawn(serve).join().unwrap();
         });
