@@ -57,6 +57,8 @@ impl Nudge {
         self.count += 1;
         let notice = retrieve(LEAST_NUMBER + 2 * self.count, file);
         if let Err(error) = device.notify(RETRIEVE, &[&notice]) {
+            // The kernel knows this file no longer; the next one may do.
+            (self.file, self.is_sent) = (None, false);
             tracing::debug!(%error, "requests may wait in the kernel");
         }
     }
@@ -97,5 +99,23 @@ mod tests {
         nudge.offered();
         nudge.none_waits();
         assert_eq!(sent(&mut nudge), None);
+    }
+
+    #[test]
+    fn a_nudge_for_a_file_that_is_gone_is_made_up_for_by_the_next_file() {
+        let (kernel, device) = UnixDatagram::pair().unwrap();
+        let (gone, refuses) = UnixDatagram::pair().unwrap();
+        drop(gone);
+        kernel.set_nonblocking(true).unwrap();
+        let (device, refuses) = (Device::new(device.into()), Device::new(refuses.into()));
+        let mut nudge = Nudge::default();
+        nudge.seen(NodeId(5));
+        nudge.offered();
+        nudge.send(&refuses);
+        nudge.send(&device);
+        assert!(kernel.recv(&mut [0; 64]).is_err(), "no other file is known");
+        nudge.seen(NodeId(6));
+        nudge.send(&device);
+        assert!(kernel.recv(&mut [0; 64]).is_ok());
     }
 }
