@@ -158,19 +158,16 @@ impl Queue {
         let mut scheduling = watch.map(|watch| Scheduling::of_this_thread(watch, self.number));
         while !self.shared.has_ended() {
             self.send_replies()?;
-            self.offer_more()?;
+            let has_offered = self.offer_more()?;
             self.nudge();
-            let submitted = self.wait(self.shared.fall_asleep());
+            let waited = self.wait(self.shared.fall_asleep());
             self.shared.stay_awake();
             scheduling.iter_mut().for_each(Scheduling::round);
-            match submitted.map_err(|error| Errno::from_io_error(&error)) {
-                // A signal; completions that are to be taken first; too little memory just now.
-                Ok(_) | Err(Some(Errno::INTR | Errno::BUSY | Errno::AGAIN)) => {}
-                Err(Some(Errno::TIME)) => self.give_back_all(),
-                Err(error) => return Err(error.unwrap_or(Errno::IO).into()),
-            }
+            waited?;
             let sent = mem::take(&mut self.sent);
-            let mut are_free = !sent.is_empty();
+            // What was offered came behind these replies, or some of them are yet to be sent.
+            let is_last = !has_offered && self.ring.0.submission().is_empty();
+            let mut are_free = is_last && !sent.is_empty();
             while let Some(completion) = self.ring.next() {
                 are_free &= !sent.iter().any(|slot| *slot as u64 == completion.user_data());
                 self.complete(&completion, server)?;
@@ -187,11 +184,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Offers slots in place of those that are kept.
-    fn offer_more(&mut self) -> io::Result<()> {
+    /// Offers slots in place of those that are kept. Returns whether there are any.
+    fn offer_more(&mut self) -> io::Result<bool> {
         let has_too_few = |queue: &Self| queue.offered < OFFERED && !queue.is_full;
         if self.is_cut_off || !has_too_few(self) {
-            return Ok(());
+            return Ok(false);
         }
         while has_too_few(self) {
             match self.add_slot() {
@@ -205,7 +202,8 @@ impl Queue {
         }
         self.nudge.offered();
         // A nudge needs one of them.
-        self.ring.0.submit().map(drop)
+        self.ring.submit(0)?;
+        Ok(true)
     }
 
     /// Has the kernel look for requests that wait, if no reply does so.
@@ -314,14 +312,16 @@ impl Queue {
 
     /// Waits for a completion, or not. With payloads in memory the wait ends after a while, so that
     /// these can be given back.
-    fn wait(&self, is_wanted: bool) -> io::Result<usize> {
+    fn wait(&mut self, is_wanted: bool) -> io::Result<()> {
         let wanted = usize::from(is_wanted);
         if !is_wanted || !self.resident.is_any() {
-            return self.ring.0.submit_and_wait(wanted);
+            return self.ring.submit(wanted);
         }
-        let timeout = Timespec::new().sec(IDLE_SECONDS);
-        let arguments = SubmitArgs::new().timespec(&timeout);
-        self.ring.0.submitter().submit_with_args(wanted, &arguments)
+        let is_idle = self.ring.submit_for(wanted, IDLE_SECONDS)?;
+        if is_idle && self.ring.0.completion().is_empty() {
+            self.give_back_all();
+        }
+        Ok(())
     }
 
     /// Gives the pages of payloads back, of all slots that the kernel has.
@@ -357,12 +357,36 @@ impl Submissions {
             if unsafe { self.0.submission().push(command) }.is_ok() {
                 return Ok(());
             }
-            self.0.submit()?;
+            self.submit(0)?;
+        }
+    }
+
+    /// Submits what was added, as far as that is possible now, and waits for so many completions.
+    fn submit(&self, wanted: usize) -> io::Result<()> {
+        self.0.submit_and_wait(wanted).map(drop).or_else(unless_passing)
+    }
+
+    /// The same for at most so many seconds. Returns whether they are over.
+    fn submit_for(&self, wanted: usize, seconds: u64) -> io::Result<bool> {
+        let timeout = Timespec::new().sec(seconds);
+        let arguments = SubmitArgs::new().timespec(&timeout);
+        match self.0.submitter().submit_with_args(wanted, &arguments) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::TIME) => Ok(true),
+            submitted => submitted.map(drop).or_else(unless_passing).map(|()| false),
         }
     }
 
     fn next(&mut self) -> Option<cqueue::Entry> {
         self.0.completion().next()
+    }
+}
+
+/// Fails unless the error is one that passes: a signal, completions that are to be taken first, too
+/// little memory just now.
+fn unless_passing(error: io::Error) -> io::Result<()> {
+    match Errno::from_io_error(&error) {
+        Some(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
+        _ => Err(error),
     }
 }
 
