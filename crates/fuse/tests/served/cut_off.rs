@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, ScopedJoinHandle};
+use std::thread::{self, JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
 use pelago_fuse::{Errno, Session};
@@ -81,6 +81,7 @@ fn an_abort_fails_all_requests_and_ends_all_threads() {
         connection.abort().unwrap();
         all_fail(callers);
     });
+    until(|| mounted.session.as_ref().is_some_and(JoinHandle::is_finished));
     // Replies after the end do no harm.
     mounted.tree.held.take_syncs().into_iter().for_each(|reply| reply.ok(&()));
     drop(file);

@@ -13,12 +13,8 @@ use crate::mounted;
 
 const LOOKUPS: usize = 2000;
 
-/// Alone, because it looks at all threads of the process.
 #[test]
 fn a_busy_program_keeps_no_caller_from_its_replies() {
-    if !is_alone("policy::a_busy_program_keeps_no_caller_from_its_replies") {
-        return;
-    }
     let Some(mut mounted) = mounted() else { return };
     let has_ended = &AtomicBool::new(false);
     let begin = Instant::now();
@@ -39,6 +35,21 @@ fn a_busy_program_keeps_no_caller_from_its_replies() {
     let taken = begin.elapsed();
     println!("{LOOKUPS} lookups beside a busy program took {taken:?}");
     assert!(taken < Duration::from_secs(60));
+    mounted.end().unwrap();
+}
+
+/// Alone, because it looks at all threads of the process.
+#[test]
+fn threads_that_rest_have_the_usual_policy() {
+    if !is_alone("policy::threads_that_rest_have_the_usual_policy") {
+        return;
+    }
+    let Some(mut mounted) = mounted() else { return };
+    let begin = Instant::now();
+    while idle_threads().is_empty() && begin.elapsed() < Duration::from_millis(500) {
+        assert!(fs::metadata(mounted.path("absent")).is_err());
+    }
+    println!("{} threads let others go first", idle_threads().len());
     thread::sleep(Duration::from_secs(1));
     assert_eq!(idle_threads(), Vec::<String>::new());
     mounted.end().unwrap();
