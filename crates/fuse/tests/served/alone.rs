@@ -14,12 +14,23 @@ pub(crate) fn is_alone(test: &str) -> bool {
     if env::var_os(ALONE).is_some_and(|alone| alone == test) {
         return true;
     }
-    let mut child = again(test).stdout(Stdio::piped()).spawn().unwrap();
-    let status = ended(&mut child);
-    let printed = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+    let mut killed = Killed(again(test).stdout(Stdio::piped()).spawn().unwrap());
+    let status = ended(&mut killed.0);
+    let printed = std::io::read_to_string(killed.0.stdout.take().unwrap()).unwrap();
     print!("{printed}");
     assert!(status.success(), "{status}");
     false
+}
+
+/// A process that is killed if the test ends before it.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.kill() {
+            println!("a process of a test may be left: {error}");
+        }
+    }
 }
 
 /// Returns the command that runs one test of this binary in a process of its own.
