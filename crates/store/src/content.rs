@@ -38,6 +38,7 @@ mod error;
 mod extent;
 mod file;
 mod root;
+mod spread;
 
 /// The name of a file that exists only during [`ContentStore::can_detect_writers`].
 const PROBE: &str = "probe";

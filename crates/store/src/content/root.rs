@@ -12,6 +12,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::error::Error;
+use super::spread::spread;
 use crate::folder::Folder;
 use crate::sync::Mutex;
 
@@ -54,6 +55,7 @@ impl Root {
         let has_syncfs = fstatfs(folder).map_err(failed)?.f_type != FUSE_SUPER_MAGIC;
         let mount = fstatvfs(folder).map_err(failed)?;
         let keeps_atime = !mount.f_flag.contains(StatVfsMountFlags::NOATIME);
+        spread(folder);
         let subfolders = (0..SUBFOLDERS).map(|_| Subfolder::default()).collect();
         Ok(Self { path, folder: folder.clone(), subfolders, has_syncfs, keeps_atime })
     }
