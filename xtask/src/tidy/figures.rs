@@ -29,6 +29,8 @@ const fn cell(heading: &'static str, row: &'static str, column: &'static str) ->
 }
 
 const NAMES: &str = "Names, through the mount";
+const RING: &str = "Requests over io_uring";
+const EVERYDAY: &str = "Everyday jobs";
 const SSHFS: &str = "Beside sshfs";
 const TREES: &str = "Large folders, through the mount";
 const BYTES: &str = "One large file, through the mount";
@@ -45,17 +47,12 @@ const fn figure(
 
 const FIGURES: &[Figure] = &[
     figure(
-        "create, through the mount",
-        &[cell(NAMES, "create", "ratio")],
+        "create, over io_uring; by `/dev/fuse`",
+        &[cell(RING, "create", "ring over null"), cell(NAMES, "create", "ratio")],
         "",
         "a FUSE file system that does nothing",
     ),
-    figure(
-        "create, through the mount",
-        &[cell(SSHFS, "create", "ratio")],
-        " ×",
-        "sshfs on loopback",
-    ),
+    figure("create, over io_uring", &[cell(SSHFS, "create", "ratio")], " ×", "sshfs on loopback"),
     figure(
         "write 1 GiB and fsync; read it, cold; rewrite it and fsync",
         &[
@@ -80,6 +77,18 @@ const FIGURES: &[Figure] = &[
         &[cell(TREES, "read 4 KiB files, cold", "of disk")],
         "",
         "ext4",
+    ),
+    figure(
+        "`tar x`; `cp -r`; `grep -r`, cold; git add and commit; `rm -rf`",
+        &[
+            cell(EVERYDAY, "`tar x`", "ext4 over ring"),
+            cell(EVERYDAY, "`cp -r`", "ext4 over ring"),
+            cell(EVERYDAY, "`grep -r`, cold", "ext4 over ring"),
+            cell(EVERYDAY, "git init, add, commit", "ext4 over ring"),
+            cell(EVERYDAY, "`rm -rf`", "ext4 over ring"),
+        ],
+        "",
+        "ext4 without a journal",
     ),
     figure(
         "create five million files, without the kernel",
