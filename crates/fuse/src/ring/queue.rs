@@ -175,10 +175,8 @@ impl Queue {
             if are_free {
                 self.nudge.none_waits();
             }
-            for number in sent {
-                if self.resident.is_too_much(number) {
-                    self.give_back(number);
-                }
+            if self.resident.is_too_much() {
+                self.give_back(sent);
             }
         }
         Ok(())
@@ -319,22 +317,24 @@ impl Queue {
         }
         let is_idle = self.ring.submit_for(wanted, IDLE_SECONDS)?;
         if is_idle && self.ring.0.completion().is_empty() {
-            self.give_back_all();
+            self.give_back(0..self.slots.len());
         }
         Ok(())
     }
 
-    /// Gives the pages of payloads back, of all slots that the kernel has.
-    fn give_back_all(&mut self) {
-        for number in 0..self.slots.len() {
-            self.give_back(number);
+    /// Gives the pages of payloads back, of those slots that the kernel has.
+    fn give_back(&mut self, numbers: impl IntoIterator<Item = usize>) {
+        let submission = self.ring.0.submission();
+        // A reply that is not submitted yet is still to be read, and a completion beyond the room
+        // for them may have a request.
+        if !submission.is_empty() || submission.cq_overflow() {
+            return;
         }
-    }
-
-    /// Gives the pages of a slot's payload back, if the kernel has the slot and so no request.
-    fn give_back(&mut self, number: usize) {
-        if self.are_offered[number] && self.resident.take(number) {
-            self.slots[number].give_back();
+        drop(submission);
+        for number in numbers {
+            if self.are_offered[number] && self.resident.take(number) {
+                self.slots[number].give_back();
+            }
         }
     }
 }

@@ -35,9 +35,9 @@ impl Resident {
         self.total > 0
     }
 
-    /// Returns whether the pages of a slot are to be given back although requests come.
-    pub(super) fn is_too_much(&self, slot: usize) -> bool {
-        self.total > self.limit && self.slots[slot] > 0
+    /// Returns whether pages are to be given back although requests come.
+    pub(super) const fn is_too_much(&self) -> bool {
+        self.total > self.limit
     }
 
     /// Returns whether a slot has anything to give back, and takes it as given back.
@@ -63,11 +63,11 @@ mod tests {
         }
         resident.used(2, 40_000);
         assert_eq!(resident.total, 100_000 - 2 * STAY);
-        assert!(!resident.is_too_much(1));
+        assert!(!resident.is_too_much());
         resident.used(0, 60_000);
-        assert!(resident.is_too_much(0) && resident.is_too_much(1));
+        assert!(resident.is_too_much());
         assert!(resident.take(1) && !resident.take(1));
-        assert!(!resident.is_too_much(1) && !resident.is_too_much(0));
+        assert!(!resident.is_too_much());
         assert!(resident.take(0) && resident.take(2) && !resident.is_any());
     }
 }
