@@ -57,6 +57,8 @@ const RESIDENT_BYTES: usize = 64 << 20;
 pub(crate) struct Ring {
     connection: Connection,
     queues: Vec<Queue>,
+    /// Leads back to the device, if the others cannot serve: see [`give_up`].
+    spare: Queue,
 }
 
 /// The queues of a connection that serve requests.
@@ -169,9 +171,11 @@ impl Ring {
         let resident = RESIDENT_BYTES / usize::from(count.max(1));
         let payloads = Payloads { bytes: payload_bytes, resident };
         let queue = |number| Queue::new(number, &connection, payloads);
-        let queues = (0..count).map(queue).collect::<io::Result<_>>();
-        let queues = queues.map_err(|error| NoRing::Refused(errno(&error)))?;
-        Ok(Self { connection, queues })
+        let short = Payloads { bytes: SHORT_PAYLOAD_BYTES, resident: 0 };
+        let made = (0..count).map(queue).collect::<io::Result<_>>();
+        let made = made.and_then(|queues| Ok((queues, Queue::new(0, &connection, short)?)));
+        let (queues, spare) = made.map_err(|error| NoRing::Refused(errno(&error)))?;
+        Ok(Self { connection, queues, spare })
     }
 
     /// Starts the threads, which offer their slots to the kernel.
@@ -179,14 +183,13 @@ impl Ring {
     /// # Errors
     /// [`NoRing`]; the device serves then.
     pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
-        let Self { connection, queues } = self;
-        let (device, threads) = (Arc::clone(&connection.device), Vec::new());
-        let mut serving = Serving { connection, queues: Vec::new(), threads };
+        let Self { connection, queues, spare } = self;
+        let mut serving = Serving { connection, queues: Vec::new(), threads: Vec::new() };
         match serving.start(queues, server) {
             Ok(()) => Ok(serving),
             Err(error) => {
                 serving.end();
-                give_up(device);
+                give_up(spare);
                 Err(NoRing::Refused(errno(&error)))
             }
         }
@@ -238,12 +241,10 @@ impl Serving {
 }
 
 /// Has the kernel go back to the device, also if it waits for queues whose threads did not start.
-/// It does so once it refuses a slot, as one with a payload that is too short.
-fn give_up(device: Arc<Device>) {
-    let connection = Connection { device, retries: Arc::default(), watch: None };
-    let payloads = Payloads { bytes: SHORT_PAYLOAD_BYTES, resident: 0 };
-    let refused = Queue::new(0, &connection, payloads).and_then(|mut queue| queue.begin());
-    match refused {
+/// It does so once it refuses a slot, as one with a payload that is too short. The queue with such
+/// slots was made before: what has kept the others from serving may not keep this one.
+fn give_up(mut spare: Queue) {
+    match spare.begin() {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
         other => tracing::error!(?other, "the kernel may wait for a ring that there is not"),
     }

@@ -25,8 +25,9 @@ use crate::server::Server;
 /// Slots that a queue offers at first, and that it keeps offered: more than there are callers who
 /// ask on one processor before its thread runs, so that [`Nudge`] is rarely needed.
 const OFFERED: usize = 32;
-/// The most slots of a queue. Requests that find none wait in the kernel.
-const SLOTS: usize = 4096;
+/// The most slots of a queue. Requests that find none wait in the kernel. They are twice as many as
+/// requests of one mount may wait for locks, so that an unlock finds one.
+const SLOTS: usize = 8192;
 /// Commands that wait to be submitted, at most.
 const SUBMISSIONS: u32 = 64;
 /// A payload of so many bytes is copied, so that the slot is free for the reply.

@@ -86,7 +86,7 @@ impl Watch {
     /// A thread has a round. It is watched before it changes its policy.
     pub(super) fn round(&self, turns: &Turns) {
         turns.rounds.fetch_add(1, Ordering::SeqCst);
-        // A thread with `SCHED_IDLE` has had a round that was observed, and must not starve while it
+        // A thread with `SCHED_IDLE` has had a round that is observed, and must not starve while it
         // has the lock without which it is not rescued.
         let is_idle = turns.standing() == Standing::Has(Policy::Idle);
         if !is_idle && self.is_asleep.load(Ordering::SeqCst) {
