@@ -1,7 +1,8 @@
 //! Threads that start while a request is served.
 //!
-//! A thread inherits the processors of the one that starts it, and a request may be served by a
-//! thread that is bound to one processor. What it starts must not stay there.
+//! A thread inherits the processors and the scheduling policy of the one that starts it. A request
+//! may be served by a thread that is bound to one processor and lets all others go first there
+//! (`SCHED_IDLE`). What that starts must do neither.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -9,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-/// Starts a thread that may run on all processors of the process.
+/// Starts a thread that may run on all processors of the process, with the usual policy.
 ///
 /// # Errors
 /// The system's error if the thread cannot be started.
@@ -17,10 +18,39 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
-    Builder::new().name(name.to_owned()).spawn(|| {
-        unbind();
-        run()
-    })
+    let start = || {
+        Builder::new().name(name.to_owned()).spawn(|| {
+            unbind();
+            run()
+        })
+    };
+    if policy() != Some(libc::SCHED_IDLE) {
+        return start();
+    }
+    // The new thread would have it until it runs, which others could keep it from.
+    set_policy(libc::SCHED_OTHER);
+    let started = start();
+    set_policy(libc::SCHED_IDLE);
+    started
+}
+
+/// Returns the policy of this thread.
+#[expect(unsafe_code, reason = "no crate has a safe binding for this call")]
+fn policy() -> Option<i32> {
+    // SAFETY: the call takes and returns numbers.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    (policy >= 0).then_some(policy)
+}
+
+/// Gives this thread a policy without priorities.
+#[expect(unsafe_code, reason = "no crate has a safe binding for this call")]
+fn set_policy(policy: i32) {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads the parameters.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } != 0 {
+        let error = io::Error::last_os_error();
+        tracing::debug!(%error, policy, "a thread keeps its scheduling policy");
+    }
 }
 
 /// Lets this thread run where the first one of the process may.
@@ -37,6 +67,21 @@ mod tests {
     use rustix::thread::CpuSet;
 
     use super::*;
+
+    #[test]
+    fn a_thread_has_the_usual_policy_and_the_one_that_starts_it_keeps_its_own() {
+        let started = Builder::new().spawn(|| {
+            set_policy(libc::SCHED_IDLE);
+            let inherited = Builder::new().spawn(policy).unwrap().join().unwrap();
+            let usual = spawn("usual", policy).unwrap().join().unwrap();
+            (inherited, usual, policy())
+        });
+        let (inherited, usual, own) = started.unwrap().join().unwrap();
+        assert_eq!((inherited, own), (Some(libc::SCHED_IDLE), inherited));
+        // An ordinary user's thread cannot leave the policy.
+        let may_leave = rustix::process::geteuid().is_root();
+        assert_eq!(usual == Some(libc::SCHED_OTHER), may_leave);
+    }
 
     #[test]
     fn a_thread_leaves_the_processor_of_the_one_that_starts_it() {
