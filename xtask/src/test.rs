@@ -87,11 +87,14 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
     }
     let suites = timed("build", suite::build)?;
     match wanted.paths {
-        Some(paths) => run_by(paths, &suites, wanted, &logs, tally),
+        Some(paths) => run_by(paths, &suites, wanted, &logs, tally)?,
         None => {
             run_suites(suites.clone(), wanted, &logs, tally);
             // All suites go by the machine's own switch, and these without passthrough by the ring.
-            run_by(Paths { ring: true, passthrough: false }, &suites, wanted, &logs, tally);
+            let paths = Paths { ring: true, passthrough: false };
+            if let Err(why) = run_by(paths, &suites, wanted, &logs, tally) {
+                println!("{why}");
+            }
         }
     }
     if tally.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(()) }
@@ -106,16 +109,22 @@ fn timed<T>(name: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, S
     result
 }
 
-/// Runs the suites that know other paths with these, if this machine can.
-fn run_by(paths: Paths, suites: &[Suite], wanted: &Wanted, logs: &Path, tally: &mut Tally) {
-    let switched_on = paths.ring.then(SwitchedOn::new).transpose();
-    match switched_on {
-        Ok(_switched_on) => {
-            let suites = suites.iter().filter_map(|suite| suite.by(paths)).collect();
-            run_suites(suites, wanted, logs, tally);
-        }
-        Err(why) => println!("no suite with requests over io_uring: {why}"),
-    }
+/// Runs the suites that know other paths with these.
+///
+/// # Errors
+/// Why this machine cannot.
+fn run_by(
+    paths: Paths,
+    suites: &[Suite],
+    wanted: &Wanted,
+    logs: &Path,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let cannot = |why| format!("no suite with requests over io_uring: {why}");
+    let _switched_on = paths.ring.then(SwitchedOn::new).transpose().map_err(cannot)?;
+    let suites = suites.iter().filter_map(|suite| suite.by(paths)).collect();
+    run_suites(suites, wanted, logs, tally);
+    Ok(())
 }
 
 /// Runs those of the suites that are wanted, and those tests again that fail.

@@ -157,9 +157,7 @@ impl Binary {
         command.env("CARGO_MANIFEST_DIR", folder).env("CARGO_MANIFEST_PATH", &self.manifest);
         command.env("CARGO_PKG_NAME", &self.package);
         if let Some(Paths { ring, passthrough }) = self.paths {
-            if ring {
-                command.env("PELAGO_FUSE_RING", "1");
-            }
+            command.env(if ring { "PELAGO_FUSE_RING" } else { "PELAGO_FUSE_DEVICE" }, "1");
             if !passthrough {
                 command.env("PELAGO_TEST_PASSTHROUGH", "never");
             }

@@ -104,8 +104,10 @@ impl Volume {
         {
             command.args(["--passthrough", passthrough]);
         }
-        if verb == "up" && std::env::var_os("PELAGO_FUSE_RING").is_some() {
-            command.args(["--io-uring", "always"]);
+        for (variable, when) in [("PELAGO_FUSE_RING", "always"), ("PELAGO_FUSE_DEVICE", "never")] {
+            if verb == "up" && std::env::var_os(variable).is_some() {
+                command.args(["--io-uring", when]);
+            }
         }
         command
     }
