@@ -67,6 +67,8 @@ pub(crate) struct Serving {
     connection: Connection,
     queues: Vec<Arc<Shared>>,
     threads: Vec<JoinHandle<()>>,
+    /// What helps the threads of the queues.
+    helpers: Vec<JoinHandle<()>>,
 }
 
 /// The payloads of a queue.
@@ -184,7 +186,8 @@ impl Ring {
     /// [`NoRing`]; the device serves then.
     pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
         let Self { connection, queues, spare } = self;
-        let mut serving = Serving { connection, queues: Vec::new(), threads: Vec::new() };
+        let (threads, helpers) = (Vec::new(), Vec::new());
+        let mut serving = Serving { connection, queues: Vec::new(), threads, helpers };
         match serving.start(queues, server) {
             Ok(()) => Ok(serving),
             Err(error) => {
@@ -200,26 +203,21 @@ impl Serving {
     /// Starts all threads, and waits until each has offered its slots.
     fn start(&mut self, queues: Vec<Queue>, server: &Arc<Server>) -> io::Result<()> {
         let (retries, asked) = (Arc::clone(&self.connection.retries), Arc::clone(server));
-        self.spawn("fuse-retries", move || retries.run(|request| asked.interrupt(request)))?;
+        let retry = move || retries.run(|request| asked.interrupt(request));
+        self.helpers.push(spawn("fuse-retries", retry)?);
         if let Some(watch) = self.connection.watch.clone() {
-            self.spawn("fuse-ring-watch", move || watch.run())?;
+            self.helpers.push(spawn("fuse-ring-watch", move || watch.run())?);
         }
         let (tell, told) = mpsc::channel();
         for queue in queues {
             self.queues.push(Arc::clone(queue.shared()));
             let (tell, server) = (tell.clone(), Arc::clone(server));
             let name = format!("fuse-ring-{}", queue.number());
-            self.spawn(&name, move || {
-                queue.serve(&server, move |offered| drop(tell.send(offered)))
-            })?;
+            let serve = move || queue.serve(&server, move |offered| drop(tell.send(offered)));
+            self.threads.push(spawn(&name, serve)?);
         }
         drop(tell);
         told.iter().collect()
-    }
-
-    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        self.threads.push(Builder::new().name(name.to_owned()).spawn(run)?);
-        Ok(())
     }
 
     /// Returns what tries interrupts again.
@@ -229,13 +227,24 @@ impl Serving {
 
     /// Ends the threads. Requests that they hold keep their memory.
     pub(crate) fn end(self) {
-        self.queues.iter().for_each(|queue| queue.end());
-        self.connection.retries.end();
-        self.connection.watch.iter().for_each(|watch| watch.end());
-        for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the ring panicked");
-            }
+        let Self { connection, queues, threads, helpers } = self;
+        queues.iter().for_each(|queue| queue.end());
+        join(threads);
+        // These are watched to their end.
+        connection.retries.end();
+        connection.watch.iter().for_each(|watch| watch.end());
+        join(helpers);
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    Builder::new().name(name.to_owned()).spawn(run)
+}
+
+fn join(threads: Vec<JoinHandle<()>>) {
+    for thread in threads {
+        if thread.join().is_err() {
+            tracing::error!("a thread of the ring panicked");
         }
     }
 }

@@ -139,7 +139,7 @@ impl Session {
                 *path.0.lock() = Err(no_ring.clone());
             }
         }
-        // Beside a ring only what no process waits for comes by the device.
+        // Beside a ring only what the kernel forgets comes by the device, and interrupts.
         let threads = if ring.is_ok() { 1 } else { options.threads.max(1) };
         let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
         let clone = options.clone_device;
@@ -205,7 +205,8 @@ impl Devices {
 }
 
 /// Beside a ring, the time between two reads of what the kernel forgets. It wakes a thread that
-/// reads for each inode; while none does it gathers them, and no process waits for them.
+/// reads for each inode; while none does it gathers them, and no process waits for them. An
+/// interrupt, or the end of the mount, is heard so much later.
 const FORGET_PAUSE: Duration = Duration::from_millis(5);
 
 /// Serves the requests that are read from a descriptor, with a pause behind each FUSE_FORGET.

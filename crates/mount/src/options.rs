@@ -36,7 +36,7 @@ pub struct MountOptions {
 pub enum IoUring {
     /// If the kernel offers it, and it is faster: [`pelago_fuse::RingUse::IfFaster`].
     Auto,
-    /// Or the mount fails.
+    /// Or the mount fails. If the kernel refuses the queues after the mount, the device serves.
     Always,
     /// By the device.
     #[default]

@@ -4,6 +4,8 @@ use std::io;
 use std::mem;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use io_uring::squeue::Entry128;
 use io_uring::types::{SubmitArgs, Timespec};
@@ -30,6 +32,9 @@ const OFFERED: usize = 32;
 const SLOTS: usize = 8192;
 /// Commands that wait to be submitted, at most.
 const SUBMISSIONS: u32 = 64;
+/// How often the first slots are submitted, and the time in between.
+const TRIES: u32 = 100;
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// A payload of so many bytes is copied, so that the slot is free for the reply.
 const COPIED_BYTES: usize = 4096;
 /// After so long without a request the pages of payloads are given back.
@@ -142,7 +147,7 @@ impl Queue {
         for number in 0..self.slots.len() {
             self.offer(number)?;
         }
-        self.ring.0.submit()?;
+        self.ring.submit_all()?;
         // A slot that the kernel refuses completes at once.
         let early: Vec<_> = self.ring.0.completion().collect();
         match early.iter().find(|completion| completion.result() < 0) {
@@ -189,15 +194,19 @@ impl Queue {
         if self.is_cut_off || !has_too_few(self) {
             return Ok(false);
         }
+        let before = self.slots.len();
         while has_too_few(self) {
             match self.add_slot() {
                 Ok(number) => self.offer(number)?,
                 Err(error) => {
-                    // Those that are kept come back with their replies.
-                    tracing::warn!(%error, queue = self.number, "no memory for a slot of the ring");
-                    self.is_full = true;
+                    // The next round tries again.
+                    tracing::debug!(%error, queue = self.number, "no memory for a slot");
+                    break;
                 }
             }
+        }
+        if self.slots.len() == before {
+            return Ok(false);
         }
         self.nudge.offered();
         // A nudge needs one of them.
@@ -230,6 +239,7 @@ impl Queue {
             let error = Errno::from_raw_os_error(-completion.result());
             self.is_cut_off |= matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
             tracing::debug!(%error, queue = self.number, "a slot of the ring is lost");
+            self.resident.take(slot.number());
             return Ok(());
         }
         self.take(&slot, server);
@@ -257,6 +267,10 @@ impl Queue {
         self.resident.used(slot.number(), payload_bytes);
         if payload_bytes <= COPIED_BYTES {
             slot.copy_payload(payload_bytes, &mut self.copy);
+            if waiting_thread.is_some() && self.resident.take(slot.number()) {
+                // It may wait long, with the pages of an earlier reply.
+                slot.give_back();
+            }
             server.take(&to, parse_parts(header, fields, &self.copy, server.layouts));
         } else {
             let number = slot.number();
@@ -365,6 +379,21 @@ impl Submissions {
     /// Submits what was added, as far as that is possible now, and waits for so many completions.
     fn submit(&self, wanted: usize) -> io::Result<()> {
         self.0.submit_and_wait(wanted).map(drop).or_else(unless_passing)
+    }
+
+    /// Submits all that was added, also if the kernel has too little memory for a moment.
+    ///
+    /// # Errors
+    /// Those of the system call, after some tries.
+    fn submit_all(&mut self) -> io::Result<()> {
+        for _ in 0..TRIES {
+            self.submit(0)?;
+            if self.0.submission().is_empty() {
+                return Ok(());
+            }
+            thread::sleep(RETRY_PAUSE);
+        }
+        Err(io::ErrorKind::OutOfMemory.into())
     }
 
     /// The same for at most so many seconds. Returns whether they are over.

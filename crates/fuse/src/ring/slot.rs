@@ -144,11 +144,12 @@ impl Slot {
         is_kept
     }
 
-    /// Gives the pages of the payload back. Only the queue calls this, while the kernel has the
-    /// slot: that writes only in calls by the thread of the queue.
+    /// Gives the pages of the payload back. Only the queue calls this: while the kernel has the
+    /// slot, which writes only in calls by the thread of the queue, or before the file system is
+    /// called with its request.
     #[expect(unsafe_code, reason = "the kernel writes this memory too")]
     pub(super) fn give_back(&self) {
-        // SAFETY: the slot has no request, so nothing here uses the payload.
+        // SAFETY: no call has the request of the slot, so nothing here uses the payload.
         unsafe { self.memory.give_back() };
     }
 

@@ -17,9 +17,12 @@ const READ_BYTES: usize = 512;
 #[derive(Debug)]
 pub(super) struct Schedstat(Option<File>);
 
-/// A file that says whether a thread would run if it had a processor.
+/// Files that say whether a thread would run if it had a processor, and how long it has run.
 #[derive(Debug)]
-pub(super) struct Stat(Option<File>);
+pub(super) struct Stat {
+    stat: Option<File>,
+    schedstat: Option<File>,
+}
 
 /// Binds this thread to a processor. One that is offline has no callers.
 pub(super) fn bind(processor: u16) {
@@ -30,7 +33,7 @@ pub(super) fn bind(processor: u16) {
     }
 }
 
-/// Gives a thread of this process a policy. Threads that it starts have the usual one.
+/// Gives a thread of this process a policy. Threads that it starts inherit it.
 ///
 /// # Errors
 /// `EPERM` if it had `SCHED_IDLE`, and neither `CAP_SYS_NICE` nor `RLIMIT_NICE` lets it return.
@@ -43,9 +46,7 @@ pub(super) fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     let thread = thread.as_raw_nonzero().get();
     // SAFETY: the call reads the parameters.
-    let set = unsafe {
-        libc::sched_setscheduler(thread, policy | libc::SCHED_RESET_ON_FORK, &raw const parameters)
-    };
+    let set = unsafe { libc::sched_setscheduler(thread, policy, &raw const parameters) };
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -73,12 +74,16 @@ impl Schedstat {
 impl Stat {
     /// Opens that of a thread of this process.
     pub(super) fn of(thread: Pid) -> Self {
-        Self(File::open(format!("/proc/self/task/{}/stat", thread.as_raw_nonzero())).ok())
+        let open =
+            |name| File::open(format!("/proc/self/task/{}/{name}", thread.as_raw_nonzero())).ok();
+        Self { stat: open("stat"), schedstat: open("schedstat") }
     }
 
-    /// Returns whether the thread runs or waits for its processor.
-    pub(super) fn is_runnable(&self) -> bool {
-        read(self.0.as_ref(), |stat| Some(parse_state(stat)? == 'R')).unwrap_or(false)
+    /// Returns how long the thread has run until the last tick, if it runs or waits for its
+    /// processor; `None` if it does neither.
+    pub(super) fn runtime_if_runnable(&self) -> Option<Duration> {
+        read(self.stat.as_ref(), parse_state).filter(|state| *state == 'R')?;
+        Some(read(self.schedstat.as_ref(), parse_runtime).unwrap_or_default())
     }
 }
 
@@ -87,6 +92,12 @@ fn read<T>(file: Option<&File>, parse: impl FnOnce(&str) -> Option<T>) -> Option
     let length = file?.read_at(&mut bytes, 0).ok()?;
     // The name of a thread may be cut in the middle of a character.
     parse(&String::from_utf8_lossy(&bytes[..length]))
+}
+
+/// Reads nanoseconds on the processor.
+fn parse_runtime(schedstat: &str) -> Option<Duration> {
+    let nanos = schedstat.split_ascii_whitespace().next()?;
+    Some(Duration::from_nanos(nanos.parse().ok()?))
 }
 
 /// Reads nanoseconds on the processor, nanoseconds of waiting for it, and how often it had it.
@@ -113,6 +124,7 @@ mod tests {
         assert_eq!(parse_delays("981734 1500 12\n"), Some(expected));
         assert_eq!(parse_delays("981734 x 12\n"), None);
         assert_eq!(parse_delays(""), None);
+        assert_eq!(parse_runtime("981734 1500 12\n"), Some(Duration::from_nanos(981_734)));
         assert_eq!(parse_state("17 (a) S (b) R 1 2"), Some('R'));
         assert_eq!(parse_state("17 (a"), None);
     }
@@ -127,13 +139,14 @@ mod tests {
         };
         let waiting = thread::Builder::new().spawn(wait).unwrap();
         let other = told.recv().unwrap();
-        while Stat::of(other).is_runnable() {
+        while Stat::of(other).runtime_if_runnable().is_some() {
             thread::yield_now();
         }
-        assert!(Stat::of(gettid()).is_runnable());
+        let start = Stat::of(gettid()).runtime_if_runnable().unwrap();
+        while Stat::of(gettid()).runtime_if_runnable().unwrap() == start {}
         assert!(Schedstat::of_this_thread().delays().count > 0);
         drop(end);
         waiting.join().unwrap();
-        assert!(!Stat::of(other).is_runnable(), "it has ended");
+        assert_eq!(Stat::of(other).runtime_if_runnable(), None, "it has ended");
     }
 }

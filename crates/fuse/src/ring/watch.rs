@@ -15,8 +15,9 @@ use super::system::{Stat, set_policy};
 
 /// The time between two looks.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// A thread that could have run in so many looks, and did not, is rescued.
-const PATIENCE: u32 = 2;
+/// A thread that could have run in so many looks, and did not, is rescued. The kernel counts its
+/// time at each tick, which comes every 4 ms or more often on most kernels.
+const PATIENCE: u32 = 3;
 
 /// Watches the threads of the queues.
 #[derive(Debug, Default)]
@@ -56,8 +57,10 @@ struct Observed {
     rounds: u64,
     /// Looks since it had a round.
     looks: u32,
-    /// In so many of the last ones it could have run.
+    /// In so many of the last ones it could have run, and had not since the first of these.
     runnable: u32,
+    /// How long it had run then.
+    runtime: Duration,
 }
 
 /// What is to be done about a thread.
@@ -142,7 +145,7 @@ impl Watched {
         if observed.is_at_rest() && observed.rounds == turns.rounds() {
             return false;
         }
-        match observed.look(turns.rounds(), || stat.is_runnable()) {
+        match observed.look(turns.rounds(), || stat.runtime_if_runnable()) {
             Finding::Good => {}
             Finding::Starves => give_back(*thread, turns, Standing::Rescued),
             Finding::Rests => {
@@ -168,7 +171,7 @@ fn give_back(thread: Pid, turns: &Turns, standing: Standing) {
 impl Default for Observed {
     /// Of a thread that rests.
     fn default() -> Self {
-        Self { rounds: 0, looks: Self::LOOKS, runnable: 0 }
+        Self { rounds: 0, looks: Self::LOOKS, runnable: 0, runtime: Duration::ZERO }
     }
 }
 
@@ -181,13 +184,20 @@ impl Observed {
         self.looks >= Self::LOOKS && self.runnable == 0
     }
 
-    fn look(&mut self, rounds: u64, is_runnable: impl FnOnce() -> bool) -> Finding {
+    /// `runtime` returns how long the thread has run, if it could run now.
+    fn look(&mut self, rounds: u64, runtime: impl FnOnce() -> Option<Duration>) -> Finding {
         if self.rounds != rounds {
-            *self = Self { rounds, looks: 0, runnable: 0 };
+            *self = Self { rounds, looks: 0, ..Self::default() };
             return Finding::Good;
         }
         self.looks = self.looks.saturating_add(1);
-        self.runnable = if is_runnable() { self.runnable.saturating_add(1) } else { 0 };
+        match runtime() {
+            None => self.runnable = 0,
+            Some(runtime) if runtime == self.runtime => {
+                self.runnable = self.runnable.saturating_add(1);
+            }
+            Some(runtime) => (self.runtime, self.runnable) = (runtime, 1),
+        }
         if self.runnable >= PATIENCE {
             return Finding::Starves;
         }
@@ -234,30 +244,46 @@ impl Turns {
 mod tests {
     use super::*;
 
+    const fn millis(millis: u64) -> Option<Duration> {
+        Some(Duration::from_millis(millis))
+    }
+
     #[test]
     fn a_thread_that_could_run_and_does_not_starves() {
         let mut observed = Observed::default();
-        assert_eq!(observed.look(1, || true), Finding::Good);
-        assert_eq!(observed.look(1, || true), Finding::Good);
-        assert_eq!(observed.look(1, || true), Finding::Starves);
-        assert_eq!(observed.look(1, || true), Finding::Starves, "until it runs");
-        assert_eq!(observed.look(2, || true), Finding::Good);
-        assert_eq!(observed.look(2, || true), Finding::Good);
-        assert_eq!(observed.look(2, || false), Finding::Good);
-        assert_eq!(observed.look(2, || true), Finding::Good, "it slept in between");
+        for _ in 0..3 {
+            assert_eq!(observed.look(1, || millis(7)), Finding::Good);
+        }
+        assert_eq!(observed.look(1, || millis(7)), Finding::Starves);
+        assert_eq!(observed.look(1, || millis(7)), Finding::Starves, "until it runs");
+        assert_eq!(observed.look(2, || millis(7)), Finding::Good);
+        assert_eq!(observed.look(2, || millis(7)), Finding::Good);
+        assert_eq!(observed.look(2, || millis(7)), Finding::Good);
+        assert_eq!(observed.look(2, || None), Finding::Good);
+        assert_eq!(observed.look(2, || millis(7)), Finding::Good, "it slept in between");
+    }
+
+    #[test]
+    fn a_thread_that_computes_long_does_not_starve() {
+        let mut observed = Observed::default();
+        for tick in 0..100 {
+            for _ in 0..2 {
+                assert_eq!(observed.look(1, || millis(4 * tick)), Finding::Good, "{tick}");
+            }
+        }
     }
 
     #[test]
     fn a_thread_without_requests_rests_but_not_while_it_could_run() {
         let mut observed = Observed::default();
         assert!(observed.is_at_rest());
-        observed.look(1, || true);
+        observed.look(1, || millis(7));
         for _ in 1..Observed::LOOKS {
-            assert_eq!(observed.look(1, || false), Finding::Good);
+            assert_eq!(observed.look(1, || None), Finding::Good);
         }
-        assert_eq!(observed.look(1, || true), Finding::Good);
+        assert_eq!(observed.look(1, || millis(7)), Finding::Good);
         assert!(!observed.is_at_rest());
-        assert_eq!(observed.look(1, || false), Finding::Rests);
+        assert_eq!(observed.look(1, || None), Finding::Rests);
         assert!(observed.is_at_rest());
     }
 }
