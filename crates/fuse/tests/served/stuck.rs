@@ -104,8 +104,7 @@ fn signals_lose_no_reply_and_repeat_no_request() {
             .map(|number| {
                 let (tell, mounted, answered) = (tell.clone(), &mounted, &answered);
                 caller(scope, move || {
-                    tell.send(gettid()).unwrap();
-                    call(mounted, number, answered);
+                    call(mounted, number, answered, || tell.send(gettid()).unwrap());
                 })
             })
             .collect();
@@ -137,13 +136,15 @@ fn signals_lose_no_reply_and_repeat_no_request() {
 }
 
 /// Makes calls of which each is one request, and checks what they return.
-fn call(mounted: &Mounted, number: usize, answered: &Answered) {
+fn call(mounted: &Mounted, number: usize, answered: &Answered, ready: impl FnOnce()) {
     let (own, shared) = (open(mounted, &format!("file-{number}")), open(mounted, "file"));
     let path = mounted.path(&format!("file-{number}"));
     let count = |counted: &AtomicU64| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
     setxattr(&path, "user.number", &[u8::try_from(number).unwrap()], XattrFlags::empty()).unwrap();
+    // No signal before: an open that is interrupted looks its name up again.
+    ready();
     for round in 0..ROUNDS {
         let held = fs::metadata(mounted.path(&format!("held-{number}-{round}"))).unwrap_err();
         let absent = fs::metadata(mounted.path(&format!("absent-{number}-{round}"))).unwrap_err();
