@@ -90,7 +90,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        arguments: "[--far] [--ring] [ROUNDS]",
+        arguments: "[--far | --ring] [ROUNDS]",
         does: "kills the binary in 200 rounds, not 20; --far: the server of a far mount, not 5",
         run: rounds::crash,
     },

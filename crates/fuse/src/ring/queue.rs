@@ -78,7 +78,8 @@ pub(super) fn try_calls() -> io::Result<()> {
     let mut ring = Submissions::new()?;
     ring.0.submitter().register_enable_rings()?;
     ring.push(&opcode::Nop::new().build().into())?;
-    ring.0.submit_and_wait(1).map(drop)
+    // A signal is no refusal.
+    ring.submit(1)
 }
 
 impl Queue {

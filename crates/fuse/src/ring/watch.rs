@@ -1,7 +1,7 @@
 //! The thread that sees whether the threads of the queues get their processors.
 //!
 //! It looks only while requests come: a queue's thread has `SCHED_IDLE` only as long as it is
-//! watched, and the usual policy before nobody looks any more.
+//! watched, and the usual policy before the looks end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};

@@ -28,7 +28,7 @@ pub(crate) struct Patience {
 impl Connection {
     /// Opens the control of the connection of a mount, or prints why not and returns `None`.
     pub(crate) fn of(mount_point: &Path) -> Option<Self> {
-        // What the kernel knows: a connection that nobody serves is to be aborted too.
+        // What the kernel knows: a connection without a server is to be aborted too.
         let known = statx(CWD, mount_point, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
         let number = known.unwrap().stx_dev_minor.to_string();
         let control = tempfile::tempdir().unwrap();
