@@ -86,7 +86,11 @@ impl Holder {
         request: &Request,
         bulk: &Bulk<'_>,
     ) -> Written {
-        if self.service.lease_left().is_zero() {
+        let has_lost = || match request {
+            Request::Write { open, .. } => self.service.has_lost_lock(*open),
+            _ => false,
+        };
+        if self.service.lease_left().is_zero() || has_lost() {
             return Written::Through;
         }
         let mut state = self.state.lock();

@@ -23,6 +23,8 @@ struct Noting {
     asked: Mutex<Vec<&'static str>>,
     /// Its leases have ended.
     has_no_lease: AtomicBool,
+    /// An open through which a lock was set that is lost.
+    lost_lock: Option<OpenId>,
     /// Its answers to writes come too late.
     is_late: bool,
     /// Opens are answered later, and reads do not find them before.
@@ -59,6 +61,9 @@ impl Noting {
                 true => (Ok(Reply::Data(Buffer::new(b"bytes".to_vec()))), Leases::default()),
                 false => (Err(Code::BadOpen.into()), Leases::default()),
             },
+            Request::Write { open, .. } if self.lost_lock == Some(*open) => {
+                (Err(Code::Io.into()), Leases::default())
+            }
             Request::Write { .. } if self.is_late => {
                 (Err(Code::Unavailable.into()), Leases::default())
             }
@@ -112,6 +117,10 @@ impl LeasedService for Noting {
             return Duration::ZERO;
         }
         Duration::from_secs(10)
+    }
+
+    fn has_lost_lock(&self, open: OpenId) -> bool {
+        self.lost_lock == Some(open)
     }
 
     fn set_holder(&self, _: Weak<dyn LeaseHolder>) {}
@@ -309,6 +318,25 @@ fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
 
 /// The request was sent under leases, and its answer comes when those have ended. They begin anew
 /// without a word: nothing was kept when they ended.
+/// Its program believes that it has the lock: what it writes fails, and no other program is told of
+/// that.
+#[test]
+fn a_write_through_an_open_that_has_lost_a_lock_is_not_kept_back() {
+    let (other, lost) = (OpenId(2), Some(OPEN));
+    let server = Arc::new(Noting { lost_lock: lost, ..Noting::default() });
+    let holder = Holder::new(Arc::clone(&server) as _);
+    holder.keep_writes();
+    let write = |open| Request::Write { open, offset: 0, flags: WriteFlags::NONE };
+    for open in [OPEN, other] {
+        ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open }, b"");
+    }
+    ask(&holder, write(OPEN), b"bytes");
+    assert_eq!(*server.asked.lock(), ["open", "open", "write"], "it fails at the server");
+    ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OpenId(3) }, b"");
+    ask(&holder, write(other), b"bytes");
+    assert_eq!(server.asked.lock()[3..], ["open"], "it is kept back");
+}
+
 #[test]
 fn an_answer_that_comes_after_the_leases_have_ended_is_not_kept() {
     let server = Arc::new(Noting::default());

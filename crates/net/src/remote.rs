@@ -10,8 +10,8 @@ use std::time::Duration;
 use std::{fmt, thread};
 
 use pelago_wire::{
-    Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, Reply, Request,
-    Service, codec,
+    Bulk, Context, Done, Error, Granted, LeaseHolder, LeasedDone, LeasedService, OpenId, Reply,
+    Request, Service, codec,
 };
 
 use crate::key::PrivateKey;
@@ -185,6 +185,10 @@ impl LeasedService for Remote {
 
     fn lease_left(&self) -> Duration {
         self.calls.leases.left()
+    }
+
+    fn has_lost_lock(&self, open: OpenId) -> bool {
+        self.calls.has_lost_lock(open)
     }
 
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::attr::Attr;
 use crate::error::Error;
-use crate::id::InodeId;
+use crate::id::{InodeId, OpenId};
 use crate::leases::Granted;
 use crate::local_cache::{Then, Touched};
 use crate::name::Name;
@@ -28,6 +28,10 @@ pub trait LeasedService: Service {
 
     /// Returns how long all leases last, unless they are recalled; zero if they have ended.
     fn lease_left(&self) -> Duration;
+
+    /// Returns whether a lock was lost that a program had set through this open: what the program
+    /// writes through it must fail, and is not kept back.
+    fn has_lost_lock(&self, open: OpenId) -> bool;
 
     /// Sets what keeps the answers. A second call does nothing.
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>);

@@ -94,7 +94,7 @@ fn a_lock_that_another_has_had_since_is_lost_and_told() {
     assert_eq!(status["locks_lost"], 2, "{status}");
     // What was opened beside them goes on, and so does the file once they are closed.
     assert_eq!(holder.ask("try ofd write 0 10 2"), "yes");
-    assert_eq!(holder.ask("close 0"), "yes");
+    assert_eq!(holder.ask("close 0"), LOST, "it gives up the lock");
     assert_eq!(holder.ask("close 1"), "yes");
     assert_eq!(holder.ask("try fcntl write 20 10 3"), "yes");
     assert_eq!(fs::read(world.path("file")).unwrap(), b"of the other\n");

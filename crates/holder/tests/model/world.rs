@@ -110,6 +110,10 @@ impl LeasedService for Line {
         Duration::from_secs(if self.queues.lock().is_lost { 0 } else { 10 })
     }
 
+    fn has_lost_lock(&self, _: OpenId) -> bool {
+        false
+    }
+
     fn set_holder(&self, holder: Weak<dyn LeaseHolder>) {
         *self.holder.lock() = Some(holder);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::Header;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, FileKind, Granted, LeasedDone, Leases, Reply, Request, RequestId, SessionId,
-    codec, limits,
+    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, Request, RequestId,
+    SessionId, codec, limits,
 };
 
 use crate::clock::boot_time;
@@ -74,6 +75,8 @@ pub(super) struct Calls {
     pub(super) on_dir: OnceLock<OnDir>,
     /// How long what was answered may be kept, and what keeps it.
     pub(super) leases: LeaseClock,
+    /// Whether any lock was ever lost.
+    lost_locks: Arc<AtomicBool>,
     /// No callback runs under it, and connections are used under it.
     pub(super) state: Mutex<State>,
     /// The connection was lost, or made, or the session ended.
@@ -94,6 +97,8 @@ pub(super) struct State {
     pub(super) opens: ClientOpens,
     /// The locks that programs hold.
     pub(super) locks: ClientLocks,
+    /// As in [`Calls`].
+    pub(super) lost_locks: Arc<AtomicBool>,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
     /// The connection, once it has a session.
@@ -104,6 +109,9 @@ pub(super) struct State {
     /// When the server was heard, and when something was sent, by [`boot_time`].
     pub(super) heard: Duration,
     pub(super) sent: Duration,
+    /// When the newest request or ping was sent that was answered: the server has heard the client
+    /// then or later. By [`boot_time`]; 0 in a session that has answered nothing.
+    pub(super) heard_by_server: Duration,
     pub(super) pings: Pings,
     connections: u64,
     /// Requests that were answered.
@@ -145,12 +153,14 @@ impl Calls {
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             locks: ClientLocks::default(),
+            lost_locks: Arc::default(),
             reclaiming: false,
             link: None,
             parting: None,
             welcome: None,
             heard: boot_time(),
             sent: boot_time(),
+            heard_by_server: Duration::ZERO,
             pings: Pings::default(),
             connections: 0,
             answers: 0,
@@ -158,8 +168,9 @@ impl Calls {
             refused: false,
             ended: false,
         };
-        let (on_dir, state) = (OnceLock::new(), Mutex::new(state));
-        Self { give_up, on_dir, leases: LeaseClock::default(), state, changed: Condvar::new() }
+        let (on_dir, leases) = (OnceLock::new(), LeaseClock::default());
+        let (lost_locks, state) = (Arc::clone(&state.lost_locks), Mutex::new(state));
+        Self { give_up, on_dir, leases, lost_locks, state, changed: Condvar::new() }
     }
 
     /// Sends a request, or keeps it until it can be sent.
@@ -202,6 +213,10 @@ impl Calls {
         let (number, mut state) = (frame.number, self.state.lock());
         state.heard = boot_time();
         state.note_safe(frame.progress);
+        if state.grants_late(number, &result) {
+            state.lock_again(number);
+            return true;
+        }
         // What failed has changed nothing that could be repeated.
         let stamp = if result.is_ok() { stamp } else { ReplyStamp::default() };
         let is_kept = match state.machine.answered(number, stamp) {
@@ -214,6 +229,7 @@ impl Calls {
         };
         let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
+        state.heard_by_server = state.heard_by_server.max(call.asked);
         state.answers += 1;
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
@@ -350,6 +366,11 @@ impl Calls {
         self.state.lock().answers
     }
 
+    /// Returns whether a lock was lost that was set through this open.
+    pub(super) fn has_lost_lock(&self, open: OpenId) -> bool {
+        self.lost_locks.load(Ordering::Acquire) && self.state.lock().locks.is_lost(open)
+    }
+
     /// Returns the session to resume.
     pub(super) fn session(&self) -> Option<SessionId> {
         self.state.lock().session()
@@ -396,7 +417,10 @@ impl State {
             ..
         } = call;
         let numbers = self.machine.begin(is_mutation);
-        self.note_asked(numbers.number, opens.role, waits);
+        let done = match self.note_asked(numbers.number, opens.role, waits) {
+            true => lost(done),
+            false => done,
+        };
         self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
@@ -456,6 +480,11 @@ pub(super) fn set_mutation(body: &mut [u8], mutation: u64) {
 fn call_back(answered: Vec<Answered>) {
     let granted = Granted { may_be_done: true, ..Granted::default() };
     answered.into_iter().for_each(|(done, result)| done(result, granted));
+}
+
+/// Returns a callback that tells a process by its close that its locks were lost.
+fn lost(done: LeasedDone) -> LeasedDone {
+    Box::new(move |result, granted| done(result.and(Err(Code::Io.into())), granted))
 }
 
 pub(super) fn fail(done: LeasedDone, code: Code) {

@@ -1,31 +1,58 @@
 //! What requests and their answers mean for the file locks of the client's programs.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use pelago_proto::locks::{GivenUp, OwnedLock};
 use pelago_wire::codec::ReplyStamp;
-use pelago_wire::{Code, Error, FileLock, InodeId, OpenId, Reply, Request};
+use pelago_wire::{Code, Error, FileLock, InodeId, LockMode, OpenId, Reply, Request};
 
 use super::calls::{Answered, Call, State, UnderWay};
 use super::role::{OpenUse, Role};
+use crate::clock::boot_time;
 
 impl State {
-    /// Notes what a request gives up, before it is sent.
-    pub(super) fn note_asked(&mut self, number: u64, role: Role, waits: bool) {
+    /// Notes what a request gives up, before it is sent. Returns whether its caller must be told
+    /// that this was lost, whatever the answer is.
+    pub(super) fn note_asked(&mut self, number: u64, role: Role, waits: bool) -> bool {
         match role {
             Role::Locks(asked) | Role::LocksAgain(asked, _) => {
                 if let Some(ino) = self.inode_of(asked.open) {
-                    self.locks.asks(ino, &asked);
                     self.locks.sent(number, ino, &asked, waits);
+                    self.locks.asks(ino, &asked);
                 }
+                false
             }
             Role::EndsLocks(open, owner) => {
-                if let Some(ino) = self.inode_of(open) {
-                    self.locks.closes(ino, owner);
-                }
+                self.inode_of(open).is_some_and(|ino| self.locks.closes(ino, owner))
             }
-            Role::Ends(open) => self.locks.releases(open),
-            _ => {}
+            Role::Ends(open) => {
+                self.locks.releases(open);
+                false
+            }
+            Role::None | Role::Opens { .. } | Role::Reopens(_) | Role::ReclaimsLock(..) => false,
+        }
+    }
+
+    /// Returns whether an answer grants a lock to a program so late that the session may have ended
+    /// since, and others have the lock: this process may have been stopped, or the connection was.
+    /// The session lives for a term after the server has heard the client.
+    pub(super) fn grants_late(&self, number: u64, result: &Result<Reply, Error>) -> bool {
+        let Ok(Reply::Done) = result else { return false };
+        let Some(UnderWay { asked, done: Some(_), opens, .. }) = self.under_way.get(&number) else {
+            return false;
+        };
+        let Role::Locks(OwnedLock { lock, .. }) = opens.role else { return false };
+        let until = self.heard_by_server.max(*asked) + self.term() * 63 / 64;
+        lock.mode != LockMode::Unlock && boot_time() > until
+    }
+
+    /// Asks for a lock once more, which the server has granted. If the session has ended, it is
+    /// asked for in the next one.
+    pub(super) fn lock_again(&mut self, number: u64) {
+        if let Some(call) = self.under_way.get_mut(&number) {
+            call.asked = boot_time();
+            self.send(number);
         }
     }
 
@@ -89,7 +116,14 @@ impl State {
     /// Returns whether a request uses bytes or locks through an open through which a lock was set
     /// that is lost. It fails until the open ends: its program believes that it has the lock.
     pub(super) fn has_lost_lock(&self, opens: &OpenUse) -> bool {
-        opens.is_guarded && opens.subjects.each_open().any(|open| self.locks.is_lost(open))
+        let is_lost = |open| self.locks.is_lost(open);
+        let has_lost = |asked: &OwnedLock| {
+            self.inode_of(asked.open).is_some_and(|ino| self.locks.has_lost(ino, asked))
+        };
+        match &opens.role {
+            Role::Locks(asked) if has_lost(asked) => true,
+            _ => opens.is_guarded && opens.subjects.each_open().any(is_lost),
+        }
     }
 
     /// Fails what programs have asked for under locks that were lost since the last call. What the
@@ -99,6 +133,7 @@ impl State {
         if lost == 0 {
             return Vec::new();
         }
+        self.lost_locks.store(true, Ordering::Release);
         let what = "file locks are lost: what they guard fails until it is closed";
         tracing::warn!(locks = lost, "{what}");
         let io = |done| (done, Err(Code::Io.into()));

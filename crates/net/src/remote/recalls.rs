@@ -15,6 +15,7 @@ impl Calls {
         state.heard = boot_time();
         state.note_safe(pong.progress);
         let (term, asked) = (state.term(), state.pings.answered(pong.number));
+        state.heard_by_server = state.heard_by_server.max(asked.unwrap_or_default());
         drop(state);
         if let Some(asked) = asked.filter(|_| !pong.is_overdue) {
             self.leases.renew(asked, term);

@@ -2,7 +2,7 @@
 //! know them; then what was answered and may be lost; then what was not answered; then all else.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::frame::FrameKind;
@@ -27,6 +27,7 @@ impl State {
         let mut answered = Vec::new();
         match &before {
             Some(_) if !resumed => {
+                self.heard_by_server = Duration::ZERO;
                 self.locks.lose_all();
                 answered = self.fail_lost();
                 answered.extend(self.lose_session());

@@ -7,7 +7,7 @@ use pelago_wire::{
     Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, Request, SessionId,
 };
 
-use super::pending::{GivenUp, Key, Pending, PendingLocks};
+use super::pending::{GivenUp, Key, Pending, PendingLocks, Unlocking};
 use super::ranges::{Range, RangeLocks};
 use super::{FileKey, Holder};
 
@@ -30,6 +30,8 @@ pub struct ClientLocks {
     under_way: PendingLocks,
     /// Opens through which a lock was set that is lost.
     lost_opens: BTreeSet<OpenId>,
+    /// Owners that have lost their locks of a file, with those opens.
+    lost_owners: BTreeMap<Key, BTreeSet<OpenId>>,
     /// Locks that were lost, and how many of them [`ClientLocks::newly_lost`] has told.
     lost: u64,
     told: u64,
@@ -96,9 +98,15 @@ impl ClientLocks {
         }
     }
 
-    /// A request for a lock is sent under this number. Whether it waits for the lock.
+    /// A request for a lock is sent under this number. Whether it waits for the lock. What its
+    /// owner gives up by it still counts as held here: [`ClientLocks::asks`] comes next.
     pub fn sent(&mut self, number: u64, ino: InodeId, asked: &OwnedLock, waits: bool) {
         let (key, OwnedLock { open, lock, .. }) = (key_of(ino, asked), *asked);
+        if let (LockMode::Unlock, Some(held)) = (lock.mode, self.held.get(&key)) {
+            let mut opens = held.opens.clone();
+            opens.insert(open);
+            self.under_way.unlocks(number, Unlocking { key, opens });
+        }
         self.under_way.add(number, Pending { key, open, lock, waits, given_up: Vec::new() });
     }
 
@@ -149,12 +157,14 @@ impl ClientLocks {
         undone
     }
 
-    /// A process closes a descriptor of a file: its `fcntl` locks of it end.
-    pub fn closes(&mut self, ino: InodeId, owner: LockOwner) {
+    /// A process closes a descriptor of a file: its `fcntl` locks of it end. Returns whether they
+    /// were lost before: this close is the last request that can tell the process.
+    pub fn closes(&mut self, ino: InodeId, owner: LockOwner) -> bool {
         let key = (FileKey::of(ino, LockKind::Posix), owner);
         let (kind, mode, (start, end)) = (LockKind::Posix, LockMode::Unlock, ALL);
         self.under_way.gives_up(key, &FileLock { kind, mode, start, end, pid: 0 });
         self.forget(key);
+        self.lost_owners.remove(&key).is_some()
     }
 
     /// An open ends, and with it the locks of each owner that has set its last one through it.
@@ -169,7 +179,12 @@ impl ClientLocks {
             }
         }
         self.under_way.releases(open);
-        self.lost_opens.remove(&open);
+        if self.lost_opens.remove(&open) {
+            self.lost_owners.retain(|_, opens| {
+                opens.remove(&open);
+                !opens.is_empty()
+            });
+        }
     }
 
     /// Begins to ask for all locks again; requests of an earlier attempt are forgotten.
@@ -215,18 +230,32 @@ impl ClientLocks {
         self.asked > 0 || !self.to_ask.is_empty()
     }
 
-    /// All locks are lost: the server has ended the session.
+    /// All locks are lost: the server has ended the session. So are those whose owner has asked to
+    /// give them up, and was not answered: others may have had them before that.
     pub fn lose_all(&mut self) {
         let keys: Vec<Key> = self.held.keys().copied().collect();
         keys.into_iter().for_each(|key| self.lose(key));
+        let open = self.under_way.clear().filter(|unlocking| !unlocking.opens.is_empty());
+        for Unlocking { key, opens } in open {
+            if !self.lost_owners.contains_key(&key) {
+                self.lost += 1;
+            }
+            self.note_lost(key, &opens);
+        }
         (self.to_ask, self.asked) = (VecDeque::new(), 0);
-        self.under_way.clear();
     }
 
     /// Returns whether a lock was lost that was set through this open.
     #[must_use]
     pub fn is_lost(&self, open: OpenId) -> bool {
         !self.lost_opens.is_empty() && self.lost_opens.contains(&open)
+    }
+
+    /// Returns whether an owner has lost its locks of a file, and has not closed it since: it asks
+    /// in vain through other opens too.
+    #[must_use]
+    pub fn has_lost(&self, ino: InodeId, asked: &OwnedLock) -> bool {
+        !self.lost_owners.is_empty() && self.lost_owners.contains_key(&key_of(ino, asked))
     }
 
     /// Returns how many locks were lost.
@@ -243,8 +272,14 @@ impl ClientLocks {
     fn lose(&mut self, key: Key) {
         let Some(held) = self.held.get(&key) else { return };
         self.lost += held.ranges.of(holder(key.1), ALL).len() as u64;
-        self.lost_opens.extend(&held.opens);
+        let opens = held.opens.clone();
+        self.note_lost(key, &opens);
         self.forget(key);
+    }
+
+    fn note_lost(&mut self, key: Key, opens: &BTreeSet<OpenId>) {
+        self.lost_opens.extend(opens);
+        self.lost_owners.entry(key).or_default().extend(opens);
     }
 
     fn forget(&mut self, key: Key) {
@@ -416,6 +451,58 @@ mod tests {
         assert_eq!([1, 2].map(|open| held.is_lost(OpenId(open))), [false, true]);
         held.lose_all();
         assert!(held.is_lost(OpenId(3)) && asks_again(&mut held).is_empty());
+    }
+
+    /// Its owner has asked to give it up, and others may have had it before that: the answer must not
+    /// say that the lock was held until then.
+    #[test]
+    fn a_lock_that_is_given_up_while_the_session_is_lost_is_lost() {
+        let mut held = ClientLocks::default();
+        let unlocks = |held: &mut ClientLocks, number, (open, owner)| {
+            let unlock = asked(open, owner, LockMode::Unlock, (0, 99));
+            held.sent(number, INO, &unlock, false);
+            held.asks(INO, &unlock);
+        };
+        for owner in [5, 6, 7] {
+            set(&mut held, &asked(owner, owner, LockMode::Write, (10 * owner, 10 * owner + 9)));
+        }
+        unlocks(&mut held, 20, (5, 5));
+        // By another descriptor than that of the lock.
+        unlocks(&mut held, 21, (16, 6));
+        // This one is answered.
+        unlocks(&mut held, 22, (7, 7));
+        held.over(22);
+        // This one had no lock.
+        unlocks(&mut held, 23, (8, 8));
+        held.lose_all();
+        let lost = [5, 6, 16, 7, 8].map(|open| held.is_lost(OpenId(open)));
+        assert_eq!(lost, [true, true, true, false, false]);
+        assert_eq!((held.newly_lost(), held.newly_lost()), (2, 0));
+        held.releases(OpenId(6));
+        held.releases(OpenId(16));
+        held.lose_all();
+        assert_eq!(held.newly_lost(), 0, "it is told once");
+        assert_eq!([5, 6, 16].map(|open| held.is_lost(OpenId(open))), [true, false, false]);
+    }
+
+    /// A process can unlock through any descriptor of the file, and a close of any ends its locks.
+    #[test]
+    fn an_owner_that_has_lost_its_locks_is_told_through_each_open_until_it_closes_one() {
+        let mut held = ClientLocks::default();
+        let lock = asked(1, 5, LockMode::Write, (0, 9));
+        set(&mut held, &lock);
+        held.lose_all();
+        let through_another = asked(2, 5, LockMode::Unlock, (0, 9));
+        assert!(held.has_lost(INO, &through_another) && held.has_lost(INO, &lock));
+        assert!(!held.has_lost(INO, &asked(2, 6, LockMode::Write, (0, 9))), "another owner");
+        assert!(!held.has_lost(InodeId::from_raw(8), &lock), "another file");
+        assert!(!held.closes(INO, LockOwner(6)));
+        assert!(held.closes(INO, LockOwner(5)) && !held.closes(INO, LockOwner(5)));
+        assert!(!held.has_lost(INO, &through_another) && held.is_lost(OpenId(1)));
+        set(&mut held, &asked(3, 5, LockMode::Write, (0, 9)));
+        held.lose_all();
+        held.releases(OpenId(3));
+        assert!(!held.has_lost(INO, &lock), "its open has ended");
     }
 
     /// Its next run is asked.

@@ -1,6 +1,7 @@
 //! Requests for locks that are under way, and what their owners have asked to give up since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use pelago_wire::{FileLock, LockMode, LockOwner, OpenId};
 
@@ -11,7 +12,20 @@ pub(super) type Key = (FileKey, LockOwner);
 
 /// The requests for locks that are under way, by their numbers.
 #[derive(Debug, Default)]
-pub(super) struct PendingLocks(BTreeMap<u64, Pending>);
+pub(super) struct PendingLocks {
+    /// Those that ask for a lock.
+    locking: BTreeMap<u64, Pending>,
+    /// Those that give up locks which their owner had.
+    unlocking: BTreeMap<u64, Unlocking>,
+}
+
+/// A request under way that gives up locks.
+#[derive(Debug)]
+pub(super) struct Unlocking {
+    pub(super) key: Key,
+    /// The opens through which those were set, and that of the request.
+    pub(super) opens: BTreeSet<OpenId>,
+}
 
 /// A request for a lock that is under way.
 #[derive(Debug)]
@@ -42,13 +56,18 @@ impl PendingLocks {
     /// A request for a lock is sent.
     pub(super) fn add(&mut self, number: u64, pending: Pending) {
         if pending.lock.mode != LockMode::Unlock {
-            self.0.insert(number, pending);
+            self.locking.insert(number, pending);
         }
+    }
+
+    /// A request is sent that gives up locks.
+    pub(super) fn unlocks(&mut self, number: u64, unlocking: Unlocking) {
+        self.unlocking.insert(number, unlocking);
     }
 
     /// An owner asks for no lock, or for a weaker one.
     pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
-        for pending in self.0.values_mut().filter(|pending| pending.key == key) {
+        for pending in self.locking.values_mut().filter(|pending| pending.key == key) {
             let wanted = pending.lock;
             let ((start, end), (from, to)) = (lock.range(), wanted.range());
             let (start, end) = (start.max(from), end.min(to));
@@ -76,12 +95,16 @@ impl PendingLocks {
 
     /// An open ends: no lock is held through it.
     pub(super) fn releases(&mut self, open: OpenId) {
-        self.0.retain(|_, pending| pending.open != open);
+        self.locking.retain(|_, pending| pending.open != open);
+        for unlocking in self.unlocking.values_mut() {
+            unlocking.opens.remove(&open);
+        }
     }
 
     /// A request is over. Returns what was given up since it was asked.
     pub(super) fn over(&mut self, number: u64) -> GivenUp {
-        let Some(Pending { waits, given_up, .. }) = self.0.remove(&number) else {
+        self.unlocking.remove(&number);
+        let Some(Pending { waits, given_up, .. }) = self.locking.remove(&number) else {
             return GivenUp::Nothing;
         };
         match (given_up.first(), waits) {
@@ -91,7 +114,9 @@ impl PendingLocks {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Forgets all. Returns those that give up locks.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = Unlocking> + use<> {
+        self.locking.clear();
+        mem::take(&mut self.unlocking).into_values()
     }
 }
