@@ -91,6 +91,35 @@ fn files_are_found_by_their_tags_after_a_rename_and_a_kill_too() {
     volume.finish();
 }
 
+/// Other file systems keep such an attribute as well, and no search would find it.
+#[test]
+fn a_file_that_is_on_no_volume_gets_no_tag() {
+    let Some(volume) = projects() else { return };
+    let outside = volume.root.join("outside");
+    fs::write(&outside, "bytes").unwrap();
+    symlink(&outside, volume.files().join("leads-out")).unwrap();
+    symlink(volume.files().join("notes"), volume.root.join("leads-in")).unwrap();
+    let attributes = || rustix::fs::listxattr(&outside, &mut [0; 1000][..]);
+    let before = attributes();
+    for path in [outside.to_str().unwrap(), "leads-out", "leads-out/below"] {
+        for words in [&["project=apollo"][..], &["--remove", "project"], &["--list"], &[]] {
+            let ran = tag(&volume, path, words);
+            assert_ne!(ran.code, Some(0), "{path} {words:?}: {}", ran.out);
+            assert!(
+                ran.err.contains("is not in a volume") || path.ends_with("below"),
+                "{}",
+                ran.err
+            );
+            assert_eq!(ran.out, "");
+        }
+    }
+    assert_eq!(attributes(), before);
+    let inside = volume.root.join("leads-in");
+    tag(&volume, inside.to_str().unwrap(), &["project=apollo"]).expect_success();
+    assert_eq!(found(&volume, "project=apollo"), set(&["notes"]));
+    volume.finish();
+}
+
 #[test]
 fn files_are_found_by_name_size_kind_owner_time_and_text() {
     let Some(volume) = projects() else { return };

@@ -69,6 +69,16 @@ pub fn ours() -> io::Result<Vec<MountEntry>> {
     Ok(all)
 }
 
+/// Returns a mount of the file system with this device number, as `stat` returns it; `None` if this
+/// process sees none.
+///
+/// # Errors
+/// If `/proc` cannot be read.
+pub fn of_device(device: u64) -> io::Result<Option<MountEntry>> {
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    Ok(all()?.into_iter().find(|entry| entry.device == device))
+}
+
 /// Returns the mounts below `point`, which keep a mount there busy.
 ///
 /// # Errors

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap_complete::ArgValueCompleter;
+use pelago_mount::mountinfo;
 use pelago_wire::limits::TAG_KEY_BYTES;
 use pelago_wire::xattr::{TAG_PREFIX, is_tag_key, tag_key};
-use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr, stat};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // Nothing changes if one of them is wrong.
     let tags: Vec<Tag<'_>> = args.tags.iter().map(|text| parse(text)).collect::<Outcome<_>>()?;
     args.remove.iter().try_for_each(|key| check_key(key))?;
+    check_mount(&args.path)?;
     for Tag { key, value } in &tags {
         let set = setxattr(&args.path, attribute(key), value, XattrFlags::empty());
         set.map_err(|errno| failed(&args.path, &format!("set the tag {key}"), errno))?;
@@ -75,6 +77,20 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         output::print(&tags.iter().map(line).collect::<String>())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a file that is on no mount of a volume: other file systems keep the attribute as well,
+/// and no search would find it. What cannot be looked at is left to the operations, which say why.
+fn check_mount(path: &Path) -> Outcome<()> {
+    let found = stat(path).ok().and_then(|stat| mountinfo::of_device(stat.st_dev).ok()?);
+    let Some(mount) = found.filter(|mount| mount.fs_type != mountinfo::FS_TYPE) else {
+        return Ok(());
+    };
+    let path = output::name(&path.to_string_lossy()).into_owned();
+    let why =
+        format!("{path} is not in a volume: it is on a file system of type {}", mount.fs_type);
+    let hint = "tags are for files in a mount of a volume; elsewhere no search finds them";
+    Err(Failure::new(Exit::NotFound, why).hint(hint))
 }
 
 /// Returns the tags of a file in the order of their keys.
