@@ -316,8 +316,6 @@ fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
     assert_eq!(server.asked.lock().len(), 5, "this one is kept back");
 }
 
-/// The request was sent under leases, and its answer comes when those have ended. They begin anew
-/// without a word: nothing was kept when they ended.
 /// Its program believes that it has the lock: what it writes fails, and no other program is told of
 /// that.
 #[test]
@@ -337,6 +335,8 @@ fn a_write_through_an_open_that_has_lost_a_lock_is_not_kept_back() {
     assert_eq!(server.asked.lock()[3..], ["open"], "it is kept back");
 }
 
+/// The request was sent under leases, and its answer comes when those have ended. They begin anew
+/// without a word: nothing was kept when they ended.
 #[test]
 fn an_answer_that_comes_after_the_leases_have_ended_is_not_kept() {
     let server = Arc::new(Noting::default());

@@ -167,7 +167,7 @@ fn a_grant_that_is_read_after_its_session_has_ended_is_no_grant() {
     drop(stopped);
     let mut answer = None;
     until("it asks again, or the program is told", || {
-        answer = answer.take().or(granted.try_recv().ok());
+        answer = answer.take().or_else(|| granted.try_recv().ok());
         answer.is_some() || locks.lockers().len() == 2
     });
     assert!(answer.is_none(), "the program was told that it has the lock: {answer:?}");
