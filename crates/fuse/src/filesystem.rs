@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use crate::Errno;
 use crate::ids::{FileId, NodeId};
@@ -187,6 +188,18 @@ pub trait Filesystem: Send + Sync + 'static {
         true
     }
 
+    /// The caller of request `unique` is gone and its request was answered `EINTR`. What it asked
+    /// for may be done all the same; a reply to it is dropped.
+    fn given_up(&self, unique: u64) {
+        let _is_known = self.interrupt(unique);
+    }
+
+    /// Returns how long what answers the requests has said nothing, although it should have. A
+    /// caller whose signals cannot be seen is given up after a long silence only.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The session has ended, and no more requests come.
     fn end(&self) {}
 }
@@ -266,8 +279,9 @@ struct Caller<'a> {
 
 impl Caller<'_> {
     fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
+        self.to.begin(self.header.unique);
         let to = Some(self.to.clone());
-        Reply { unique: self.header.unique, to, answer: PhantomData }
+        Reply { unique: self.header.unique, to, is_claimed: false, answer: PhantomData }
     }
 }
 

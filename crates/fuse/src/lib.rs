@@ -37,6 +37,7 @@ mod reply_to;
 mod rights;
 mod ring;
 mod server;
+mod waiters;
 
 pub use attr::{Attr, FileType, Timestamp};
 pub use filesystem::Filesystem;

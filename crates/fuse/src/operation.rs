@@ -90,6 +90,69 @@ pub enum Operation<'a> {
     Other(u32),
 }
 
+/// The way in which the caller of a request waits for its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It closes a descriptor, perhaps because it exits.
+    Close,
+    /// It waits for anything else.
+    Other,
+    /// No process waits, and the bytes or the open have no other owner than the request: it must
+    /// not be given up.
+    WriteBack,
+}
+
+impl Operation<'_> {
+    /// Returns how the caller waits.
+    pub(crate) const fn wait(&self) -> Wait {
+        match self {
+            Self::Flush(_) => Wait::Close,
+            Self::Write(Write { from_cache: true, .. })
+            | Self::Release(_)
+            | Self::Releasedir { .. }
+            | Self::Forget { .. }
+            | Self::BatchForget(_)
+            | Self::Interrupt { .. }
+            | Self::Init(_)
+            | Self::Destroy => Wait::WriteBack,
+            Self::Write(_)
+            | Self::Lookup { .. }
+            | Self::GetAttr { .. }
+            | Self::SetAttr(_)
+            | Self::Readlink
+            | Self::Symlink(_)
+            | Self::Mknod(_)
+            | Self::Mkdir(_)
+            | Self::Unlink { .. }
+            | Self::Rmdir { .. }
+            | Self::Rename(_)
+            | Self::Link(_)
+            | Self::Open(_)
+            | Self::Create(_)
+            | Self::Tmpfile(_)
+            | Self::Read(_)
+            | Self::Fsync(_)
+            | Self::Opendir { .. }
+            | Self::Readdir(_)
+            | Self::ReaddirPlus(_)
+            | Self::Fsyncdir(_)
+            | Self::Statfs
+            | Self::Setxattr(_)
+            | Self::Getxattr { .. }
+            | Self::Listxattr { .. }
+            | Self::Removexattr { .. }
+            | Self::Access { .. }
+            | Self::Getlk(_)
+            | Self::Setlk(_)
+            | Self::Fallocate(_)
+            | Self::Lseek(_)
+            | Self::CopyFileRange(_)
+            | Self::Statx
+            | Self::Other(_) => Wait::Other,
+        }
+    }
+}
+
 /// FUSE_BATCH_FORGET: an iterator over nodes and counts of lookups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forgets<'a>(pub(crate) &'a [u8]);

@@ -19,10 +19,15 @@ pub trait Encode {
 
 /// The duty to reply to one request, now or later, from any thread. If it is dropped, the reply is
 /// `EIO`, so that no program waits for ever.
+///
+/// If the caller is killed while it waits, its request is answered `EINTR` before: a reply that
+/// comes after that is dropped. [`Reply::claim`] tells.
 pub struct Reply<T: Encode + ?Sized> {
     pub(crate) unique: u64,
-    /// `None` once the reply is sent.
+    /// `None` once the reply is sent, or the caller is gone.
     pub(crate) to: Option<ReplyTo>,
+    /// Nothing else replies to the request.
+    pub(crate) is_claimed: bool,
     pub(crate) answer: PhantomData<fn(&T)>,
 }
 
@@ -119,15 +124,27 @@ pub struct Statfs {
 }
 
 impl<T: Encode + ?Sized> Reply<T> {
+    /// Returns whether the caller still waits, which it does until it gets this reply then. A reply
+    /// that gives the kernel something to count, as an open or a lookup, counts it only if so.
+    pub fn claim(&mut self) -> bool {
+        if !self.is_claimed {
+            self.is_claimed = self.to.as_ref().is_some_and(|to| to.claim(self.unique));
+        }
+        if !self.is_claimed {
+            self.to = None;
+        }
+        self.is_claimed
+    }
+
     /// Sends a successful reply.
     pub fn ok(mut self, answer: &T) {
-        let Some(to) = self.to.take() else { return };
+        let Some(to) = self.claimed() else { return };
         answer.with_bytes(&mut |bytes| to.send(self.unique, None, bytes));
     }
 
     /// Sends the reply that the request failed.
     pub fn error(mut self, errno: Errno) {
-        let Some(to) = self.to.take() else { return };
+        let Some(to) = self.claimed() else { return };
         to.send(self.unique, Some(errno), &[]);
     }
 
@@ -136,7 +153,15 @@ impl<T: Encode + ?Sized> Reply<T> {
     /// # Errors
     /// The errno of the ioctl.
     pub fn open_backing(&self, file: BorrowedFd<'_>) -> io::Result<Backing> {
-        self.to.as_ref().expect("sending consumes the reply").device().open_backing(file)
+        match &self.to {
+            Some(to) => to.device().open_backing(file),
+            None => Err(Errno::INTR.into()),
+        }
+    }
+
+    /// Claims the request, and returns where the reply goes.
+    fn claimed(&mut self) -> Option<ReplyTo> {
+        if self.claim() { self.to.take() } else { None }
     }
 }
 
@@ -145,21 +170,25 @@ impl Reply<[u8]> {
     /// copied. `None` if there is none.
     pub fn with_room<T>(&mut self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
         match &mut self.to {
-            Some(to) => to.with_room(fill),
+            Some(to) => to.with_room(self.unique, fill),
             None => fill(None),
         }
     }
 
     /// Sends a successful reply with the first bytes of the memory that [`Reply::with_room`] gave.
     pub fn ok_in_room(mut self, bytes: usize) {
-        let Some(to) = self.to.take() else { return };
+        let Some(to) = self.claimed() else { return };
         to.send_room(self.unique, bytes);
     }
 }
 
 impl<T: Encode + ?Sized> Drop for Reply<T> {
     fn drop(&mut self) {
-        let Some(to) = self.to.take() else { return };
+        // Sent already.
+        if self.to.is_none() {
+            return;
+        }
+        let Some(to) = self.claimed() else { return };
         tracing::warn!(
             unique = self.unique,
             "a request was dropped without a reply: its caller gets EIO"

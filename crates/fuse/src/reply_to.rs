@@ -1,6 +1,7 @@
 //! Where the reply to a request goes: back to what brought the request.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Errno;
 use crate::device::Device;
@@ -10,41 +11,97 @@ use crate::ring::Slot;
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyTo {
     /// A descriptor of the device.
-    Device(Arc<Device>),
+    Device(Arc<FromDevice>),
     /// The slot of a ring.
     Ring(Arc<Slot>),
 }
 
+/// A request that was read from a descriptor of the device.
+#[derive(Debug)]
+pub(crate) struct FromDevice {
+    device: Arc<Device>,
+    /// The number of the request; zero once its reply has a sender.
+    request: AtomicU64,
+}
+
 impl ReplyTo {
+    /// Returns the place of one request that is read from a descriptor.
+    pub(crate) fn device_of(device: &Arc<Device>) -> Self {
+        let device = Arc::clone(device);
+        Self::Device(Arc::new(FromDevice { device, request: AtomicU64::new(0) }))
+    }
+
+    /// Makes room for the next request from the device: the last one may still wait for its reply.
+    pub(crate) fn renew(&mut self) {
+        if let Self::Device(from) = self
+            && Arc::get_mut(from).is_none()
+        {
+            *self = Self::device_of(&from.device);
+        }
+    }
+
+    /// A request with this number waits for its reply from now on. That of a ring does already.
+    pub(crate) fn begin(&self, unique: u64) {
+        match self {
+            Self::Device(from) => from.request.store(unique, Ordering::Relaxed),
+            Self::Ring(_) => {}
+        }
+    }
+
+    /// Returns whether this request waits, and its reply has no sender yet.
+    pub(crate) fn has(&self, unique: u64) -> bool {
+        match self {
+            Self::Device(from) => from.request.load(Ordering::Relaxed) == unique,
+            Self::Ring(slot) => slot.has(unique),
+        }
+    }
+
+    /// Makes the caller the one that sends the reply to this request. Returns `false` if another
+    /// one is.
+    pub(crate) fn claim(&self, unique: u64) -> bool {
+        match self {
+            Self::Device(from) => {
+                let state = &from.request;
+                state.compare_exchange(unique, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            }
+            Self::Ring(slot) => slot.claim(unique),
+        }
+    }
+
     /// Returns a descriptor of the device, on which files are registered.
     pub(crate) fn device(&self) -> &Arc<Device> {
         match self {
-            Self::Device(device) => device,
+            Self::Device(from) => &from.device,
             Self::Ring(slot) => slot.device(),
         }
     }
 
-    /// Calls `fill` with the memory of the reply, if it has any before it is sent.
-    pub(crate) fn with_room<T>(&mut self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
+    /// Calls `fill` with the memory of the reply to this request, if it has any before it is sent.
+    pub(crate) fn with_room<T>(
+        &mut self,
+        unique: u64,
+        fill: impl FnOnce(Option<&mut [u8]>) -> T,
+    ) -> T {
         match self {
             Self::Device(_) => fill(None),
-            Self::Ring(slot) => slot.with_room(fill),
+            Self::Ring(slot) => slot.with_room(unique, fill),
         }
     }
 
-    /// Sends a reply whose bytes are in its memory.
+    /// Sends a reply whose bytes are in its memory. Only the one that has claimed the request.
     pub(crate) fn send_room(&self, unique: u64, bytes: usize) {
         match self {
-            Self::Device(device) => send(device, unique, Some(Errno::IO), &[]),
+            Self::Device(from) => send(&from.device, unique, Some(Errno::IO), &[]),
             Self::Ring(slot) => slot.answer_room(unique, bytes),
         }
     }
 
-    /// Sends a reply. If the request was aborted or the mount is gone, no process waits for it. If
-    /// the kernel refuses the reply, the caller gets an error instead.
+    /// Sends a reply. Only the one that has claimed the request. If the request was aborted or the
+    /// mount is gone, no process waits for it. If the kernel refuses the reply, the caller gets an
+    /// error instead.
     pub(crate) fn send(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {
         match self {
-            Self::Device(device) => send(device, unique, errno, payload),
+            Self::Device(from) => send(&from.device, unique, errno, payload),
             Self::Ring(slot) => slot.answer(unique, errno, payload),
         }
     }

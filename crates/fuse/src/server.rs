@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::Errno;
 use crate::filesystem::{Filesystem, dispatch};
 use crate::interrupts::Interrupts;
-use crate::operation::Operation;
+use crate::operation::{Operation, Wait};
 use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, Malformed};
+use crate::waiters::Waiters;
 
 /// Calls a file system with requests.
 pub(crate) struct Server {
     pub(crate) layouts: Layouts,
     filesystem: Arc<dyn Filesystem>,
     interrupts: Arc<Interrupts>,
+    waiters: Waiters,
     /// A malformed request was reported: one line is enough.
     has_complained: AtomicBool,
 }
@@ -26,7 +28,8 @@ impl Server {
         interrupts: Arc<Interrupts>,
         layouts: Layouts,
     ) -> Self {
-        Self { layouts, filesystem, interrupts, has_complained: AtomicBool::new(false) }
+        let (waiters, has_complained) = (Waiters::default(), AtomicBool::new(false));
+        Self { layouts, filesystem, interrupts, waiters, has_complained }
     }
 
     /// Calls the file system with a request, or fails one that is malformed.
@@ -49,13 +52,30 @@ impl Server {
         self.filesystem.interrupt(request)
     }
 
+    /// Gives up requests whose callers were killed, until [`Server::end`].
+    pub(crate) fn give_up_killed(&self) {
+        self.waiters.run(&*self.filesystem);
+    }
+
+    /// Ends [`Server::give_up_killed`].
+    pub(crate) fn end(&self) {
+        self.waiters.end();
+    }
+
     fn call(&self, to: &ReplyTo, header: &Header, operation: Operation<'_>) {
+        let wait = operation.wait();
+        if let Operation::Interrupt { unique } = operation {
+            self.waiters.interrupted(unique);
+        }
         // Half-done work is for the file system to bear: its locks do not poison.
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
             dispatch(&*self.filesystem, &self.interrupts, to, header, operation);
         }));
         if called.is_err() {
             tracing::error!(?header, "a method of the file system panicked");
+        }
+        if to.has(header.unique) && wait != Wait::WriteBack {
+            self.waiters.add(to, header, wait);
         }
     }
 }

@@ -144,7 +144,17 @@ impl Session {
         let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
         let clone = options.clone_device;
         let devices = Devices { first: device, interrupts, clone, bytes, is_aside: ring.is_ok() };
+        let killed = Arc::clone(&server);
+        let looks = thread::Builder::new().name("fuse-waiters".to_owned());
+        let looks = looks.spawn(move || killed.give_up_killed());
+        if let Err(error) = &looks {
+            tracing::error!(%error, "programs that wait cannot be killed: a thread does not start");
+        }
         let served = devices.serve(&server, threads);
+        server.end();
+        if looks.is_ok_and(|looks| looks.join().is_err()) {
+            tracing::error!("the thread that looks at callers panicked");
+        }
         if let Ok(ring) = ring {
             ring.end();
         }
@@ -217,7 +227,7 @@ fn serve_device(
     pause: Duration,
 ) -> io::Result<()> {
     let mut buffer = vec![0; bytes];
-    let to = ReplyTo::Device(Arc::clone(&device));
+    let mut to = ReplyTo::device_of(&device);
     loop {
         let request = match receive(&device, &mut buffer) {
             Ok(request) => request,
@@ -236,6 +246,7 @@ fn serve_device(
                 let is_forget =
                     matches!(parsed, Ok((_, Operation::Forget { .. } | Operation::BatchForget(_))));
                 server.take(&to, parsed);
+                to.renew();
                 if is_forget && !pause.is_zero() {
                     thread::sleep(pause);
                 }

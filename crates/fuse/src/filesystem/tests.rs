@@ -43,7 +43,7 @@ impl Filesystem for Idle {
 fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>> {
     let (kernel, device) = UnixDatagram::pair().unwrap();
     kernel.set_nonblocking(true).unwrap();
-    let to = ReplyTo::Device(Arc::new(Device::new(device.into())));
+    let to = ReplyTo::device_of(&Arc::new(Device::new(device.into())));
     let mut errors = Vec::new();
     for operation in operations {
         dispatch(filesystem, &Interrupts::default(), &to, &HEADER, *operation);

@@ -21,10 +21,26 @@ pub(crate) struct Slot {
     shared: Arc<Shared>,
     /// The number by which the kernel finds the request (`commit_id`).
     commit: AtomicU64,
-    /// The number of the request; zero once it is answered.
+    /// The number of the request; zero once its reply has a sender, [`FILLING`] while that room is
+    /// filled which the reply has in the slot.
     request: AtomicU64,
     /// Whether a call reads the payload of the request, so that the reply is kept elsewhere.
     is_read: AtomicBool,
+}
+
+/// No request has this number.
+const FILLING: u64 = u64::MAX;
+
+/// The room for a reply in a slot while it is filled: the request cannot be claimed meanwhile.
+struct Filling<'a> {
+    slot: &'a Slot,
+    request: u64,
+}
+
+impl Drop for Filling<'_> {
+    fn drop(&mut self) {
+        self.slot.request.store(self.request, Ordering::Release);
+    }
 }
 
 impl Slot {
@@ -53,7 +69,7 @@ impl Slot {
     }
 
     /// Replies to the request in the slot: with `payload`, or with nothing but `errno` if it
-    /// failed. Once for each request.
+    /// failed. Once for each request, by the one that has claimed it.
     pub(crate) fn answer(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {
         self.request.store(0, Ordering::Relaxed);
         let mut error = errno.map_or(0, negative);
@@ -65,19 +81,35 @@ impl Slot {
         self.shared.answered(Answered { slot: self.number, unique, error, payload });
     }
 
-    /// Calls `fill` with the payload, unless a call reads it. `&mut` on what replies: nothing else
-    /// can reply meanwhile.
+    /// Makes the caller the one that replies to this request. Returns `false` if another one is.
+    pub(crate) fn claim(&self, request: u64) -> bool {
+        let state = &self.request;
+        state.compare_exchange(request, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Calls `fill` with the payload, unless a call reads it or the request has an answer. `&mut`
+    /// on what replies: nothing else can reply meanwhile.
     #[expect(unsafe_code, reason = "the kernel writes this memory too")]
-    pub(crate) fn with_room<T>(&self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
-        if self.is_read.load(Ordering::Acquire) {
+    pub(crate) fn with_room<T>(
+        &self,
+        request: u64,
+        fill: impl FnOnce(Option<&mut [u8]>) -> T,
+    ) -> T {
+        let state = &self.request;
+        let begins =
+            || state.compare_exchange(request, FILLING, Ordering::Acquire, Ordering::Relaxed);
+        if self.is_read.load(Ordering::Acquire) || begins().is_err() {
             return fill(None);
         }
-        // SAFETY: the slot has a request, so the kernel does not have it; nothing reads its
-        // payload; and its one reply, which alone writes there, is borrowed by the caller.
+        let _filling = Filling { slot: self, request };
+        // SAFETY: the slot has the request, so the kernel does not have it; nothing reads its
+        // payload; its one reply, which alone writes there, is borrowed by the caller; and nothing
+        // else can answer it until `_filling` is dropped.
         fill(Some(unsafe { self.memory.payload_mut() }))
     }
 
-    /// Replies with the first bytes of the payload, which `with_room` gave. Once for each request.
+    /// Replies with the first bytes of the payload, which `with_room` gave. Once for each request,
+    /// by the one that has claimed it.
     pub(crate) fn answer_room(&self, unique: u64, bytes: usize) {
         self.request.store(0, Ordering::Relaxed);
         let payload = Payload::Written(self.memory.payload_bytes().min(bytes));
@@ -103,7 +135,7 @@ impl Slot {
     }
 
     /// Returns whether the slot has this request, and no reply to it.
-    pub(super) fn has(&self, request: u64) -> bool {
+    pub(crate) fn has(&self, request: u64) -> bool {
         self.request.load(Ordering::Relaxed) == request
     }
 

@@ -121,6 +121,24 @@ fn a_signal_to_a_waiting_program_is_reported_and_does_no_harm() {
     mounted.end().unwrap();
 }
 
+/// It is gone before anything replies. The reply that comes then is told so, and dropped.
+#[test]
+fn a_killed_program_is_gone_without_its_reply() {
+    let Some(mut mounted) = mounted() else { return };
+    for signal in [Signal::KILL, Signal::TERM] {
+        let mut child = Command::new("cat");
+        child.arg(mounted.path("held-1")).stdin(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.spawn().unwrap();
+        let (_, mut reply) = mounted.tree.held.take();
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        until(|| child.try_wait().unwrap().is_some());
+        assert!(!reply.claim());
+        reply.ok(&absent());
+        fs::write(mounted.path("file"), b"1").unwrap();
+    }
+    mounted.end().unwrap();
+}
+
 /// An interrupt of an unknown request goes back to the kernel after another call, and the kernel
 /// repeats it.
 #[test]

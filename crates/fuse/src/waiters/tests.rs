@@ -1,0 +1,190 @@
+//! Callers that are killed, that exit, and that live.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use super::*;
+use crate::device::Device;
+use crate::ids::NodeId;
+
+/// Is silent for so many seconds, and records the requests that were given up.
+#[derive(Default)]
+struct Silent {
+    seconds: AtomicU64,
+    given_up: Mutex<Vec<u64>>,
+}
+
+impl Filesystem for Silent {
+    fn given_up(&self, unique: u64) {
+        self.given_up.lock().push(unique);
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    }
+}
+
+/// The kernel's end of a descriptor, and the requests that were read from it.
+struct Kernel {
+    end: UnixDatagram,
+    device: Arc<Device>,
+}
+
+impl Kernel {
+    fn new() -> Self {
+        let (end, device) = UnixDatagram::pair().unwrap();
+        end.set_nonblocking(true).unwrap();
+        Self { end, device: Arc::new(Device::new(device.into())) }
+    }
+
+    /// Notes a request that waits.
+    fn ask(&self, waiters: &Waiters, unique: u64, thread: u32) -> ReplyTo {
+        let to = ReplyTo::device_of(&self.device);
+        to.begin(unique);
+        let header = Header { unique, node: NodeId(1), uid: 0, gid: 0, pid: thread };
+        waiters.add(&to, &header, Wait::Other);
+        to
+    }
+
+    /// Returns number and error of the next reply, if there is one.
+    fn reply(&self) -> Option<(u64, i32)> {
+        let mut reply = [0; 64];
+        let length = self.end.recv(&mut reply).ok()?;
+        let mut cursor = crate::bytes::Cursor::new(&reply[..length]);
+        let _bytes = cursor.u32().unwrap();
+        let error = cursor.i32().unwrap();
+        Some((cursor.u64().unwrap(), error))
+    }
+}
+
+/// A process that has a pending SIGKILL does not live long enough to be looked at, unless it waits
+/// in the kernel: mounted tests do that. Here the status says it.
+#[test]
+fn a_pending_kill_is_seen_and_no_other_signal() {
+    let status = |own: u64, shared: u64| {
+        format!("Name:\tx\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{:016x}\n", 0)
+    };
+    assert!(is_killed(&status(KILL, 0)) && is_killed(&status(0, KILL | 1)));
+    assert!(!is_killed(&status(0, 0)) && !is_killed(&status(!KILL, !KILL)) && !is_killed(""));
+}
+
+#[test]
+fn an_exit_by_a_signal_is_told_from_one_without() {
+    let stat = |flags: u64, code: u64| {
+        let mut fields = vec!["0".to_owned(); 50];
+        fields[0] = "D".to_owned();
+        fields[FLAGS] = flags.to_string();
+        fields[EXIT_CODE] = code.to_string();
+        format!("17 (a name) with) {}\n", fields.join(" "))
+    };
+    assert_eq!(Thread::of_exit(&stat(0x40_0100, 0)), Thread::Lives);
+    assert_eq!(Thread::of_exit(&stat(0x40_0104, 0)), Thread::Exits);
+    assert_eq!(Thread::of_exit(&stat(0x40_0104, 3 << 8)), Thread::Exits);
+    assert_eq!(Thread::of_exit(&stat(0x40_0104, 9)), Thread::Killed);
+    assert_eq!(Thread::of_exit(&stat(0x40_0104, 11 | 0x80)), Thread::Killed);
+    assert_eq!(Thread::of_exit(""), Thread::Lives);
+    // The fields of a real one are where they are expected.
+    let own = fs::read_to_string("/proc/thread-self/stat").unwrap();
+    assert_eq!(Thread::of_exit(&own), Thread::Lives);
+    let fields = own.rsplit_once(") ").unwrap().1.split(' ').count();
+    assert_eq!(fields, EXIT_CODE + 1);
+}
+
+#[test]
+fn a_caller_that_lives_is_left_alone_and_looked_at_less_often() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    filesystem.seconds.store(60, Ordering::Relaxed);
+    let to = kernel.ask(&waiters, 8, std::process::id());
+    waiters.interrupted(8);
+    let mut looks = Vec::new();
+    for number in 1..=20 {
+        let before = waiters.state.lock().waiting[0].next;
+        waiters.round(&filesystem);
+        if waiters.state.lock().waiting[0].next > before {
+            looks.push(number);
+        }
+    }
+    assert_eq!(looks, [2, 3, 5, 9, 13, 17]);
+    assert_eq!(kernel.reply(), None);
+    assert!(to.claim(8));
+    waiters.round(&filesystem);
+    assert!(waiters.state.lock().waiting.is_empty(), "it has a reply");
+}
+
+/// Without an interrupt it is left alone, and before a long silence.
+#[test]
+fn a_caller_that_cannot_be_seen_is_given_up_at_an_interrupt_after_a_long_silence() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let _other = kernel.ask(&waiters, 6, 0);
+    let to = kernel.ask(&waiters, 8, 0);
+    waiters.interrupted(8);
+    for _ in 0..8 {
+        waiters.round(&filesystem);
+    }
+    assert_eq!(kernel.reply(), None);
+    filesystem.seconds.store(11, Ordering::Relaxed);
+    for _ in 0..8 {
+        waiters.round(&filesystem);
+    }
+    assert_eq!(kernel.reply(), Some((8, -Errno::INTR.raw_os_error())));
+    assert_eq!(kernel.reply(), None);
+    assert!(!to.claim(8), "a later reply is dropped");
+    assert_eq!(*filesystem.given_up.lock(), [8]);
+}
+
+/// What was answered is not kept, however fast requests come.
+#[test]
+fn answered_requests_take_no_room() {
+    let (waiters, kernel) = (Waiters::default(), Kernel::new());
+    for unique in 1..10_000 {
+        assert!(kernel.ask(&waiters, unique, 1).claim(unique));
+        assert!(waiters.state.lock().waiting.len() <= LEAST_NOTED);
+    }
+}
+
+/// Kills its child at the end of a test.
+struct Sleeper(Child);
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+#[test]
+fn a_stopped_process_with_a_pending_signal_lives() {
+    let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let child = Sleeper(child);
+    for wait in [Wait::Other, Wait::Close] {
+        assert_eq!(Thread::look(child.0.id(), wait), Thread::Lives);
+    }
+    assert_eq!(Thread::look(0, Wait::Other), Thread::Unseen);
+    assert_eq!(Thread::look(u32::MAX, Wait::Close), Thread::Unseen);
+}
+
+#[test]
+fn the_thread_rests_until_a_request_waits_and_ends() {
+    let (waiters, kernel) = (Waiters::default(), Kernel::new());
+    let filesystem = Silent::default();
+    thread::scope(|scope| {
+        let run = scope.spawn(|| waiters.run(&filesystem));
+        while !waiters.state.lock().rests {
+            thread::yield_now();
+        }
+        assert_eq!(waiters.state.lock().round, 0);
+        let to = kernel.ask(&waiters, 8, std::process::id());
+        while waiters.state.lock().round < 2 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert!(to.claim(8));
+        while !waiters.state.lock().rests {
+            thread::sleep(Duration::from_millis(10));
+        }
+        waiters.end();
+        run.join().unwrap();
+    });
+}
