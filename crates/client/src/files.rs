@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use pelago_wire::{
     AllocateMode, Attr, Buffer, Bulk, Code, Context, Cookie, Done, Entry, Error, FileLock, Handle,
@@ -221,6 +222,18 @@ impl Files {
     /// comes all the same: `Interrupted`, or what it did.
     pub fn cancel(&self, context: &Context) {
         self.service.cancel(context);
+    }
+
+    /// The caller of the request with the session and the number of `context` is gone. What was not
+    /// begun for it may fail with `Interrupted`; all else goes on.
+    pub fn forsake(&self, context: &Context) {
+        self.service.forsake(context);
+    }
+
+    /// Returns how long the server has said nothing, although it should have.
+    #[must_use]
+    pub fn silence(&self) -> Duration {
+        self.service.silence()
     }
 
     /// Makes written bytes safe; `data_only` may leave out times (`fdatasync`).

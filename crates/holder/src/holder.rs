@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
@@ -257,8 +258,16 @@ impl Service for Holder {
         self.service.cancel(context);
     }
 
+    fn forsake(&self, context: &Context) {
+        self.service.forsake(context);
+    }
+
     fn losses(&self) -> u64 {
         self.service.losses()
+    }
+
+    fn silence(&self) -> Duration {
+        self.service.silence()
     }
 }
 

@@ -167,6 +167,14 @@ impl Service for Remote {
     fn cancel(&self, context: &Context) {
         self.calls.cancel(context.request);
     }
+
+    fn forsake(&self, context: &Context) {
+        self.calls.forsake(context.request);
+    }
+
+    fn silence(&self) -> Duration {
+        self.calls.silence()
+    }
 }
 
 impl LeasedService for Remote {

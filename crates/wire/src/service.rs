@@ -1,5 +1,7 @@
 //! The interface between client and server.
 
+use std::time::Duration;
+
 use crate::codec::Replayed;
 use crate::error::Error;
 use crate::id::{RequestId, SessionId};
@@ -112,9 +114,20 @@ pub trait Service: Send + Sync {
     /// alone.
     fn cancel(&self, _context: &Context) {}
 
+    /// The caller of the request of this session and number is gone, and no matter what becomes of
+    /// the request. One that was not begun may end with [`crate::Code::Interrupted`], so that what
+    /// no program waits for takes no room while the server is away.
+    fn forsake(&self, _context: &Context) {}
+
     /// Returns how many times acknowledged changes were lost, because the disk failed before they
     /// were safe. [`Request::FsyncDir`] reports the losses since a given count.
     fn losses(&self) -> u64 {
         0
+    }
+
+    /// Returns how long the server has said nothing, although it should have: a server of another
+    /// process is asked for a sign of life again and again.
+    fn silence(&self) -> Duration {
+        Duration::ZERO
     }
 }

@@ -285,6 +285,21 @@ impl Calls {
         call_back(answered);
     }
 
+    /// The caller of a request is gone. What was not sent for it yet never is; what was sent stays
+    /// under way, and is done once.
+    pub(super) fn forsake(&self, caller: RequestId) {
+        if caller.0 == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        let mut dropped = Vec::new();
+        while let Some(at) = state.backlog.iter().position(|call| call.caller == caller) {
+            dropped.extend(state.backlog.remove(at));
+        }
+        drop(state);
+        dropped.into_iter().for_each(|call| fail(call.done, Code::Interrupted));
+    }
+
     /// Time has passed: fails what waits too long, and keeps the session alive. Returns whether the
     /// server was silent for a term.
     pub(super) fn tick(&self, now: Instant) -> bool {
@@ -383,6 +398,11 @@ impl Calls {
 
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
+    }
+
+    /// Returns how long ago the server was heard.
+    pub(super) fn silence(&self) -> Duration {
+        boot_time().saturating_sub(self.state.lock().last_heard())
     }
 
     pub(super) fn status(&self) -> RemoteStatus {
