@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pelago_client::{ByteRange, FilePos, Files, NewNode, Xattr};
 use pelago_fuse::ids::{FileId, NodeId};
@@ -14,7 +15,9 @@ use pelago_fuse::operation::{
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{Attr, Code, Error, Handle, OpenId, SeekFrom, SetAttr};
+use pelago_wire::{
+    Attr, Code, Context, Error, Handle, OpenId, RequestId, SeekFrom, SetAttr, Touched,
+};
 
 use crate::caller::Caller;
 use crate::find::HiddenName;
@@ -22,7 +25,7 @@ use crate::open::{CreateReply, OpenReply, Opening};
 use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
-use crate::replies::{bytes, done, sized, written};
+use crate::replies::{bytes, done, sized};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, close, flags, read, set_lock, write};
@@ -266,7 +269,8 @@ impl Filesystem for Adapter {
         let (context, program_flags) = (self.0.context(header), request.flags);
         let (state, thread, name) =
             (Arc::clone(&self.0), header.pid, self.0.lifetimes.leased_name(&at));
-        let (sample, reply) = (state.sample_name(&at), CreateReply { reply, thread, name });
+        let (sample, reply) =
+            (state.sample_name(&at), CreateReply { reply, thread, name, made: None });
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
         let change = self.0.begin_change(&at);
@@ -274,7 +278,7 @@ impl Filesystem for Adapter {
         answer.then(move |created| {
             opening.state.end_change(change);
             match created {
-                Ok(created) => opening.created(created),
+                Ok(created) => opening.created(Some(at), created),
                 Err(error) if error.code == Code::Exists && !is_exclusive => {
                     opening.open_existing(at);
                 }
@@ -288,7 +292,7 @@ impl Filesystem for Adapter {
         let mode = flags::new_mode(request.mode, request.umask);
         let (context, program_flags) = (self.0.context(header), request.flags);
         let (state, thread) = (Arc::clone(&self.0), header.pid);
-        let reply = CreateReply { reply, thread, name: None };
+        let reply = CreateReply { reply, thread, name: None, made: None };
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let dir = self.0.handle(header.node);
@@ -296,7 +300,7 @@ impl Filesystem for Adapter {
         answer.then(move |created| match created {
             Ok(created) => {
                 opening.state.unlinked.add(created.entry.attr);
-                opening.created(created);
+                opening.created(None, created);
             }
             Err(error) => opening.reply.reply.error(attr::error(error)),
         });
@@ -397,10 +401,9 @@ impl Filesystem for Adapter {
             let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
             answer.then(move |result| {
                 state.changed([attr::ino(node)]);
-                done(
-                    result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound)),
-                    reply,
-                );
+                let result =
+                    result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound));
+                state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
             });
         };
         if must_ask {
@@ -440,7 +443,8 @@ impl Filesystem for Adapter {
         let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             state.changed([attr::ino(node)]);
-            done(result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr)), reply);
+            let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
+            state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
         });
     }
 
@@ -449,9 +453,12 @@ impl Filesystem for Adapter {
         let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
         let range = ByteRange { offset, length };
         self.0.open_ids.writes(open_id(file));
-        self.0.entry_attrs.changes(attr::ino(header.node));
-        let answer = self.0.files.allocate(&self.0.context(header), open_id(file), range, mode);
-        answer.then(move |result| done(result, reply));
+        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
+        state.entry_attrs.changes(node);
+        let answer = state.files.allocate(&state.context(header), open_id(file), range, mode);
+        answer.then(move |result| {
+            state.done(result, reply, || vec![Touched::Node(node), Touched::Bytes(node)]);
+        });
     }
 
     fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
@@ -486,7 +493,19 @@ impl Filesystem for Adapter {
         // The reply has 32 bits for the number of bytes.
         let length = request.length.min(u64::from(u32::MAX));
         let answer = self.0.files.copy_range(&self.0.context(header), from, to, length);
-        answer.then(move |result| written(result, reply));
+        let (state, node) = (Arc::clone(&self.0), attr::ino(request.to_node));
+        answer.then(move |result| state.written(node, result, reply));
+    }
+
+    fn given_up(&self, unique: u64) {
+        if !self.interrupt(unique) {
+            let context = Context::direct(0, 0);
+            self.0.files.forsake(&Context { request: RequestId(unique), ..context });
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        self.0.files.silence()
     }
 
     fn end(&self) {

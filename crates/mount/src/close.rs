@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelago_fuse::operation::{Flush, Release};
 use pelago_fuse::{Header, Reply};
-use pelago_wire::{Context, LockOwner, OpenId};
+use pelago_wire::{Context, Error, InodeId, LockOwner, OpenId, RequestId};
 
 use crate::open_ids::OpenPath;
 use crate::replies::done;
@@ -20,30 +20,62 @@ pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply
     if owner.is_none() && !state.open_ids.must_commit(open, ino) {
         return reply.ok(&());
     }
-    let answer = state.files.flush(&state.context(header), open, owner);
+    // It ends locks: it is sent also if its program is gone, which has no number for it.
+    let context = Context { request: RequestId(0), ..state.context(header) };
+    let answer = state.files.flush(&context, open, owner);
     answer.then(move |result| done(result, reply));
 }
 
 /// Ends an open.
 pub(crate) fn release(state: &Arc<State>, header: &Header, request: Release, reply: Reply<()>) {
     let write = flags::open(request.flags, false).write;
-    let (open, ino) = (OpenId(request.file.0), attr::ino(header.node));
-    let state = Arc::clone(state);
-    // The kernel has closed its descriptor before RELEASE. Ours must go before the server checks
-    // whether any process still has the file open.
-    match state.open_ids.remove(open) {
-        Some(OpenPath::Passthrough) => state.backings.release(ino),
-        Some(OpenPath::Cached) => state.close_pages(ino),
-        Some(OpenPath::Direct) | None => {}
+    let ending = Ending { open: OpenId(request.file.0), ino: attr::ino(header.node), write };
+    ending.perform(state, &state.context(header), move |result| done(result, reply));
+}
+
+/// An open that ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) open: OpenId,
+    pub(crate) ino: InodeId,
+    /// Whether it was open for writing.
+    pub(crate) write: bool,
+}
+
+impl Ending {
+    /// Ends an open that the kernel never got, because the program that asked for it was killed.
+    pub(crate) fn unwanted(self, state: &Arc<State>, context: &Context) {
+        self.perform(state, context, |released| {
+            if let Err(error) = released {
+                tracing::debug!(%error, "an open that is not wanted cannot be released");
+            }
+        });
     }
-    state.locks.released(ino, open);
-    let answer = state.files.release(&state.context(header), open);
-    answer.then(move |result| {
-        if write {
-            state.attr_ttl.write_closed(ino);
+
+    fn perform(
+        self,
+        state: &Arc<State>,
+        context: &Context,
+        then: impl FnOnce(Result<(), Error>) + Send + 'static,
+    ) {
+        let Self { open, ino, write } = self;
+        let state = Arc::clone(state);
+        // The kernel has closed its descriptor before RELEASE. Ours must go before the server
+        // checks whether any process still has the file open.
+        match state.open_ids.remove(open) {
+            Some(OpenPath::Passthrough) => state.backings.release(ino),
+            Some(OpenPath::Cached) => state.close_pages(ino),
+            Some(OpenPath::Direct) | None => {}
         }
-        done(result, reply);
-    });
+        state.locks.released(ino, open);
+        let answer = state.files.release(context, open);
+        answer.then(move |result| {
+            if write {
+                state.attr_ttl.write_closed(ino);
+            }
+            then(result);
+        });
+    }
 }
 
 /// Ends the opens that the kernel has left when the mount ended.

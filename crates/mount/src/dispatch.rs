@@ -6,6 +6,7 @@
 
 use std::ffi::OsStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
@@ -202,6 +203,16 @@ impl Filesystem for Dispatch {
 
     fn interrupt(&self, unique: u64) -> bool {
         self.find().interrupt(unique) || self.0.interrupt(unique)
+    }
+
+    fn given_up(&self, unique: u64) {
+        if !self.find().interrupt(unique) {
+            self.0.given_up(unique);
+        }
+    }
+
+    fn silence(&self) -> Duration {
+        self.0.silence()
     }
 
     fn end(&self) {

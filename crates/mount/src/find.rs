@@ -100,7 +100,7 @@ impl Find {
         self: &Arc<Self>,
         header: &Header,
         name: &OsStr,
-        reply: Reply<reply::Entry>,
+        mut reply: Reply<reply::Entry>,
     ) {
         let name = match Name::new(name.as_bytes()) {
             Ok(name) => name,
@@ -117,6 +117,9 @@ impl Find {
             Ok(Node::Folder(folder)) => {
                 let (find, within) = (Arc::clone(self), folder.clone());
                 self.links(header, folder, move |links| {
+                    if !reply.claim() {
+                        return;
+                    }
                     let node = links.and_then(|links| {
                         node_in((parent, &within), &links, &name, &find.searches)
                     });

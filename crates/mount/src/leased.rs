@@ -66,7 +66,7 @@ impl State {
 
     /// Opens a directory. A listing under a lease is kept if it is of the present version: the
     /// attributes say so, which the holder of the lease answers.
-    pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, reply: Reply<reply::Opened>) {
+    pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, mut reply: Reply<reply::Opened>) {
         let (dir, losses) = (attr::ino(header.node), self.files.losses());
         if !self.lifetimes.is_leased() || self.lifetimes.keeps_nothing_of(dir) {
             let pages = self.lifetimes.keeps_everything().then_some(Pages::Same);
@@ -77,7 +77,12 @@ impl State {
         answer.then(move |found| {
             let pages = found.ok().and_then(|found| state.open_pages(&found));
             let shared = Arc::clone(&state);
-            let go = move || reply.ok(&state.streams.open(dir, losses, pages));
+            let go = move || match reply.claim() {
+                true => reply.ok(&state.streams.open(dir, losses, pages)),
+                // Its caller was killed: it is closed by nothing else.
+                false if pages.is_some() => state.close_pages(dir),
+                false => {}
+            };
             shared.stale_pages.when_clean(dir, go);
         });
     }

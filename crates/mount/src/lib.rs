@@ -47,6 +47,7 @@ mod init;
 mod inodes;
 mod installing;
 mod kernel_cache;
+mod late;
 mod leased;
 mod lifetimes;
 mod locks;

@@ -1,14 +1,15 @@
 //! Requests that make or remove a name, and what they tell of its directory.
 
+use std::iter;
 use std::sync::Arc;
 
 use pelago_client::{At, Removed};
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Attr, Code, Entry, Error, FileKind, InodeId};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, InodeId, Touched};
 
 use crate::dir_attrs::{DirChange, DirQuestion};
 use crate::find::HiddenName;
-use crate::replies::done;
+use crate::late::touched_name;
 use crate::state::State;
 
 impl State {
@@ -19,10 +20,10 @@ impl State {
         reply: Reply<reply::Entry>,
     ) -> impl FnOnce(Result<Entry, Error>) + Send + 'static {
         let (sample, change) = (self.sample_name(at), self.begin_change(at));
-        let (state, at) = (Arc::clone(self), self.lifetimes.leased_name(at));
+        let (state, at) = (Arc::clone(self), at.clone());
         move |made| {
             state.end_change(change);
-            state.reply_made((&sample, at.as_deref()), made, reply);
+            state.reply_made((&sample, &at), made, reply);
         }
     }
 
@@ -33,14 +34,17 @@ impl State {
         reply: Reply<()>,
     ) -> impl FnOnce(Result<Removed, Error>) + Send + 'static {
         let (state, change) = (Arc::clone(self), self.begin_change(at));
-        let hidden = HiddenName::of(at);
+        let (hidden, at) = (HiddenName::of(at), at.clone());
         move |removed| {
             state.end_change(change);
             let removed = removed.map_err(|error| unless_hidden(error, hidden));
-            if let Ok(removed) = &removed {
-                state.entry_attrs.changes(removed.attr.ino);
+            let ino = removed.as_ref().ok().map(|removed| removed.attr.ino);
+            if let Some(ino) = ino {
+                state.entry_attrs.changes(ino);
             }
-            done(removed.map(|removed| state.unlinked.add(removed.attr)), reply);
+            let removed = removed.map(|removed| state.unlinked.add(removed.attr));
+            let touched = || iter::once(touched_name(&at)).chain(ino.map(Touched::Node)).collect();
+            state.done(removed, reply, touched);
         }
     }
 

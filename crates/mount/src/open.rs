@@ -21,9 +21,11 @@ use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH
 use pelago_fuse::{Errno, Reply, device, reply};
 use pelago_wire::{
     Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
-    OpenId,
+    OpenId, Touched,
 };
 
+use crate::close::Ending;
+use crate::late::touched_name;
 use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
 use crate::page_versions::Pages;
@@ -52,6 +54,8 @@ pub(crate) struct CreateReply {
     pub(crate) thread: u32,
     /// The name, if it may be under a lease.
     pub(crate) name: Option<Box<At>>,
+    /// The name, if it was made.
+    pub(crate) made: Option<At>,
 }
 
 /// The reply to a CREATE or TMPFILE, with the file that was found or created.
@@ -59,6 +63,7 @@ struct EntryReply {
     reply: Reply<reply::Created>,
     thread: u32,
     name: Option<Box<At>>,
+    made: Option<At>,
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
@@ -71,8 +76,9 @@ pub(crate) trait ReplyTo: Send + 'static {
     /// Registers a descriptor with the kernel.
     fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
 
-    /// Replies that the file is open.
-    fn open(self, opened: reply::Opened);
+    /// Replies that the file is open. Returns whether the kernel has the open from now on; it has
+    /// not if the program was killed.
+    fn open(self, opened: reply::Opened) -> bool;
 
     fn error(self, error: Errno);
 }
@@ -102,7 +108,8 @@ impl Opening<CreateReply> {
     /// Continues a CREATE with the new file. The kernel sees all changes from here on: writes on
     /// any data path, and the commit after them. (A mapping changes nothing before the file has
     /// grown.)
-    pub(crate) fn created(self, created: Created) {
+    pub(crate) fn created(mut self, made: Option<At>, created: Created) {
+        self.reply.made = made;
         self.found((true, true), created.entry, created.open, created.path);
     }
 
@@ -135,12 +142,11 @@ impl Opening<CreateReply> {
 
     fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
-        state.learn(entry.handle);
         let is_seen = !(flags::is_direct(program_flags) && wanted.write);
         let holds = (holds.0, holds.1 && is_seen);
-        let CreateReply { reply, thread, name } = reply;
+        let CreateReply { reply, thread, name, made } = reply;
         let shared = Arc::clone(&state);
-        let reply = EntryReply { reply, thread, name, state: shared, sample, entry, holds };
+        let reply = EntryReply { reply, thread, name, made, state: shared, sample, entry, holds };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -165,12 +171,10 @@ impl<D: ReplyTo> Opening<D> {
                 let register = || self.reply.register(&backing);
                 match self.state.backings.acquire(attr.ino, register) {
                     Ok(registered) => {
-                        self.count(open, attr.ino, OpenPath::Passthrough);
-                        self.reply.open(reply::Opened {
-                            file: FileId(open.0),
-                            flags: FOPEN_PASSTHROUGH,
-                            backing: Some(registered.id()),
-                        });
+                        let backing = Some(registered.id());
+                        let (file, flags) = (FileId(open.0), FOPEN_PASSTHROUGH);
+                        let opened = reply::Opened { file, flags, backing };
+                        self.give(attr.ino, OpenPath::Passthrough, opened);
                     }
                     Err(error) => {
                         if self.state.passthrough.ends_with(&error) {
@@ -185,13 +189,23 @@ impl<D: ReplyTo> Opening<D> {
     }
 
     fn through_daemon(self, open: OpenId, attr: &Attr, path: OpenPath, flags: u32) {
-        self.count(open, attr.ino, path);
         if flags::is_direct(self.program_flags) && self.wanted.write {
             // An asynchronous direct write changes times and bytes without invalidating what the
             // kernel has cached: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
         }
-        self.reply.open(reply::Opened { file: FileId(open.0), flags, backing: None });
+        let opened = reply::Opened { file: FileId(open.0), flags, backing: None };
+        self.give(attr.ino, path, opened);
+    }
+
+    /// Gives an open to the kernel. If the program was killed, it ends.
+    fn give(self, ino: InodeId, path: OpenPath, opened: reply::Opened) {
+        let open = OpenId(opened.file.0);
+        self.count(open, ino, path);
+        let Self { state, context, wanted, reply, .. } = self;
+        if !reply.open(opened) {
+            Ending { open, ino, write: wanted.write }.unwanted(&state, &context);
+        }
     }
 
     /// Answers an open of a mount under leases: with pages, if it only reads and the attributes of
@@ -272,7 +286,7 @@ impl<D: ReplyTo> Opening<D> {
 
 impl State {
     /// Invalidates cached attributes of a file. Waits for no lock of the kernel.
-    fn forget_attr(&self, ino: InodeId) {
+    pub(crate) fn forget_attr(&self, ino: InodeId) {
         let Some(kernel) = self.kernel.get() else { return };
         if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
             tracing::debug!(%error, "cached attributes of a file cannot be invalidated");
@@ -285,8 +299,10 @@ impl ReplyTo for OpenReply {
         self.0.open_backing(backing.as_fd())
     }
 
-    fn open(self, opened: reply::Opened) {
+    fn open(mut self, opened: reply::Opened) -> bool {
+        let is_given = self.0.claim();
         self.0.ok(&opened);
+        is_given
     }
 
     fn error(self, error: Errno) {
@@ -299,8 +315,15 @@ impl ReplyTo for EntryReply {
         self.reply.open_backing(backing.as_fd())
     }
 
-    fn open(self, opened: reply::Opened) {
-        let Self { reply, thread, name, state, sample, entry, holds } = self;
+    fn open(self, opened: reply::Opened) -> bool {
+        let Self { mut reply, thread, name, made, state, sample, entry, holds } = self;
+        if !reply.claim() {
+            if let Some(made) = &made {
+                state.changed_late(&[touched_name(made), Touched::Node(entry.attr.ino)]);
+            }
+            return false;
+        }
+        state.learn(entry.handle);
         state.keep_entry(thread, &entry);
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
@@ -308,6 +331,7 @@ impl ReplyTo for EntryReply {
         let attr_ttl = ttl(holds.1, guard.created_attr(&entry, &sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
+        true
     }
 
     fn error(self, error: Errno) {
@@ -390,9 +414,10 @@ mod tests {
             Err(io::Error::from_raw_os_error(self.why))
         }
 
-        fn open(self, opened: reply::Opened) {
+        fn open(self, opened: reply::Opened) -> bool {
             assert!(opened.backing.is_none());
             self.answer.send(Ok(OpenId(opened.file.0))).unwrap();
+            true
         }
 
         fn error(self, error: Errno) {
@@ -448,6 +473,43 @@ mod tests {
         }
     }
 
+    /// The reply to a program that was killed.
+    struct Gone;
+
+    impl ReplyTo for Gone {
+        fn register(&self, _backing: &Backing) -> io::Result<device::Backing> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn open(self, _opened: reply::Opened) -> bool {
+            false
+        }
+
+        fn error(self, error: Errno) {
+            panic!("{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_open_that_comes_after_its_program_was_killed_is_released() {
+        let server = Arc::new(Server::default());
+        let service = Arc::clone(&server) as Arc<dyn Service>;
+        let state = Arc::new(State::new(Files::new(service), Preferences::default()));
+        let (ino, open) = (InodeId::from_raw(9), OpenId(7));
+        let attr = Attr::empty(ino, FileKind::Regular);
+        let opening = Opening {
+            sample: state.sample(ino),
+            state: Arc::clone(&state),
+            context: Context::direct(0, 0),
+            wanted: FLAGS,
+            program_flags: 0,
+            reply: Gone,
+        };
+        opening.answer(Handle::own(ino), Opened { open, attr, path: DataPath::Cached });
+        assert_eq!(*server.0.lock(), [Recorded::Release(open)]);
+        assert_eq!(state.open_ids.take(), []);
+    }
+
     /// The reply of a kernel that tells the flags.
     struct Flags(Sender<u32>);
 
@@ -456,8 +518,9 @@ mod tests {
             Err(io::ErrorKind::Unsupported.into())
         }
 
-        fn open(self, opened: reply::Opened) {
+        fn open(self, opened: reply::Opened) -> bool {
             self.0.send(opened.flags).unwrap();
+            true
         }
 
         fn error(self, error: Errno) {

@@ -108,6 +108,12 @@ impl Reading {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
+        // The kernel counts no entries of a listing that ended with an error. A listing that counts
+        // any is the last of this request.
+        let counts = attributes && listing.entries.iter().any(|entry| entry.entry.is_some());
+        if counts && !self.sink.reply.claim() {
+            return;
+        }
         let state = Arc::clone(&self.state);
         let (guard, sample) = (state.reply_guard(), self.sample);
         let offsets = &self.stream.offsets;

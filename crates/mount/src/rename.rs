@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use pelago_client::{At, Renamed};
 use pelago_fuse::Reply;
-use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags};
+use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags, Touched};
 
 use crate::find::HiddenName;
+use crate::late::touched_name;
 use crate::name_changes::unless_hidden;
 use crate::open_ids::OpenPath;
-use crate::replies::done;
 use crate::state::State;
 use crate::unlinked::Retained;
 
@@ -79,13 +79,21 @@ impl Renaming {
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);
         let hidden = [&from, &to].map(HiddenName::of);
+        let names = [from.clone(), to.clone()];
         files.rename(&context, from, to, how).then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
+            let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
+                [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]
+            });
             let renamed = state.renamed(result, retained);
             if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
                 state.find.replaced(hidden);
             }
-            done(renamed.map_err(|error| unless_hidden(error, hidden[0])), reply);
+            let renamed = renamed.map_err(|error| unless_hidden(error, hidden[0]));
+            state.done(renamed, reply, || {
+                let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
+                names.iter().map(touched_name).chain(nodes).collect()
+            });
         });
     }
 }

@@ -12,7 +12,9 @@ use pelago_fuse::ids::NodeId;
 use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes, Statx};
 use pelago_fuse::{Errno, Header, Notifier, Reply, Session};
-use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, limits};
+use pelago_wire::{
+    Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, RequestId, Touched, limits,
+};
 
 use crate::attr_ttl::AttrTtl;
 use crate::backings::Backings;
@@ -21,6 +23,7 @@ use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
 use crate::find::{Find, HiddenName};
 use crate::inodes::Inodes;
+use crate::late::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
 use crate::open_ids::OpenIds;
@@ -78,6 +81,7 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
     pub(crate) find: Arc<Find>,
     pub(crate) page_versions: PageVersions,
+    pub(crate) late_names: LateNames,
 }
 
 impl State {
@@ -102,6 +106,7 @@ impl State {
             dir_attrs: Arc::default(),
             streams: Streams::default(),
             page_versions: PageVersions::default(),
+            late_names: LateNames::default(),
         }
     }
 
@@ -183,7 +188,8 @@ impl State {
         if !self.lifetimes.keeps_everything() {
             self.entry_attrs.forget(header.pid);
         }
-        Context::direct(header.uid, header.gid)
+        let context = Context::direct(header.uid, header.gid);
+        Context { request: RequestId(header.unique), ..context }
     }
 
     /// Keeps an entry for the thread that gets it, if the kernel keeps nothing of its attributes.
@@ -257,12 +263,15 @@ impl State {
 
     /// Replies with the attributes after SETATTR.
     pub(crate) fn reply_changed(
-        &self,
+        self: &Arc<Self>,
         sample: &Sample,
         changed: Result<Attr, Error>,
-        reply: Reply<Attributes>,
+        mut reply: Reply<Attributes>,
     ) {
         match changed {
+            Ok(Attr { ino, .. }) if !reply.claim() => {
+                self.changed_late(&[Touched::Node(ino), Touched::Bytes(ino)]);
+            }
             Ok(changed) => {
                 let guard = self.reply_guard();
                 let ttl = guard.unversioned_attr(&changed, sample);
@@ -277,8 +286,11 @@ impl State {
         &self,
         (sample, at): (&Sample, Option<&At>),
         hidden: Option<HiddenName>,
-        reply: Reply<reply::Entry>,
+        mut reply: Reply<reply::Entry>,
     ) {
+        if !reply.claim() {
+            return;
+        }
         if let Some(hidden) = hidden {
             return match self.find.enter(hidden) {
                 Ok(entry) => reply.ok(&entry),
@@ -303,11 +315,17 @@ impl State {
 
     /// Replies with the entry of a name that was made; see [`State::reply_entry`].
     pub(crate) fn reply_made(
-        &self,
-        (sample, at): (&Sample, Option<&At>),
+        self: &Arc<Self>,
+        (sample, at): (&Sample, &At),
         made: Result<Entry, Error>,
-        reply: Reply<reply::Entry>,
+        mut reply: Reply<reply::Entry>,
     ) {
+        if let Ok(made) = &made
+            && !reply.claim()
+        {
+            return self.changed_late(&[touched_name(at), Touched::Node(made.attr.ino)]);
+        }
+        let at = self.lifetimes.is_leased().then_some(at);
         let ttl =
             |guard: &ReplyGuard<'_>, entry: &Entry| guard.unversioned_attr(&entry.attr, sample);
         self.reply_entry_for((sample, at), ttl, made, reply);
@@ -319,9 +337,11 @@ impl State {
         (sample, at): (&Sample, Option<&At>),
         attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
         entry: Result<Entry, Error>,
-        reply: Reply<reply::Entry>,
+        mut reply: Reply<reply::Entry>,
     ) {
         match entry {
+            // The kernel counts no lookup that ended with an error.
+            Ok(_) if !reply.claim() => {}
             Ok(entry) => {
                 self.learn(entry.handle);
                 let guard = self.reply_guard();

@@ -34,7 +34,11 @@ pub(crate) fn write(
     let has_pages =
         append && (state.lifetimes.keeps_everything() || state.page_versions.are_used(node));
     if !flags::is_direct(flags) && !has_pages {
-        return answer.then(move |result| written(result, reply));
+        if answer.is_ready() {
+            return answer.then(move |result| written(result, reply));
+        }
+        let state = Arc::clone(state);
+        return answer.then(move |result| state.written(node, result, reply));
     }
     let state = Arc::clone(state);
     answer.then(move |result| {
@@ -44,7 +48,7 @@ pub(crate) fn write(
                 state.stale_pages.add(node, size.saturating_sub(bytes), bytes);
             }
         }
-        written(result, reply);
+        state.written(node, result, reply);
     });
 }
 
