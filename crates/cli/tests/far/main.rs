@@ -30,6 +30,7 @@ mod requests;
 mod runtime_dir;
 mod strangers;
 mod together;
+mod waiters;
 mod world;
 mod write_behind;
 

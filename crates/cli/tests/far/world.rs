@@ -40,8 +40,14 @@ impl World {
     /// Returns a volume that is up with this value of `--passthrough`. The test's own key is in the
     /// list of its clients.
     pub(crate) fn new(passthrough: &str) -> Self {
+        Self::prepared(passthrough, |_| {})
+    }
+
+    /// The same, once `prepare` has prepared the place of the volume.
+    pub(crate) fn prepared(passthrough: &str, prepare: impl FnOnce(&Volume)) -> Self {
         let mut volume = Volume::new();
         volume.passthrough = Some(passthrough.to_owned());
+        prepare(&volume);
         let up = volume.up(&["--listen", "127.0.0.1:0", "--json"]).expect_success().json();
         let address = up["listening"].as_str().unwrap().to_owned();
         let pids = Arc::new(Mutex::new(vec![volume.pid().unwrap()]));
@@ -95,6 +101,11 @@ impl World {
         fs::create_dir_all(&point).unwrap();
         let mut command = pelago(&self.volume.root, ["mount", server]);
         command.arg(point).args(args).args(["--detach", "--json"]);
+        for (variable, when) in [("PELAGO_FUSE_RING", "always"), ("PELAGO_FUSE_DEVICE", "never")] {
+            if std::env::var_os(variable).is_some() {
+                command.args(["--io-uring", when]);
+            }
+        }
         command
     }
 
