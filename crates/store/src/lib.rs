@@ -12,7 +12,6 @@
 pub mod clock;
 pub mod content;
 pub mod cycle;
-pub mod folder;
 pub mod hash;
 pub mod key;
 pub mod os;
@@ -22,3 +21,5 @@ pub mod rows;
 pub mod sync;
 pub mod table;
 pub mod volume;
+
+pub use pelago_folder as folder;

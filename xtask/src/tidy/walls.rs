@@ -20,6 +20,7 @@ struct Wall {
 const WIRE: &str = "pelago-wire";
 const PROTO: &str = "pelago-proto";
 const NET: &str = "pelago-net";
+const FOLDER: &str = "pelago-folder";
 const STORE: &str = "pelago-store";
 const META: &str = "pelago-meta";
 const DATA: &str = "pelago-data";
@@ -45,7 +46,8 @@ const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: PROTO, imports: &[WIRE], tests_import: &[] },
     Wall { package: NET, imports: &[WIRE, PROTO], tests_import: &[] },
-    Wall { package: STORE, imports: &[WIRE], tests_import: &[] },
+    Wall { package: FOLDER, imports: &[], tests_import: &[] },
+    Wall { package: STORE, imports: &[WIRE, FOLDER], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
     Wall { package: DATA, imports: &[WIRE, STORE, META], tests_import: &[LOSSFS] },
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
@@ -55,11 +57,11 @@ const WALLS: &[Wall] = &[
         tests_import: &[CHECK, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
-    Wall { package: INDEX, imports: &[WIRE, FIND], tests_import: &[] },
+    Wall { package: INDEX, imports: &[WIRE, FOLDER, FIND], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE, THREADS], tests_import: &[] },
-    Wall { package: HTTP, imports: &[WIRE, PROTO, CLIENT], tests_import: &[] },
+    Wall { package: HTTP, imports: &[WIRE, FOLDER, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: THREADS, imports: &[], tests_import: &[] },
     Wall { package: CHART, imports: &[], tests_import: &[] },

@@ -1,25 +1,28 @@
-//! A folder that is held by its descriptor, and whose files are opened below that.
+//! A folder that is held by its descriptor, and whose files are opened below that: the one way to
+//! open, make or remove what is ours in a folder that other users may write.
 //!
-//! Other users may be able to write the folder of a volume. They can put anything into it, and
-//! replace it at any time. So every name is opened with `openat2`, which follows no symbolic link,
-//! and then the open descriptor is examined: the file must belong to the user of this process, no
-//! other user may write it, and it has one name. Folders of ours have mode 0700, so the files in
+//! Such a folder is that of a volume, that of a download, or `/tmp`. Others can put anything into
+//! it, and replace it at any time. So every name is opened with `openat2`, which follows no symbolic
+//! link, and then the open descriptor is examined: the file must belong to the user of this process,
+//! no other user may write it, and it has one name. Folders of ours have mode 0700, so the files in
 //! them need no further checks.
 //!
 //! Linux before 5.6, and some sandboxes, have no `openat2`. There `openat` with `O_NOFOLLOW` does
 //! the same, because the names that are opened here are single components.
 
-use std::ffi::OsString;
+#![forbid(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fsync, mkdirat, openat,
-    openat2, renameat, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, flock, fstat,
+    fsync, mkdirat, openat, openat2, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -29,6 +32,15 @@ use rustix::process::geteuid;
 pub struct Folder {
     fd: Arc<OwnedFd>,
     path: PathBuf,
+}
+
+/// What a new version of a file keeps of the one that it replaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptOfFile {
+    /// Permissions for reading, writing and executing; never those to act as another user.
+    pub mode: u32,
+    /// The gid of its group.
+    pub group: u32,
 }
 
 /// Why a file or folder is not used. It was not changed.
@@ -105,6 +117,8 @@ const FILE_MODE: u32 = 0o600;
 const WRITE_BY_OTHERS: u32 = 0o022;
 /// Attempts of an open that renames by other processes disturb.
 const TRIES: u32 = 8;
+/// Folders within each other that [`Folder::remove_tree`] removes.
+const DEPTH: u32 = 8;
 
 impl Folder {
     /// Opens the folder at `path`. Follows symbolic links in it, because the user gave the path.
@@ -135,7 +149,8 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`]; [`FolderError::is_not_found`] if there is none.
-    pub fn open_folder(&self, name: &str) -> Result<Self, FolderError> {
+    pub fn open_folder(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<Self, FolderError> {
+        let name = name.as_ref();
         let path = self.path.join(name);
         let fd = self.open_at(name, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let stat = fstat(&fd).map_err(|error| io_error("examining", path.clone(), error))?;
@@ -151,7 +166,8 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn create_folder(&self, name: &str) -> Result<Self, FolderError> {
+    pub fn create_folder(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<Self, FolderError> {
+        let name = name.as_ref();
         match mkdirat(&self.fd, name, Mode::from_raw_mode(FOLDER_MODE)) {
             Ok(()) | Err(Errno::EXIST) => self.open_folder(name),
             Err(error) => Err(io_error("creating", self.path.join(name), error)),
@@ -163,7 +179,12 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`]; [`FolderError::is_not_found`] if there is none.
-    pub fn open_file(&self, name: &str, flags: OFlags) -> Result<File, FolderError> {
+    pub fn open_file(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+        flags: OFlags,
+    ) -> Result<File, FolderError> {
+        let name = name.as_ref();
         // `O_NONBLOCK`: opening a pipe that another user put there must not block.
         let fd = self.open_at(name, flags | OFlags::NONBLOCK, Mode::from_raw_mode(FILE_MODE))?;
         let failed = |error| io_error("examining", self.path.join(name), error);
@@ -175,7 +196,11 @@ impl Folder {
     }
 
     /// Opens a file of any user for reading, without checks: do not rely on what it holds.
-    pub(crate) fn open_foreign_file(&self, name: &str) -> Result<File, FolderError> {
+    pub fn open_foreign_file(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Result<File, FolderError> {
+        let name = name.as_ref();
         Ok(File::from(self.open_at(name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?))
     }
 
@@ -184,10 +209,14 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn replace_file(&self, name: &str, mode: u32) -> Result<File, FolderError> {
+    pub fn replace_file(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+        mode: u32,
+    ) -> Result<File, FolderError> {
+        let name = name.as_ref();
         self.remove(name)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        Ok(File::from(self.open_at(name, flags, Mode::from_raw_mode(mode))?))
+        self.create_new(name, mode)
     }
 
     /// Checks that [`Folder::open_file`] would accept the file with this name, without opening it.
@@ -195,7 +224,8 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`].
-    pub fn check_file(&self, name: &str) -> Result<(), FolderError> {
+    pub fn check_file(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<(), FolderError> {
+        let name = name.as_ref();
         match self.stat(name)? {
             None => Ok(()),
             Some(stat) => self.check_stat(name, &stat),
@@ -206,7 +236,8 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn contains(&self, name: &str) -> Result<bool, FolderError> {
+    pub fn contains(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<bool, FolderError> {
+        let name = name.as_ref();
         Ok(self.stat(name)?.is_some())
     }
 
@@ -215,7 +246,8 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError`] if it has another.
-    pub fn contains_file(&self, name: &str) -> Result<bool, FolderError> {
+    pub fn contains_file(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<bool, FolderError> {
+        let name = name.as_ref();
         self.check_file(name)?;
         self.contains(name)
     }
@@ -224,18 +256,113 @@ impl Folder {
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn remove(&self, name: &str) -> Result<(), FolderError> {
+    pub fn remove(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<(), FolderError> {
+        let name = name.as_ref();
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(io_error("removing", self.path.join(name), error)),
         }
     }
 
+    /// Creates a file with these permissions and opens it for reading and writing.
+    ///
+    /// # Errors
+    /// [`FolderError`]; [`FolderError::is_found`] if the folder has this name.
+    pub fn create_new(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+        mode: u32,
+    ) -> Result<File, FolderError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(File::from(self.open_at(name.as_ref(), flags, Mode::from_raw_mode(mode))?))
+    }
+
+    /// Returns what a new version of a file keeps of it: `None` if there is none, or if it is not a
+    /// regular file of this user, whose permissions say nothing about what this user wants.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn kept_of(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Result<Option<KeptOfFile>, FolderError> {
+        let stat = self.stat(name.as_ref())?;
+        let is_ours =
+            |stat: &Stat| is(stat, FileType::RegularFile) && stat.st_uid == geteuid().as_raw();
+        let kept = |stat: Stat| KeptOfFile { mode: stat.st_mode & 0o777, group: stat.st_gid };
+        Ok(stat.filter(is_ours).map(kept))
+    }
+
+    /// Returns whether an open file has this name here.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn is_named(
+        &self,
+        name: &(impl AsRef<OsStr> + ?Sized),
+        file: &File,
+    ) -> Result<bool, FolderError> {
+        let name = name.as_ref();
+        let own =
+            fstat(file).map_err(|error| io_error("examining", self.path.join(name), error))?;
+        let found = self.stat(name)?;
+        Ok(found.is_some_and(|it| (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino)))
+    }
+
+    /// Locks the folder for one holder, until this descriptor and its clones are closed. Returns
+    /// whether it is locked: another holder may have it.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn try_lock(&self) -> Result<bool, FolderError> {
+        match flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(io_error("locking", self.path.clone(), error)),
+        }
+    }
+
+    /// Locks the folder as [`Folder::try_lock`] does, and waits for another holder.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`].
+    pub fn lock(&self) -> Result<(), FolderError> {
+        flock(&self.fd, FlockOperation::LockExclusive)
+            .map_err(|error| io_error("locking", self.path.clone(), error))
+    }
+
+    /// Removes a file, a symbolic link, or a folder with what is in it. Follows no link, and removes
+    /// nothing from a folder of another user.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`]; a part may be removed then.
+    pub fn remove_tree(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<(), FolderError> {
+        let name = name.as_ref();
+        remove_below(self.fd.as_fd(), name, DEPTH)
+            .map_err(|error| io_error("removing", self.path.join(name), error))
+    }
+
+    /// Returns the size in bytes of a file.
+    ///
+    /// # Errors
+    /// [`FolderError`]; [`FolderError::is_not_found`] if there is none.
+    pub fn size_of(&self, name: &(impl AsRef<OsStr> + ?Sized)) -> Result<u64, FolderError> {
+        let name = name.as_ref();
+        let missing = || io_error("looking for", self.path.join(name), Errno::NOENT);
+        let stat = self.stat(name)?.ok_or_else(missing)?;
+        Ok(stat.st_size.unsigned_abs())
+    }
+
     /// Renames a file, replacing a file with the new name.
     ///
     /// # Errors
     /// [`FolderError::Io`].
-    pub fn rename(&self, from: &str, to: &str) -> Result<(), FolderError> {
+    pub fn rename(
+        &self,
+        from: &(impl AsRef<OsStr> + ?Sized),
+        to: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Result<(), FolderError> {
+        let [from, to] = [from.as_ref(), to.as_ref()];
         renameat(&self.fd, from, &self.fd, to)
             .map_err(|error| io_error("writing", self.path.join(to), error))
     }
@@ -264,7 +391,7 @@ impl Folder {
         fsync(&self.fd).map_err(|error| io_error("syncing", self.path.clone(), error))
     }
 
-    fn open_at(&self, name: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, FolderError> {
+    fn open_at(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, FolderError> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOCTTY;
         open_beneath(self.fd.as_fd(), name, flags, mode).map_err(|error| {
             let path = self.path.join(name);
@@ -282,7 +409,7 @@ impl Folder {
         })
     }
 
-    fn stat(&self, name: &str) -> Result<Option<Stat>, FolderError> {
+    fn stat(&self, name: &OsStr) -> Result<Option<Stat>, FolderError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -291,7 +418,7 @@ impl Folder {
     }
 
     /// Checks that `stat` is of a regular file with one name that only this user can write.
-    fn check_stat(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
+    fn check_stat(&self, name: &OsStr, stat: &Stat) -> Result<(), FolderError> {
         let path = self.path.join(name);
         if is(stat, FileType::Symlink) {
             return Err(FolderError::Symlink { path });
@@ -308,7 +435,7 @@ impl Folder {
         if stat.st_nlink > 1 { Err(FolderError::HardLinked { path }) } else { Ok(()) }
     }
 
-    fn check_owner(&self, name: &str, stat: &Stat) -> Result<(), FolderError> {
+    fn check_owner(&self, name: &OsStr, stat: &Stat) -> Result<(), FolderError> {
         let (owner, user) = (stat.st_uid, geteuid().as_raw());
         if owner == user {
             return Ok(());
@@ -330,16 +457,49 @@ impl FolderError {
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
+
+    /// Returns whether a file was to be created and the folder has its name (`EEXIST`).
+    #[must_use]
+    pub fn is_found(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+
+    /// Returns the file or folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::WrongOwner { path, .. }
+            | Self::TooPermissive { path, .. }
+            | Self::Symlink { path }
+            | Self::HardLinked { path }
+            | Self::WrongType { path, .. }
+            | Self::Io { path, .. } => path,
+        }
+    }
+
+    /// Returns what was found instead of a file or folder of ours, for a message: "a symbolic
+    /// link"; `None` if a system call failed.
+    #[must_use]
+    pub const fn found(&self) -> Option<&'static str> {
+        match self {
+            Self::WrongOwner { .. } => Some("of another user"),
+            Self::TooPermissive { .. } => Some("open to other users"),
+            Self::Symlink { .. } => Some("a symbolic link"),
+            Self::HardLinked { .. } => Some("a file with other names (hard links)"),
+            Self::WrongType { .. } => Some("of another type"),
+            Self::Io { .. } => None,
+        }
+    }
 }
 
 /// Opens a name in a folder, without following a symbolic link.
 fn open_beneath(
     folder: BorrowedFd<'_>,
-    name: &str,
+    name: &OsStr,
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    debug_assert!(!name.contains('/'), "one component");
+    debug_assert!(!name.as_bytes().contains(&b'/'), "one component");
     // `openat2` refuses a mode without `O_CREAT`.
     let mode = if flags.contains(OFlags::CREATE) { mode } else { Mode::empty() };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -354,6 +514,26 @@ fn open_beneath(
     Err(Errno::AGAIN)
 }
 
+/// See [`Folder::remove_tree`].
+fn remove_below(folder: BorrowedFd<'_>, name: &OsStr, depth: u32) -> Result<(), Errno> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => return Ok(()),
+        Err(Errno::ISDIR) => {}
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = open_beneath(folder, name, flags, Mode::empty())?;
+    if depth > 0 && fstat(&inner)?.st_uid == geteuid().as_raw() {
+        let names: Result<Vec<_>, Errno> = Dir::read_from(&inner)?
+            .map(|entry| Ok(OsString::from_vec(entry?.file_name().to_owned().into_bytes())))
+            .collect();
+        for name in names?.iter().filter(|name| *name != "." && *name != "..") {
+            remove_below(inner.as_fd(), name, depth - 1)?;
+        }
+    }
+    unlinkat(folder, name, AtFlags::REMOVEDIR)
+}
+
 fn is(stat: &Stat, file_type: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == file_type
 }
@@ -361,3 +541,6 @@ fn is(stat: &Stat, file_type: FileType) -> bool {
 fn io_error(doing: &'static str, path: PathBuf, error: Errno) -> FolderError {
     FolderError::Io { doing, path, source: error.into() }
 }
+
+#[cfg(test)]
+mod tests;
