@@ -184,6 +184,7 @@ fn failed(error: FetchError, args: &Args) -> Failure {
             401 | 403 => Exit::Denied,
             _ => Exit::Failed,
         },
+        FetchError::Beside { .. } => Exit::Denied,
         FetchError::Disk { source, .. } => match source.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
             io::ErrorKind::PermissionDenied => Exit::Denied,
@@ -197,9 +198,14 @@ fn failed(error: FetchError, args: &Args) -> Failure {
     };
     let hint = match &error {
         FetchError::Url(_) => "give the URL that `pelago up --http` prints, and a path".to_owned(),
-        FetchError::Target { path, .. } => {
+        FetchError::Directory { path } => {
             let name = args.url.rsplit('/').next().unwrap_or_default();
             format!("name the new file: {}", path.join(name).display())
+        }
+        FetchError::Target { .. } => "choose another DST".to_owned(),
+        FetchError::Beside { .. } => "remove it, or choose another DST".to_owned(),
+        FetchError::Cut { .. } => {
+            "try again: only an answer that comes to its end brings the file".to_owned()
         }
         FetchError::InUse { .. } => "wait for it, or choose another DST".to_owned(),
         FetchError::Full { .. } => format!("free some space, then {AGAIN}"),

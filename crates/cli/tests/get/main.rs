@@ -18,6 +18,7 @@ use world::{Served, end, noted_blocks, until_noted};
 mod harness;
 mod lies;
 mod plain;
+mod planted;
 mod relay;
 mod requests;
 mod world;

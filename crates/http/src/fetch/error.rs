@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use hyper::StatusCode;
+use pelago_folder::FolderError;
 use pelago_wire::blocks::BlocksError;
 
 use crate::fetch::lie::Lie;
@@ -16,7 +17,13 @@ pub enum FetchError {
     /// The URL cannot be asked.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// A directory or something else that is no file has the name of the target.
+    /// A directory has the name of the target.
+    #[error("{} is a directory and is not replaced", .path.display())]
+    Directory {
+        /// The path of the target.
+        path: PathBuf,
+    },
+    /// Something else that is no file has the name of the target.
     #[error("{} is {what} and is not replaced", .path.display())]
     Target {
         /// The path of the target.
@@ -29,6 +36,14 @@ pub enum FetchError {
     InUse {
         /// The path of the target.
         path: PathBuf,
+    },
+    /// What has the name of a file of the download is not of this user alone.
+    #[error("{} is {what}, and is not used", .path.display())]
+    Beside {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// The disk of the target is full.
     #[error("there is no room for {}", .path.display())]
@@ -82,6 +97,15 @@ pub enum FetchError {
         /// How often the download has begun again.
         times: u32,
     },
+    /// Each connection has ended before the file was whole, and the server does not go on in the
+    /// middle of a file.
+    #[error(
+        "the server's answer was cut {times} times, and it can send the file only from its begin"
+    )]
+    Cut {
+        /// How often.
+        times: u32,
+    },
     /// An extent does not match its hash, a second time.
     #[error("extent {extent} (offset {offset}) does not match its hash, a second time")]
     Mismatch {
@@ -117,6 +141,16 @@ pub enum FetchError {
     /// The server sends what makes no sense.
     #[error("the server breaks the protocol")]
     Lie(#[from] Lie),
+}
+
+impl From<FolderError> for FetchError {
+    fn from(error: FolderError) -> Self {
+        let (path, what) = (error.path().to_owned(), error.found());
+        match error {
+            FolderError::Io { source, .. } => Self::of_disk(&path, source),
+            _ => Self::Beside { path, what: what.unwrap_or("no file of this user") },
+        }
+    }
 }
 
 impl FetchError {

@@ -1,8 +1,10 @@
 //! A download from a server that knows no blocks: from the first byte to the last, and from where
 //! it was cut if the server can.
 
+use std::time::Duration;
+
 use hyper::HeaderMap;
-use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED};
+use hyper::header::{CONTENT_LENGTH, CONTENT_RANGE, DATE, ETAG, LAST_MODIFIED};
 use pelago_wire::limits::ENTITY_TAG_BYTES;
 
 use crate::conditions::text;
@@ -10,17 +12,23 @@ use crate::fetch::connect::Incomplete;
 use crate::fetch::error::FetchError;
 use crate::fetch::event::FetchEvent;
 use crate::fetch::lie::Lie;
-use crate::fetch::run::{Done, Run, Step, is_strong};
+use crate::fetch::run::{Done, Restart, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
 
 /// Receives the whole file.
 pub(super) async fn whole(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, FetchError> {
-    if run.head.is_some() && run.work.length()? > 0 {
-        run.restart("the server sends the whole file")?;
-    }
     let headers = answer.headers();
     let size = text(headers, &CONTENT_LENGTH).and_then(|it| it.parse().ok());
     let tag = validator(headers);
+    if let Some(head) = &run.head
+        && run.work.length()? > 0
+    {
+        let is_other = head.form == Form::Blocks || !head.tag.is_empty() && head.tag != tag;
+        run.begin_again(match is_other {
+            true => Restart::Changed("the server sends another file"),
+            false => Restart::Cut,
+        })?;
+    }
     run.begin(StateHead { url: run.url.text.clone(), tag, form: Form::Plain, size })?;
     receive(run, answer, 0, size).await
 }
@@ -33,7 +41,7 @@ pub(super) async fn rest(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, 
     match (size, range) {
         (Some(size), Some((first, total))) if first == have => {
             if size.is_some_and(|size| size != total) {
-                return Ok(Step::Restart("the file has another size"));
+                return Ok(Step::Restart(Restart::Changed("the file has another size")));
             }
             receive(run, answer, have, Some(total)).await
         }
@@ -48,7 +56,7 @@ pub(super) fn behind_end(run: &mut Run<'_>, range: Option<&str>) -> Result<Step,
     if total == Some(have) {
         return Ok(Step::Done(Done { bytes: have, root: None, is_confirmed: false }));
     }
-    Ok(Step::Restart("the file is shorter"))
+    Ok(Step::Restart(Restart::Changed("the file is shorter")))
 }
 
 async fn receive(
@@ -75,12 +83,29 @@ async fn receive(
     }
 }
 
-/// Returns what names the version of the file in an If-Range: a strong tag, or else the date.
+/// Returns what names the version of the file in an If-Range: a strong tag, or else the date; empty
+/// if neither does.
+///
+/// A date names a version only if the server has sent it later (RFC 9110, 8.8.2.2 and 13.1.5): a file
+/// can change twice in one second. Its clock may not be that of its disk, hence a minute.
 fn validator(headers: &HeaderMap) -> String {
-    let tag = text(headers, &ETAG).filter(|tag| is_strong(tag));
-    let date = text(headers, &LAST_MODIFIED).filter(|date| date.len() <= ENTITY_TAG_BYTES);
-    tag.or(date).unwrap_or_default().to_owned()
+    let tag = text(headers, &ETAG);
+    if let Some(tag) = tag.filter(|tag| is_strong(tag)) {
+        return tag.to_owned();
+    }
+    let modified = text(headers, &LAST_MODIFIED).filter(|it| it.len() <= ENTITY_TAG_BYTES);
+    let time = |text: Option<&str>| text.and_then(|it| httpdate::parse_http_date(it).ok());
+    let age = match (time(modified), time(text(headers, &DATE))) {
+        (Some(modified), Some(sent)) => sent.duration_since(modified).unwrap_or_default(),
+        _ => Duration::ZERO,
+    };
+    // With a tag, if only a weak one, a date is no validator of this request.
+    let is_strong = tag.is_none() && age >= OLD_ENOUGH;
+    modified.filter(|_| is_strong).unwrap_or_default().to_owned()
 }
+
+/// The age from which on the date of a change names one version.
+const OLD_ENOUGH: Duration = Duration::from_secs(60);
 
 /// Reads `bytes FIRST-LAST/TOTAL`.
 fn parse_range(header: &str) -> Option<(u64, u64)> {
@@ -92,6 +117,27 @@ fn parse_range(header: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_date_names_a_version_once_it_is_old() {
+        let of = |pairs: &[(hyper::header::HeaderName, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(name, hyper::header::HeaderValue::from_static(value));
+            }
+            validator(&headers)
+        };
+        let modified = "Wed, 25 Nov 2026 19:00:00 GMT";
+        let sent = |at| [(LAST_MODIFIED, modified), (DATE, at)];
+        for early in [modified, "Wed, 25 Nov 2026 19:00:59 GMT", "Wed, 25 Nov 2026 18:00:00 GMT"] {
+            assert_eq!(of(&sent(early)), "", "{early}");
+        }
+        assert_eq!(of(&sent("Wed, 25 Nov 2026 19:01:00 GMT")), modified);
+        assert_eq!(of(&[(LAST_MODIFIED, modified)]), "");
+        let later = (DATE, "Wed, 25 Nov 2026 20:00:00 GMT");
+        assert_eq!(of(&[(LAST_MODIFIED, modified), later, (ETAG, "W/\"t\"")]), "");
+        assert_eq!(of(&[(LAST_MODIFIED, modified), (ETAG, "\"t\"")]), "\"t\"");
+    }
 
     #[test]
     fn a_content_range_says_where_it_begins() {

@@ -25,6 +25,8 @@ struct ExtentState {
     /// A bit for each block.
     have: u16,
     is_verified: bool,
+    /// Its hash is that of a note, which no server has confirmed in this run.
+    is_noted: bool,
     /// It did not match its hash once.
     has_mismatched: bool,
 }
@@ -66,7 +68,26 @@ impl Received {
         let is_verified = is_verified && have == all;
         self.bytes += self.bytes_of(extent, have);
         self.verified += u64::from(is_verified);
-        *self.state_mut(extent) = ExtentState { have, is_verified, ..ExtentState::default() };
+        let is_noted = is_verified;
+        *self.state_mut(extent) =
+            ExtentState { have, is_verified, is_noted, ..ExtentState::default() };
+    }
+
+    /// Returns whether there are extents of which only the notes of an earlier run say that they are
+    /// right.
+    pub(super) fn has_notes(&self) -> bool {
+        self.extents.iter().any(|state| state.is_noted)
+    }
+
+    /// Forgets one block of each such extent, so that its hash comes with that. `are_wrong`: forgets
+    /// these extents, because the server's root says that at least one of them is wrong.
+    pub(super) fn doubt_notes(&mut self, are_wrong: bool) {
+        for extent in 0..self.file.count() {
+            let ExtentState { have, is_noted, .. } = self.state(extent);
+            if is_noted {
+                self.keep_of(extent, if are_wrong { 0 } else { have & (have >> 1) });
+            }
+        }
     }
 
     /// Notes a block.
@@ -152,7 +173,8 @@ impl Received {
         }
         self.bytes -= self.bytes_of(extent, state.have & !kept);
         self.verified -= u64::from(state.is_verified);
-        *self.state_mut(extent) = ExtentState { have: kept, is_verified: false, ..state };
+        *self.state_mut(extent) =
+            ExtentState { have: kept, is_verified: false, is_noted: false, ..state };
     }
 
     fn have_map(&self) -> HaveMap {
@@ -277,6 +299,20 @@ mod tests {
         verified.restore(0, u16::MAX, true);
         verified.restore(1, 0b111, true);
         assert!(verified.is_whole());
+        assert!(verified.has_notes());
+        // The server has confirmed nothing: the hash of each comes with one block.
+        verified.doubt_notes(false);
+        assert_eq!((verified.blocks_of(0), verified.blocks_of(1)), (0x7fff, 0b011));
+        assert!(!verified.has_notes() && !verified.is_whole());
+        let mut wrong = Received::new(file());
+        wrong.restore(0, u16::MAX, true);
+        with_all(1, &mut wrong);
+        wrong.verify(1);
+        wrong.doubt_notes(true);
+        assert_eq!(
+            (wrong.blocks_of(0), wrong.blocks_of(1), wrong.bytes()),
+            (0, 0b111, (128 << 10) + 5)
+        );
         // A hash of an extent that is not complete is none.
         let mut partial = Received::new(file());
         partial.restore(1, 0b101, true);

@@ -18,7 +18,7 @@ use crate::fetch::event::FetchEvent;
 use crate::fetch::lie::Lie;
 use crate::fetch::plain;
 use crate::fetch::received::Received;
-use crate::fetch::run::{Done, Run, Step, is_strong};
+use crate::fetch::run::{Done, Restart, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
 
 /// The pause before a file that cannot be sent now is asked for again, unless the server says one.
@@ -39,7 +39,7 @@ impl Run<'_> {
                     tokio::time::sleep(after).await;
                     self.since = (Instant::now(), self.gained);
                 }
-                Step::Restart(why) => self.restart(why)?,
+                Step::Restart(restart) => self.begin_again(restart)?,
             }
         }
     }
@@ -58,10 +58,11 @@ impl Run<'_> {
             }
             200 => plain::whole(self, answer).await,
             206 => plain::rest(self, answer).await,
-            412 => Ok(Step::Restart("the file has changed")),
+            412 => Ok(Step::Restart(Restart::Changed("the file has changed"))),
             416 => plain::behind_end(self, text(answer.headers(), &CONTENT_RANGE)),
             400 | 405 | 415 | 428 | 501 if is_post => {
-                Ok(Step::Restart("the server does not go on with what another one began"))
+                let why = "the server does not go on with what another one began";
+                Ok(Step::Restart(Restart::Changed(why)))
             }
             503 if answer.headers().contains_key(RETRY_AFTER) => {
                 let after = text(answer.headers(), &RETRY_AFTER).and_then(|it| it.parse().ok());
@@ -158,15 +159,23 @@ impl Run<'_> {
         }
     }
 
-    /// Compares the root with that of the server, if the server knows one.
+    /// Compares the root with that of the server, if the server knows one. It confirms what an
+    /// earlier run has noted; without it, the hash of each such extent is asked for.
     fn verified(&mut self, file: Extents, root: Option<ExtentHash>) -> Result<Step, FetchError> {
         let own = self.work.root(file)?;
-        if root.is_some_and(|root| root != own) {
-            self.forget()?;
-            return Err(FetchError::Root);
+        let is_confirmed = root == Some(own);
+        match self.received.as_mut().filter(|received| received.has_notes()) {
+            Some(received) if !is_confirmed => {
+                received.doubt_notes(root.is_some());
+                self.resumed = self.resumed.min(received.bytes());
+                Ok(Step::Again)
+            }
+            None if root.is_some() && !is_confirmed => {
+                self.forget()?;
+                Err(FetchError::Root)
+            }
+            _ => Ok(Step::Done(Done { bytes: file.size(), root: Some(own), is_confirmed })),
         }
-        let is_confirmed = root.is_some();
-        Ok(Step::Done(Done { bytes: file.size(), root: Some(own), is_confirmed }))
     }
 
     fn end(&mut self, end: BodyEnd) -> Result<Step, FetchError> {

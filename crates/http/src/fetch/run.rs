@@ -51,7 +51,16 @@ pub(super) enum Step {
     /// The server cannot send the file now.
     Busy { why: String, after: Duration },
     /// What was received is of no use.
-    Restart(&'static str),
+    Restart(Restart),
+}
+
+/// Why a download begins again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restart {
+    /// The file is another one, which a text for people says.
+    Changed(&'static str),
+    /// The answer was cut, and the server can send the file only from its begin.
+    Cut,
 }
 
 /// A file that is whole, and its roots.
@@ -138,12 +147,20 @@ impl<'a> Run<'a> {
     }
 
     /// Counts that what was received is of no use, and forgets it.
-    pub(super) fn restart(&mut self, why: &'static str) -> Result<(), FetchError> {
+    pub(super) fn begin_again(&mut self, restart: Restart) -> Result<(), FetchError> {
         self.forget()?;
         if self.restarts == RESTARTS {
-            return Err(FetchError::Changed { times: RESTARTS + 1 });
+            let times = RESTARTS + 1;
+            return Err(match restart {
+                Restart::Changed(_) => FetchError::Changed { times },
+                Restart::Cut => FetchError::Cut { times },
+            });
         }
         self.restarts += 1;
+        let why = match restart {
+            Restart::Changed(why) => why,
+            Restart::Cut => "the answer was cut, and the server sends the whole file",
+        };
         (self.observe)(FetchEvent::Restarted { why });
         Ok(())
     }

@@ -1,15 +1,21 @@
 //! The two files of a download beside its target: the bytes, and what is known of them.
+//!
+//! Other users may be able to write that folder. So both files are opened below its descriptor, are
+//! of this user alone, and a file that another user has put there is refused by its name.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use pelago_folder::{Folder, FolderError};
 use pelago_wire::blocks::{ExtentHash, Extents};
 use pelago_wire::limits::{EXTENT_BYTES, NAME_BYTES};
+use rustix::fs::{Gid, Mode, OFlags, fchmod, fchown};
+use rustix::process::geteuid;
 
 use crate::fetch::error::FetchError;
 use crate::fetch::received::Received;
@@ -20,12 +26,17 @@ use crate::hashes;
 const SYNC_BYTES: u64 = 64 << 20;
 const DATA: &str = ".pelago-get";
 const STATE: &str = ".pelago-state";
+/// Permissions of both files until the download is whole.
+const MODE: u32 = 0o600;
+/// Links that are followed from the path of a target to its file.
+const LINKS: u32 = 40;
 
 /// The files of a download, which no other process uses meanwhile.
 pub(super) struct Workspace {
-    target: PathBuf,
-    data_path: PathBuf,
-    state_path: PathBuf,
+    folder: Folder,
+    name: OsString,
+    data_name: OsString,
+    state_name: OsString,
     data: File,
     state: File,
     unsynced: u64,
@@ -35,26 +46,23 @@ impl Workspace {
     /// Opens the files beside a target, and creates them if they do not exist.
     pub(super) fn open(target: &Path) -> Result<Self, FetchError> {
         let target = resolve(target)?;
-        let dir = target.parent().map(Path::to_owned).unwrap_or_default();
-        let name = target.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
-        let beside = |end: &str| dir.join(hidden(name, end));
-        let (data_path, state_path) = (beside(DATA), beside(STATE));
-        let data = open_file(&data_path)?;
+        let folder = Folder::open(parent_of(&target))?;
+        let name = target.file_name().unwrap_or_default().to_owned();
+        let [data_name, state_name] = [DATA, STATE].map(|end| hidden(name.as_bytes(), end));
+        let data = open_file(&folder, &data_name)?;
         match data.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(FetchError::InUse { path: target }),
-            Err(TryLockError::Error(error)) => return Err(FetchError::of_disk(&data_path, error)),
+            Err(TryLockError::Error(error)) => {
+                return Err(FetchError::of_disk(&folder.path().join(&data_name), error));
+            }
         }
         // The other download may have ended in between: the file is its target by now.
-        let is_same = |of: io::Result<fs::Metadata>| -> io::Result<bool> {
-            let (path, own) = (of?, data.metadata()?);
-            Ok((path.dev(), path.ino()) == (own.dev(), own.ino()))
-        };
-        if !is_same(fs::symlink_metadata(&data_path)).unwrap_or(false) {
+        if !folder.is_named(&data_name, &data)? {
             return Err(FetchError::InUse { path: target });
         }
-        let state = open_file(&state_path)?;
-        Ok(Self { target, data_path, state_path, data, state, unsynced: 0 })
+        let state = open_file(&folder, &state_name)?;
+        Ok(Self { folder, name, data_name, state_name, data, state, unsynced: 0 })
     }
 
     /// Returns what an earlier run has begun, if it has.
@@ -85,13 +93,14 @@ impl Workspace {
     /// Removes the files, if nothing was received.
     pub(super) fn remove(self) {
         // What stays takes no room.
-        for path in [&self.state_path, &self.data_path] {
-            let _removed = fs::remove_file(path);
+        for name in [&self.state_name, &self.data_name] {
+            let _removed = self.folder.remove(name);
         }
     }
 
     /// Returns what an earlier run has left of a file. Extents that were verified are hashed again:
-    /// after a loss of power some of them may be gone.
+    /// after a loss of power some of them may be gone. That they match the notes proves nothing
+    /// until the server says so: see [`Received::has_notes`].
     pub(super) fn received(&self, file: Extents) -> Result<Received, FetchError> {
         let mut received = Received::new(file);
         let found = self.data.metadata().map_err(|error| self.data_failed(error))?;
@@ -169,18 +178,29 @@ impl Workspace {
         Ok(())
     }
 
-    /// Puts the file at its target, which it replaces at once.
+    /// Puts the file at its target, which it replaces at once. It keeps the permissions and the group
+    /// of a file of this user that it replaces.
     pub(super) fn finish(self) -> Result<PathBuf, FetchError> {
-        let target_failed = |error| FetchError::of_disk(&self.target, error);
+        self.set_permissions().map_err(|error| self.data_failed(error))?;
         self.data.sync_all().map_err(|error| self.data_failed(error))?;
-        fs::rename(&self.data_path, &self.target).map_err(target_failed)?;
-        let dir = self.target.parent().filter(|it| !it.as_os_str().is_empty());
-        File::open(dir.unwrap_or_else(|| Path::new(".")))
-            .and_then(|dir| dir.sync_all())
-            .map_err(target_failed)?;
+        self.folder.rename(&self.data_name, &self.name)?;
+        self.folder.sync()?;
         // It says nothing without the other file.
-        let _removed = fs::remove_file(&self.state_path);
-        Ok(self.target)
+        let _removed = self.folder.remove(&self.state_name);
+        Ok(self.folder.path().join(&self.name))
+    }
+
+    fn set_permissions(&self) -> io::Result<()> {
+        let mode = match self.folder.kept_of(&self.name).map_err(io::Error::other)? {
+            None => 0o666 & !umask(),
+            Some(kept) if kept.group == self.data.metadata()?.gid() => kept.mode,
+            Some(kept) => match fchown(&self.data, None, Some(Gid::from_raw(kept.group))) {
+                Ok(()) => kept.mode,
+                // What that group might do is not for the group of this process.
+                Err(_) => kept.mode & !0o070 | (kept.mode & 0o007) << 3,
+            },
+        };
+        Ok(fchmod(&self.data, Mode::from_raw_mode(mode))?)
     }
 
     /// Reads the records of all extents; behind the end of the file they are empty.
@@ -198,11 +218,11 @@ impl Workspace {
     }
 
     fn data_failed(&self, error: io::Error) -> FetchError {
-        FetchError::of_disk(&self.data_path, error)
+        FetchError::of_disk(&self.folder.path().join(&self.data_name), error)
     }
 
     fn state_failed(&self, error: io::Error) -> FetchError {
-        FetchError::of_disk(&self.state_path, error)
+        FetchError::of_disk(&self.folder.path().join(&self.state_name), error)
     }
 }
 
@@ -220,20 +240,45 @@ impl Read for At<'_> {
     }
 }
 
-/// Follows a symbolic link, and checks that a file may be put there.
+/// Follows symbolic links of this user and of root, and checks that a file may be put there.
 fn resolve(target: &Path) -> Result<PathBuf, FetchError> {
     let refused = |what| FetchError::Target { path: target.to_owned(), what };
-    let resolved = match fs::metadata(target) {
-        Ok(found) if found.is_dir() => return Err(refused("a directory")),
-        Ok(found) if !found.is_file() => return Err(refused("no file")),
-        Ok(_) => fs::canonicalize(target).map_err(|error| FetchError::of_disk(target, error))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => target.to_owned(),
-        Err(error) => return Err(FetchError::of_disk(target, error)),
-    };
-    if resolved.file_name().is_none() || target.as_os_str().as_bytes().ends_with(b"/") {
-        return Err(refused("the name of a directory"));
+    let mut path = target.to_owned();
+    for _ in 0..LINKS {
+        if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(FetchError::Directory { path: target.to_owned() });
+        }
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_symlink() => {
+                // Another user who may write the folder does not choose what is replaced.
+                if ![0, geteuid().as_raw()].contains(&found.uid()) {
+                    return Err(refused("a symbolic link of another user"));
+                }
+                let to = fs::read_link(&path).map_err(|error| FetchError::of_disk(&path, error))?;
+                path = parent_of(&path).join(to);
+            }
+            Ok(found) if found.is_dir() => {
+                return Err(FetchError::Directory { path: target.to_owned() });
+            }
+            Ok(found) if !found.is_file() => return Err(refused("no regular file")),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(FetchError::of_disk(target, error));
+            }
+            Ok(_) | Err(_) => return Ok(path),
+        }
     }
-    Ok(resolved)
+    Err(refused("a symbolic link that leads to none but links"))
+}
+
+fn parent_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Returns the permissions that new files of this process do not get; all if that is unknown.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
 }
 
 /// Returns a name beside that of the target. A long one is cut, and then has a hash of the whole.
@@ -252,10 +297,12 @@ fn hidden(name: &[u8], end: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-fn open_file(path: &Path) -> Result<File, FetchError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).map_err(|error| FetchError::of_disk(path, error))
+/// Opens a file of this user, or makes a new one.
+fn open_file(folder: &Folder, name: &OsString) -> Result<File, FolderError> {
+    match folder.create_new(name, MODE) {
+        Err(error) if error.is_found() => folder.open_file(name, OFlags::RDWR),
+        created => created,
+    }
 }
 
 #[cfg(test)]
@@ -305,9 +352,11 @@ mod tests {
     fn directories_are_not_replaced_and_long_names_are_cut() {
         let folder = tempfile::tempdir().unwrap();
         let refused = Workspace::open(folder.path());
-        assert!(matches!(refused, Err(FetchError::Target { what: "a directory", .. })));
+        assert!(matches!(refused, Err(FetchError::Directory { .. })));
         let refused = Workspace::open(&folder.path().join("new/"));
-        assert!(matches!(refused, Err(FetchError::Target { .. })));
+        assert!(matches!(refused, Err(FetchError::Directory { .. })));
+        let refused = Workspace::open(Path::new("/dev/null"));
+        assert!(matches!(refused, Err(FetchError::Target { what: "no regular file", .. })));
         let long = folder.path().join("x".repeat(NAME_BYTES));
         assert_eq!(Workspace::open(&long).unwrap().finish().unwrap(), long);
     }
