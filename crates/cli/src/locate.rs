@@ -162,8 +162,7 @@ fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
     if source.is_absolute() && is_volume(&source) {
         return Some(source);
     }
-    let far = runtime_dir::of(mount);
-    if far.is_dir() {
+    if let Some(far) = runtime_dir::of(mount) {
         return Some(far);
     }
     let above = mount.point.parent()?;

@@ -4,127 +4,176 @@
 //! for others, and are named by the device number of their mount, which no other mount of the
 //! machine has at that time. A process holds a lock on the folder of its mount, so that folders of
 //! killed processes are told from those in use.
+//!
+//! Every user can write `/tmp`. So all of this is opened below descriptors: a link, or a folder that
+//! is not this user's alone, is never used, and only folders with names of ours are removed.
 
-use std::fs::{self, DirBuilder, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use pelago_mount::mountinfo::{self, MountEntry};
-use pelago_store::folder::Folder;
+use pelago_store::folder::{Folder, FolderError};
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-/// Bytes of the log's name.
+/// The name of the log.
 const LOG: &str = "log";
 
 /// The folder of a mount. It is removed when this is dropped.
 pub(crate) struct RuntimeDir {
+    /// Locked until the process ends.
     pub(crate) folder: Folder,
-    /// Ends with the process.
-    _lock: File,
 }
 
 impl RuntimeDir {
     /// Creates the folder of the mount at this point.
     pub(crate) fn create(point: &Path) -> io::Result<Self> {
         let mounted = mountinfo::at(point)?.ok_or(io::ErrorKind::NotFound)?;
-        let parent = parent();
-        create_private(&parent)?;
-        let _turn = take_turn(&parent)?;
+        let Place { above, name } = place();
+        let created = Folder::open(&above).and_then(|above| above.create_folder(&name));
+        let parent = created.map_err(refused)?;
+        // Its lock ends with this function.
+        parent.lock().map_err(refused)?;
         remove_stale_in(&parent);
-        let path = of(&mounted);
+        let name = name_of(&mounted);
         // A mount with this device is gone if its number is used again.
-        match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => create_private(&path)?,
+        parent.remove_tree(&name).map_err(refused)?;
+        let folder = parent.create_folder(&name).map_err(refused)?;
+        match folder.try_lock().map_err(refused)? {
+            true => Ok(Self { folder }),
+            false => Err(io::ErrorKind::WouldBlock.into()),
         }
-        let lock = File::open(&path)?;
-        lock.try_lock()?;
-        let folder = Folder::open(&path).map_err(io::Error::other)?;
-        Ok(Self { folder, _lock: lock })
     }
 
     /// Opens the log of the mount for appending.
     pub(crate) fn open_log(&self) -> io::Result<File> {
-        File::options().create(true).append(true).open(self.folder.proc_path().join(LOG))
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        self.folder.open_file(LOG, flags).map_err(refused)
     }
 }
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(self.folder.path()) {
+        let name = self.folder.path().file_name().unwrap_or_default();
+        if let Err(error) = open_parent().and_then(|parent| parent.remove_tree(name)) {
             tracing::debug!(%error, "the folder of the mount stays");
         }
     }
 }
 
-/// Returns the folder of a mount, which exists if its process is of this user or of root.
-pub(crate) fn of(mount: &MountEntry) -> PathBuf {
-    parent().join(mount.device.replace(':', "-"))
+/// Returns the folder of a mount; `None` if its process is neither of this user nor of root, or if
+/// the folder is not this user's alone.
+pub(crate) fn of(mount: &MountEntry) -> Option<PathBuf> {
+    let folder = open_parent().and_then(|parent| parent.open_folder(&name_of(mount)));
+    folder.ok().map(|folder| folder.path().to_owned())
 }
 
 /// Removes the folders of mounts that are gone and whose process has ended without removing them.
 pub(crate) fn remove_stale() {
-    let parent = parent();
     // Without the folder of all mounts there is none of one.
-    if let Ok(_turn) = take_turn(&parent) {
+    let Ok(parent) = open_parent() else { return };
+    if parent.lock().is_ok() {
         remove_stale_in(&parent);
     }
 }
 
-/// Waits until no other process creates or removes folders here. Its turn ends when the result is
-/// dropped.
-fn take_turn(parent: &Path) -> io::Result<File> {
-    let turn = File::open(parent)?;
-    turn.lock()?;
-    Ok(turn)
-}
-
-fn remove_stale_in(parent: &Path) {
+fn remove_stale_in(parent: &Folder) {
     let Ok(mounts) = mountinfo::ours() else { return };
-    let in_use: Vec<PathBuf> = mounts.iter().map(of).collect();
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()) {
+    let in_use: Vec<OsString> = mounts.iter().map(name_of).collect();
+    for name in parent.entries().unwrap_or_default() {
         // A dead mount is found by its folder until it is unmounted.
-        if !in_use.contains(&path) && is_unlocked(&path) {
-            match fs::remove_dir_all(&path) {
+        if is_of_mount(&name) && !in_use.contains(&name) && is_unlocked(parent, &name) {
+            match parent.remove_tree(&name) {
                 Ok(()) => {
-                    tracing::debug!(path = %path.display(), "a killed mount's folder is gone")
+                    tracing::debug!(name = %name.display(), "a killed mount's folder is gone")
                 }
-                Err(error) => tracing::debug!(%error, path = %path.display(), "a folder stays"),
+                Err(error) => tracing::debug!(%error, "a folder stays"),
             }
         }
     }
 }
 
 /// Returns whether this is a folder whose process has ended.
-fn is_unlocked(path: &Path) -> bool {
-    let is_folder = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    is_folder && File::open(path).is_ok_and(|folder| folder.try_lock().is_ok())
+fn is_unlocked(parent: &Folder, name: &OsStr) -> bool {
+    parent.open_folder(name).and_then(|folder| folder.try_lock()).unwrap_or(false)
 }
 
 /// Returns whether a folder is that of a mount.
 pub(crate) fn is_one(dir: &Path) -> bool {
-    dir.parent() == Some(&parent())
+    let Place { above, name } = place();
+    dir.parent() == Some(&above.join(name))
 }
 
-fn parent() -> PathBuf {
+/// Returns the name of a mount's folder.
+fn name_of(mount: &MountEntry) -> OsString {
+    mount.device.replace(':', "-").into()
+}
+
+/// Returns whether a mount's folder can have this name: `MAJOR-MINOR`.
+fn is_of_mount(name: &OsStr) -> bool {
+    let is_number = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
+    let mut parts = name.as_bytes().split(|byte| *byte == b'-');
+    parts.next().is_some_and(is_number)
+        && parts.next().is_some_and(is_number)
+        && parts.next().is_none()
+}
+
+/// The place of the folder that has those of all mounts.
+struct Place {
+    /// A folder of the system, or of the session.
+    above: PathBuf,
+    /// A name in it.
+    name: OsString,
+}
+
+fn place() -> Place {
     let user = geteuid();
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
-        Some(dir) if !user.is_root() => PathBuf::from(dir).join("pelago"),
-        _ if user.is_root() => PathBuf::from("/run/pelago"),
-        _ => PathBuf::from(format!("/tmp/pelago-{}", user.as_raw())),
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute());
+    match runtime {
+        _ if user.is_root() => Place { above: "/run".into(), name: "pelago".into() },
+        Some(dir) => Place { above: dir.into(), name: "pelago".into() },
+        None => Place { above: "/tmp".into(), name: format!("pelago-{}", user.as_raw()).into() },
     }
 }
 
-/// Creates a folder that only this user can use. One that exists must be such a folder.
-fn create_private(path: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        created => return created,
+/// Opens the folder that has those of all mounts, if it is this user's alone.
+fn open_parent() -> Result<Folder, FolderError> {
+    let Place { above, name } = place();
+    Folder::open(&above)?.open_folder(&name)
+}
+
+/// Returns the error for a folder that is not used.
+fn refused(error: FolderError) -> io::Error {
+    let (path, found) = (error.path().to_owned(), error.found());
+    match error {
+        FolderError::Io { source, .. } => source,
+        _ => io::Error::other(format!(
+            "{} is {}, and is not used: remove it, or set XDG_RUNTIME_DIR",
+            path.display(),
+            found.unwrap_or("no folder of this user")
+        )),
     }
-    let meta = fs::symlink_metadata(path)?;
-    let is_ours =
-        meta.is_dir() && meta.uid() == geteuid().as_raw() && meta.permissions().mode() & 0o077 == 0;
-    if is_ours { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_devices_are_of_mounts() {
+        for (name, is_one) in [
+            ("0-55", true),
+            ("254-1", true),
+            ("Documents", false),
+            ("0-", false),
+            ("-1", false),
+            ("0-1-2", false),
+            ("", false),
+        ] {
+            assert_eq!(is_of_mount(OsStr::new(name)), is_one, "{name}");
+        }
+    }
 }
