@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +15,10 @@ use parking_lot::Mutex;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::{SessionService, limits};
+use rustix::fs::{Mode, fchmod};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use rustix::process::geteuid;
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
@@ -86,8 +90,7 @@ impl SessionServer {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let socket = mio::net::UnixListener::bind(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let socket = private_socket(path)?;
         let acceptor = UnixAcceptor { socket, shared: Arc::clone(&self.shared) };
         self.shared.mailboxes[0].listen(Box::new(acceptor));
         Ok(())
@@ -125,6 +128,21 @@ impl SessionServer {
         self.shared.sessions.stop();
     }
 }
+
+/// Makes a socket that this user and root may connect to, and listens on it.
+fn private_socket(path: &Path) -> io::Result<mio::net::UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The name gets the permissions of the socket. Once there is a name, others may have put a link
+    // in its place.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(mio::net::UnixListener::from_std(UnixListener::from(socket)))
+}
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 impl Drop for SessionServer {
     fn drop(&mut self) {
