@@ -5,26 +5,30 @@
 //! much does no harm: a search compares each file with its row.
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
-use pelago_index::{Covered, Error, Names};
+use pelago_index::{Covered, Error, Names, Texts};
+use pelago_store::folder::Folder;
 use pelago_store::key::{self, RowKind};
-use pelago_store::rows::{NameRow, Row, Stamp};
+use pelago_store::rows::{HalfCommits, IndexCommits, NameRow, Row, Stamp};
 use pelago_store::table;
+use pelago_store::volume::SHARD;
 
 use super::{Check, CheckError, Damage, Finding, Repair};
 
+/// The folder of the index in that of the volume.
+pub(super) const FOLDER: &str = "index";
 /// Names that are sought at most.
 const SOUGHT_NAMES: u64 = 1 << 16;
 
 impl Check<'_> {
-    /// Checks the search index in a folder, if there is one.
-    pub(super) fn index(&mut self, folder: &Path) -> Result<(), CheckError> {
-        if !folder.join("names").is_dir() {
-            return Ok(());
-        }
-        let is_right = match Names::open(folder) {
-            Ok(names) => self.is_right(&names)?,
+    /// Checks the search index in the folder of a volume, if there is one.
+    pub(super) fn index(&mut self, volume: &Folder) -> Result<(), CheckError> {
+        let opened = match volume.open_folder(FOLDER) {
+            Err(error) if error.is_not_found() => return Ok(()),
+            opened => opened.map_err(Error::from),
+        };
+        let is_right = match opened {
+            Ok(folder) => self.both(&folder)?,
             Err(error) => Err(error),
         };
         match is_right {
@@ -39,6 +43,38 @@ impl Check<'_> {
                 self.plan.add(Finding { damage, ino: None, key: Vec::new(), repair });
                 Ok(())
             }
+        }
+    }
+
+    /// Returns whether both indexes in a folder are of these rows, as far as they exist.
+    fn both(&self, folder: &Folder) -> Result<Result<bool, Error>, table::Error> {
+        let commits = self.table.get(&key::index_commits(SHARD))?;
+        let commits = commits.and_then(|value| IndexCommits::decode(&value).ok());
+        let commits = commits.map(|(_, commits)| commits).unwrap_or_default();
+        let is_of_rows = |covered: Option<Covered>, commits: HalfCommits| {
+            covered.is_none_or(|Covered { origin, .. }| {
+                origin.volume == self.volume.0 && commits.has(origin.commit)
+            })
+        };
+        let has = |name| folder.contains(name).map_err(Error::from);
+        let (has_names, has_texts) = match (has("names"), has("texts")) {
+            (Ok(names), Ok(texts)) => (names, texts),
+            (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
+        };
+        if has_texts {
+            match Texts::open(folder) {
+                Ok(texts) if is_of_rows(texts.covered(), commits.texts) => {}
+                Ok(_) => return Ok(Ok(false)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        if !has_names {
+            return Ok(Ok(true));
+        }
+        match Names::open(folder) {
+            Ok(names) if is_of_rows(names.covered(), commits.names) => self.is_right(&names),
+            Ok(_) => Ok(Ok(false)),
+            Err(error) => Ok(Err(error)),
         }
     }
 

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use pelago_store::clock;
 use pelago_store::content::{self, ContentStore};
+use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, KeyRange};
 use pelago_store::rows::{HighWater, Row, Stamp};
@@ -80,8 +81,8 @@ pub struct Parts<'a> {
     pub hasher: NameHasher,
     /// Whether the volume says that there is a row for each tag.
     pub tags_are_complete: bool,
-    /// The folder of the search index, which need not exist; `None` if it is not checked.
-    pub index: Option<&'a Path>,
+    /// The folder of the volume, in which the search index is; `None` if that is not checked.
+    pub index: Option<&'a Folder>,
 }
 
 /// What a check found, and how it can be repaired.
@@ -321,14 +322,13 @@ fn with_volume<T>(
     let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
     let tags_are_complete = volume.format().tags_are_complete();
-    let index = volume.dir().join("index");
     let parts = Parts {
         table: &table,
         content: &content,
         volume: id,
         hasher,
         tags_are_complete,
-        index: Some(&index),
+        index: Some(volume.folder()),
     };
     let done = work(parts, &volume)?;
     table.close()?;

@@ -1,7 +1,5 @@
 //! Applies the repairs of a plan, and builds the rows that repairs write.
 
-use std::fs;
-
 use pelago_store::content::ContentStat;
 use pelago_store::key;
 use pelago_store::rows::{Moved, NameRow, ParentPointer, Rnode, RnodeFlags, Row};
@@ -41,10 +39,10 @@ pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     }
     let is_index = |finding: &Finding| finding.damage == Damage::Index;
     if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index))
-        && let Err(error) = fs::remove_dir_all(index)
+        && let Err(error) = index.remove_tree(super::index::FOLDER)
     {
         // The next check finds it again.
-        tracing::error!(%error, index = %index.display(), "cannot remove the search index");
+        tracing::error!(%error, "cannot remove the search index");
     }
     Ok(done)
 }

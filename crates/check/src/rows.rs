@@ -3,8 +3,8 @@
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
-    CachedReply, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer, Row, Writing,
-    Xattr, XattrNames,
+    CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
+    Row, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -58,6 +58,13 @@ impl Check<'_> {
                 }
                 _ => false,
             };
+            if let Some(Key::Volume { row: key::VolumeRow::IndexCommits(_) }) = Key::parse(key) {
+                if IndexCommits::decode(value).is_err() {
+                    let repair = Repair::delete("build the search index again", key);
+                    check.report_row(Damage::Row, key, Some(repair));
+                }
+                return Ok(());
+            }
             if !whole {
                 // `Damage::Number` writes a damaged high-water mark anew.
                 check.report_row(Damage::Row, key, None);

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use pelago_find::Query;
-use pelago_index::{Candidates, Covered, Document, Names, Texts};
+use pelago_folder::Folder;
+use pelago_index::{Candidates, Covered, Document, Names, Origin, Texts};
 use pelago_wire::limits::INDEX_TEXT_BYTES;
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 
@@ -16,8 +17,18 @@ use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const NAMES: u64 = 1_000_000;
-const COVERED: Covered =
-    Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
+const COVERED: Covered = Covered {
+    origin: Origin { volume: [7; 16], commit: 1 },
+    epoch: 1,
+    sequence: 2,
+    as_of: Time { seconds: 3, nanos: 4 },
+    is_complete: true,
+};
+
+/// Returns an open folder.
+fn at(folder: &Path) -> Folder {
+    Folder::open(folder).unwrap()
+}
 
 fn main() {
     a_million_names();
@@ -83,7 +94,7 @@ fn least<T>(mut call: impl FnMut() -> T) -> (Duration, T) {
 
 fn a_million_names() {
     let folder = tempfile::tempdir().unwrap();
-    let names = Names::open(folder.path()).unwrap();
+    let names = Names::open(&at(folder.path())).unwrap();
     let (begin, used, mut most) = (Instant::now(), processor(), 0);
     let before = memory();
     for number in 0..NAMES {
@@ -137,7 +148,7 @@ fn a_million_names() {
     println!("and committed: {:?}", begin.elapsed());
     drop(names);
     let begin = Instant::now();
-    let names = Names::open(folder.path()).unwrap();
+    let names = Names::open(&at(folder.path())).unwrap();
     println!("opened: {:?}", begin.elapsed());
     for text in &queries[..3] {
         let (time, found) = least(|| query(&names, text));
@@ -148,7 +159,7 @@ fn a_million_names() {
 
 fn texts_of_words_that_are_all_different() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     let (begin, used, before, mut most) = (Instant::now(), processor(), memory(), 0);
     for number in 0..20 {
         let mut text = String::new();
@@ -172,7 +183,7 @@ fn texts_of_words_that_are_all_different() {
 
 fn a_hundred_thousand_small_texts() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     let (begin, used, before, mut most) = (Instant::now(), processor(), memory(), 0);
     for number in 0..100_000 {
         // A few words are in most texts, most in a few.

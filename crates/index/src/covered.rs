@@ -2,9 +2,20 @@
 
 use pelago_wire::Time;
 
+/// Which rows a commit of an index was made from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The id of the volume.
+    pub volume: [u8; 16],
+    /// The number of the commit, which a row of the volume has too; never 0.
+    pub commit: u64,
+}
+
 /// Up to which change an index knows everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Covered {
+    /// Which rows the commit was made from.
+    pub origin: Origin,
     /// The epoch of the last change that the index was told of.
     pub epoch: u64,
     /// The sequence of that change.
@@ -16,14 +27,16 @@ pub struct Covered {
 }
 
 /// The version of these bytes, and of all that the documents of an index mean.
-const VERSION: u8 = 1;
-/// Version, epoch, sequence, seconds, nanoseconds, flags.
-const BYTES: usize = 1 + 8 + 8 + 8 + 4 + 1;
+const VERSION: u8 = 2;
+/// Version, volume, commit, epoch, sequence, seconds, nanoseconds, flags.
+const BYTES: usize = 1 + 16 + 8 + 8 + 8 + 8 + 4 + 1;
 
 impl Covered {
     /// Returns the text that a commit stores: bytes as hexadecimal digits.
     pub(crate) fn to_text(self) -> String {
         let mut bytes = vec![VERSION];
+        bytes.extend(self.origin.volume);
+        bytes.extend(self.origin.commit.to_le_bytes());
         bytes.extend(self.epoch.to_le_bytes());
         bytes.extend(self.sequence.to_le_bytes());
         bytes.extend(self.as_of.seconds.to_le_bytes());
@@ -41,6 +54,8 @@ impl Covered {
         let bytes: Option<Vec<u8>> = digits.chunks_exact(2).map(byte).collect();
         let bytes = bytes?;
         let (version, bytes) = bytes.split_first()?;
+        let (volume, bytes) = bytes.split_first_chunk()?;
+        let (commit, bytes) = bytes.split_first_chunk()?;
         let (epoch, bytes) = bytes.split_first_chunk()?;
         let (sequence, bytes) = bytes.split_first_chunk()?;
         let (seconds, bytes) = bytes.split_first_chunk()?;
@@ -51,7 +66,9 @@ impl Covered {
             _ => return None,
         };
         let (seconds, nanos) = (i64::from_le_bytes(*seconds), u32::from_le_bytes(*nanos));
+        let origin = Origin { volume: *volume, commit: u64::from_le_bytes(*commit) };
         (*version == VERSION).then(|| Self {
+            origin,
             epoch: u64::from_le_bytes(*epoch),
             sequence: u64::from_le_bytes(*sequence),
             as_of: Time { seconds, nanos },
@@ -71,26 +88,33 @@ fn byte(digits: &[u8]) -> Option<u8> {
 mod tests {
     use super::*;
 
+    fn first() -> Covered {
+        let origin = Origin { volume: *b"0123456789abcdef", commit: 3 };
+        let as_of = Time::default();
+        Covered { origin, epoch: 1, sequence: 2, as_of, is_complete: true }
+    }
+
     #[test]
     fn what_is_covered_is_read_as_it_was_stored() {
         let as_of = Time { seconds: -2, nanos: 999_999_999 };
         for is_complete in [false, true] {
-            let covered = Covered { epoch: 3, sequence: u64::MAX, as_of, is_complete };
+            let origin = Origin { volume: *b"0123456789abcdef", commit: u64::MAX - 1 };
+            let covered = Covered { origin, epoch: 3, sequence: u64::MAX, as_of, is_complete };
             assert_eq!(Covered::from_text(&covered.to_text()), Some(covered));
         }
-        let first = Covered { epoch: 1, sequence: 2, as_of: Time::default(), is_complete: true };
-        let text = "010100000000000000020000000000000000000000000000000000000001";
+        let first = first();
+        let text = "02303132333435363738396162636465660300000000000000\
+                    0100000000000000020000000000000000000000000000000000000001";
         assert_eq!(first.to_text(), text);
     }
 
     #[test]
     fn other_texts_are_refused() {
-        let covered = Covered { epoch: 1, sequence: 2, as_of: Time::default(), is_complete: true };
-        let text = covered.to_text();
-        for wrong in ["", "x", &text[2..], &format!("{text}00"), &text.replacen("01", "02", 1)] {
+        let text = first().to_text();
+        for wrong in ["", "x", &text[2..], &format!("{text}00"), &text.replacen("02", "01", 1)] {
             assert_eq!(Covered::from_text(wrong), None, "{wrong}");
         }
-        assert_eq!(Covered::from_text(&format!("{}02", &text[..58])), None);
+        assert_eq!(Covered::from_text(&format!("{}02", &text[..106])), None);
         assert_eq!(Covered::from_text(&text.replacen('0', "g", 1)), None);
     }
 }

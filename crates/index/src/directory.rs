@@ -1,66 +1,134 @@
-//! The files of an index, with a checksum at the end of those to which the engine gives none.
+//! The files of an index, opened below its folder and read, not mapped.
+//!
+//! A mapped file that gets shorter, or has a block that the disk cannot read, ends the process by a
+//! signal. A read returns an error, and the index is built again. Files never change once they are
+//! written, so what many readers have of one is in memory once.
+//!
+//! The few files that name all others, and are replaced as a whole, end with a checksum; each of the
+//! others has one of the engine's.
 
-use std::io::{self, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::iter;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
+use pelago_folder::{Folder, FolderError};
+use rustix::fs::OFlags;
+use tantivy::HasLen;
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
 use tantivy::directory::{
-    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, OwnedBytes, TerminatingWrite,
     WatchCallback, WatchHandle, WritePtr,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 const CHECKSUM_BYTES: usize = 8;
+/// Permissions of the files.
+const MODE: u32 = 0o600;
+/// The end of the name under which a file is written that replaces another one.
+const NEW: &str = ".new";
+/// Bytes from which on a part of a file is in memory once for all who read it.
+const SHARED_BYTES: usize = 4096;
 
-/// A folder whose files are mapped. The few files that name all others, and are replaced as a
-/// whole, end with a checksum; each of the others has one of the engine's.
+/// The files in a folder that only this user can enter.
 ///
 /// It notes that the disk is full, because the engine hides the kind of some errors.
 #[derive(Debug, Clone)]
-pub(crate) struct Checked {
-    files: MmapDirectory,
+pub(crate) struct Files {
+    folder: Folder,
+    open: Arc<Mutex<HashMap<PathBuf, Weak<OpenFile>>>>,
     is_full: Arc<AtomicBool>,
 }
 
-impl Checked {
-    /// Returns the folder, which must exist.
-    pub(crate) fn open(folder: &Path) -> tantivy::Result<Self> {
-        Ok(Self { files: MmapDirectory::open(folder)?, is_full: Arc::default() })
+/// A file that does not change any more.
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    bytes: usize,
+    /// Parts that are in memory, by their begin and end.
+    parts: Mutex<HashMap<(usize, usize), Weak<[u8]>>>,
+}
+
+impl Files {
+    /// Returns the files of a folder.
+    pub(crate) fn of(folder: Folder) -> Self {
+        Self { folder, open: Arc::default(), is_full: Arc::default() }
     }
 
     /// Returns what tells whether a write has found the disk full.
     pub(crate) fn is_full(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_full)
     }
+
+    /// Opens a file that was written to its end.
+    pub(crate) fn open_whole(&self, path: &Path) -> io::Result<File> {
+        self.folder.open_file(path, OFlags::RDONLY).map_err(io_error)
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut new = path.as_os_str().to_owned();
+        new.push(NEW);
+        let mut file = self.folder.replace_file(&new, MODE).map_err(io_error)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        self.folder.rename(&new, path).map_err(io_error)
+    }
 }
 
-impl Directory for Checked {
+impl Directory for Files {
     fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
-        self.files.get_file_handle(path)
+        let mut open = self.open.lock();
+        if let Some(file) = open.get(path).and_then(Weak::upgrade) {
+            return Ok(file);
+        }
+        let opened = self.open_whole(path).and_then(OpenFile::of);
+        let file = Arc::new(opened.map_err(|error| read_error(path, error))?);
+        open.retain(|_, file| file.strong_count() > 0);
+        open.insert(path.to_owned(), Arc::downgrade(&file));
+        Ok(file)
     }
 
     fn delete(&self, path: &Path) -> Result<(), DeleteError> {
-        self.files.delete(path)
+        let failed = |error| DeleteError::IoError {
+            io_error: Arc::new(io_error(error)),
+            filepath: path.to_owned(),
+        };
+        if !self.folder.contains(path).map_err(failed)? {
+            return Err(DeleteError::FileDoesNotExist(path.to_owned()));
+        }
+        self.folder.remove(path).map_err(failed)
     }
 
     fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
-        self.files.exists(path)
+        let found = self.folder.contains(path);
+        found.map_err(|error| OpenReadError::wrap_io_error(io_error(error), path.to_owned()))
     }
 
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
-        let file = self.files.open_write(path).inspect_err(|error| {
-            if let OpenWriteError::IoError { io_error, .. } = error {
-                note(&self.is_full, io_error);
+        let file = match self.folder.create_new(path, MODE) {
+            Ok(file) => file,
+            Err(error) if error.is_found() => {
+                return Err(OpenWriteError::FileAlreadyExists(path.to_owned()));
             }
-        })?;
-        let is_full = Arc::clone(&self.is_full);
-        Ok(WritePtr::new(Box::new(Noting { file, is_full })))
+            Err(error) => {
+                let error = io_error(error);
+                note(&self.is_full, &error);
+                return Err(OpenWriteError::wrap_io_error(error, path.to_owned()));
+            }
+        };
+        Ok(BufWriter::new(Box::new(Written { file, is_full: Arc::clone(&self.is_full) })))
     }
 
     fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
-        let mut bytes = self.files.atomic_read(path)?;
+        let mut bytes = Vec::new();
+        let read = self.open_whole(path).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map_err(|error| read_error(path, error))?;
         let is_right = bytes
             .split_last_chunk::<CHECKSUM_BYTES>()
             .is_some_and(|(data, checksum)| xxh3_64(data) == u64::from_le_bytes(*checksum));
@@ -75,15 +143,22 @@ impl Directory for Checked {
     fn atomic_write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
         let mut bytes = data.to_vec();
         bytes.extend(xxh3_64(data).to_le_bytes());
-        self.files.atomic_write(path, &bytes).inspect_err(|error| note(&self.is_full, error))
+        self.replace(path, &bytes).inspect_err(|error| note(&self.is_full, error))
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        self.files.sync_directory()
+        self.folder.sync().map_err(io_error)
     }
 
     fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
-        self.files.acquire_lock(lock)
+        let file = self.folder.open_file(&lock.filepath, OFlags::RDWR | OFlags::CREATE);
+        let file = file.map_err(|error| LockError::wrap_io_error(io_error(error)))?;
+        match lock.is_blocking {
+            true => file.lock().map_err(LockError::wrap_io_error)?,
+            false => file.try_lock().map_err(|_| LockError::LockBusy)?,
+        }
+        // The lock ends with the descriptor.
+        Ok(DirectoryLock::from(Box::new(file)))
     }
 
     /// No reader watches the files: a half loads its own commits.
@@ -92,30 +167,85 @@ impl Directory for Checked {
     }
 }
 
-/// A file whose errors are noted.
-struct Noting {
-    file: WritePtr,
+impl OpenFile {
+    fn of(file: File) -> io::Result<Self> {
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Ok(Self { file, bytes, parts: Mutex::default() })
+    }
+
+    fn read(&self, range: &Range<usize>) -> io::Result<Arc<[u8]>> {
+        let mut bytes: Arc<[u8]> = iter::repeat_n(0, range.len()).collect();
+        let own = Arc::get_mut(&mut bytes).expect("no other one has it yet");
+        self.file.read_exact_at(own, range.start as u64)?;
+        Ok(bytes)
+    }
+}
+
+impl HasLen for OpenFile {
+    fn len(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl FileHandle for OpenFile {
+    fn read_bytes(&self, range: Range<usize>) -> io::Result<OwnedBytes> {
+        if range.start > range.end || range.end > self.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if range.len() < SHARED_BYTES {
+            return Ok(OwnedBytes::new(self.read(&range)?));
+        }
+        let mut parts = self.parts.lock();
+        let key = (range.start, range.end);
+        if let Some(part) = parts.get(&key).and_then(Weak::upgrade) {
+            return Ok(OwnedBytes::new(part));
+        }
+        let part = self.read(&range)?;
+        parts.retain(|_, part| part.strong_count() > 0);
+        parts.insert(key, Arc::downgrade(&part));
+        Ok(OwnedBytes::new(part))
+    }
+}
+
+/// A file that is being written, whose errors are noted.
+struct Written {
+    file: File,
     is_full: Arc<AtomicBool>,
 }
 
-impl Write for Noting {
+impl Write for Written {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes).inspect_err(|error| note(&self.is_full, error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush().inspect_err(|error| note(&self.is_full, error))
+        Ok(())
     }
 }
 
-impl TerminatingWrite for Noting {
-    fn terminate_ref(&mut self, token: AntiCallToken) -> io::Result<()> {
-        self.file.terminate_ref(token).inspect_err(|error| note(&self.is_full, error))
+impl TerminatingWrite for Written {
+    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
+        self.file.sync_data().inspect_err(|error| note(&self.is_full, error))
     }
 }
 
 fn note(is_full: &AtomicBool, error: &io::Error) {
     if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
         is_full.store(true, Ordering::Relaxed);
+    }
+}
+
+fn read_error(path: &Path, error: io::Error) -> OpenReadError {
+    match error.kind() {
+        io::ErrorKind::NotFound => OpenReadError::FileDoesNotExist(path.to_owned()),
+        _ => OpenReadError::wrap_io_error(error, path.to_owned()),
+    }
+}
+
+/// Returns the error of the system; what is no file of ours is damage.
+fn io_error(error: FolderError) -> io::Error {
+    match error {
+        FolderError::Io { source, .. } => source,
+        other => io::Error::new(io::ErrorKind::InvalidData, other),
     }
 }

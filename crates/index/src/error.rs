@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pelago_folder::FolderError;
 use pelago_wire::limits::INDEX_TEXT_BYTES;
 use tantivy::TantivyError;
 use tantivy::directory::error::{LockError, OpenDirectoryError, OpenReadError, OpenWriteError};
@@ -26,6 +27,14 @@ pub enum Error {
         folder: PathBuf,
         /// What was found, for the log.
         what: String,
+    },
+    /// What has the name of its folder is not of this user alone.
+    #[error("{path} is {found}, and is not used as search index: remove it")]
+    NotOurs {
+        /// The folder, or what is in its place.
+        path: PathBuf,
+        /// What was found.
+        found: &'static str,
     },
     /// The disk is full. What was not committed is lost; the last commit is whole.
     #[error("the disk of the index in {folder} is full: free space, and open the index again")]
@@ -63,6 +72,17 @@ pub enum Error {
     },
 }
 
+impl From<FolderError> for Error {
+    /// Returns the error for the folder of both halves, which is in one that others may write.
+    fn from(error: FolderError) -> Self {
+        let (path, found) = (error.path().to_owned(), error.found());
+        match error {
+            FolderError::Io { source, .. } => Self::of_io(&path, source),
+            _ => Self::NotOurs { path, found: found.unwrap_or("no folder of this user") },
+        }
+    }
+}
+
 impl Error {
     /// Returns whether the files themselves are wrong, so that opening them again cannot help: the
     /// caller deletes the folder and builds the index again.
@@ -77,7 +97,16 @@ impl Error {
         matches!(self, Self::Full { .. })
     }
 
-    /// Returns an error of the system. The engine has hidden some: see `directory::Checked`.
+    /// Returns the error for a folder of files that cannot be opened. One that is not of this user
+    /// alone, in a folder that is, was not made by us as it is.
+    pub(crate) fn of_folder(folder: &Path, error: FolderError) -> Self {
+        match error {
+            FolderError::Io { source, .. } => Self::of_io(folder, source),
+            other => Self::Foreign { folder: folder.to_owned(), what: other.to_string() },
+        }
+    }
+
+    /// Returns an error of the system. The engine has hidden some: see `directory::Files`.
     pub(crate) fn of_io(folder: &Path, source: io::Error) -> Self {
         let folder = folder.to_owned();
         match source.kind() {

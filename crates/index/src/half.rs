@@ -2,12 +2,12 @@
 //! view of the last commit.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use pelago_folder::Folder;
 use pelago_wire::InodeId;
 use pelago_wire::limits::{
     INDEX_INODES, INDEX_MEMORY_BYTES, INDEX_QUEUE_BYTES, INDEX_TEXT_BYTES, INDEX_WRITER_BYTES,
@@ -17,8 +17,9 @@ use tantivy::schema::{Document, Field, Schema};
 use tantivy::tokenizer::TextAnalyzer;
 use tantivy::{Index, IndexReader, IndexSettings, IndexWriter, ReloadPolicy, Searcher, Term};
 
+use crate::checksums;
 use crate::covered::Covered;
-use crate::directory::Checked;
+use crate::directory::Files;
 use crate::error::Error;
 use crate::merges::BoundedMerges;
 use crate::panics::catch_panic;
@@ -57,47 +58,50 @@ struct Writer<D: Document> {
 }
 
 impl<D: Document> Half<D> {
-    /// Opens the index in a folder, or makes one in an empty folder. Reads every file once, so that
-    /// damage is found here and not by a thread of the engine.
+    /// Opens the index in a folder of this name, or makes one in an empty folder. Reads every file
+    /// once, so that damage is found here and not by a thread of the engine.
     ///
     /// # Errors
     /// See [`Error`].
     pub(crate) fn open(
-        folder: &Path,
+        parent: &Folder,
+        name: &str,
         (schema, ino): (Schema, Field),
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
-        let is_new = prepare(folder)?;
+        let path = parent.path().join(name);
+        let folder = parent.create_folder(name).map_err(|error| Error::of_folder(&path, error))?;
+        let is_new = is_empty(&folder)?;
         let opened = Self::open_prepared(folder, (schema, ino), tokenizer);
         if is_new && opened.is_err() {
             // The next try is not to find a part of an index. If this fails, it finds damage.
-            let _removed = fs::remove_dir_all(folder);
+            let _removed = parent.remove_tree(name);
         }
         opened
     }
 
     fn open_prepared(
-        folder: &Path,
+        inner: Folder,
         (schema, ino): (Schema, Field),
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
+        let folder = inner.path();
         let opened = call_engine(folder, || {
             let settings = IndexSettings {
                 docstore_compress_dedicated_thread: false,
                 ..IndexSettings::default()
             };
             let builder = Index::builder().schema(schema).settings(settings);
-            let files = Checked::open(folder)?;
-            let is_full = files.is_full();
-            let index = builder.open_or_create(files)?;
+            let files = Files::of(inner.clone());
+            let index = builder.open_or_create(files.clone())?;
             if let Some(tokenizer) = tokenizer {
                 index.tokenizers().register(TOKENIZER, tokenizer);
             }
-            let damaged = index.validate_checksum()?;
-            Ok((index, damaged, is_full))
+            let damaged = checksums::damaged(&index, &files)?;
+            Ok((index, damaged, files.is_full()))
         });
         let (index, damaged, is_full) = opened?;
-        if let Some(file) = damaged.iter().min() {
+        if let Some(file) = damaged {
             let what = format!("the checksum of {} is wrong", file.display());
             return Err(Error::Damaged { folder: folder.to_owned(), what });
         }
@@ -115,7 +119,7 @@ impl<D: Document> Half<D> {
             folder: folder.to_owned(),
             ino,
             reader,
-            writer: Mutex::new(Some(Writer::open(folder, &index)?)),
+            writer: Mutex::new(Some(Writer::open(&inner, &index)?)),
             covered: Mutex::new(covered),
             is_full,
         })
@@ -213,8 +217,8 @@ impl<D: Document> Half<D> {
 }
 
 impl<D: Document> Writer<D> {
-    fn open(folder: &Path, index: &Index) -> Result<Self, Error> {
-        call_engine(folder, || {
+    fn open(folder: &Folder, index: &Index) -> Result<Self, Error> {
+        call_engine(folder.path(), || {
             let options = IndexWriterOptions::builder()
                 .memory_budget_per_thread(INDEX_WRITER_BYTES)
                 .num_worker_threads(1)
@@ -244,16 +248,15 @@ impl<D: Document> Writer<D> {
     }
 }
 
-/// Makes the folder, or looks for the files without which the engine begins a new index in it.
-/// Returns whether it does.
-fn prepare(folder: &Path) -> Result<bool, Error> {
-    let io = |source| Error::of_io(folder, source);
-    fs::create_dir_all(folder).map_err(io)?;
-    let is_new = fs::read_dir(folder).map_err(io)?.next().is_none();
+/// Returns whether there is no index in a folder yet. Otherwise looks for the files without which
+/// the engine begins a new one in it.
+fn is_empty(folder: &Folder) -> Result<bool, Error> {
+    let failed = |error| Error::of_folder(folder.path(), error);
+    let is_new = folder.entries().map_err(failed)?.is_empty();
     for file in FILES {
-        if !is_new && !folder.join(file).try_exists().map_err(io)? {
+        if !is_new && !folder.contains(file).map_err(failed)? {
             let what = format!("{file} is missing");
-            return Err(Error::Damaged { folder: folder.to_owned(), what });
+            return Err(Error::Damaged { folder: folder.path().to_owned(), what });
         }
     }
     Ok(is_new)

@@ -11,13 +11,14 @@
 
 #![forbid(unsafe_code)]
 
-pub use covered::Covered;
+pub use covered::{Covered, Origin};
 pub use document::Document;
 pub use error::Error;
 pub use names::{Candidates, Names};
 pub use panics::panics_are_caught;
 pub use texts::{TextHit, Texts};
 
+mod checksums;
 mod covered;
 mod directory;
 mod document;

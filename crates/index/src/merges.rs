@@ -1,8 +1,6 @@
 //! Which parts of an index are merged into one.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use pelago_folder::Folder;
 use pelago_wire::limits::{INDEX_MERGED_DOCUMENTS, INDEX_MERGED_TERM_BYTES};
 use tantivy::SegmentMeta;
 use tantivy::index::SegmentComponent;
@@ -17,25 +15,24 @@ const DELETED: f32 = 0.3;
 /// 16 bytes for each document, and at most the bytes of the terms, besides buffers.
 #[derive(Debug)]
 pub(crate) struct BoundedMerges {
-    folder: PathBuf,
+    folder: Folder,
     policy: LogMergePolicy,
 }
 
 impl BoundedMerges {
     /// Returns the merges of an index in a folder.
-    pub(crate) fn new(folder: &Path) -> Self {
+    pub(crate) fn new(folder: &Folder) -> Self {
         let mut policy = LogMergePolicy::default();
         policy.set_min_num_segments(PARTS);
         policy.set_max_docs_before_merge(INDEX_MERGED_DOCUMENTS / 2);
         policy.set_del_docs_ratio_before_merge(DELETED);
-        Self { folder: folder.to_owned(), policy }
+        Self { folder: folder.clone(), policy }
     }
 
     /// Returns the bytes of the terms of a part.
     fn term_bytes(&self, part: &SegmentMeta) -> u64 {
-        let path = self.folder.join(part.relative_path(SegmentComponent::Terms));
         // A file that cannot be asked is merged with nothing.
-        fs::metadata(path).map_or(u64::MAX, |terms| terms.len())
+        self.folder.size_of(&part.relative_path(SegmentComponent::Terms)).unwrap_or(u64::MAX)
     }
 }
 

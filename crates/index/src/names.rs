@@ -1,8 +1,7 @@
 //! The index of names: a document for each name, with the attributes of its file.
 
-use std::path::Path;
-
 use pelago_find::Expr;
+use pelago_folder::Folder;
 use pelago_wire::{FileKind, Handle, InodeId, Time};
 use tantivy::error::DataCorruption;
 use tantivy::schema::Value;
@@ -45,9 +44,9 @@ impl Names {
     ///
     /// # Errors
     /// See [`Error`], and [`Error::is_of_files`] for what to do.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
+    pub fn open(folder: &Folder) -> Result<Self, Error> {
         let (fields, schema) = Fields::new();
-        let half = Half::open(&folder.join("names"), (schema, fields.ino), None)?;
+        let half = Half::open(folder, "names", (schema, fields.ino), None)?;
         Ok(Self { half, fields })
     }
 

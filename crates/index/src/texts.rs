@@ -1,8 +1,8 @@
 //! The index of texts: a document for each file, with the words of its text.
 
 use std::array;
-use std::path::Path;
 
+use pelago_folder::Folder;
 use pelago_wire::limits::INDEX_TEXT_BYTES;
 use pelago_wire::{Handle, InodeId};
 use tantivy::Term;
@@ -66,10 +66,10 @@ impl Texts {
     ///
     /// # Errors
     /// See [`Error`], and [`Error::is_of_files`] for what to do.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
+    pub fn open(folder: &Folder) -> Result<Self, Error> {
         let (fields, schema) = Fields::new();
         let tokenizer = TextAnalyzer::from(Words);
-        let half = Half::open(&folder.join("texts"), (schema, fields.ino), Some(tokenizer))?;
+        let half = Half::open(folder, "texts", (schema, fields.ino), Some(tokenizer))?;
         Ok(Self { half, fields })
     }
 

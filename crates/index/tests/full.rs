@@ -6,12 +6,18 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 
-use pelago_index::{Covered, Document, Error, Names};
+use pelago_folder::Folder;
+use pelago_index::{Covered, Document, Error, Names, Origin};
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-const FIRST: Covered =
-    Covered { epoch: 1, sequence: 1, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
+const FIRST: Covered = Covered {
+    origin: Origin { volume: [7; 16], commit: 1 },
+    epoch: 1,
+    sequence: 1,
+    as_of: Time { seconds: 3, nanos: 4 },
+    is_complete: true,
+};
 const LATER: Covered = Covered { sequence: 2, ..FIRST };
 
 /// A file system of its own, detached when dropped.
@@ -39,6 +45,11 @@ impl<'a> SmallDisk<'a> {
     }
 }
 
+/// Returns an open folder.
+fn at(folder: &Path) -> Folder {
+    Folder::open(folder).unwrap()
+}
+
 fn replace(names: &Names, ino: u64) -> Result<(), Error> {
     let handle = Handle::at(InodeId::from_raw(ino), InodeId::from_raw(1), NameHash(ino));
     let document = Document {
@@ -55,7 +66,7 @@ fn replace(names: &Names, ino: u64) -> Result<(), Error> {
 /// Adds names until an error, with a commit behind so many of them.
 fn fill(folder: &Path, commit: u64) -> Option<()> {
     let _disk = SmallDisk::new(folder)?;
-    let names = Names::open(folder).unwrap();
+    let names = Names::open(&at(folder)).unwrap();
     replace(&names, 1).unwrap();
     names.commit(&FIRST).unwrap();
     let mut ino = 1;
@@ -77,7 +88,7 @@ fn fill(folder: &Path, commit: u64) -> Option<()> {
     assert_eq!(names.documents_of(InodeId::from_raw(1)).unwrap().len(), 1);
     drop(names);
     fs::remove_file(folder.join("filler")).unwrap();
-    let names = Names::open(folder).unwrap();
+    let names = Names::open(&at(folder)).unwrap();
     assert_eq!((names.total().unwrap(), names.covered()), (before, Some(FIRST)));
     replace(&names, u64::MAX).unwrap();
     names.commit(&LATER).unwrap();
@@ -104,19 +115,20 @@ fn an_index_that_cannot_be_made_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let Some(_disk) = SmallDisk::new(folder.path()) else { return };
         let (filler, index) = (folder.path().join("filler"), folder.path().join("index"));
+        fs::create_dir(&index).unwrap();
         let mut file = File::options().append(true).open(&filler).unwrap();
         while file.write_all(&[7; 4096]).is_ok() {}
         let most = file.metadata().unwrap().len() / 4096;
         file.set_len((most - blocks) * 4096).unwrap();
         drop(file);
         for _ in 0..3 {
-            match Names::open(&index) {
+            match Names::open(&at(&index)) {
                 Ok(_) => assert!(blocks > 0),
                 Err(error) => assert!(error.is_full(), "{blocks} blocks: {error}"),
             }
         }
         fs::remove_file(filler).unwrap();
-        let names = Names::open(&index).unwrap();
+        let names = Names::open(&at(&index)).unwrap();
         replace(&names, 1).unwrap();
         names.commit(&FIRST).unwrap();
     }

@@ -4,9 +4,11 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use pelago_find::{Candidate, Query, TextCounts, score_alone, words};
-use pelago_index::{Candidates, Covered, Document, Names, TextHit, Texts};
+use pelago_folder::Folder;
+use pelago_index::{Candidates, Covered, Document, Names, Origin, TextHit, Texts};
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,7 +21,18 @@ use every_name::every_name;
 mod every_name;
 
 const NOW: Time = Time { seconds: 1_769_900_000, nanos: 500 };
-const COVERED: Covered = Covered { epoch: 1, sequence: 1, as_of: NOW, is_complete: true };
+const COVERED: Covered = Covered {
+    origin: Origin { volume: [7; 16], commit: 1 },
+    epoch: 1,
+    sequence: 1,
+    as_of: NOW,
+    is_complete: true,
+};
+
+/// Returns an open folder.
+fn at(folder: &Path) -> Folder {
+    Folder::open(folder).unwrap()
+}
 
 fn config() -> ProptestConfig {
     ProptestConfig {
@@ -195,7 +208,7 @@ proptest! {
     #[test]
     fn what_matches_is_a_candidate(changes in changes(), asked in vec(asked(), 60)) {
         let folder = tempfile::tempdir().unwrap();
-        let names = Names::open(folder.path()).unwrap();
+        let names = Names::open(&at(folder.path())).unwrap();
         let mut told: BTreeMap<u64, Vec<Document>> = BTreeMap::new();
         for (ino, mut documents, is_commit) in changes {
             for document in &mut documents {
@@ -226,7 +239,7 @@ proptest! {
         at_most in 1..10_usize,
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let index = Texts::open(folder.path()).unwrap();
+        let index = Texts::open(&at(folder.path())).unwrap();
         let mut told: BTreeMap<u64, (u64, &str)> = BTreeMap::new();
         for (version, (text, ino, is_commit)) in (0..).zip(&texts) {
             index.replace(Handle::own(InodeId::from_raw(*ino)), version, text).unwrap();

@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use pelago_find::Query;
-use pelago_index::{Candidates, Covered, Document, Names};
+use pelago_folder::Folder;
+use pelago_index::{Candidates, Covered, Document, Names, Origin};
 use pelago_wire::{FileKind, Handle, InodeId, NameHash, Time};
 
 use every_name::every_name;
@@ -12,8 +13,18 @@ use every_name::every_name;
 #[path = "common/every_name.rs"]
 mod every_name;
 
-const COVERED: Covered =
-    Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: true };
+const COVERED: Covered = Covered {
+    origin: Origin { volume: [7; 16], commit: 1 },
+    epoch: 1,
+    sequence: 2,
+    as_of: Time { seconds: 3, nanos: 4 },
+    is_complete: true,
+};
+
+/// Returns an open folder.
+fn at(folder: &Path) -> Folder {
+    Folder::open(folder).unwrap()
+}
 
 fn handle(ino: u64, dir: u64) -> Handle {
     Handle::at(InodeId::from_raw(ino), InodeId::from_raw(dir), NameHash(ino ^ dir << 32))
@@ -56,7 +67,7 @@ fn all(names: &Names) -> Vec<Handle> {
 }
 
 fn open(folder: &Path) -> Names {
-    Names::open(folder).unwrap()
+    Names::open(&at(folder)).unwrap()
 }
 
 #[test]

@@ -1,12 +1,25 @@
 //! The index of texts by itself: odd texts, many hits, and what is skipped.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use pelago_index::{Covered, Error, TextHit, Texts};
+use std::path::Path;
+
+use pelago_folder::Folder;
+use pelago_index::{Covered, Error, Origin, TextHit, Texts};
 use pelago_wire::limits::INDEX_TEXT_BYTES;
 use pelago_wire::{Handle, InodeId, NameHash, Time};
 
-const COVERED: Covered =
-    Covered { epoch: 1, sequence: 2, as_of: Time { seconds: 3, nanos: 4 }, is_complete: false };
+const COVERED: Covered = Covered {
+    origin: Origin { volume: [7; 16], commit: 1 },
+    epoch: 1,
+    sequence: 2,
+    as_of: Time { seconds: 3, nanos: 4 },
+    is_complete: false,
+};
+
+/// Returns an open folder.
+fn at(folder: &Path) -> Folder {
+    Folder::open(folder).unwrap()
+}
 
 fn handle(ino: u64) -> Handle {
     Handle::at(InodeId::from_raw(ino), InodeId::from_raw(1), NameHash(ino))
@@ -23,7 +36,7 @@ fn hit(ino: u64, frequencies: &[u32], length: u32) -> TextHit {
 #[test]
 fn odd_texts_are_found_by_their_words() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     let long = "x".repeat(1 << 20);
     let odd = format!("{long} {long} Straße\0\u{1}\u{202e}x\r\n\u{feff}ÉCOLE");
     texts.replace(handle(1), 7, &odd).unwrap();
@@ -43,7 +56,7 @@ fn odd_texts_are_found_by_their_words() {
 #[test]
 fn a_text_is_replaced_and_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     texts.replace(handle(1), 1, "first text").unwrap();
     texts.replace(handle(1), 2, "second text").unwrap();
     assert_eq!(texts.version(InodeId::from_raw(1)).unwrap(), None);
@@ -60,7 +73,7 @@ fn a_text_is_replaced_and_removed() {
 #[test]
 fn of_many_hits_the_best_ones_come_first() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     for ino in 1..=100 {
         let other = "other ".repeat(usize::try_from(ino * 37 % 101).unwrap());
         texts.replace(handle(ino), 1, &format!("coral reef {other}")).unwrap();
@@ -81,7 +94,7 @@ fn of_many_hits_the_best_ones_come_first() {
 #[test]
 fn a_text_that_is_too_long_is_refused_and_stops_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let texts = Texts::open(folder.path()).unwrap();
+    let texts = Texts::open(&at(folder.path())).unwrap();
     let text = "a".repeat(INDEX_TEXT_BYTES + 1);
     let error = texts.replace(handle(1), 1, &text).unwrap_err();
     assert!(matches!(error, Error::LongText { bytes } if bytes == text.len()), "{error}");

@@ -26,7 +26,7 @@ use self::reading::Reading;
 use self::tags::TagSearch;
 use self::viewer::Viewer;
 use self::walk::Walk;
-use crate::search_index::{self, SearchIndex};
+use crate::search_index::SearchIndex;
 
 pub(crate) use self::reading::undamaged;
 pub(crate) use self::text::first_bytes;
@@ -147,8 +147,20 @@ fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
 }
 
 impl Filling<'_> {
-    /// Fills the page from a place on.
+    /// Fills the page from a place on. What an index cannot answer, the rows do: it is asked before
+    /// the page gets anything.
     fn fill(&mut self, at: Option<&SearchAt>, now: Time, page: &mut Page) -> Next {
+        let index = self.searched.index;
+        let was_usable = index.is_usable();
+        match self.fill_once(at, now, page) {
+            Err(_) if at.is_none() && was_usable && !index.is_usable() => {
+                self.fill_once(at, now, page)
+            }
+            filled => filled,
+        }
+    }
+
+    fn fill_once(&mut self, at: Option<&SearchAt>, now: Time, page: &mut Page) -> Next {
         match at {
             None => {
                 let words = ranked::words_of(self.query.expr());
@@ -231,7 +243,7 @@ impl Filling<'_> {
         let mut indexed = Indexed::gather(self.searched, halves)?;
         let is_all = index.waiting_texts().copy_to(&mut indexed.unknown);
         let found = indexed.halves.texts.search(words, ranked::FOUND_FILES);
-        let found = found.map_err(|error| search_index::failed(&error))?;
+        let found = found.map_err(|error| index.failed(&error))?;
         if !is_all || found.len() == ranked::FOUND_FILES || !index.is_open(&indexed.halves, true) {
             return Ok(None);
         }

@@ -4,13 +4,14 @@
 //! The worker `index` builds it and keeps it up. Until it is complete, and if it fails, searches
 //! look at all rows: an index costs or spares time, and changes no answer.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pelago_data::WakeWorker;
 use pelago_index::{Names, Texts};
+use pelago_store::folder::Folder;
+use pelago_store::volume::VolumeId;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Code, Error, Handle, InodeId, limits};
 
@@ -28,17 +29,27 @@ pub enum Indexing {
 
 /// The search index of the volume.
 pub(crate) struct SearchIndex {
-    /// The folder; `None` if there is never an index.
-    folder: Option<PathBuf>,
+    /// `None` if there is never an index.
+    place: Option<IndexPlace>,
     /// Whether a search has asked for it.
     is_wanted: AtomicBool,
     notify: WakeWorker,
     /// [`Options::on_index_reading`](crate::Options::on_index_reading).
     on_reading: fn(bool),
+    /// A search has found that it cannot be read.
+    has_failed: AtomicBool,
     /// A leaf lock.
     open: RwLock<Open>,
     /// Files whose texts may have changed since the last commit of the index of texts. A leaf lock.
     texts: Mutex<WaitingTexts>,
+}
+
+/// The place of the index, and the volume that it is of.
+#[derive(Debug, Clone)]
+pub(crate) struct IndexPlace {
+    /// The folder of the volume, which other users may write.
+    pub(crate) folder: Folder,
+    pub(crate) volume: VolumeId,
 }
 
 /// What is open of the index.
@@ -64,14 +75,14 @@ pub(crate) struct WaitingTexts {
 }
 
 impl SearchIndex {
-    /// Returns an index in the folder of a volume that is not open yet.
-    pub(crate) fn new(volume: Option<&Path>, indexing: Indexing, notify: WakeWorker) -> Self {
-        let folder = volume.filter(|_| indexing != Indexing::Never);
+    /// Returns an index that is not open yet.
+    pub(crate) fn new(place: Option<IndexPlace>, indexing: Indexing, notify: WakeWorker) -> Self {
         Self {
-            folder: folder.map(|volume| volume.join(FOLDER)),
+            place: place.filter(|_| indexing != Indexing::Never),
             is_wanted: AtomicBool::new(indexing == Indexing::Always),
             notify,
             on_reading: |_| {},
+            has_failed: AtomicBool::new(false),
             open: RwLock::default(),
             texts: Mutex::default(),
         }
@@ -87,9 +98,30 @@ impl SearchIndex {
         (self.on_reading)(is_reading);
     }
 
-    /// Returns the folder of the index if one is wanted.
-    pub(crate) fn wanted_folder(&self) -> Option<&Path> {
-        self.folder.as_deref().filter(|_| self.is_wanted.load(Ordering::Acquire))
+    /// Returns the place of the index if one is wanted.
+    pub(crate) fn wanted_place(&self) -> Option<&IndexPlace> {
+        self.place.as_ref().filter(|_| self.is_wanted.load(Ordering::Acquire))
+    }
+
+    /// Notes that a search could not read the index, and returns the error for it: from now on
+    /// searches look at all rows, until the worker has built it again.
+    pub(crate) fn failed(&self, error: &pelago_index::Error) -> Error {
+        if !self.has_failed.swap(true, Ordering::AcqRel) {
+            tracing::warn!(%error, "the search index cannot be read");
+        }
+        self.set_open(None, false, false);
+        (self.notify)();
+        Code::Io.into()
+    }
+
+    /// Returns whether a search has failed since the last call.
+    pub(crate) fn take_failed(&self) -> bool {
+        self.has_failed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Returns whether searches may ask the index.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.open.read().names
     }
 
     /// Returns the index if its names are complete. Otherwise asks for it.
@@ -128,7 +160,7 @@ impl SearchIndex {
     }
 
     fn want(&self) {
-        if self.folder.is_some() && !self.is_wanted.swap(true, Ordering::AcqRel) {
+        if self.place.is_some() && !self.is_wanted.swap(true, Ordering::AcqRel) {
             (self.notify)();
         }
     }
@@ -172,11 +204,5 @@ impl WaitingTexts {
     }
 }
 
-/// Returns the code for a search that could not ask the index.
-pub(crate) fn failed(error: &pelago_index::Error) -> Error {
-    tracing::warn!(%error, "the search index failed");
-    Code::Io.into()
-}
-
 /// The folder of the index in that of the volume.
-const FOLDER: &str = "index";
+pub(crate) const FOLDER: &str = "index";

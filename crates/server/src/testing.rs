@@ -15,6 +15,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::recovery as meta_recovery;
 use pelago_meta::shard::{self, Shard};
 use pelago_store::content::ContentStore;
+use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::rows::{self, Row};
 use pelago_store::table::fake::FakeTable;
@@ -33,7 +34,7 @@ use crate::group_commit::GroupCommit;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
-use crate::search_index::{Indexing, SearchIndex};
+use crate::search_index::{IndexPlace, Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 
 pub(crate) mod log;
@@ -51,7 +52,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns a search index that no worker builds.
 fn index_in(dir: &TempDir) -> Arc<SearchIndex> {
-    Arc::new(SearchIndex::new(Some(dir.path()), Indexing::Auto, Arc::new(|| {})))
+    let folder = Folder::open(dir.path()).unwrap();
+    let place = IndexPlace { folder, volume: VolumeId([7; 16]) };
+    Arc::new(SearchIndex::new(Some(place), Indexing::Auto, Arc::new(|| {})))
 }
 
 /// Returns the number of an open that is to come.

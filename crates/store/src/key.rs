@@ -208,11 +208,14 @@ pub enum VolumeRow {
     Identity,
     /// The end of the inode numbers that a shard has reserved ([`crate::rows::HighWater`]).
     HighWater(u16),
+    /// The last commits of the search index of a shard ([`crate::rows::IndexCommits`]).
+    IndexCommits(u16),
 }
 
 impl VolumeRow {
     pub(crate) const IDENTITY: u8 = 1;
     pub(crate) const HIGH_WATER: u8 = 2;
+    pub(crate) const INDEX_COMMITS: u8 = 5;
 }
 
 /// All keys with `from <= key < to`, the arguments of [`crate::table::TableRead::scan`].
@@ -353,6 +356,12 @@ pub fn high_water(shard: u16) -> Vec<u8> {
     volume_row(VolumeRow::HighWater(shard))
 }
 
+/// Returns the key of a shard's [`VolumeRow::IndexCommits`] row.
+#[must_use]
+pub fn index_commits(shard: u16) -> Vec<u8> {
+    volume_row(VolumeRow::IndexCommits(shard))
+}
+
 fn with_ino(kind: RowKind, ino: InodeId) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + InodeId::BYTES);
     key.push(kind.number());
@@ -427,6 +436,7 @@ impl KeyPart for VolumeRow {
         let (number, shard) = match self {
             Self::Identity => (Self::IDENTITY, 0),
             Self::HighWater(shard) => (Self::HIGH_WATER, shard),
+            Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
         };
         key.push(number);
         key.extend_from_slice(&shard.to_be_bytes());
@@ -438,6 +448,7 @@ impl KeyPart for VolumeRow {
         match number {
             Self::IDENTITY if shard == 0 => Some(Self::Identity),
             Self::HIGH_WATER => Some(Self::HighWater(shard)),
+            Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
             _ => None,
         }
     }
@@ -500,6 +511,7 @@ mod tests {
             (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
             (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
+            (index_commits(7), Key::Volume { row: VolumeRow::IndexCommits(7) }),
         ];
         for (bytes, key) in pairs {
             assert_eq!(Key::parse(&bytes), Some(key));

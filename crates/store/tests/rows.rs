@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
-    CachedReply, DecodeError, HighWater, Identity, Inline, Moved, NameRow, Orphan, ParentPointer,
-    Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Tag, Writing, Xattr, XattrNames,
+    CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits, Inline, Moved,
+    NameRow, Orphan, ParentPointer, Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Tag,
+    Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, TAGS_ARE_COMPLETE, VolumeId,
@@ -122,6 +123,7 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("answer.removed.v1", CachedReply { code: 0, reply: &removed() }.encode(STAMP)),
         ("identity.v1", Identity { volume }.encode(STAMP)),
         ("high-water.v1", HighWater { next: 1 << 16 }.encode(STAMP)),
+        ("index-commits.v1", index_commits().encode(STAMP)),
         ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
         ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
         (
@@ -129,6 +131,11 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
         ),
     ]
+}
+
+fn index_commits() -> IndexCommits {
+    let half = |last| HalfCommits { last, before: last - 1 };
+    IndexCommits { names: half(u64::MAX), texts: half(0x0102_0304_0506_0708) }
 }
 
 /// Compares with, or writes, a file of vectors.
@@ -215,6 +222,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<CachedReply<'_>>(value, &mut read);
     one::<Identity>(value, &mut read);
     one::<HighWater>(value, &mut read);
+    one::<IndexCommits>(value, &mut read);
     one::<SessionRecord>(value, &mut read);
     read
 }
@@ -497,6 +505,10 @@ proptest! {
         round_trip(&identity, stamp, &identity.encode(stamp));
         let mark = HighWater { next };
         round_trip(&mark, stamp, &mark.encode(stamp));
+        let half = HalfCommits { last: next, before: next / 2 };
+        let commits = IndexCommits { names: half, texts: HalfCommits::default() };
+        round_trip(&commits, stamp, &commits.encode(stamp));
+        prop_assert!(!half.has(0) && half.has(half.last) == (next > 0) && !half.has(next + 1));
         let cached = CachedReply { code, reply: &reply };
         round_trip(&cached, stamp, &cached.encode(stamp));
     }

@@ -6,9 +6,12 @@
 
 use std::sync::Arc;
 
-use pelago_store::rows::Stamp;
+use pelago_store::key;
+use pelago_store::report::table_failed;
+use pelago_store::rows::{IndexCommits, Row, Stamp};
+use pelago_store::volume::SHARD;
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{Handle, InodeId, limits};
+use pelago_wire::{Error, Handle, InodeId, limits};
 
 use super::Shard;
 use super::locked::Locked;
@@ -70,6 +73,30 @@ impl Shard {
         let next = locked.next_stamp();
         locked.state.feed = Some(Feed::default());
         Stamp { sequence: next.sequence - 1, ..next }
+    }
+
+    /// Returns the last commits of the indexes, as the rows have them; none if there were none, or if
+    /// the row is damaged: then the indexes are built again.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn index_commits(&self) -> Result<IndexCommits, Error> {
+        let value = self.table.get(&key::index_commits(SHARD));
+        let value = value.map_err(|error| table_failed("reading", &error))?;
+        let decoded = value.and_then(|value| IndexCommits::decode(&value).ok());
+        Ok(decoded.map(|(_, commits)| commits).unwrap_or_default())
+    }
+
+    /// Writes that these are the last commits of the indexes. It must be safe before the commits are
+    /// made.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn set_index_commits(&self, commits: &IndexCommits) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        txn.put(key::index_commits(SHARD), commits);
+        txn.commit()?;
+        Ok(())
     }
 
     /// Forgets what was recorded, and records no more.

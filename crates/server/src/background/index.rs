@@ -5,25 +5,23 @@
 //! to which batch it has everything. So after any crash the rows newer than that batch are all that
 //! is to be read. Texts come after the names, and wait for nothing else.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_index::{Document, Error as IndexError, Names, Texts};
+use pelago_index::{Covered, Document, Error as IndexError, Names, Origin, Texts};
 use pelago_meta::durability::Durability;
 use pelago_meta::row_cache::Node;
 use pelago_meta::shard::Shard;
 use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
+use pelago_store::folder::{Folder, FolderError};
+use pelago_store::rows::HalfCommits;
 use pelago_wire::{Code, Error, FileKind, InodeId, limits};
 
 use super::{NextRun, WorkDone, Worker};
 use crate::search::{first_bytes, undamaged};
-use crate::search_index::{Halves, SearchIndex};
+use crate::search_index::{FOLDER, Halves, IndexPlace, SearchIndex};
 use reading::{Moment, Part, Reading, newest, read};
 
 mod reading;
@@ -71,8 +69,16 @@ enum Step {
 enum Failure {
     /// The index.
     Index(IndexError),
+    /// A search could not read the index.
+    Unreadable,
     /// The rows, or a text.
     Rows(Error),
+}
+
+impl From<FolderError> for Failure {
+    fn from(error: FolderError) -> Self {
+        Self::Index(error.into())
+    }
 }
 
 impl From<IndexError> for Failure {
@@ -109,6 +115,9 @@ impl BuildIndex {
     }
 
     fn work_on(&mut self) -> Result<WorkDone, Failure> {
+        if !matches!(self.step, Step::Open) && self.index.take_failed() {
+            return Err(Failure::Unreadable);
+        }
         match std::mem::replace(&mut self.step, Step::Open) {
             Step::Open => self.open(),
             Step::Read(halves, reading) => self.read(halves, reading),
@@ -127,14 +136,17 @@ impl BuildIndex {
 
     /// Opens the index once it is wanted.
     fn open(&mut self) -> Result<WorkDone, Failure> {
-        let Some(folder) = self.index.wanted_folder() else {
+        let Some(place) = self.index.wanted_place() else {
             return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
         };
         lower_priority();
+        // What failed was another one.
+        self.index.take_failed();
         // It has words of texts that others may not read.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|source| io_failed(folder, source))?;
-        let halves = Arc::new(Halves { names: Names::open(folder)?, texts: Texts::open(folder)? });
+        let folder = place.folder.create_folder(FOLDER)?;
+        let halves =
+            Arc::new(Halves { names: Names::open(&folder)?, texts: Texts::open(&folder)? });
+        self.check_origin(place, &folder, &halves)?;
         self.invalidations = self.durability.invalidations();
         let begun = Moment { as_of: clock::now(), stamp: self.shard.begin_feed() };
         let after = newest(halves.names.covered());
@@ -143,6 +155,51 @@ impl BuildIndex {
         self.index.set_open(Some(Arc::clone(&halves)), false, false);
         self.step = Step::Read(halves, reading);
         Ok(WorkDone { items: 0, next: NextRun::Soon })
+    }
+
+    /// Checks that both indexes were made from these rows: a folder may be put back without the
+    /// other, or come from another volume.
+    fn check_origin(
+        &self,
+        place: &IndexPlace,
+        folder: &Folder,
+        halves: &Halves,
+    ) -> Result<(), Failure> {
+        let commits = self.shard.index_commits()?;
+        let found =
+            [(halves.names.covered(), commits.names), (halves.texts.covered(), commits.texts)];
+        for (covered, commits) in found {
+            let Some(Covered { origin, .. }) = covered else { continue };
+            let what = match (origin.volume == place.volume.0, commits.has(origin.commit)) {
+                (true, true) => continue,
+                (false, _) => "it is of another volume",
+                (true, false) => "it is not of these rows: one of both was put back",
+            };
+            let (folder, what) = (folder.path().to_owned(), what.to_owned());
+            return Err(IndexError::Foreign { folder, what }.into());
+        }
+        Ok(())
+    }
+
+    /// Commits what one index was given, once it is safe, and with it the number of the commit.
+    fn commit(&self, halves: &Halves, part: Part, covered: Covered) -> Result<(), Failure> {
+        let at = |covered: Option<Covered>| covered.map_or(0, |covered| covered.origin.commit);
+        let mut commits = self.shard.index_commits()?;
+        let (half, now) = match part {
+            Part::Names => (&mut commits.names, halves.names.covered()),
+            Part::Texts => (&mut commits.texts, halves.texts.covered()),
+        };
+        *half = HalfCommits::after(at(now)).map_err(|_| Error::from(Code::Io))?;
+        let commit = half.last;
+        self.shard.set_index_commits(&commits)?;
+        self.wait_until_safe()?;
+        let volume = self.index.wanted_place().map_or([0; 16], |place| place.volume.0);
+        let covered = Covered { origin: Origin { volume, commit }, ..covered };
+        match part {
+            Part::Names => halves.names.commit(&covered)?,
+            Part::Texts => halves.texts.commit(&covered)?,
+        }
+        Ok(())
     }
 
     /// Reads some rows.
@@ -175,8 +232,9 @@ impl BuildIndex {
             let Some(next) = next else { break };
             reading.from = Some(next);
             if reading.uncommitted >= COMMIT_FILES {
-                self.wait_until_safe()?;
-                reading.commit(&halves)?;
+                let covered = reading.covered_so_far(&halves);
+                self.commit(&halves, reading.part, covered)?;
+                reading.uncommitted = 0;
             }
             if began.elapsed() >= PIECE {
                 self.step = Step::Read(halves, reading);
@@ -189,11 +247,9 @@ impl BuildIndex {
 
     /// Commits what was read of all rows, and goes on.
     fn has_read(&mut self, halves: Arc<Halves>, reading: &Reading) -> Result<(), Failure> {
-        self.wait_until_safe()?;
-        let covered = reading.begun.covered();
+        self.commit(&halves, reading.part, reading.begun.covered())?;
         match reading.part {
             Part::Names => {
-                halves.names.commit(&covered)?;
                 self.index.set_open(Some(Arc::clone(&halves)), true, false);
                 self.follow_names(&halves)?;
                 let after = newest(halves.texts.covered());
@@ -201,7 +257,6 @@ impl BuildIndex {
                 self.step = Step::Read(halves, reading);
             }
             Part::Texts => {
-                halves.texts.commit(&covered)?;
                 self.index.set_open(Some(Arc::clone(&halves)), true, true);
                 self.has_failed = false;
                 tracing::info!("the search index is complete");
@@ -239,8 +294,7 @@ impl BuildIndex {
         if fed.has_more {
             files += self.read_again(halves, &tree)?;
         }
-        self.wait_until_safe()?;
-        halves.names.commit(&Moment { stamp: fed.stamp, as_of }.covered())?;
+        self.commit(halves, Part::Names, Moment { stamp: fed.stamp, as_of }.covered())?;
         self.shard.committed_fed();
         Ok(files)
     }
@@ -335,12 +389,11 @@ impl BuildIndex {
         for file in &files {
             self.put_text(halves, &tree, file.ino, undamaged(tree.node(*file))?)?;
         }
-        self.wait_until_safe()?;
         let is_all = files.len() < TEXTS_AT_ONCE;
         // The index of names has no change that neither has this one nor waits for it.
         let covered = if is_all { halves.names.covered() } else { halves.texts.covered() };
         if let Some(covered) = covered {
-            halves.texts.commit(&covered)?;
+            self.commit(halves, Part::Texts, covered)?;
         }
         self.index.waiting_texts().remove(&files);
         Ok(files.len() as u64)
@@ -418,7 +471,8 @@ impl BuildIndex {
         self.step = Step::Open;
         if error.is_of_files() {
             tracing::warn!(%error, "the search index is built again");
-            let removed = self.index.wanted_folder().map_or(Ok(()), fs::remove_dir_all);
+            let place = self.index.wanted_place();
+            let removed = place.map_or(Ok(()), |place| place.folder.remove_tree(FOLDER));
             if let Err(error) = removed {
                 tracing::warn!(%error, "cannot remove the search index");
             }
@@ -433,6 +487,11 @@ impl Worker for BuildIndex {
     fn work(&mut self) -> Result<WorkDone, Error> {
         let done = self.work_on().map_err(|failure| match failure {
             Failure::Index(error) => self.close(&error),
+            Failure::Unreadable => {
+                let folder = self.index.wanted_place().map(|it| it.folder.path().join(FOLDER));
+                let what = "a search could not read it".to_owned();
+                self.close(&IndexError::Damaged { folder: folder.unwrap_or_default(), what })
+            }
             Failure::Rows(error) => {
                 // What was not committed is given again.
                 self.index.set_open(None, false, false);
@@ -443,10 +502,6 @@ impl Worker for BuildIndex {
         self.tell_whether_it_reads();
         done
     }
-}
-
-fn io_failed(folder: &Path, source: io::Error) -> Failure {
-    Failure::Index(IndexError::Io { folder: folder.to_owned(), source })
 }
 
 /// Gives this thread the least priority: what it does has no deadline.

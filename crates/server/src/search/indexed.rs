@@ -6,7 +6,7 @@ use pelago_wire::id_map::IdMap;
 use pelago_wire::{Error, Handle, InodeId, Time};
 
 use super::Searched;
-use crate::search_index::{Halves, failed};
+use crate::search_index::Halves;
 
 /// The index as one page asks it. The files beside it are gathered first: a commit in between moves
 /// files from here to there, so that none is missed.
@@ -31,7 +31,8 @@ impl Indexed {
         };
         let knows_all = searched.shard.visit_fed(&mut add, |ino| unplaced.push(ino));
         for ino in unplaced {
-            let documents = halves.names.documents_of(ino).map_err(|error| failed(&error))?;
+            let documents = halves.names.documents_of(ino);
+            let documents = documents.map_err(|error| searched.index.failed(&error))?;
             documents.into_iter().for_each(|document| add(document.handle));
         }
         let covered = halves.names.covered().filter(|_| !knows_all);

@@ -10,7 +10,6 @@ use pelago_wire::{Error, Handle, InodeId, Time};
 use super::candidates::Candidates;
 use super::indexed::Indexed;
 use super::reading::Reading;
-use crate::search_index::failed;
 
 /// Rows of a tag that are counted to compare it with another one. Fewer are worth no other plan.
 const ROWS_COUNTED: usize = 4096;
@@ -107,17 +106,19 @@ impl<'a> Planner<'a> {
 
     fn names<'e>(&self, expr: &Expr) -> Result<Option<Plan<'e>>, Error> {
         let Some(Indexed { halves, .. }) = self.indexed()? else { return Ok(None) };
-        let (names, uid_of) = (&halves.names, |name: &str| self.reading.users.uid_of(name));
-        let all = names.total().map_err(|error| failed(&error))?;
+        let uid_of = |name: &str| self.reading.users.uid_of(name);
+        let (names, index) = (&halves.names, self.reading.searched.index);
+        let all = names.total().map_err(|error| index.failed(&error))?;
         // An answer that was begun in this order goes on in it, although it has grown.
         let most = if self.is_begun { all / 2 } else { all / LEAST_PART };
         let most = most.max(ROWS_COUNTED as u64);
-        let count = names.count(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
+        let count = names.count(expr, self.now, &uid_of).map_err(|error| index.failed(&error))?;
         // How many are in a range the index knows only once it has found them.
         if count > most && !has_range(expr) {
             return Ok(None);
         }
-        let found = names.candidates(expr, self.now, &uid_of).map_err(|error| failed(&error))?;
+        let found =
+            names.candidates(expr, self.now, &uid_of).map_err(|error| index.failed(&error))?;
         Ok(match found {
             Found::These(files) if files.len() as u64 <= most => Some(Plan::Names(files)),
             Found::These(_) | Found::Any => None,

@@ -29,7 +29,7 @@ use crate::memory::{MEMORY_BYTES, MemoryLimits, most_leases};
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
-use crate::search_index::SearchIndex;
+use crate::search_index::{IndexPlace, SearchIndex};
 use crate::service::{self, LocalService};
 
 impl Server {
@@ -155,8 +155,10 @@ fn search_index(
     options: &Options,
     notifies: &WorkerNotifies,
 ) -> Arc<SearchIndex> {
-    let folder = volume.map(|open| open.volume.dir()).filter(|_| !options.stepped);
-    let index = SearchIndex::new(folder, options.indexing, notifier(&notifies.index));
+    let place = volume
+        .filter(|_| !options.stepped)
+        .map(|open| IndexPlace { folder: open.volume.folder().clone(), volume: open.volume.id() });
+    let index = SearchIndex::new(place, options.indexing, notifier(&notifies.index));
     Arc::new(index.with_on_reading(options.on_index_reading))
 }
 

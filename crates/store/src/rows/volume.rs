@@ -1,5 +1,7 @@
 //! Rows about the volume itself, and the cached replies of its sessions.
 
+use std::io;
+
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
 use super::row::{Body, Row};
@@ -63,6 +65,69 @@ impl Body<'_> for HighWater {
             return Err(DecodeError::Field("high-water mark"));
         }
         Ok(Self { next })
+    }
+}
+
+/// The last commits of the two indexes of a shard. An index whose last commit is not among these was
+/// not made from these rows: one of both was put back, or belongs to another volume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct IndexCommits {
+    /// Those of the index of names.
+    pub names: HalfCommits,
+    /// Those of the index of texts.
+    pub texts: HalfCommits,
+}
+
+/// The last two commits of an index: their numbers, which are random; 0 is none. The row is written
+/// before the commit, so a crash leaves the index at one or the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HalfCommits {
+    /// The last one, which may have failed.
+    pub last: u64,
+    /// The one before.
+    pub before: u64,
+}
+
+impl HalfCommits {
+    /// Returns those of an index that is at this commit (0: at none) and makes the next one.
+    ///
+    /// # Errors
+    /// If the system has no random number.
+    pub fn after(at: u64) -> io::Result<Self> {
+        let mut number = [0; 8];
+        getrandom::fill(&mut number).map_err(io::Error::other)?;
+        Ok(Self { last: u64::from_le_bytes(number).max(1), before: at })
+    }
+
+    /// Returns whether an index may be at this commit.
+    #[must_use]
+    pub const fn has(&self, number: u64) -> bool {
+        number != 0 && (number == self.last || number == self.before)
+    }
+}
+
+impl Row<'_> for IndexCommits {
+    const KIND: RowKind = RowKind::Volume;
+}
+
+impl Body<'_> for IndexCommits {
+    fn body_bytes(&self) -> usize {
+        33
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        out.u8(VolumeRow::INDEX_COMMITS);
+        for half in [self.names, self.texts] {
+            out.u64(half.last);
+            out.u64(half.before);
+        }
+    }
+
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        expect_volume_row(body, VolumeRow::INDEX_COMMITS)?;
+        let names = HalfCommits { last: body.u64()?, before: body.u64()? };
+        let texts = HalfCommits { last: body.u64()?, before: body.u64()? };
+        Ok(Self { names, texts })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pelago_index::{Covered, Error as IndexError};
+use pelago_index::{Covered, Origin};
 use pelago_meta::row_cache::Node;
 use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::rows::Stamp;
@@ -44,21 +44,23 @@ impl Reading {
         Self { part, after, from: None, begun, followed: Instant::now(), uncommitted: 0 }
     }
 
-    /// Commits what was read so far. The index has no more than before of what it says it has.
-    pub(super) fn commit(&mut self, halves: &Halves) -> Result<(), IndexError> {
+    /// Returns what a commit covers before the reading has ended: no more than the last one.
+    pub(super) fn covered_so_far(&self, halves: &Halves) -> Covered {
         let first = Covered { is_complete: false, ..self.begun.covered() };
-        self.uncommitted = 0;
-        match self.part {
-            Part::Names => halves.names.commit(&halves.names.covered().unwrap_or(first)),
-            Part::Texts => halves.texts.commit(&halves.texts.covered().unwrap_or(first)),
-        }
+        let covered = match self.part {
+            Part::Names => halves.names.covered(),
+            Part::Texts => halves.texts.covered(),
+        };
+        covered.unwrap_or(first)
     }
 }
 
 impl Moment {
     pub(super) fn covered(&self) -> Covered {
         let Stamp { epoch, sequence } = self.stamp;
-        Covered { epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
+        // The commit has its origin.
+        let origin = Origin::default();
+        Covered { origin, epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
     }
 }
 
