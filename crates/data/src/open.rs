@@ -6,7 +6,7 @@ use pelago_meta::shard::{NewInode, WritingRow};
 use pelago_store::clock;
 use pelago_wire::{
     Attr, Code, Context, DataPath, Entry, Error, FileKind, Handle, Name, NewMode, OpenFlags,
-    OpenId, SessionId,
+    OpenId, RecordedPeer, SessionId,
 };
 
 use crate::blocking::{MayBlock, OpError};
@@ -219,6 +219,11 @@ impl OpenFiles {
         Ok(guard.release(opened.flags.write)?)
     }
 
+    /// A session of this peer begins: its opens are in the share of the peer.
+    pub fn begin_session(&self, session: SessionId, peer: RecordedPeer) {
+        self.opens.begin_session(session, peer);
+    }
+
     /// Ends all opens of a session that sends no request any more. Blocks on the disk.
     pub fn end_session(&self, session: SessionId) {
         for open in self.opens.opens_of(session) {
@@ -232,6 +237,7 @@ impl OpenFiles {
                 ),
             }
         }
+        self.opens.end_session(session);
     }
 
     /// Adds an opener to an inode. Each one leaves by [`InodeGuard::release`].

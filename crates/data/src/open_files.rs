@@ -72,8 +72,10 @@ pub struct Options {
     pub open_bytes: usize,
     /// Opens at the same time.
     pub open_files: usize,
-    /// Those of one session of another process or machine.
-    pub session_open_files: usize,
+    /// Those of them that only the server's own session may have.
+    pub own_open_files: usize,
+    /// Those of all sessions of one peer: a machine, or a user of this one.
+    pub peer_open_files: usize,
     /// Callers with [`MayBlock::No`] that may wait for the disk at the same time.
     pub io_permits: usize,
     /// When files are opened by passthrough.
@@ -90,7 +92,8 @@ impl Default for Options {
             inline_bytes: limits::INLINE_DEFAULT_BYTES,
             open_bytes: limits::OPEN_BYTES,
             open_files: limits::OPEN_FILES,
-            session_open_files: limits::SESSION_OPEN_FILES,
+            own_open_files: limits::OWN_OPEN_FILES,
+            peer_open_files: limits::PEER_OPEN_FILES,
             io_permits: 1,
             passthrough: Passthrough::Auto,
             can_detect_writers: true,
@@ -143,7 +146,8 @@ impl OpenFiles {
             disk: Disk { content, space, fd_budget },
             opens: OpenTable::new(OpenLimit {
                 total: options.open_files,
-                share: options.session_open_files,
+                others: options.open_files.saturating_sub(options.own_open_files),
+                share: options.peer_open_files,
             }),
             dirty: DirtySet::default(),
             writing: WritingSet::default(),

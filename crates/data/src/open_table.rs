@@ -3,11 +3,13 @@
 //! Each method takes one short lock, so that a file without bytes costs two small entries. The lock
 //! is a leaf in the lock order.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pelago_store::sync::Mutex;
 use pelago_wire::id_map::{IdMap, KeyedMap};
-use pelago_wire::{Code, Error, InodeId, OpenFlags, SessionId};
+use pelago_wire::{Code, Error, InodeId, OpenFlags, RecordedPeer, SessionId};
 
 use crate::inode::Inode;
 use crate::open_key::OpenKey;
@@ -23,18 +25,33 @@ pub(crate) struct OpenTable {
 pub(crate) struct OpenLimit {
     /// Those of all sessions.
     pub(crate) total: usize,
-    /// Those of each session but the server's own.
+    /// Those of all sessions but the server's own.
+    pub(crate) others: usize,
+    /// Those of all sessions of one peer.
     pub(crate) share: usize,
 }
 
 #[derive(Default)]
 struct State {
     opens: KeyedMap<OpenKey, Opened>,
-    /// Opens of each session that has some.
-    by_session: IdMap<SessionId, usize>,
+    /// Opens of the server's own session.
+    own: usize,
+    /// Those of each other session that has a peer or an open.
+    by_session: IdMap<SessionId, SessionOpens>,
+    /// Those of all sessions of each peer that has one. The count is changed under this lock only.
+    by_peer: HashMap<RecordedPeer, Arc<AtomicUsize>>,
     inodes: IdMap<InodeId, Shared>,
     /// Inodes in the table without an open.
     closed: usize,
+}
+
+/// The opens of a session, and of its peer.
+struct SessionOpens {
+    count: usize,
+    /// Those of all sessions of its peer. A session whose peer is not known is alone.
+    of_peer: Arc<AtomicUsize>,
+    /// The session has not ended.
+    has_peer: bool,
 }
 
 /// The size of the open file table at one moment.
@@ -128,14 +145,36 @@ impl OpenTable {
         Counts { opens: state.opens.len(), closed: state.closed }
     }
 
+    /// A session of this peer begins: its opens are in the share of the peer.
+    pub(crate) fn begin_session(&self, session: SessionId, peer: RecordedPeer) {
+        let mut state = self.state.lock();
+        let State { by_session, by_peer, .. } = &mut *state;
+        let of_peer = Arc::clone(by_peer.entry(peer).or_default());
+        let begun = SessionOpens { count: 0, of_peer, has_peer: true };
+        by_session.entry(session).or_insert(begun);
+    }
+
+    /// A session has ended, and has released its opens.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        let mut state = self.state.lock();
+        if let Some(ended) = state.by_session.get_mut(&session) {
+            ended.has_peer = false;
+        }
+        state.forget_if_over(session);
+        state.by_peer.retain(|_, opens| Arc::strong_count(opens) > 1);
+    }
+
     /// Checks that one more open is allowed, and that its number is free.
     ///
     /// # Errors
     /// `TooManyOpen`, `Invalid`.
     pub(crate) fn check_room(&self, open: OpenKey) -> Result<(), Error> {
         let state = self.state.lock();
-        let own = state.by_session.get(&open.session).copied().unwrap_or(0);
-        let has_share = open.session != SessionId::DIRECT && own >= self.limit.share;
+        let has_share = open.session != SessionId::DIRECT && {
+            let of_peer = state.by_session.get(&open.session);
+            of_peer.is_some_and(|it| it.of_peer.load(Ordering::Relaxed) >= self.limit.share)
+                || state.opens.len() - state.own >= self.limit.others
+        };
         if state.opens.len() >= self.limit.total || has_share {
             return Err(Code::TooManyOpen.into());
         }
@@ -223,12 +262,7 @@ impl OpenTable {
     pub(crate) fn remove(&self, open: OpenKey) -> bool {
         let mut state = self.state.lock();
         let Some(opened) = state.opens.remove(&open) else { return false };
-        if let Some(own) = state.by_session.get_mut(&open.session) {
-            *own -= 1;
-            if *own == 0 {
-                state.by_session.remove(&open.session);
-            }
-        }
+        state.count_out(open.session);
         let Some(shared) = state.inodes.get_mut(&opened.inode.handle.ino) else { return true };
         if let Some(count) = shared.count_mut(opened.path) {
             assert!(*count > 0, "each open is counted on its path until its id is removed");
@@ -337,8 +371,44 @@ impl State {
         let errors_seen = inode.errors.sample();
         let inode = Arc::clone(inode);
         self.opens.insert(open, Opened { inode, flags, path, errors_seen });
-        *self.by_session.entry(open.session).or_default() += 1;
+        self.count_in(open.session);
         Ok(true)
+    }
+
+    /// Counts one more open of a session.
+    fn count_in(&mut self, session: SessionId) {
+        if session == SessionId::DIRECT {
+            self.own += 1;
+            return;
+        }
+        let alone = || SessionOpens { count: 0, of_peer: Arc::default(), has_peer: false };
+        let opens = self.by_session.entry(session).or_insert_with(alone);
+        opens.count += 1;
+        opens.of_peer.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one open of a session less.
+    fn count_out(&mut self, session: SessionId) {
+        if session == SessionId::DIRECT {
+            assert!(self.own > 0, "each open of the server is counted until it is removed");
+            self.own -= 1;
+            return;
+        }
+        let Some(opens) = self.by_session.get_mut(&session) else { return };
+        assert!(opens.count > 0, "each open of a session is counted until it is removed");
+        opens.count -= 1;
+        opens.of_peer.fetch_sub(1, Ordering::Relaxed);
+        if opens.count == 0 {
+            self.forget_if_over(session);
+        }
+    }
+
+    /// Forgets a session that has ended, if it has no opens.
+    fn forget_if_over(&mut self, session: SessionId) {
+        let is_over = |opens: &SessionOpens| opens.count == 0 && !opens.has_peer;
+        if self.by_session.get(&session).is_some_and(is_over) {
+            self.by_session.remove(&session);
+        }
     }
 }
 
@@ -351,7 +421,7 @@ mod tests {
 
     const INO: InodeId = InodeId::from_raw(7);
     const READ: OpenFlags = OpenFlags::READ;
-    const LIMIT: OpenLimit = OpenLimit { total: 9, share: 3 };
+    const LIMIT: OpenLimit = OpenLimit { total: 9, others: 6, share: 3 };
 
     fn key(session: u64, open: u64) -> OpenKey {
         OpenKey { session: SessionId(session), open: OpenId(open) }
@@ -411,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_has_a_share_of_the_opens_and_the_servers_own_has_all() {
+    fn a_peer_has_a_share_of_the_opens_and_the_servers_own_mount_a_reserve() {
         let table = OpenTable::new(LIMIT);
         let shared = table.enter(INO, false, inode);
         let open = |session, number| {
@@ -419,18 +489,25 @@ mod tests {
             table.insert(key(session, number), &shared, READ, PathKind::Direct)
         };
         let too_many = Err(Code::TooManyOpen.into());
-        assert_eq!([1, 2, 3].map(|number| open(7, number)), [Ok(true); 3]);
-        assert_eq!(open(7, 4), too_many);
-        assert_eq!(open(8, 4), Ok(true), "another session is not concerned");
+        let peer = RecordedPeer::Machine([1; 32]);
+        table.begin_session(SessionId(7), peer);
+        table.begin_session(SessionId(8), peer);
+        table.begin_session(SessionId(9), RecordedPeer::User(1));
+        assert_eq!([open(7, 1), open(7, 2), open(8, 3)], [Ok(true); 3]);
+        assert_eq!([open(7, 4), open(8, 4)], [too_many; 2], "two sessions have one share");
+        assert_eq!([1, 2, 3].map(|number| open(9, number)), [Ok(true); 3], "another has its own");
+        assert_eq!(open(10, 1), too_many, "the rest is for the server's own mount");
         assert!(table.remove(key(7, 2)));
-        assert_eq!((open(7, 4), open(7, 5)), (Ok(true), too_many));
+        assert_eq!([open(8, 4), open(7, 4)], [Ok(true), too_many]);
         let own = SessionId::DIRECT.0;
-        assert_eq!([1, 2, 3, 4, 5].map(|number| open(own, number)), [Ok(true); 5]);
-        assert_eq!((open(own, 6), open(8, 5)), (too_many, too_many), "the total is for all");
-        for number in [1, 3, 4] {
-            assert!(table.remove(key(7, number)));
+        assert_eq!([1, 2, 3].map(|number| open(own, number)), [Ok(true); 3]);
+        assert_eq!(open(own, 4), too_many, "the total is for all");
+        for (session, number) in [(7, 1), (8, 3), (8, 4)] {
+            assert!(table.remove(key(session, number)));
         }
-        assert!(!table.state.lock().by_session.contains_key(&SessionId(7)));
+        [7, 8].iter().for_each(|session| table.end_session(SessionId(*session)));
+        let state = table.state.lock();
+        assert_eq!((state.by_session.len(), state.by_peer.len(), state.own), (1, 1, 3));
     }
 
     #[test]

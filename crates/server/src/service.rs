@@ -161,7 +161,10 @@ impl LocalService {
         let locks = Locks::new(Arc::clone(&parts.opens));
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let (others, leases) = (OtherSessions::default(), Leases::new(parts.leases));
-        parts.earlier.iter().for_each(|(session, _)| others.begin(*session));
+        for (session, record) in &parts.earlier {
+            others.begin(*session);
+            parts.opens.begin_session(*session, record.peer);
+        }
         others.set_eras(parts.earlier.iter().map(|(session, record)| (*session, record.era)));
         let dispatcher = Dispatcher {
             parts,

@@ -60,9 +60,11 @@ pub const JOURNAL_BYTES: u64 = 64 << 20;
 /// Files that all sessions of a server may have open together, if the process may have that many
 /// descriptors.
 pub const OPEN_FILES: usize = 1 << 20;
-/// Files that one session of another process or machine may have open: its share of
-/// [`OPEN_FILES`].
-pub const SESSION_OPEN_FILES: usize = 1 << 18;
+/// Those of them that only the server's own mount may have.
+pub const OWN_OPEN_FILES: usize = 1 << 18;
+/// Files that all sessions of one machine's key, or of one user of the server's machine, may have
+/// open: the share of a peer of [`OPEN_FILES`].
+pub const PEER_OPEN_FILES: usize = 1 << 18;
 /// Seconds for which a file that a session's rename has replaced can still be opened.
 pub const REPLACED_SECONDS: u64 = 2;
 /// Such files at the same time. From half of them on the oldest are released early, and beyond all

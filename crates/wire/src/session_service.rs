@@ -44,7 +44,7 @@ impl SessionRecord {
 }
 
 /// Who is at the other end of a recorded session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordedPeer {
     /// A process of this machine, of this user.
     User(u32),

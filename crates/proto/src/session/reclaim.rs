@@ -36,7 +36,7 @@ impl ClientOpens {
     /// Records an open that was answered. Returns `false` if there are too many: then it is not
     /// recorded, and is lost with the server's process.
     pub fn opened(&mut self, open: OpenId, node: Handle, flags: OpenFlags) -> bool {
-        if self.held.len() >= limits::SESSION_OPEN_FILES {
+        if self.held.len() >= limits::PEER_OPEN_FILES {
             return false;
         }
         let flags = OpenFlags { truncate: false, kill_privileges: false, ..flags };

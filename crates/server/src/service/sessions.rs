@@ -35,6 +35,7 @@ impl SessionService for LocalService {
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
         self.dispatcher.parts.shard.begin_session(session, &record)?;
         self.dispatcher.end_again();
+        self.dispatcher.parts.opens.begin_session(session, record.peer);
         self.dispatcher.others.begin(session);
         Ok(())
     }
