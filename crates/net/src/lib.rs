@@ -10,6 +10,7 @@ pub use remote::{ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, Serve
 pub use serve::SessionServer;
 pub use session::{Peer, SessionStatus};
 
+mod account;
 mod assembler;
 pub mod clients;
 mod clock;
@@ -17,6 +18,7 @@ pub mod key;
 mod link;
 mod log_limit;
 pub mod own_file;
+mod peers;
 mod reactor;
 mod remote;
 mod serve;

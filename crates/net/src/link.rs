@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use mio::Token;
@@ -17,6 +17,7 @@ use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
 use self::cipher::Cipher;
+use crate::account::Account;
 use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
@@ -42,18 +43,17 @@ pub(crate) struct Link {
     reader: Arc<dyn Resume>,
     /// A leaf lock.
     out: Mutex<Out>,
-    /// Bytes in the queue, and those that [`Link::hold`] counts. One thread writes `paused` and
-    /// then reads this, others the other way round: in one order for all (`SeqCst`), or both miss
-    /// what the other has done.
-    held: AtomicUsize,
-    /// The reactor reads nothing until less is held.
-    paused: AtomicBool,
+    /// The bytes in the queue, until the connection has a session.
+    own: Arc<Account>,
+    /// Those, and all else that its session keeps in memory.
+    joined: OnceLock<Arc<Account>>,
     /// It is closed: the reactor reads its end, however much is held.
     ended: AtomicBool,
-    /// When bytes arrived last, when a frame was sent, and when the reactor's thread was here, by
-    /// [`boot_time`], in milliseconds.
+    /// When bytes arrived last, when a frame was sent, when the socket took what was queued, and
+    /// when the reactor's thread was here, by [`boot_time`], in milliseconds.
     heard: AtomicU64,
     said: AtomicU64,
+    taken: AtomicU64,
     looked: AtomicU64,
 }
 
@@ -61,6 +61,8 @@ struct Out {
     tls: Option<Box<rustls::Connection>>,
     cipher: Cipher,
     queue: VecDeque<Piece>,
+    /// Bytes in the queue.
+    queued: usize,
     closed: bool,
 }
 
@@ -110,14 +112,29 @@ impl Link {
             tls.set_buffer_limit(None);
         }
         let (cipher, queue) = (Cipher::default(), VecDeque::new());
-        let out = Out { tls, cipher, queue, closed: false };
-        let held = AtomicUsize::new(0);
-        let (paused, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (heard, said, looked) = Default::default();
+        let out = Out { tls, cipher, queue, queued: 0, closed: false };
+        let (own, joined) = (Account::new(limits::SESSION_BYTES), OnceLock::new());
+        let ended = AtomicBool::new(false);
         let out = Mutex::new(out);
-        let link = Self { stream, token, reader, out, held, paused, ended, heard, said, looked };
+        let [heard, said, taken, looked] = Default::default();
+        let link =
+            Self { stream, token, reader, out, own, joined, ended, heard, said, taken, looked };
         link.look();
         link
+    }
+
+    /// Counts what is queued as bytes of this session, from now on.
+    pub(crate) fn join(&self, account: &Arc<Account>) {
+        let out = self.out.lock();
+        if self.joined.set(Arc::clone(account)).is_ok() {
+            account.add(out.queued);
+            self.own.let_go(out.queued);
+        }
+    }
+
+    /// Returns the account of the bytes in its queue.
+    fn account(&self) -> &Arc<Account> {
+        self.joined.get().unwrap_or(&self.own)
     }
 
     /// Sends a frame: header, body and bulk. Never waits; on a connection that has ended it does
@@ -127,20 +144,28 @@ impl Link {
         if out.closed {
             return;
         }
+        let mut total = 0;
         for bytes in frame {
             let length = bytes.as_slice().len();
             if length > 0 {
-                self.held.fetch_add(length, Ordering::AcqRel);
+                total += length;
                 out.queue.push_back(Piece { bytes, sent: 0 });
             }
         }
+        out.queued += total;
+        self.account().add(total);
         note_now(&self.said);
         self.flush_locked(&mut out);
     }
 
     /// Sends what is queued, as far as the socket takes it.
     pub(crate) fn flush(&self) {
-        self.flush_locked(&mut self.out.lock());
+        let mut out = self.out.lock();
+        let before = out.queued;
+        self.flush_locked(&mut out);
+        if out.queued < before {
+            note_now(&self.taken);
+        }
     }
 
     fn flush_locked(&self, out: &mut Out) {
@@ -149,7 +174,10 @@ impl Link {
             Some(tls) => flush_tls(&self.stream, tls, &mut out.queue),
         };
         match sent {
-            Ok(bytes) => self.let_go(bytes),
+            Ok(bytes) => {
+                out.queued -= bytes;
+                self.account().let_go(bytes);
+            }
             Err(error) => {
                 if let Some(left_out) = FAILED_WRITES.admit() {
                     tracing::info!(%error, left_out, "a connection cannot be written to");
@@ -181,6 +209,11 @@ impl Link {
     /// Returns when a frame was sent last, by [`boot_time`].
     pub(crate) fn said(&self) -> Duration {
         Duration::from_millis(self.said.load(Ordering::Relaxed))
+    }
+
+    /// Returns when the socket took bytes last that had waited for it, by [`boot_time`].
+    pub(crate) fn taken(&self) -> Duration {
+        Duration::from_millis(self.taken.load(Ordering::Relaxed))
     }
 
     /// Notes that the reactor's thread is not held up.
@@ -253,42 +286,33 @@ impl Link {
             out.queue.clear();
             self.stream.shut_down();
             self.ended.store(true, Ordering::SeqCst);
-            if self.paused.swap(false, Ordering::SeqCst) {
-                self.reader.resume(self.token);
+            self.account().let_go(std::mem::take(&mut out.queued));
+            // However much is held: its end must be read.
+            if self.account().is_paused() {
+                self.account().resume();
             }
         }
     }
 
-    /// Counts bytes that this connection keeps in memory, until the guard is dropped.
-    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> HoldGuard {
-        self.held.fetch_add(bytes, Ordering::AcqRel);
-        HoldGuard { link: Arc::clone(self), bytes }
-    }
-
-    fn let_go(&self, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        let before = self.held.fetch_sub(bytes, Ordering::SeqCst);
-        if before - bytes <= limits::SESSION_BYTES / 2 && self.paused.swap(false, Ordering::SeqCst)
-        {
-            self.reader.resume(self.token);
-        }
+    /// Returns whether bytes wait until the peer takes them.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.out.lock().queued > 0
     }
 
     /// Returns whether so much is held that nothing more shall be read. The reactor is told when
     /// that changes.
     pub(crate) fn must_pause(&self) -> bool {
-        let has_room = || {
-            self.held.load(Ordering::SeqCst) <= limits::SESSION_BYTES
-                || self.ended.load(Ordering::SeqCst)
-        };
+        let account = self.account();
+        let has_room = || account.has_room() || self.ended.load(Ordering::SeqCst);
         if has_room() {
             return false;
         }
-        self.paused.store(true, Ordering::SeqCst);
-        // What was let go meanwhile, or a close, has not seen the flag.
-        !has_room() || !self.paused.swap(false, Ordering::SeqCst)
+        account.pause(&self.reader, self.token);
+        if has_room() {
+            // What was let go meanwhile, or a close, has not seen the flag.
+            account.resume();
+        }
+        true
     }
 }
 
@@ -317,18 +341,6 @@ impl AsRawFd for Link {
 fn note_now(when: &AtomicU64) {
     let now = u64::try_from(boot_time().as_millis()).unwrap_or(u64::MAX);
     when.store(now, Ordering::Relaxed);
-}
-
-/// Bytes that a connection keeps in memory.
-pub(crate) struct HoldGuard {
-    link: Arc<Link>,
-    bytes: usize,
-}
-
-impl Drop for HoldGuard {
-    fn drop(&mut self) {
-        self.link.let_go(self.bytes);
-    }
 }
 
 /// Writes pieces until all are sent or the socket is full. Returns the bytes sent.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
 use parking_lot::Mutex;
+use pelago_wire::codec::CLIENT_BODY_BYTES;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::{SessionService, limits};
@@ -366,7 +367,7 @@ impl Handler for Connection {
     fn limits(&self) -> FrameLimits {
         match self.stage {
             Stage::Joined(_) => {
-                FrameLimits { body: limits::FRAME_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
+                FrameLimits { body: CLIENT_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
             }
             _ => FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 },
         }

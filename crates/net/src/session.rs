@@ -11,12 +11,14 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::{RecordedPeer, SessionId, SessionRecord, limits};
 
+use crate::account::Account;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
+use crate::peers::PeerRecord;
 
 /// Who is at the other end of a connection. A session is bound to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A process of this machine, of this user.
     User(u32),
@@ -51,8 +53,38 @@ pub(crate) struct Session {
     /// What the mounting process chose: a copy of its machine is another client.
     nonce: [u8; 16],
     pub(crate) peer: Peer,
+    pub(crate) share: SessionShare,
     /// A leaf lock, except that a connection is used under it.
     state: Mutex<State>,
+}
+
+/// What a session may have of what all share.
+pub(crate) struct SessionShare {
+    /// Bytes that it may hold.
+    pub(crate) bytes: usize,
+    /// Those that it holds.
+    pub(crate) account: Arc<Account>,
+    /// What it has in common with others.
+    pub(crate) peer: Arc<PeerRecord>,
+}
+
+impl SessionShare {
+    /// Returns the share of a session that holds nothing.
+    pub(crate) fn new(bytes: usize, peer: Arc<PeerRecord>) -> Self {
+        Self { bytes, account: Account::new(bytes), peer }
+    }
+
+    /// Lets the session hold as much as any. While its client repeats what an earlier epoch has
+    /// answered, that may be more than its share of this one, and nothing goes on until all of it
+    /// was read.
+    pub(crate) fn widen(&self) {
+        self.account.set_limit(limits::SESSION_BYTES);
+    }
+
+    /// Ends [`SessionShare::widen`].
+    pub(crate) fn narrow(&self) {
+        self.account.set_limit(self.bytes);
+    }
 }
 
 struct State {
@@ -159,18 +191,26 @@ pub(crate) enum Violation {
 
 impl Session {
     /// Returns a session that begins over this connection.
-    pub(crate) fn new(id: SessionId, nonce: [u8; 16], peer: Peer, link: &Arc<Link>) -> Self {
+    pub(crate) fn new(
+        id: SessionId,
+        nonce: [u8; 16],
+        peer: Peer,
+        share: SessionShare,
+        link: &Arc<Link>,
+    ) -> Self {
         let mut state = State::new(ServerSession::default());
+        link.join(&share.account);
         state.link = Some(Arc::clone(link));
-        Self { id, nonce, peer, state: Mutex::new(state) }
+        Self { id, nonce, peer, share, state: Mutex::new(state) }
     }
 
     /// Returns a session of the server's last run. It waits for its client.
-    pub(crate) fn of_last_run(id: SessionId, record: SessionRecord) -> Self {
+    pub(crate) fn of_last_run(id: SessionId, record: SessionRecord, share: SessionShare) -> Self {
         let mut state = State::new(ServerSession::of_earlier_run());
         state.is_used = true;
+        share.widen();
         let peer = Peer::from(record.peer);
-        Self { id, nonce: record.nonce, peer, state: Mutex::new(state) }
+        Self { id, nonce: record.nonce, peer, share, state: Mutex::new(state) }
     }
 
     /// Returns what the volume keeps of the session.
@@ -189,6 +229,7 @@ impl Session {
             return false;
         }
         state.heard = boot_time();
+        link.join(&self.share.account);
         if let Some(old) = state.link.replace(Arc::clone(link)) {
             old.close();
         }
@@ -295,6 +336,7 @@ impl Session {
         let mut state = self.state.lock();
         state.machine.begin_epoch();
         state.epochs += 1;
+        self.share.widen();
         state.heard = boot_time();
     }
 
@@ -369,6 +411,17 @@ impl Session {
         state.ended || !state.recalls.is_empty() || state.distrust.lasts()
     }
 
+    /// Returns whether leases may be granted: not to a peer that has not answered recalls, also in
+    /// other sessions. Those that this one has are lengthened.
+    pub(crate) fn may_lease(&self) -> bool {
+        !self.share.peer.is_distrusted() && !self.is_overdue()
+    }
+
+    /// Returns whether the client has not answered a recall yet.
+    pub(crate) fn has_recalls(&self) -> bool {
+        !self.state.lock().recalls.is_empty()
+    }
+
     /// Returns whether the client has not answered a recall for longer than `limit`: its leases
     /// have ended by its own clock.
     pub(crate) fn leases_ended(&self, now: Duration, limit: Duration) -> bool {
@@ -382,6 +435,7 @@ impl Session {
         let mut state = self.state.lock();
         state.recalls.retain(|_, (_, since)| now.saturating_sub(*since) <= limit);
         state.distrust.grow(now, limit);
+        self.share.peer.not_answered(now, limit);
     }
 
     /// Returns whether the client has no connection and has never sent a request.
@@ -414,12 +468,17 @@ impl Session {
     }
 
     /// Returns for how long the client was silent. It is not while the thread that would hear it
-    /// was held up for longer than `patience`.
+    /// was held up for longer than `patience`, or reads nothing because of requests that the server
+    /// has not answered. If it reads nothing because of answers, the client must take some.
     pub(crate) fn silent(&self, now: Duration, patience: Duration) -> Duration {
         let state = self.state.lock();
         let is_held_up = |link: &Arc<Link>| now.saturating_sub(link.looked()) > patience;
         match &state.link {
             Some(link) if is_held_up(link) => Duration::ZERO,
+            Some(link) if self.share.account.is_paused() => match link.has_queued() {
+                true => now.saturating_sub(state.last_heard().max(link.taken())),
+                false => Duration::ZERO,
+            },
             _ => now.saturating_sub(state.last_heard()),
         }
     }

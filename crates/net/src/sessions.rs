@@ -22,9 +22,10 @@ use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::log_limit::ServerLog;
-use crate::session::{Peer, Session, SessionStatus, Violation};
+use crate::peers::{self, PeerRecord};
+use crate::session::{Peer, Session, SessionShare, SessionStatus, Violation};
 
-use pending_reply::{PendingReply, Told, failure};
+use pending_reply::{Held, PendingReply, Told, failure};
 
 mod connections;
 mod pending_reply;
@@ -34,6 +35,9 @@ pub(crate) struct Sessions {
     pub(crate) service: Arc<dyn SessionService>,
     /// Lock order: this, then a session.
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
+    /// What is known of the peers that have sessions, or have not answered recalls. Locked within
+    /// the table.
+    peers: Mutex<HashMap<Peer, Arc<PeerRecord>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
     /// Whether connections are made. Locked for reading while a session gets one.
@@ -68,12 +72,32 @@ impl Sessions {
     /// Returns the sessions of the server's last run, which wait for their clients.
     pub(crate) fn new(service: Arc<dyn SessionService>, term: Duration) -> Self {
         let (next_id, stopping) = (AtomicU32::new(1), AtomicBool::new(false));
-        let earlier = service.earlier_sessions().into_iter();
-        let table = earlier.map(|(id, record)| (id, Arc::new(Session::of_last_run(id, record))));
-        let table = Mutex::new(table.collect());
         let (log, listening) = (ServerLog::new(), Mutex::default());
+        let (table, peers) = (Mutex::default(), Mutex::default());
         let is_open = RwLock::new(true);
-        Self { service, table, next_id, stopping, is_open, log, term, listening }
+        let sessions =
+            Self { service, table, peers, next_id, stopping, is_open, log, term, listening };
+        sessions.remember();
+        sessions
+    }
+
+    /// Takes over the sessions of the last run.
+    fn remember(&self) {
+        let mut earlier = self.service.earlier_sessions();
+        earlier.sort_by_key(|(id, _)| *id);
+        let mut table = self.table.lock();
+        for (id, record) in earlier {
+            let share = self.share(&table, Peer::from(record.peer));
+            table.insert(id, Arc::new(Session::of_last_run(id, record, share)));
+        }
+    }
+
+    /// Returns the share of a session of this peer that begins now.
+    fn share(&self, table: &HashMap<SessionId, Arc<Session>>, peer: Peer) -> SessionShare {
+        let own = table.values().filter(|session| session.peer == peer);
+        let bytes = peers::share(own.map(|session| session.share.bytes).sum());
+        let record = Arc::clone(self.peers.lock().entry(peer).or_default());
+        SessionShare::new(bytes, record)
     }
 
     /// Begins a session over this connection, or resumes one.
@@ -114,7 +138,7 @@ impl Sessions {
             volume: served.volume,
             read_only: served.read_only,
             requests: u32::try_from(limits::SESSION_REQUESTS).unwrap_or(u32::MAX),
-            bulk: u32::try_from(limits::SESSION_BYTES).unwrap_or(u32::MAX),
+            bulk: u32::try_from(session.share.bytes).unwrap_or(u32::MAX),
         };
         Ok((session, welcome))
     }
@@ -129,7 +153,8 @@ impl Sessions {
         // Unique in the volume: each run of a server has an epoch of its own.
         let counter = self.next_id.fetch_add(1, Ordering::Relaxed);
         let id = SessionId::new(self.service.served().epoch, counter);
-        let session = Arc::new(Session::new(id, hello.nonce, peer, link));
+        let share = self.share(&table, peer);
+        let session = Arc::new(Session::new(id, hello.nonce, peer, share, link));
         let begun = self.service.begin_session(id, session.record());
         if begun.is_ok() {
             table.insert(id, Arc::clone(&session));
@@ -183,18 +208,29 @@ impl Sessions {
             // They cannot say anything.
             return;
         }
+        let limit = self.term + self.term / 64;
+        let is_starting = self.service.is_starting();
         for session in self.all() {
-            if session.silent(now, self.term / 4).min(listens) > self.term + self.term / 64 {
+            if !is_starting {
+                session.share.narrow();
+            }
+            if session.silent(now, self.term / 4).min(listens) > limit {
+                if session.has_recalls() {
+                    // Others waited for as long, and another session of its client may go on so.
+                    session.share.peer.not_answered(now, limit);
+                }
                 self.end(&session, "it was silent for a term");
-            } else if session.leases_ended(now, self.term + self.term / 64) {
+            } else if session.leases_ended(now, limit) {
                 // While it is overdue, so that it is granted none in between.
                 self.service.leases_lost(session.id);
-                session.forget_recalls(now, self.term + self.term / 64);
+                session.forget_recalls(now, limit);
                 if let Some(left_out) = self.log.overdue.admit() {
                     tracing::warn!(session = ?session.id, left_out, "a recall was not answered");
                 }
             }
         }
+        let is_known = |peer: &Arc<PeerRecord>| Arc::strong_count(peer) > 1;
+        self.peers.lock().retain(|_, peer| is_known(peer) || peer.is_remembered(now));
     }
 
     /// Ends the sessions of machines that the list does not have any more.
@@ -356,11 +392,22 @@ impl Sessions {
         let told = told.filter(|_| replayed.is_none());
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
-        let held = link.hold(bulk.len() + request.reply_bulk_bytes());
+        let held = match waits {
+            true => session.share.peer.wait_for_lock().map(Held::LockWaiter),
+            false => {
+                let bytes = request.held_bytes(body.len(), bulk.len());
+                Some(Held::Bytes(session.share.account.hold(bytes)))
+            }
+        };
+        let is_refused = held.is_none();
         let (sessions, session) = (Arc::clone(self), Arc::clone(session));
         let mutation = (mutation, session.epochs());
-        let mut answer =
-            Some(PendingReply { sessions, session, number, mutation, changed, told, held });
+        let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
+        if is_refused {
+            answer.send(Err(Code::NoLocks.into()));
+            return Ok(());
+        }
+        let mut answer = Some(answer);
         let mut later = || -> Done {
             let answer = answer.take();
             Box::new(move |result| {

@@ -316,11 +316,88 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     drop(remote);
 }
 
+/// Each of the mounts of one machine has as many bytes under way as its share allows, and counts
+/// as the server does: what goes past them is read by it at once.
+#[test]
+fn full_windows_of_many_mounts_of_one_peer_hold_back_no_cancel() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remotes: Vec<Remote> = (0..16).map(|_| connect(&world.socket)).collect();
+    let size = 64 << 10;
+    let under_way: Vec<Vec<Answers>> = remotes
+        .iter()
+        .map(|remote| {
+            (1..=200).map(|number| begin(remote, number, read(KEPT, size), &[])).collect()
+        })
+        .collect();
+    let bytes = limits::PEER_BYTES + remotes.len() * limits::SESSION_LEAST_BYTES;
+    until("the windows are full", || {
+        let count = world.service.service.count();
+        assert!(count <= bytes / size as usize, "{count} reads");
+        count > bytes / size as usize / 3
+    });
+    for (remote, answers) in remotes.iter().zip(&under_way) {
+        remote.cancel(&Context { request: RequestId(1), ..Context::direct(0, 0) });
+        assert_eq!(answer(&answers[0]).unwrap_err().code, Code::Interrupted);
+        assert_eq!(remote.status().connections, 1);
+    }
+    drop(remotes);
+}
+
+/// Sixty-four clients of one peer send far more than they may, and their answers are long.
+#[test]
+fn the_sessions_of_a_peer_hold_no_more_than_its_share() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let peers: Vec<Peer> = (0..limits::PEER_SESSIONS).map(|_| Peer::join(&world.socket)).collect();
+    // Small requests whose answers may have 64 KiB: a socket takes them all.
+    let size = 64 << 10;
+    let requests: Vec<u8> =
+        (1..=300).flat_map(|number| Peer::request(number, read(KEPT, size))).collect();
+    peers.iter().for_each(|peer| peer.send(&requests));
+    let sessions = limits::PEER_SESSIONS;
+    let bytes = limits::PEER_BYTES + sessions * limits::SESSION_LEAST_BYTES;
+    // One of each session may go beyond its share.
+    let most = bytes / size as usize + sessions;
+    until("they have what they may", || {
+        let count = world.service.service.count();
+        assert!(count <= most, "{count} requests");
+        count >= sessions * (limits::SESSION_LEAST_BYTES / size as usize)
+    });
+    // Another peer would not wait: the server has read all that it will, and is idle.
+    let before = world.service.service.count();
+    for peer in &peers {
+        peer.send(&Peer::request(301, read(KEPT, 1)));
+    }
+    assert!(world.server.status().len() == sessions && before <= most);
+    world.service.service.answer_all();
+    until("more is read", || world.service.service.count() > 0);
+    assert!(world.service.service.count() <= most);
+}
+
+/// It counts as silent only if it takes nothing of what fills its share.
+#[test]
+fn a_session_that_is_not_read_is_not_silent_while_its_requests_wait() {
+    let world = World::new(TERM);
+    let peer = Peer::join(&world.socket);
+    let requests: Vec<u8> =
+        (1..=20).flat_map(|number| Peer::request(number, read(KEPT, 1 << 20))).collect();
+    peer.send(&requests);
+    until("its share is full", || world.service.service.count() >= 8);
+    let since = Instant::now();
+    until("two terms are over", || since.elapsed() > 2 * TERM);
+    assert_eq!(world.server.status().len(), 1, "the server owes the answers");
+    let kept = std::mem::take(&mut *world.service.service.kept.lock());
+    for done in kept.into_values() {
+        done(Ok(Reply::Data(Buffer::new(vec![7; 1 << 20]))));
+    }
+    until("it has taken nothing for a term", || world.server.status().is_empty());
+}
+
 /// A session that has as many bytes under way as it may is not read meanwhile. What its peer says
 /// then is read once there is room, although nothing else arrives.
 #[test]
 fn what_arrives_while_a_session_has_no_room_is_read_afterwards() {
-    const FULL: u64 = (limits::SESSION_BYTES / limits::IO_BYTES) as u64 + 1;
+    // Each has a head too.
+    const FULL: u64 = (limits::SESSION_BYTES / limits::IO_BYTES) as u64;
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
     let peer = Peer::join(&world.socket);
     let requests = |count| (1..=count).map(|number| Peer::request(number, read(KEPT, 1 << 20)));

@@ -17,7 +17,7 @@ use crate::id::Handle;
 use crate::leases::{Granted, Leases};
 use crate::limits;
 use crate::local_cache::Touched;
-use crate::reply::Reply;
+use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
 
 pub(crate) mod field;
@@ -79,14 +79,20 @@ const OK: u16 = 0;
 
 const MOST_REPLAYED: usize =
     u32::MOST + u64::MOST + <Option<Handle> as Field>::MOST + <Option<Time> as Field>::MOST;
-const MOST_CALL: usize = 2 * u32::MOST + u64::MOST + tables::MOST_REQUEST;
-const MOST_ANSWER: usize = u32::MOST + u64::MOST + u16::MOST + MOST_GRANTED + tables::MOST_REPLY;
+/// Bytes of user, group and mutation number.
+const MOST_CALLER: usize = 2 * u32::MOST + u64::MOST;
+const MOST_CALL: usize = MOST_CALLER + tables::MOST_REQUEST;
+/// Bytes of an answer besides its reply.
+const MOST_ANSWER_START: usize = u32::MOST + u64::MOST + u16::MOST + MOST_GRANTED;
+const MOST_ANSWER: usize = MOST_ANSWER_START + tables::MOST_REPLY;
 const MOST_GRANTED: usize = <Option<Attr> as Field>::MOST + Leases::MOST;
-const _: () =
-    assert!(MOST_REPLAYED + MOST_CALL <= limits::FRAME_BODY_BYTES, "every request fits a frame");
+const _: () = assert!(CLIENT_BODY_BYTES <= limits::FRAME_BODY_BYTES, "every request fits a frame");
 const _: () = assert!(RecalledThings::MOST <= limits::RECALL_BYTES, "every recall fits a frame");
 const _: () = assert!(MOST_ANSWER <= limits::FRAME_BODY_BYTES, "every reply fits a frame");
 const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fits a frame");
+
+/// Bytes of the longest body that a client sends: of a request, or of one that is replayed.
+pub const CLIENT_BODY_BYTES: usize = MOST_REPLAYED + MOST_CALL;
 
 /// Where the body of a request has its mutation number: behind user and group.
 pub const MUTATION: std::ops::Range<usize> = 8..16;
@@ -285,12 +291,27 @@ impl Request {
         matches!(self, Self::Write { .. })
     }
 
-    /// Returns the most bulk bytes that the reply may have: those that a read asks for.
+    /// Returns the most bytes that the answer may have, bulk included, by what this request asks
+    /// for.
     #[must_use]
-    pub const fn reply_bulk_bytes(&self) -> usize {
-        match self {
-            Self::Read { size, .. } => *size as usize,
-            _ => 0,
-        }
+    pub const fn answer_bytes(&self) -> usize {
+        let longest = self.describe().operation.longest_answer();
+        let asked = match self {
+            Self::Read { size, .. } => return longest + least(*size as usize, limits::IO_BYTES),
+            Self::ReadLink { .. } => limits::TARGET_BYTES,
+            Self::List { entries, attributes, .. } => {
+                let each = if *attributes { DirEntry::MOST } else { DirEntry::MOST - Entry::MOST };
+                least(*entries as usize, limits::LIST_ENTRIES) * each
+            }
+            _ => return longest,
+        };
+        least(longest, MOST_ANSWER_START + ANSWER_ROOM + asked)
     }
+}
+
+/// Bytes of a reply besides what a list or a string in it has.
+const ANSWER_ROOM: usize = 16;
+
+const fn least(one: usize, other: usize) -> usize {
+    if one < other { one } else { other }
 }

@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub use account::{Account, Lasting, Share};
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use buffer::{Buffer, Lender};
 pub use codec::Replayed;
@@ -34,6 +35,7 @@ pub use session_service::{
 };
 pub use write_era::WriteEra;
 
+mod account;
 mod attr;
 pub mod blocks;
 mod buffer;

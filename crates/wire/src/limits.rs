@@ -110,9 +110,17 @@ pub const UNSAFE_CHANGES: usize = 1 << 16;
 pub const SESSION_MUTATIONS: u64 = 4096;
 /// Requests of a session that may be under way, besides those that wait for locks.
 pub const SESSION_REQUESTS: usize = 1024;
-/// Bytes of payloads of one session that a server holds: those it read and did not carry out, and
-/// those of replies that the client did not take.
+/// Largest share of one session of a server's memory, in bytes: for requests that it has read and
+/// not answered, with what their answers may have, and for answers that the client did not take.
 pub const SESSION_BYTES: usize = 8 << 20;
+/// Least share of one session, in bytes. One that has nothing under way may have one request of any
+/// size.
+pub const SESSION_LEAST_BYTES: usize = 256 << 10;
+/// Bytes that the shares of the sessions of one peer take, besides the least share of each. The
+/// first session of a peer gets [`SESSION_BYTES`], each further one a quarter of what is left.
+pub const PEER_BYTES: usize = 32 << 20;
+/// Bytes that a request counts for in such a share, besides its own and those of its answer.
+pub const REQUEST_BYTES: usize = 512;
 /// Bytes of answered mutations that a client keeps until they are safe.
 pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 /// Sessions of a server at the same time.
@@ -164,6 +172,8 @@ pub const LEASES: usize = 1 << 18;
 pub const SESSION_LEASES: usize = 1 << 16;
 /// Requests of one session that wait for a lock.
 pub const LOCK_WAITERS: usize = 4096;
+/// Those of all sessions of one peer. One more is answered `NoLocks`.
+pub const PEER_LOCK_WAITERS: usize = 1 << 14;
 /// Bytes of a block of a file that is sent in any order; the last one of a file may have fewer.
 pub const BLOCK_BYTES: usize = 64 << 10;
 /// Bytes of an extent of such a file, the unit of reading and hashing.

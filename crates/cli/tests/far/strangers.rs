@@ -14,6 +14,7 @@ use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::tls;
 use pelago_random::bytes_of;
+use pelago_wire::codec::CLIENT_BODY_BYTES;
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::limits;
@@ -235,7 +236,7 @@ fn endless_frame(world: &World, garbage: &[u8]) {
     if !begin(&mut peer) {
         return;
     }
-    let (body, bulk) = (limits::FRAME_BODY_BYTES as u32, limits::FRAME_BULK_BYTES as u32);
+    let (body, bulk) = (CLIENT_BODY_BYTES as u32, limits::FRAME_BULK_BYTES as u32);
     let kind = FrameKind::Request;
     let header = Header { body, bulk, kind, is_overdue: false, number: 1, progress: 0 }.encode();
     let _closed = peer.send(&header).and_then(|()| peer.send(garbage));

@@ -1,4 +1,5 @@
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicUsize;
 
 use pelago_wire::frame::{FrameKind, Header};
 

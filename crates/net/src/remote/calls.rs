@@ -23,6 +23,7 @@ use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::role::OpenUse;
 use crate::remote::status::{OnDir, RemoteStatus};
+use crate::remote::window::WindowBytes;
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
@@ -38,7 +39,7 @@ pub(super) struct Call {
     pub(super) is_first: bool,
     body: Vec<u8>,
     bulk: Arc<[u8]>,
-    /// Payload bytes, of the request and of its reply.
+    /// Bytes that the server holds for it: 0 while it waits for a lock.
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
     fits: FitsReply,
@@ -86,9 +87,11 @@ pub(super) struct Calls {
 pub(super) struct State {
     pub(super) machine: ClientSession,
     pub(super) under_way: BTreeMap<u64, UnderWay>,
-    /// Payload bytes of those, and how many of them wait for locks.
+    /// Bytes of those, and how many of them wait for locks.
     pub(super) payload: usize,
     pub(super) waits: usize,
+    /// Bytes that there may be.
+    pub(super) bytes: WindowBytes,
     /// Mutations that are answered and not safe.
     pub(super) kept: KeptCalls,
     /// Requests beyond the window.
@@ -133,11 +136,10 @@ impl Call {
         (body, bulk): (Vec<u8>, Arc<[u8]>),
         done: LeasedDone,
     ) -> Self {
-        let (is_mutation, payload) =
-            (request.is_mutation(), bulk.len() + request.reply_bulk_bytes());
         let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        let is_first = false;
+        let payload = if waits { 0 } else { request.held_bytes(body.len(), bulk.len()) };
+        let (is_mutation, is_first) = (request.is_mutation(), false);
         Self { caller, is_mutation, waits, is_first, body, bulk, payload, opens, fits, done, since }
     }
 }
@@ -150,6 +152,7 @@ impl Calls {
             payload: 0,
             kept: KeptCalls::default(),
             waits: 0,
+            bytes: WindowBytes::of(limits::SESSION_BYTES),
             backlog: VecDeque::new(),
             opens: ClientOpens::default(),
             locks: ClientLocks::default(),
@@ -487,6 +490,7 @@ impl State {
     pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
         self.link = Some(Arc::clone(link));
         self.kept.forget_question();
+        self.bytes = WindowBytes::of(usize::try_from(welcome.bulk).unwrap_or(usize::MAX));
         self.welcome.replace(welcome)
     }
 }

@@ -41,7 +41,7 @@ impl State {
     /// Asks the server what is safe before there is no room for further mutations.
     fn ask_what_is_safe(&mut self) {
         let is_half = self.machine.unacknowledged() > limits::SESSION_MUTATIONS / 2
-            || self.kept.bytes() > limits::SESSION_KEPT_BYTES / 2;
+            || self.kept.bytes() > self.bytes.kept / 2;
         if is_half && self.kept.asked.is_none() {
             self.kept.asked = Some(self.kept.newest);
             self.send_ping();

@@ -9,7 +9,9 @@ use pelago_wire::{
 };
 
 use super::Sessions;
-use crate::link::{Bytes, HoldGuard};
+use crate::account::HoldGuard;
+use crate::link::Bytes;
+use crate::peers::LockWaiterGuard;
 use crate::session::{Answered, Session};
 
 /// What the answer to a request tells.
@@ -56,8 +58,17 @@ pub(super) struct PendingReply {
     pub(super) changed: Option<Handle>,
     /// What the answer tells, if that may be leased.
     pub(super) told: Option<Told>,
-    /// Payload bytes of the request, and those that the reply may have.
-    pub(super) held: HoldGuard,
+    /// The bytes of the request, and those that the answer may have.
+    pub(super) held: Option<Held>,
+}
+
+/// What a request takes of a share until it is answered: it is only there to be dropped.
+#[expect(dead_code, reason = "guards")]
+pub(super) enum Held {
+    /// Bytes of its session.
+    Bytes(HoldGuard),
+    /// A place among the requests of its peer that wait for locks.
+    LockWaiter(LockWaiterGuard),
 }
 
 impl PendingReply {
@@ -86,7 +97,7 @@ impl PendingReply {
         };
         // Answers do not lengthen leases until the recall is answered: one that began now might
         // outlast their end by the server's clock.
-        let told = told.filter(|_| !session.is_overdue());
+        let told = told.filter(|_| session.may_lease());
         let leases = told.map_or_else(Leases::default, answer);
         codec::encode_answer(
             stamp,

@@ -6,12 +6,14 @@
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
 use super::fields::{BulkBytes, Target, XattrName, XattrValue};
 use super::lists::DirEntries;
+use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
 use crate::flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, WriteFlags, XattrFlags};
 use crate::id::{Cookie, Handle, InodeId, OpenId};
 use crate::lock::{FileLock, LockOwner};
 use crate::name::Name;
+use crate::operation::Operation;
 use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
 use crate::search::{Search, SearchPage, TagPage, Tags};
@@ -49,6 +51,25 @@ macro_rules! requests {
                 }),* },)+
                 number => return Err(from.unknown(number.into())),
             })
+        }
+
+        impl Operation {
+            /// Returns the bytes of the longest body that a request of this kind can have.
+            #[must_use]
+            pub const fn longest_body(self) -> usize {
+                MOST_CALLER + u16::MOST + match self {
+                    $(Self::$name => 0 $(+ <$type as Field>::MOST)*,)+
+                }
+            }
+
+            /// Returns the bytes of the longest body that an answer of this kind can have, whatever
+            /// the request asks for.
+            #[must_use]
+            pub const fn longest_answer(self) -> usize {
+                MOST_ANSWER_START + u16::MOST + match self {
+                    $(Self::$name => longest_reply::$reply,)+
+                }
+            }
         }
 
         impl Request {
@@ -139,6 +160,15 @@ macro_rules! replies {
                 most: 0 $(+ <$of as Field>::MOST)? $($(+ <$type as Field>::MOST)+)?,
             },
         )+];
+
+        /// Bytes of the fields of each reply at most.
+        #[expect(non_upper_case_globals, reason = "they have the names of the replies")]
+        mod longest_reply {
+            use super::*;
+
+            $(pub(super) const $name: usize =
+                0 $(+ <$of as Field>::MOST)? $($(+ <$type as Field>::MOST)+)?;)+
+        }
 
         /// Appends a reply: its number and its fields.
         pub(super) fn put_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), Error> {

@@ -1,0 +1,104 @@
+//! The bytes that a session, or a connection without one, keeps in memory, and the connections that
+//! are read no further because it keeps too many.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use mio::Token;
+use parking_lot::Mutex;
+
+use crate::link::Resume;
+
+/// The bytes of one session.
+///
+/// One thread writes `is_paused` and then reads `held`, others the other way round: in one order
+/// for all (`SeqCst`), or both miss what the other has done.
+pub(crate) struct Account {
+    held: AtomicUsize,
+    /// Bytes that may be held. Nothing is read beyond them.
+    limit: AtomicUsize,
+    /// Connections wait until less is held.
+    is_paused: AtomicBool,
+    /// Those. A leaf lock.
+    waiting: Mutex<Vec<(Arc<dyn Resume>, Token)>>,
+}
+
+impl Account {
+    /// Returns an account without bytes.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self {
+            held: AtomicUsize::new(0),
+            limit: AtomicUsize::new(limit),
+            is_paused: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        })
+    }
+
+    /// Sets how many bytes may be held from now on.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        if self.limit.swap(limit, Ordering::SeqCst) < limit && self.has_room() {
+            self.resume();
+        }
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    /// Counts bytes until the guard is dropped.
+    pub(crate) fn hold(self: &Arc<Self>, bytes: usize) -> HoldGuard {
+        self.add(bytes);
+        HoldGuard { account: Arc::clone(self), bytes }
+    }
+
+    pub(crate) fn let_go(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let left = self.held.fetch_sub(bytes, Ordering::SeqCst) - bytes;
+        if left <= self.limit.load(Ordering::Relaxed) / 2 && self.is_paused() {
+            self.resume();
+        }
+    }
+
+    /// Returns whether more may be read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.held.load(Ordering::SeqCst) <= self.limit.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether a connection waits until less is held.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused.load(Ordering::SeqCst)
+    }
+
+    /// Has this connection read again once half of the limit is free.
+    pub(crate) fn pause(&self, reader: &Arc<dyn Resume>, token: Token) {
+        let mut waiting = self.waiting.lock();
+        if !waiting.iter().any(|(other, known)| *known == token && Arc::ptr_eq(other, reader)) {
+            waiting.push((Arc::clone(reader), token));
+        }
+        self.is_paused.store(true, Ordering::SeqCst);
+    }
+
+    /// Has all connections read again that wait.
+    pub(crate) fn resume(&self) {
+        let waiting = {
+            let mut waiting = self.waiting.lock();
+            self.is_paused.store(false, Ordering::SeqCst);
+            std::mem::take(&mut *waiting)
+        };
+        waiting.into_iter().for_each(|(reader, token)| reader.resume(token));
+    }
+}
+
+/// Bytes that are kept in memory.
+pub(crate) struct HoldGuard {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+impl Drop for HoldGuard {
+    fn drop(&mut self) {
+        self.account.let_go(self.bytes);
+    }
+}

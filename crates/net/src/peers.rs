@@ -1,0 +1,163 @@
+//! What a server knows of a peer beyond its sessions: how much of its memory they share, and
+//! whether the peer answers recalls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_wire::limits;
+
+use crate::clock::boot_time;
+
+/// What all sessions of one peer have in common.
+#[derive(Default)]
+pub(crate) struct PeerRecord {
+    /// A leaf lock.
+    distrust: Mutex<PeerDistrust>,
+    /// Until when the peer is granted no leases: milliseconds of [`boot_time`], 0 for never.
+    until: AtomicU64,
+    /// Its requests that wait for locks.
+    lock_waiters: AtomicUsize,
+}
+
+/// How often recalls to a peer were not answered.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct PeerDistrust {
+    times: u32,
+    /// When one was not answered last, and until when the peer gets no leases; by [`boot_time`].
+    last: Duration,
+    until: Duration,
+}
+
+impl PeerDistrust {
+    /// The longest is so many times doubled.
+    const MOST_TIMES: u32 = 7;
+    /// A time without an unanswered recall after which one of them is forgotten.
+    const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
+
+    /// Notes that a recall was not answered within `limit`. Sessions that miss it together, as
+    /// those of a machine that sleeps, count once.
+    fn grow(&mut self, now: Duration, limit: Duration) {
+        if self.times > 0 && now.saturating_sub(self.last) < limit {
+            return;
+        }
+        self.times = self.left(now).min(Self::MOST_TIMES - 1) + 1;
+        self.last = now;
+        // The first one costs nothing: a client that was killed is no reason to trust others less.
+        self.until = now + limit * ((1 << (self.times - 1)) - 1);
+    }
+
+    /// Returns how many of them are not forgotten.
+    fn left(&self, now: Duration) -> u32 {
+        let quiet = now.saturating_sub(self.until).as_secs() / Self::FORGIVEN_AFTER.as_secs();
+        self.times.saturating_sub(u32::try_from(quiet).unwrap_or(u32::MAX))
+    }
+}
+
+impl PeerRecord {
+    /// Notes that a session of the peer has not answered a recall within `limit`. From the second
+    /// time on the peer gets no leases for a while, about twice as long each time, in later sessions
+    /// too: each lease may delay a change by others for as long.
+    pub(crate) fn not_answered(&self, now: Duration, limit: Duration) {
+        let mut distrust = self.distrust.lock();
+        distrust.grow(now, limit);
+        let until = u64::try_from(distrust.until.as_millis()).unwrap_or(u64::MAX);
+        self.until.store(until, Ordering::Relaxed);
+    }
+
+    /// Returns whether the peer gets no leases now.
+    pub(crate) fn is_distrusted(&self) -> bool {
+        match self.until.load(Ordering::Relaxed) {
+            0 => false,
+            until => boot_time() < Duration::from_millis(until),
+        }
+    }
+
+    /// Returns whether there is something to remember when the peer has no session.
+    pub(crate) fn is_remembered(&self, now: Duration) -> bool {
+        self.distrust.lock().left(now) > 0
+    }
+
+    /// Counts a request that waits for a lock, until the guard is dropped; `None` if the peer has
+    /// its share.
+    pub(crate) fn wait_for_lock(self: &Arc<Self>) -> Option<LockWaiterGuard> {
+        let guard = LockWaiterGuard { peer: Arc::clone(self) };
+        let before = self.lock_waiters.fetch_add(1, Ordering::Relaxed);
+        (before < limits::PEER_LOCK_WAITERS).then_some(guard)
+    }
+}
+
+/// A request that waits for a lock.
+pub(crate) struct LockWaiterGuard {
+    peer: Arc<PeerRecord>,
+}
+
+impl Drop for LockWaiterGuard {
+    fn drop(&mut self) {
+        self.peer.lock_waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns the bytes that a session may hold that begins now; the others of its peer have `taken`.
+pub(crate) fn share(taken: usize) -> usize {
+    let left = limits::PEER_BYTES.saturating_sub(taken);
+    (left / 4).clamp(limits::SESSION_LEAST_BYTES, limits::SESSION_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(10);
+
+    const fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_peer_that_never_answers_is_trusted_less_each_time_and_more_with_time() {
+        let mut distrust = PeerDistrust::default();
+        distrust.grow(at(1000), LIMIT);
+        assert_eq!((distrust.times, distrust.until), (1, at(1000)));
+        distrust.grow(at(1005), LIMIT);
+        assert_eq!((distrust.times, distrust.until), (1, at(1000)), "the same recall");
+        let mut now = at(1010);
+        for expected in [10, 30, 70, 150, 310, 630, 630] {
+            distrust.grow(now, LIMIT);
+            assert_eq!(distrust.until - now, at(expected));
+            now = distrust.until + LIMIT;
+        }
+        assert_eq!(distrust.left(distrust.until), 7);
+        assert_eq!(distrust.left(distrust.until + at(600)), 6);
+        assert_eq!(distrust.left(distrust.until + at(4200)), 0);
+        distrust.grow(distrust.until + at(4200), LIMIT);
+        assert_eq!(distrust.times, 1);
+    }
+
+    #[test]
+    fn the_sessions_of_a_peer_share_its_bytes() {
+        let mut taken = 0;
+        let shares: Vec<usize> = (0..limits::PEER_SESSIONS)
+            .map(|_| {
+                let bytes = share(taken);
+                taken += bytes;
+                bytes
+            })
+            .collect();
+        assert_eq!(shares[0], limits::SESSION_BYTES);
+        assert!(shares.is_sorted_by(|one, next| one >= next));
+        let least = limits::PEER_SESSIONS * limits::SESSION_LEAST_BYTES;
+        assert!(taken <= limits::PEER_BYTES + least);
+    }
+
+    #[test]
+    fn a_peer_has_a_share_of_the_requests_that_wait_for_locks() {
+        let peer = Arc::new(PeerRecord::default());
+        let mut guards: Vec<_> =
+            (0..limits::PEER_LOCK_WAITERS).map(|_| peer.wait_for_lock().unwrap()).collect();
+        assert!(peer.wait_for_lock().is_none());
+        guards.pop();
+        assert!(peer.wait_for_lock().is_some());
+    }
+}

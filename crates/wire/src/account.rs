@@ -1,0 +1,150 @@
+//! The table of accounts: what a request of each kind takes of a server's memory, and whose share
+//! that is.
+//!
+//! From the moment a request is read until its answer has left, a server holds its body, its bulk
+//! and what its answer may have. These bytes are in the share of its session ([`Welcome::bulk`]),
+//! and the shares of all sessions of one peer are in [`limits::PEER_BYTES`]. Server and client
+//! count alike, so that a server stops reading only what a client should not have sent. What a
+//! request leaves behind when its answer is gone has limits of its own ([`Lasting`]).
+//!
+//! [`Welcome::bulk`]: crate::handshake::Welcome::bulk
+
+use crate::limits;
+use crate::operation::Operation;
+use crate::request::Request;
+
+/// What a request of one kind takes of a server's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// Bytes of the longest body.
+    pub body: usize,
+    /// Bytes that may come behind the body.
+    pub bulk: usize,
+    /// Bytes of the longest answer, its bulk included.
+    pub answer: usize,
+    /// What stays behind the answer.
+    pub leaves: &'static [Lasting],
+}
+
+/// What stays in the memory of a server when a request is answered, or while it waits for a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lasting {
+    /// The answer, until the client has said that it has it and that it is safe.
+    Answer,
+    /// An open file.
+    Open,
+    /// Ranges of a file that are locked.
+    Lock,
+    /// A request that waits for a lock. Others must get past it, so that it is not in the bytes of
+    /// its session.
+    LockWaiter,
+    /// Leases on what was answered.
+    Leases,
+}
+
+/// Whose share a limit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// Each session has as much.
+    Session,
+    /// All sessions of one key, or of one user of the server's machine, have as much together.
+    Peer,
+}
+
+impl Lasting {
+    /// Returns how many there may be, and whose share that is.
+    #[must_use]
+    pub const fn limit(self) -> (usize, Share) {
+        match self {
+            Self::Answer => (limits::SESSION_MUTATIONS as usize, Share::Session),
+            Self::Open => (limits::PEER_OPEN_FILES, Share::Peer),
+            Self::Lock => (limits::LOCKS, Share::Session),
+            Self::LockWaiter => (limits::PEER_LOCK_WAITERS, Share::Peer),
+            Self::Leases => (limits::SESSION_LEASES, Share::Session),
+        }
+    }
+}
+
+use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
+
+impl Operation {
+    /// Returns the row of this operation in the table of accounts. The match has no wildcard, so
+    /// that a new operation has none until it has a row.
+    #[must_use]
+    pub const fn account(self) -> Account {
+        let leaves: &[Lasting] = match self {
+            Self::Lookup | Self::Parent | Self::Find | Self::GetAttr | Self::ReadLink => &[Leases],
+            Self::List | Self::GetXattr | Self::ListXattr => &[Leases],
+            Self::SetAttr | Self::MakeDir | Self::MakeNode | Self::Symlink => &[Answer, Leases],
+            Self::Link | Self::Unlink | Self::RemoveDir | Self::Rename => &[Answer, Leases],
+            Self::SetXattr | Self::RemoveXattr => &[Answer, Leases],
+            Self::Create | Self::CreateUnnamed | Self::Open => &[Answer, Open, Leases],
+            Self::Reopen => &[Open],
+            Self::Flush | Self::Release | Self::Fsync | Self::FsyncDir => &[Answer],
+            Self::Write | Self::Allocate | Self::CopyRange => &[Answer],
+            Self::SetLock => &[Lock, LockWaiter],
+            Self::ReclaimLock => &[Lock],
+            Self::GetLock | Self::Read | Self::StatFs | Self::Seek => &[],
+            Self::Search | Self::Tags => &[],
+        };
+        let bulk = match self {
+            Self::Write => limits::FRAME_BULK_BYTES,
+            _ => 0,
+        };
+        let answer_bulk = match self {
+            Self::Read => limits::IO_BYTES,
+            _ => 0,
+        };
+        let answer = self.longest_answer() + answer_bulk;
+        Account { body: self.longest_body(), bulk, answer, leaves }
+    }
+}
+
+impl Request {
+    /// Returns the bytes that are in the share of a session from the moment this request is read
+    /// until its answer has left: body and bulk have so many bytes.
+    #[must_use]
+    pub const fn held_bytes(&self, body: usize, bulk: usize) -> usize {
+        limits::REQUEST_BYTES + body + bulk + self.answer_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::{Cookie, Handle, OpenId};
+
+    #[test]
+    fn no_request_takes_more_than_the_least_share_and_a_frame() {
+        for operation in Operation::ALL {
+            let Account { body, bulk, answer, .. } = operation.account();
+            let most = limits::FRAME_BODY_BYTES + limits::FRAME_BULK_BYTES;
+            assert!(body + bulk <= most && answer <= most, "{}", operation.name());
+        }
+    }
+
+    #[test]
+    fn what_a_request_asks_for_is_in_its_account() {
+        let list = |entries, attributes| Request::List {
+            dir: Handle::ROOT,
+            after: Cookie::START,
+            behind: None,
+            entries,
+            attributes,
+        };
+        let longest = Operation::List.account().answer;
+        assert_eq!(list(u32::MAX, true).answer_bytes(), longest);
+        assert!(list(1, true).answer_bytes() < 1024 && list(1, false).answer_bytes() < 512);
+        let read = |size| Request::Read { open: OpenId(1), offset: 0, size };
+        let account = Operation::Read.account();
+        assert_eq!(read(u32::MAX).answer_bytes(), account.answer);
+        assert_eq!(read(10).answer_bytes(), account.answer - limits::IO_BYTES + 10);
+        assert!(Request::ReadLink { node: Handle::ROOT }.answer_bytes() < 5000);
+    }
+
+    #[test]
+    fn a_listing_of_the_root_is_not_more_than_it_says() {
+        let read = Request::Read { open: OpenId(1), offset: 0, size: 4096 };
+        assert_eq!(read.held_bytes(50, 0), limits::REQUEST_BYTES + 50 + read.answer_bytes());
+    }
+}
