@@ -118,7 +118,8 @@ impl Filesystem for Adapter {
             Err(Errno::INVAL) => return self.lookup_by_ino(header, name, reply),
             Err(error) => return reply.error(error),
         };
-        let (sample, hidden) = (self.0.sample_name(&at), HiddenName::of(&at));
+        let sample = self.0.sample_name(&at);
+        let hidden = HiddenName::of(&at).map(|hidden| (hidden, header.uid));
         let thread = header.pid;
         let (state, name) = (Arc::clone(&self.0), self.0.lifetimes.leased_name(&at));
         self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {

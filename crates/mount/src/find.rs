@@ -77,8 +77,8 @@ impl Find {
     ///
     /// # Errors
     /// `ENFILE` if the kernel knows too many hidden files.
-    pub(crate) fn enter(&self, name: HiddenName) -> Result<reply::Entry, Errno> {
-        self.entry(Node::Hidden(name), TTL)
+    pub(crate) fn enter(&self, name: HiddenName, user: u32) -> Result<reply::Entry, Errno> {
+        self.entry(Node::Hidden(name), user, TTL)
     }
 
     /// A file was renamed to this name.
@@ -108,11 +108,11 @@ impl Find {
             // The kernel asks for the parent of a file handle (NFS), which it has forgotten.
             Err(NameError::NotAName) => return reply.error(Errno::STALE),
         };
-        let parent = attr::ino(header.node);
+        let (parent, user) = (attr::ino(header.node), header.uid);
         match self.node(parent).as_deref() {
             Ok(Node::Hidden(HiddenName { dir, what: Hidden::Queries })) => {
                 let found = folder_in(parent, *dir, &name).map(Node::Folder);
-                respond(found.and_then(|folder| self.entry(folder, TTL)), reply);
+                respond(found.and_then(|folder| self.entry(folder, user, TTL)), reply);
             }
             Ok(Node::Folder(folder)) => {
                 let (find, within) = (Arc::clone(self), folder.clone());
@@ -123,7 +123,7 @@ impl Find {
                     let node = links.and_then(|links| {
                         node_in((parent, &within), &links, &name, &find.searches)
                     });
-                    respond(node.and_then(|node| find.entry(node, Duration::ZERO)), reply);
+                    respond(node.and_then(|node| find.entry(node, user, Duration::ZERO)), reply);
                 });
             }
             Ok(_) => reply.error(Errno::NOTDIR),
@@ -248,18 +248,18 @@ impl Find {
         }
     }
 
-    /// Counts a lookup of a node, whose name holds for `ttl`.
-    fn entry(&self, node: Node, ttl: Duration) -> Result<reply::Entry, Errno> {
+    /// Counts a lookup of a node by this user. Its name holds for `ttl`.
+    fn entry(&self, node: Node, user: u32, ttl: Duration) -> Result<reply::Entry, Errno> {
         let shown = match &node {
             Node::Link { shown, .. } => Some(shown.raw()),
             Node::Hidden(_) | Node::Folder(_) => None,
         };
-        if self.nodes.is_half_full()
+        if self.nodes.is_half_full(user)
             && let Some(sweeps) = self.sweeps.get()
         {
             sweeps.start(&self.nodes);
         }
-        let attr = self.nodes.look_up(node, clock::now())?;
+        let attr = self.nodes.look_up(node, user, clock::now())?;
         let mut entry = attr::entry(&Entry { handle: Handle::own(attr.ino), attr }, ttl, TTL);
         entry.attr.ino = shown.unwrap_or(entry.attr.ino);
         Ok(entry)

@@ -281,18 +281,18 @@ impl State {
         }
     }
 
-    /// Replies that a name does not exist, unless it is a hidden one.
+    /// Replies that a name does not exist, unless it is a hidden one, which this user looks up.
     pub(crate) fn reply_absent(
         &self,
         (sample, at): (&Sample, Option<&At>),
-        hidden: Option<HiddenName>,
+        hidden: Option<(HiddenName, u32)>,
         mut reply: Reply<reply::Entry>,
     ) {
         if !reply.claim() {
             return;
         }
-        if let Some(hidden) = hidden {
-            return match self.find.enter(hidden) {
+        if let Some((hidden, user)) = hidden {
+            return match self.find.enter(hidden, user) {
                 Ok(entry) => reply.ok(&entry),
                 Err(error) => reply.error(error),
             };

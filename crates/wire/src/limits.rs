@@ -288,5 +288,5 @@ pub const FIND_FOLDERS: usize = 16;
 /// Those of one user that it waits for.
 pub const FIND_USER_FOLDERS: usize = 8;
 /// Bytes of what a mount knows of its hidden files and folders of queries, about 256 and the query
-/// or the target each.
+/// or the target each. A user gets at most as much as is left for all others.
 pub const FIND_NODES_BYTES: usize = 8 << 20;

@@ -63,21 +63,25 @@ struct Table {
     known: HashMap<InodeId, NodeEntry>,
     numbers: HashMap<Arc<Node>, InodeId>,
     last: u64,
+    /// Bytes of all nodes, and of those that each user has looked up first.
     bytes: usize,
+    by_user: HashMap<u32, usize>,
 }
 
 struct NodeEntry {
     node: Arc<Node>,
+    /// Who has looked it up first.
+    user: u32,
     lookups: u64,
     since: Time,
 }
 
 impl Nodes {
-    /// Counts one more lookup of a node, and returns its attributes.
+    /// Counts one more lookup of a node by this user, and returns its attributes.
     ///
     /// # Errors
-    /// `ENFILE` if the kernel knows as many as may be.
-    pub(super) fn look_up(&self, node: Node, now: Time) -> Result<Attr, Errno> {
+    /// `ENFILE` if the user would have more than is left for all others.
+    pub(super) fn look_up(&self, node: Node, user: u32, now: Time) -> Result<Attr, Errno> {
         let mut table = self.0.lock();
         let table = &mut *table;
         if let Some(known) = table.numbers.get(&node).and_then(|number| table.known.get_mut(number))
@@ -86,9 +90,8 @@ impl Nodes {
             return Ok(attr(table.numbers[&node], &node, known.since));
         }
         let bytes = node.bytes();
-        if table.bytes.saturating_add(bytes) > limits::FIND_NODES_BYTES
-            || (table.last + 1) >> SITE_BITS != 0
-        {
+        let own = table.own(user).saturating_add(bytes);
+        if own > table.left() || (table.last + 1) >> SITE_BITS != 0 {
             return Err(Errno::NFILE);
         }
         table.last += 1;
@@ -96,8 +99,9 @@ impl Nodes {
         let attr = attr(number, &node, now);
         let node = Arc::new(node);
         table.numbers.insert(Arc::clone(&node), number);
-        table.known.insert(number, NodeEntry { node, lookups: 1, since: now });
+        table.known.insert(number, NodeEntry { node, user, lookups: 1, since: now });
         table.bytes += bytes;
+        table.by_user.insert(user, own);
         Ok(attr)
     }
 
@@ -110,8 +114,12 @@ impl Nodes {
         if known.lookups > 0 {
             return;
         }
-        if let Some(NodeEntry { node, .. }) = table.known.remove(&number) {
+        if let Some(NodeEntry { node, user, .. }) = table.known.remove(&number) {
             table.bytes -= node.bytes();
+            match table.own(user) - node.bytes() {
+                0 => table.by_user.remove(&user),
+                left => table.by_user.insert(user, left),
+            };
             if table.numbers.get(&node) == Some(&number) {
                 table.numbers.remove(&node);
             }
@@ -132,9 +140,10 @@ impl Nodes {
         table.known.get(&number).map(|known| attr(number, &known.node, known.since))
     }
 
-    /// Returns whether half of the memory is in use.
-    pub(super) fn is_half_full(&self) -> bool {
-        self.0.lock().bytes > limits::FIND_NODES_BYTES / 2
+    /// Returns whether half of the memory is in use that this user may have.
+    pub(super) fn is_half_full(&self, user: u32) -> bool {
+        let table = self.0.lock();
+        table.own(user) > table.left() / 2 || table.bytes > limits::FIND_NODES_BYTES / 2
     }
 
     /// Returns the nodes that the kernel knows.
@@ -146,6 +155,18 @@ impl Nodes {
     /// Returns how many nodes the kernel knows.
     pub(super) fn count(&self) -> usize {
         self.0.lock().known.len()
+    }
+}
+
+impl Table {
+    /// Returns the bytes of the nodes that a user has looked up first.
+    fn own(&self, user: u32) -> usize {
+        self.by_user.get(&user).copied().unwrap_or(0)
+    }
+
+    /// Returns the bytes that are not in use.
+    fn left(&self) -> usize {
+        limits::FIND_NODES_BYTES.saturating_sub(self.bytes)
     }
 }
 
@@ -186,6 +207,8 @@ fn attr(number: InodeId, node: &Node, since: Time) -> Attr {
 mod tests {
     use super::*;
 
+    const USER: u32 = 1000;
+    const OTHER: u32 = 1001;
     const NOW: Time = Time { seconds: 5, nanos: 0 };
 
     fn hidden(dir: u64, what: Hidden) -> Node {
@@ -201,11 +224,11 @@ mod tests {
     #[test]
     fn a_node_has_one_number_until_the_kernel_has_forgotten_it() {
         let nodes = Nodes::default();
-        let first = nodes.look_up(hidden(7, Hidden::Control), NOW).unwrap();
-        assert_eq!(nodes.look_up(hidden(7, Hidden::Control), NOW), Ok(first));
+        let first = nodes.look_up(hidden(7, Hidden::Control), USER, NOW).unwrap();
+        assert_eq!(nodes.look_up(hidden(7, Hidden::Control), USER, NOW), Ok(first));
         assert!(first.ino.is_of_mount());
         assert_eq!((first.kind, first.mode, first.size), (FileKind::Regular, 0o666, 0));
-        let folder = nodes.look_up(hidden(7, Hidden::Queries), NOW).unwrap();
+        let folder = nodes.look_up(hidden(7, Hidden::Queries), USER, NOW).unwrap();
         assert_ne!(folder.ino, first.ino);
         assert_eq!((folder.kind, folder.mode), (FileKind::Directory, 0o555));
         nodes.forget(first.ino, 1);
@@ -222,12 +245,12 @@ mod tests {
     fn a_name_that_was_replaced_leads_to_another_node() {
         let nodes = Nodes::default();
         let name = HiddenName { dir: InodeId::from_raw(7), what: Hidden::Queries };
-        let first = nodes.look_up(Node::Hidden(name), NOW).unwrap();
+        let first = nodes.look_up(Node::Hidden(name), USER, NOW).unwrap();
         nodes.replaced(name);
-        let second = nodes.look_up(Node::Hidden(name), NOW).unwrap();
+        let second = nodes.look_up(Node::Hidden(name), USER, NOW).unwrap();
         assert_ne!(first.ino, second.ino);
         nodes.forget(first.ino, 1);
-        assert_eq!(nodes.look_up(Node::Hidden(name), NOW), Ok(second));
+        assert_eq!(nodes.look_up(Node::Hidden(name), USER, NOW), Ok(second));
         nodes.forget(second.ino, 2);
         assert_eq!(nodes.count(), 0);
     }
@@ -236,15 +259,40 @@ mod tests {
     fn memory_is_bounded_and_comes_back() {
         let nodes = Nodes::default();
         let mut numbers = Vec::new();
-        let full = loop {
-            match nodes.look_up(link(&vec![b'x'; 1000 + numbers.len()]), NOW) {
+        let mut fill = |user: u32| loop {
+            let text = vec![b'x'; 1000 + numbers.len()];
+            match nodes.look_up(link(&text), user, NOW) {
                 Ok(attr) => numbers.push(attr.ino),
-                Err(error) => break error,
+                Err(error) => break (error, nodes.0.lock().own(user)),
             }
         };
+        let (full, first) = fill(USER);
         assert_eq!(full, Errno::NFILE);
-        assert!(numbers.len() > 1000 && nodes.is_half_full());
+        let (full, second) = fill(OTHER);
+        assert_eq!(full, Errno::NFILE);
+        let half = limits::FIND_NODES_BYTES / 2;
+        assert!(first > half * 6 / 7 && first <= half + 4096, "{first}");
+        assert!(second > first / 3 && second <= first / 2 + 4096, "{first} and {second}");
+        assert!(nodes.is_half_full(USER));
         numbers.into_iter().for_each(|number| nodes.forget(number, 1));
-        assert!(nodes.look_up(link(b"x"), NOW).is_ok() && !nodes.is_half_full());
+        assert!(nodes.look_up(link(b"x"), USER, NOW).is_ok() && !nodes.is_half_full(USER));
+    }
+
+    #[test]
+    fn what_one_user_has_is_not_taken_from_another() {
+        let nodes = Nodes::default();
+        let mut number = 0;
+        while nodes
+            .look_up(link(&[&[b'x'; 1000][..], &u32::to_be_bytes(number)].concat()), USER, NOW)
+            .is_ok()
+        {
+            number += 1;
+        }
+        let other = nodes.look_up(link(b"another"), OTHER, NOW).unwrap();
+        assert!(!nodes.0.lock().by_user.is_empty());
+        // One that is there costs nothing.
+        assert_eq!(nodes.look_up(link(b"another"), USER, NOW), Ok(other));
+        nodes.forget(other.ino, 2);
+        assert_eq!(nodes.0.lock().own(OTHER), 0);
     }
 }
