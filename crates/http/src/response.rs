@@ -37,11 +37,12 @@ use crate::{direct, have_map};
 /// downloads.
 const RETRY: Duration = Duration::from_secs(5);
 /// What the browser is to make of a file: it asks again before it uses a copy, runs nothing of it,
-/// and believes its media type.
-const COMMON: [(HeaderName, &str); 3] = [
+/// believes its media type, and shows it to no page of another site.
+const COMMON: [(HeaderName, &str); 4] = [
     (CACHE_CONTROL, "no-cache"),
     (HeaderName::from_static("content-security-policy"), "default-src 'none'; sandbox"),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
 /// What is served, and how.
@@ -106,6 +107,10 @@ impl Served {
         if self.is_local && !names_this_machine(head.headers.get(HOST)) {
             let text = "this server is for this machine: ask it as localhost or by its address";
             return Err(Failure(StatusCode::MISDIRECTED_REQUEST, text.to_owned()));
+        }
+        if self.is_local && is_of_another_site(&head.headers) {
+            let text = "this server is for this machine: a page of another site may not read it";
+            return Err(Failure(StatusCode::FORBIDDEN, text.to_owned()));
         }
         let path = head.uri.path();
         let target = Target::parse(path)?;
@@ -274,9 +279,37 @@ fn names_this_machine(host: Option<&HeaderValue>) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
+/// Returns whether a browser says that a page of another site wants this (Fetch Metadata), and not
+/// its user, who follows a link.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let says = |name: &'static str| text(headers, &HeaderName::from_static(name));
+    let is_other = matches!(says("sec-fetch-site"), Some("cross-site" | "same-site"));
+    let is_followed =
+        says("sec-fetch-mode") == Some("navigate") && says("sec-fetch-dest") == Some("document");
+    is_other && !is_followed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_another_site_gets_nothing_and_a_user_does() {
+        let asks = |fields: &[(&'static str, &'static str)]| {
+            let field = |(name, value): &(&'static str, &'static str)| {
+                (HeaderName::from_static(name), HeaderValue::from_static(value))
+            };
+            is_of_another_site(&fields.iter().map(field).collect())
+        };
+        assert!(asks(&[("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "script")]));
+        assert!(asks(&[("sec-fetch-site", "same-site"), ("sec-fetch-mode", "cors")]));
+        let frame = ("sec-fetch-dest", "iframe");
+        assert!(asks(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), frame]));
+        let page = ("sec-fetch-dest", "document");
+        assert!(!asks(&[("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), page]));
+        assert!(!asks(&[("sec-fetch-site", "same-origin"), ("sec-fetch-dest", "script")]));
+        assert!(!asks(&[("sec-fetch-site", "none")]) && !asks(&[]), "an address bar; curl");
+    }
 
     #[test]
     fn only_names_of_this_machine_are_its_own() {
