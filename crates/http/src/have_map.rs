@@ -9,6 +9,7 @@ use pelago_wire::limits::HAVE_BYTES;
 
 use crate::conditions::text;
 use crate::failure::Failure;
+use crate::places::AddressPlaces;
 use crate::request_body;
 
 /// Returns whether a client takes blocks in any order.
@@ -16,8 +17,12 @@ pub(crate) fn accepts_blocks(headers: &HeaderMap) -> bool {
     text(headers, &ACCEPT).is_some_and(|accept| accept.contains(BLOCKS_TYPE))
 }
 
-/// Returns the bytes of the have-map of a request.
-pub(crate) async fn receive<B>(headers: &HeaderMap, body: B) -> Result<Vec<u8>, Failure>
+/// Returns the bytes of the have-map of a request by a client with these places.
+pub(crate) async fn receive<B>(
+    headers: &HeaderMap,
+    body: B,
+    places: &AddressPlaces,
+) -> Result<Vec<u8>, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -30,5 +35,5 @@ where
         let text = "a POST names one entity tag in If-Match: the version that the client has";
         return Err(Failure(StatusCode::PRECONDITION_REQUIRED, text.to_owned()));
     }
-    Ok(request_body::read(body, HAVE_BYTES).await?)
+    Ok(request_body::read(body, HAVE_BYTES, places).await?)
 }

@@ -23,6 +23,7 @@ mod hashes;
 mod have_map;
 mod listing;
 mod pinned;
+mod places;
 mod range;
 mod request_body;
 mod response;

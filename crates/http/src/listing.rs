@@ -4,17 +4,18 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use pelago_wire::{Cookie, DirEntry, Entry, FileKind};
+use pelago_wire::{Cookie, DirEntry, Entry, Error, FileKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use serde_json::json;
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::channel;
+use tokio::sync::mpsc::{Sender, channel};
 
 use crate::body::{Broken, Content};
+use crate::places::{AddressPlaces, Answer, LARGE_BYTES, PieceRight};
 use crate::tree::{Tree, wait};
 
-/// Names that are listed at a time.
+/// Names that are listed at a time, and those for a small page.
 const NAMES: u32 = 256;
+const FEW_NAMES: u32 = 16;
 /// What stays as it is in a URL (RFC 3986, 2.3).
 const KEPT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -81,43 +82,90 @@ impl Format {
     }
 }
 
+/// A page of names, and the right to have it in memory.
+struct PlacedPage {
+    page: String,
+    _right: PieceRight,
+}
+
+impl AsRef<[u8]> for PlacedPage {
+    fn as_ref(&self) -> &[u8] {
+        self.page.as_bytes()
+    }
+}
+
 /// Returns a body with the names of a directory, which are read as the client takes them.
-/// That begins once there is a place for it.
 pub(crate) fn content(
     tree: Arc<Tree>,
     dir: Entry,
     (path, format): (String, Format),
-    places: Arc<Semaphore>,
+    places: AddressPlaces,
 ) -> Content {
-    let (sender, pieces) = channel(1);
+    let (to, pieces) = channel(1);
     tokio::spawn(async move {
-        // It is never closed.
-        let Ok(_place) = places.acquire_owned().await else { return };
-        let mut page = format.head(&path);
-        let mut after = Cookie::AFTER_DOT_DOT;
-        loop {
-            let listed = tree.files.list(&tree.context(), dir.handle, after, None, NAMES, true);
-            let listing = match wait(listed).await {
-                Ok(listing) => listing,
-                Err(error) => {
-                    let _unheard = sender.send(Err(Broken::Failed(error))).await;
-                    return;
-                }
-            };
-            listing.entries.iter().for_each(|entry| page.push_str(&format.line(entry)));
-            if listing.end {
-                page.push_str(format.tail());
-            }
-            if sender.send(Ok(Bytes::from(std::mem::take(&mut page)))).await.is_err() {
-                return;
-            }
-            match listing.entries.last() {
-                Some(last) if !listing.end => after = last.cookie,
-                _ => return,
-            }
+        let pages = Pages { tree, dir, format };
+        if let Err(error) = pages.send(format.head(&path), (places.answer(), &to)).await {
+            // The client may be gone by now.
+            let _unheard = to.send(Err(Broken::Failed(error))).await;
         }
     });
     Content::Coming(pieces, None)
+}
+
+/// The names of a directory in a format.
+struct Pages {
+    tree: Arc<Tree>,
+    dir: Entry,
+    format: Format,
+}
+
+impl Pages {
+    /// Sends all names, page by page; `page` is what stands before them.
+    async fn send(
+        &self,
+        mut page: String,
+        (answer, to): (Answer, &Sender<Result<Bytes, Broken>>),
+    ) -> Result<(), Error> {
+        let mut after = Some(Cookie::AFTER_DOT_DOT);
+        while let Some(behind) = after {
+            let right = tokio::select! {
+                right = answer.piece(u64::MAX) => right,
+                () = to.closed() => return Ok(()),
+            };
+            let Some(right) = right else { return Ok(()) };
+            after = self.fill(&mut page, behind, right.bytes).await?;
+            let placed = PlacedPage { page: std::mem::take(&mut page), _right: right };
+            if to.send(Ok(Bytes::from_owner(placed))).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends names to a page until it has so many bytes, or a line more. Returns where the next
+    /// page begins; `None` after the last one.
+    async fn fill(
+        &self,
+        page: &mut String,
+        mut after: Cookie,
+        bytes: usize,
+    ) -> Result<Option<Cookie>, Error> {
+        let names = if bytes < LARGE_BYTES { FEW_NAMES } else { NAMES };
+        let (files, context) = (&self.tree.files, self.tree.context());
+        let listing = wait(files.list(&context, self.dir.handle, after, None, names, true)).await?;
+        for entry in &listing.entries {
+            if page.len() >= bytes {
+                return Ok(Some(after));
+            }
+            page.push_str(&self.format.line(entry));
+            after = entry.cookie;
+        }
+        if listing.end || listing.entries.is_empty() {
+            page.push_str(self.format.tail());
+            return Ok(None);
+        }
+        Ok(Some(after))
+    }
 }
 
 const fn kind(kind: FileKind) -> &'static str {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::Body;
 
+use crate::places::{AddressPlaces, SMALL_BYTES};
+
 /// A client sends the body of its request within this time.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
@@ -18,26 +20,33 @@ pub(crate) enum NoBody {
     Cut,
 }
 
-/// Reads a whole body of at most `limit` bytes.
-pub(crate) async fn read<B>(body: B, limit: usize) -> Result<Vec<u8>, NoBody>
+/// Reads a whole body of at most `limit` bytes. A large one waits for a place.
+pub(crate) async fn read<B>(
+    body: B,
+    limit: usize,
+    places: &AddressPlaces,
+) -> Result<Vec<u8>, NoBody>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let read = tokio::time::timeout(BODY_WITHIN, gather(body, limit));
+    let read = tokio::time::timeout(BODY_WITHIN, gather(body, limit, places));
     read.await.unwrap_or(Err(NoBody::TooSlow))
 }
 
-async fn gather<B>(mut body: B, limit: usize) -> Result<Vec<u8>, NoBody>
+async fn gather<B>(mut body: B, limit: usize, places: &AddressPlaces) -> Result<Vec<u8>, NoBody>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut all = Vec::new();
+    let (mut all, mut place) = (Vec::new(), None);
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_error| NoBody::Cut)?;
         // Trailers say nothing.
         let Ok(bytes) = frame.into_data() else { continue };
         if all.len() + bytes.len() > limit {
             return Err(NoBody::TooLong);
+        }
+        if all.len() + bytes.len() > SMALL_BYTES && place.is_none() {
+            place = places.place().await;
         }
         all.extend_from_slice(&bytes);
     }

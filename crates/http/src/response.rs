@@ -16,9 +16,8 @@ use hyper::http::response::Builder;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use pelago_proto::deliver::Order;
 use pelago_wire::blocks::{BLOCKS_TYPE, Extents, HaveMap};
-use pelago_wire::limits::{EXTENT_BYTES, HTTP_DIRECT_ANSWERS};
+use pelago_wire::limits::EXTENT_BYTES;
 use pelago_wire::{Entry, FileKind};
-use tokio::sync::Semaphore;
 
 use crate::access::Wish;
 use crate::blocks::Blocks;
@@ -28,6 +27,7 @@ use crate::delivery::{Client, Delivery};
 use crate::failure::Failure;
 use crate::listing::{self, Format};
 use crate::pinned::PinnedFile;
+use crate::places::{AddressPlaces, Places};
 use crate::range::{self, Part};
 use crate::target::Target;
 use crate::tree::Tree;
@@ -49,9 +49,8 @@ const COMMON: [(HeaderName, &str); 4] = [
 pub(crate) struct Served {
     tree: Arc<Tree>,
     delivery: Arc<Delivery>,
-    /// Places of answers that read for themselves, and of have-maps that are received.
-    direct: Arc<Semaphore>,
-    have_maps: Semaphore,
+    /// Memory for answers that read for themselves, and for have-maps that are received.
+    places: Places,
     /// It listens to this machine alone: a request must name it so, or a web page from elsewhere
     /// could read the answer under a name that was made to lead here (DNS rebinding).
     is_local: bool,
@@ -63,21 +62,29 @@ struct FileRequest<'a> {
     headers: &'a HeaderMap,
     is_head: bool,
     have: Option<Vec<u8>>,
+    places: AddressPlaces,
 }
 
 impl Served {
     pub(crate) fn new(tree: Arc<Tree>, delivery: Arc<Delivery>, is_local: bool) -> Self {
-        let direct = Arc::new(Semaphore::new(HTTP_DIRECT_ANSWERS));
-        let have_maps = Semaphore::new(HTTP_DIRECT_ANSWERS);
-        Self { tree, delivery, direct, have_maps, is_local }
+        Self { tree, delivery, places: Places::new(), is_local }
     }
 
-    /// Answers a request. A HEAD gets the answer to a GET; its body is left out on the way.
-    pub(crate) async fn answer<B>(self: Arc<Self>, request: Request<B>) -> Response<Content>
+    /// Returns the memory for what a client at this address asks.
+    pub(crate) fn places_of(&self, address: IpAddr) -> AddressPlaces {
+        self.places.of(address)
+    }
+
+    /// Answers a request of a client with these places. A HEAD gets the answer to a GET; its body is left out on the way.
+    pub(crate) async fn answer<B>(
+        self: Arc<Self>,
+        request: Request<B>,
+        places: AddressPlaces,
+    ) -> Response<Content>
     where
         B: Body<Data = Bytes> + Unpin,
     {
-        match self.find(request).await {
+        match self.find(request, places).await {
             Ok(response) => response,
             Err(Failure(status, text)) => {
                 let body = Content::Ready(Bytes::from(format!("{text}\n")));
@@ -91,7 +98,11 @@ impl Served {
         }
     }
 
-    async fn find<B>(&self, request: Request<B>) -> Result<Response<Content>, Failure>
+    async fn find<B>(
+        &self,
+        request: Request<B>,
+        places: AddressPlaces,
+    ) -> Result<Response<Content>, Failure>
     where
         B: Body<Data = Bytes> + Unpin,
     {
@@ -115,18 +126,14 @@ impl Served {
         let path = head.uri.path();
         let target = Target::parse(path)?;
         let have = match head.method {
-            Method::POST => {
-                // It is never closed.
-                let _place = self.have_maps.acquire().await.ok();
-                Some(have_map::receive(&head.headers, body).await?)
-            }
+            Method::POST => Some(have_map::receive(&head.headers, body, &places).await?),
             _ => None,
         };
         let found = self.tree.find(&target).await?;
         match found.attr.kind {
             FileKind::Regular => {
                 let (headers, is_head) = (&head.headers, head.method == Method::HEAD);
-                self.file(found, FileRequest { path, headers, is_head, have }).await
+                self.file(found, FileRequest { path, headers, is_head, have, places }).await
             }
             FileKind::Directory if !target.is_dir => {
                 let answer = with_common(StatusCode::MOVED_PERMANENTLY);
@@ -136,7 +143,7 @@ impl Served {
                 self.tree.check(Wish::Read, &found).await?;
                 let accept = text(&head.headers, &ACCEPT);
                 let format = Format::accepted(accept);
-                let (tree, places) = (Arc::clone(&self.tree), Arc::clone(&self.direct));
+                let tree = Arc::clone(&self.tree);
                 let body = listing::content(tree, found, (shown(&target), format), places);
                 let answer = with_common(StatusCode::OK);
                 Ok(finish(answer.header(CONTENT_TYPE, format.media_type()), body))
@@ -223,7 +230,7 @@ impl Served {
                 Content::Ordered(Box::new(client), length)
             }
             None => {
-                let (delivery, places) = (Arc::clone(&self.delivery), Arc::clone(&self.direct));
+                let (delivery, places) = (Arc::clone(&self.delivery), request.places.clone());
                 direct::content(file, part, delivery, places)
             }
         };

@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use pelago_client::Files;
 use pelago_wire::Pins;
-use pelago_wire::limits::{BLOCK_BYTES, HTTP_STALLED_SECONDS};
+use pelago_wire::limits::{BLOCK_BYTES, HTTP_LEAST_BYTES, HTTP_STALLED_SECONDS};
 use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -23,7 +23,7 @@ use crate::traffic::HttpTraffic;
 use crate::tree::Tree;
 use crate::watched::Watched;
 
-/// A client takes something within this time, if there is anything for it.
+/// A client takes [`HTTP_LEAST_BYTES`] within this time, if there is as much for it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(HTTP_STALLED_SECONDS);
 /// A client that has connected sends its request within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
@@ -133,25 +133,28 @@ async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) 
         while tasks.try_join_next().is_some() {}
         // It is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let stream = match listener.accept().await {
-            Ok((stream, _peer)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "the HTTP server cannot accept a connection");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        let served = Arc::clone(&served);
+        let (served, places) = (Arc::clone(&served), served.places_of(peer.ip()));
         let answer = move |request| {
-            let served = Arc::clone(&served);
-            async move { Ok::<_, std::convert::Infallible>(served.answer(request).await) }
+            let (served, places) = (Arc::clone(&served), places.clone());
+            async move { Ok::<_, std::convert::Infallible>(served.answer(request, places).await) }
         };
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS_WITHIN)
             .max_header_size(HEADER_BYTES)
             .max_buf_size(WRITE_BYTES)
-            .serve_connection(TokioIo::new(Watched::new(stream, TAKEN_WITHIN)), service_fn(answer));
+            .serve_connection(
+                TokioIo::new(Watched::new(stream, TAKEN_WITHIN, HTTP_LEAST_BYTES)),
+                service_fn(answer),
+            );
         tasks.spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection of the HTTP server has ended");

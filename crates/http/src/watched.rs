@@ -1,4 +1,4 @@
-//! A connection that ends if the client takes nothing for long.
+//! A connection that ends if the client takes too little of what waits for it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,44 +11,65 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection whose client takes something from time to time, or is cut.
+/// A connection whose client takes some bytes in each time that others wait, or is cut.
 pub(crate) struct Watched {
     stream: TcpStream,
-    /// The longest time for which it may take nothing.
+    /// The longest time for which bytes may wait before `least` of them are taken.
     limit: Duration,
-    /// Rings if it has taken nothing since it could take no more.
+    least: usize,
+    /// Rings at the end of that time.
     alarm: Option<Pin<Box<Sleep>>>,
-    is_blocked: bool,
+    /// Since when bytes wait; for how long others did before, and how many were taken meanwhile.
+    since: Option<Instant>,
+    waited: Duration,
+    taken: usize,
 }
 
 impl Watched {
-    pub(crate) const fn new(stream: TcpStream, limit: Duration) -> Self {
-        Self { stream, limit, alarm: None, is_blocked: false }
+    pub(crate) const fn new(stream: TcpStream, limit: Duration, least: usize) -> Self {
+        let (since, waited, taken) = (None, Duration::ZERO, 0);
+        Self { stream, limit, least, alarm: None, since, waited, taken }
     }
 
-    /// Passes the result of a write on, unless it waits for longer than the limit.
+    /// Passes the result of a write on, unless bytes wait for longer than the limit.
     fn watch(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.is_blocked = false;
-            return written;
+        if let Poll::Ready(written) = written {
+            if let Some(since) = self.since.take() {
+                self.waited += since.elapsed();
+            }
+            return Poll::Ready(written.inspect(|count| self.note_taken(*count)));
         }
         let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(self.limit)));
-        if !self.is_blocked {
-            self.is_blocked = true;
-            alarm.as_mut().reset(Instant::now() + self.limit);
+        if self.since.is_none() {
+            let now = Instant::now();
+            self.since = Some(now);
+            alarm.as_mut().reset(now + self.limit.saturating_sub(self.waited));
         }
         ready!(alarm.as_mut().poll(context));
-        self.is_blocked = false;
+        (self.since, self.waited) = (None, self.limit);
         // The system wakes us only once a third of the buffer is free, which takes a slow client
         // longer. If the buffer has room for anything, the client has taken something.
-        match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Err(Errno::AGAIN) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            sent => Poll::Ready(Ok(sent?)),
+        let count = match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Err(Errno::AGAIN) => 0,
+            sent => sent?,
+        };
+        self.note_taken(count);
+        match self.waited {
+            Duration::ZERO => Poll::Ready(Ok(count)),
+            _ => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Counts bytes that were taken. Once these are enough, the time begins anew.
+    fn note_taken(&mut self, count: usize) {
+        self.taken += count;
+        if self.taken >= self.least {
+            (self.taken, self.waited) = (0, Duration::ZERO);
         }
     }
 }
@@ -130,11 +151,32 @@ mod tests {
         let (client, served) = connection();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let error = runtime.block_on(async {
-            let mut watched = Watched::new(TcpStream::from_std(served).unwrap(), LIMIT);
+            let mut watched = Watched::new(TcpStream::from_std(served).unwrap(), LIMIT, 1);
             write_all(&mut watched, &vec![0; 64 << 20]).await.unwrap_err()
         });
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(client);
+    }
+
+    #[test]
+    fn a_client_that_takes_little_at_a_time_is_cut() {
+        let (mut client, served) = connection();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let taker = thread::Builder::new().spawn(move || {
+            let mut total = 0;
+            while let Ok(count @ 1..) = client.read(&mut [0; 64]) {
+                total += count;
+                thread::sleep(LIMIT / 10);
+            }
+            total
+        });
+        let error = runtime.block_on(async {
+            let stream = TcpStream::from_std(served).unwrap();
+            let mut watched = Watched::new(stream, LIMIT, 64 << 20);
+            write_all(&mut watched, &vec![0; 64 << 20]).await.unwrap_err()
+        });
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(taker);
     }
 
     #[test]
@@ -148,7 +190,7 @@ mod tests {
             taken.len()
         });
         runtime.block_on(async {
-            let mut watched = Watched::new(TcpStream::from_std(served).unwrap(), limit);
+            let mut watched = Watched::new(TcpStream::from_std(served).unwrap(), limit, 1);
             write_all(&mut watched, &vec![0; 16 << 20]).await.unwrap();
         });
         assert_eq!(taker.unwrap().join().unwrap(), 16 << 20);

@@ -204,11 +204,17 @@ pub const ENTITY_TAG_BYTES: usize = 1024;
 /// Connections of an HTTP server, at most an eighth of the descriptors of the process; others wait
 /// until one ends.
 pub const HTTP_CONNECTIONS: usize = 10_000;
-/// Answers of an HTTP server that read for themselves, and have-maps that it receives, at the same
-/// time; others wait. Each has up to 192 KiB in memory.
-pub const HTTP_DIRECT_ANSWERS: usize = 256;
-/// Seconds for which a client of an HTTP server may take nothing of what is sent to it.
+/// Pieces of 64 KiB that an HTTP server has in memory for answers that read for themselves, and
+/// have-maps of more than 4 KiB that it receives. Without a place an answer goes on with 4 KiB at a
+/// time; such a have-map waits.
+pub const HTTP_PLACES: usize = 768;
+/// Those of one address; with IPv6 of its first 64 bits.
+pub const HTTP_ADDRESS_PLACES: usize = 192;
+/// Seconds in which a client of an HTTP server takes at least [`HTTP_LEAST_BYTES`], while bytes wait
+/// for it; another one is cut.
 pub const HTTP_STALLED_SECONDS: u64 = 60;
+/// Bytes that such a client takes at least in that time.
+pub const HTTP_LEAST_BYTES: usize = 64 << 10;
 /// Bytes of extents that an HTTP server keeps in memory, at most two fifths of `up --memory`; a
 /// quarter as much is for blocks from the page cache.
 pub const DELIVERY_BYTES: u64 = 64 << 20;
