@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_client::{ByteRange, FilePos, Files, NewNode, Xattr};
+use pelago_client::{Files, NewNode, Xattr};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
@@ -28,7 +28,7 @@ use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
-use crate::{attr, close, flags, read, set_lock, write};
+use crate::{attr, close, flags, range_ops, read, set_lock, write};
 
 /// The xattr that holds the access control list; setting it may clear the setgid bit.
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
@@ -450,16 +450,7 @@ impl Filesystem for Adapter {
     }
 
     fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {
-        let Fallocate { file, offset, length, mode } = request;
-        let mode = take!(flags::allocate(mode).map_err(|code| attr::error(code.into())), reply);
-        let range = ByteRange { offset, length };
-        self.0.open_ids.writes(open_id(file));
-        let (state, node) = (Arc::clone(&self.0), attr::ino(header.node));
-        state.entry_attrs.changes(node);
-        let answer = state.files.allocate(&state.context(header), open_id(file), range, mode);
-        answer.then(move |result| {
-            state.done(result, reply, || vec![Touched::Node(node), Touched::Bytes(node)]);
-        });
+        range_ops::allocate(&self.0, header, request, reply);
     }
 
     fn lseek(&self, header: &Header, request: Lseek, reply: Reply<Offset>) {
@@ -485,17 +476,7 @@ impl Filesystem for Adapter {
         request: CopyFileRange,
         reply: Reply<reply::Written>,
     ) {
-        if request.flags != 0 {
-            return reply.error(Errno::INVAL);
-        }
-        let from = FilePos { open: open_id(request.from), offset: request.from_offset };
-        let to = FilePos { open: open_id(request.to), offset: request.to_offset };
-        self.0.open_ids.writes(to.open);
-        // The reply has 32 bits for the number of bytes.
-        let length = request.length.min(u64::from(u32::MAX));
-        let answer = self.0.files.copy_range(&self.0.context(header), from, to, length);
-        let (state, node) = (Arc::clone(&self.0), attr::ino(request.to_node));
-        answer.then(move |result| state.written(node, result, reply));
+        range_ops::copy(&self.0, header, request, reply);
     }
 
     fn given_up(&self, unique: u64) {

@@ -4,32 +4,17 @@
 //! name too. What the request does all the same, later, is to it as if another session did it: it
 //! is told of it afterwards, and its references and opens that it never got are given back.
 
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use pelago_client::{At, Written};
+use pelago_client::Written;
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Reply, reply};
 use pelago_wire::{Error, InodeId, Name, Touched};
 
 use crate::replies::{done, written};
 use crate::state::State;
-
-/// The most threads that tell names; each waits for one directory at a time.
-const THREADS: usize = 8;
-
-/// The names that the kernel is to be told of.
-#[derive(Debug, Default)]
-pub(crate) struct LateNames(Mutex<Names>);
-
-#[derive(Debug, Default)]
-struct Names {
-    queue: VecDeque<(InodeId, Name)>,
-    threads: usize,
-}
 
 impl State {
     /// Tells the kernel what was changed by a request whose caller is gone.
@@ -89,35 +74,25 @@ impl State {
     /// Invalidates names by threads of their own: the kernel takes the directory's lock, which a
     /// program of this mount may hold until the server has answered it.
     fn tell_names(self: &Arc<Self>, names: Vec<(InodeId, Name)>) {
-        let mut late = self.late_names.0.lock();
-        late.queue.extend(names);
-        if late.threads >= THREADS {
+        if !self.late_names.add(names) {
             return;
         }
         let state = Arc::clone(self);
-        match pelago_threads::spawn("fuse-late", move || state.tell_queued_names()) {
-            Ok(_) => late.threads += 1,
-            Err(error) => tracing::error!(%error, "a name that was changed late is not told"),
+        let spawned = pelago_threads::spawn("fuse-late", move || state.tell_queued_names());
+        if let Err(error) = spawned {
+            tracing::error!(%error, "a name that was changed late is not told");
+            self.late_names.has_failed();
         }
     }
 
     fn tell_queued_names(&self) {
-        let mut late = self.late_names.0.lock();
-        while let Some((dir, name)) = late.queue.pop_front() {
-            drop(late);
+        while let Some((dir, name)) = self.late_names.next() {
             if let Some(kernel) = self.kernel.get()
                 && let Err(error) =
                     kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
             {
                 tracing::debug!(%error, %dir, "a name that was changed late is unknown");
             }
-            late = self.late_names.0.lock();
         }
-        late.threads -= 1;
     }
-}
-
-/// Returns the change of a name.
-pub(crate) fn touched_name(at: &At) -> Touched {
-    Touched::Name { dir: at.dir.ino, name: at.name.clone() }
 }

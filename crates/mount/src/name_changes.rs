@@ -9,7 +9,7 @@ use pelago_wire::{Attr, Code, Entry, Error, FileKind, InodeId, Touched};
 
 use crate::dir_attrs::{DirChange, DirQuestion};
 use crate::find::HiddenName;
-use crate::late::touched_name;
+use crate::late_names::touched_name;
 use crate::state::State;
 
 impl State {

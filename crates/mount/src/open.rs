@@ -25,7 +25,7 @@ use pelago_wire::{
 };
 
 use crate::close::Ending;
-use crate::late::touched_name;
+use crate::late_names::touched_name;
 use crate::lifetimes::Sample;
 use crate::open_ids::OpenPath;
 use crate::page_versions::Pages;

@@ -17,7 +17,7 @@ use pelago_fuse::Reply;
 use pelago_wire::{Context, Entry, Error, FileKind, OpenFlags, RenameFlags, Touched};
 
 use crate::find::HiddenName;
-use crate::late::touched_name;
+use crate::late_names::touched_name;
 use crate::name_changes::unless_hidden;
 use crate::open_ids::OpenPath;
 use crate::state::State;

@@ -23,7 +23,7 @@ use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
 use crate::find::{Find, HiddenName};
 use crate::inodes::Inodes;
-use crate::late::{LateNames, touched_name};
+use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
 use crate::open_ids::OpenIds;

@@ -1,0 +1,71 @@
+//! Names that requests have changed whose callers are gone, for the threads that tell the kernel.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use pelago_client::At;
+use pelago_wire::{InodeId, Name, Touched};
+
+/// The most threads that tell names; each waits for one directory at a time.
+const THREADS: usize = 8;
+
+/// The names that the kernel is to be told of. Its lock is a leaf.
+#[derive(Debug, Default)]
+pub(crate) struct LateNames(Mutex<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    queue: VecDeque<(InodeId, Name)>,
+    threads: usize,
+}
+
+impl LateNames {
+    /// Adds names. Returns whether one more thread shall tell them, which is counted.
+    pub(crate) fn add(&self, names: Vec<(InodeId, Name)>) -> bool {
+        let mut late = self.0.lock();
+        late.queue.extend(names);
+        let has_room = late.threads < THREADS;
+        late.threads += usize::from(has_room);
+        has_room
+    }
+
+    /// Returns the next name. With `None` a thread ends.
+    pub(crate) fn next(&self) -> Option<(InodeId, Name)> {
+        let mut late = self.0.lock();
+        let next = late.queue.pop_front();
+        late.threads -= usize::from(next.is_none());
+        next
+    }
+
+    /// A thread did not start.
+    pub(crate) fn has_failed(&self) {
+        self.0.lock().threads -= 1;
+    }
+}
+
+/// Returns the change of a name.
+pub(crate) fn touched_name(at: &At) -> Touched {
+    Touched::Name { dir: at.dir.ino, name: at.name.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_few_threads_tell_all_names_and_end() {
+        let late = LateNames::default();
+        let name = || vec![(InodeId::ROOT, Name::new(b"name").unwrap())];
+        let started = (0..2 * THREADS).filter(|_| late.add(name())).count();
+        assert_eq!(started, THREADS);
+        for _ in 0..2 * THREADS {
+            assert!(late.next().is_some());
+        }
+        for _ in 0..THREADS {
+            assert_eq!(late.next(), None);
+        }
+        assert!(late.add(name()), "all have ended");
+        late.has_failed();
+        assert_eq!(late.0.lock().threads, 0);
+    }
+}
