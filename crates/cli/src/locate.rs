@@ -249,6 +249,7 @@ mod tests {
 
     fn mount(point: &Path, source: &Path) -> MountEntry {
         MountEntry {
+            id: 1,
             device: "0:1".to_owned(),
             point: point.to_owned(),
             fs_type: mountinfo::FS_TYPE.to_owned(),

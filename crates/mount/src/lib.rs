@@ -36,6 +36,7 @@ pub mod busy;
 mod caller;
 mod clock;
 mod close;
+pub mod connection;
 mod dir_attrs;
 mod dir_cache;
 mod dir_streams;

@@ -18,6 +18,8 @@ pub const FS_TYPE: &str = "fuse.pelago";
 /// A line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
+    /// The mount's number among those that exist now; it is used again.
+    pub id: u64,
     /// Device number, `major:minor`.
     pub device: String,
     /// The mount point.
@@ -135,12 +137,14 @@ fn parse(table: &[u8]) -> Vec<MountEntry> {
 /// type, source, more options.
 fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
-    let device = text(fields.nth(2)?)?;
+    let id = text(fields.next()?)?.parse().ok()?;
+    let device = text(fields.nth(1)?)?;
     let point = fields.nth(1)?;
     fields.by_ref().find(|field| *field == b"-")?;
     let fs_type = text(fields.next()?)?;
     let source = fields.next()?;
     Some(MountEntry {
+        id,
         device,
         point: PathBuf::from(OsString::from_vec(unescape(point))),
         fs_type,
@@ -181,6 +185,7 @@ mod tests {
             36 22 0:31 / /mnt/a\\040b\\134c rw,nosuid - fuse.pelago vol\\011x rw,user_id=0\n";
         let entries = parse(table);
         assert_eq!(entries.len(), 2);
+        assert_eq!((entries[0].id, entries[1].id), (22, 36));
         assert_eq!(entries[0].device, "254:0");
         assert_eq!(entries[0].source, "/dev/vda");
         assert_eq!(entries[1].point, Path::new("/mnt/a b\\c"));
@@ -190,7 +195,13 @@ mod tests {
 
     #[test]
     fn malformed_lines_are_left_out() {
-        for line in [&b""[..], b"1 2 3", b"22 1 254:0 / / rw no dash here", b"22 1 0:1 / /x rw -"] {
+        for line in [
+            &b""[..],
+            b"1 2 3",
+            b"22 1 254:0 / / rw no dash here",
+            b"22 1 0:1 / /x rw -",
+            b"x 1 0:1 / /x rw - a b",
+        ] {
             assert_eq!(parse(line), []);
         }
     }

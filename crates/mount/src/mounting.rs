@@ -21,6 +21,7 @@ use crate::find::Find;
 use crate::init::{event_loops, init_options, readahead_bytes};
 use crate::inodes::Inodes;
 use crate::kernel_cache::KernelCache;
+use crate::mountinfo::MountEntry;
 use crate::notices::Notices;
 use crate::options::{IoUring, Keeps, MountOptions};
 use crate::passthrough::{NoPassthrough, Passthrough};
@@ -157,6 +158,12 @@ impl Mount {
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.attached.point
+    }
+
+    /// Returns the mount as the mount table had it when it was made; `None` if it was not there.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&MountEntry> {
+        self.attached.entry.as_ref()
     }
 
     /// Returns whether the mount uses passthrough, which may end while it serves.

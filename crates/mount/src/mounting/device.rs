@@ -18,7 +18,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::point::{Point, path_of};
 use super::{MountError, UnmountError};
-use crate::mountinfo::{self, FS_TYPE};
+use crate::mountinfo::{self, FS_TYPE, MountEntry};
 use crate::options::{Atime, MountOptions};
 
 const DEVICE: &str = "/dev/fuse";
@@ -32,8 +32,9 @@ pub(super) struct Attached {
     /// The parent of the mount point: directories above a mount point can be renamed.
     above: Option<OwnedFd>,
     pub(super) by_helper: bool,
-    /// `major:minor`, which distinguishes our mount from a later one on the same point.
-    device: Option<String>,
+    /// Our mount in the mount table; its device distinguishes it from a later one on the same
+    /// point. `None` if it was not there.
+    pub(super) entry: Option<MountEntry>,
 }
 
 /// Mounts on `point` and returns the device from which requests are read.
@@ -49,9 +50,8 @@ pub(super) fn attach(
         false => mount_directly(&point, options)?,
     };
     let point = point.path;
-    let entry = mountinfo::at(&point).ok().flatten();
-    let device = entry.filter(|entry| entry.fs_type == FS_TYPE).map(|entry| entry.device);
-    Ok((Attached { point, above, by_helper, device }, descriptor))
+    let entry = mountinfo::at(&point).ok().flatten().filter(|entry| entry.fs_type == FS_TYPE);
+    Ok((Attached { point, above, by_helper, entry }, descriptor))
 }
 
 impl Attached {
@@ -66,14 +66,14 @@ impl Attached {
     /// Detaches a mount whose session has ended without an unmount, because the connection was
     /// aborted. A mount that may be another one is left alone.
     pub(super) fn clear(&self) -> Result<(), UnmountError> {
-        if self.device.is_some() { self.detach() } else { Ok(()) }
+        if self.entry.is_some() { self.detach() } else { Ok(()) }
     }
 
     /// Sets readahead. The kernel's default is an eighth of what one request may read.
     /// Only root may; without it reads are slower.
     pub(super) fn read_ahead(&self, bytes: u32) {
-        let Some(device) = &self.device else { return };
-        let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
+        let Some(entry) = &self.entry else { return };
+        let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
         if let Err(error) = fs::write(&setting, (bytes >> 10).to_string()) {
             tracing::debug!(%error, setting, "readahead stays small: reads are slower");
         }
@@ -120,8 +120,8 @@ impl Attached {
 
     /// Returns whether our mount is still on the mount point.
     fn is_there(&self) -> bool {
-        match (mountinfo::at(&self.point), &self.device) {
-            (Ok(Some(entry)), Some(device)) => entry.device == *device,
+        match (mountinfo::at(&self.point), &self.entry) {
+            (Ok(Some(found)), Some(ours)) => found.device == ours.device,
             (Ok(None), _) => false,
             _ => true,
         }

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{self, Command, Stdio};
 use std::sync::Arc;
@@ -10,10 +9,10 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use pelago_client::Files;
+use pelago_mount::connection::Aborter;
 use pelago_mount::mountinfo::{self, Liveness};
 use pelago_mount::{Atime, Keeps, MountError, MountOptions, Trusts, UnmountError, mount};
-use rustix::fs::minor;
-use rustix::mount::{MountFlags, UnmountFlags, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 
 use super::{mounted, options};
 use crate::INODE_TABLE_BYTES;
@@ -116,21 +115,74 @@ fn an_aborted_mount_is_detached() {
     let Some(mounted) = mounted(spread) else { return };
     let point = mounted.mount.point().to_owned();
     let file = File::create(mounted.path("held")).unwrap();
-    let control = tempfile::tempdir().unwrap();
-    if let Err(error) =
-        rustix::mount::mount("none", control.path(), "fusectl", MountFlags::empty(), None)
-    {
-        return println!("skipped: not here: no control of connections ({error})");
+    match Aborter::of(mounted.mount.entry().unwrap()) {
+        Ok(aborter) => aborter.abort().unwrap(),
+        Err(error) => return println!("skipped: not here: no control of connections ({error})"),
     }
-    let connection = minor(fs::metadata(&point).unwrap().dev()).to_string();
-    let aborted = fs::write(control.path().join(connection).join("abort"), b"1");
-    unmount(control.path(), UnmountFlags::DETACH).unwrap();
-    aborted.unwrap();
     let _however_it_ended = mounted.mount.wait();
     assert!(mountinfo::at(&point).unwrap().is_some());
     mounted.mount.unmount().unwrap();
     assert_eq!(mountinfo::at(&point).unwrap(), None);
     drop(file);
+}
+
+/// Without fusectl the end is a forced unmount, which leaves a mount that is in use in the tree.
+#[test]
+fn a_forced_unmount_ends_a_mount_in_use() {
+    let Some(mounted) = mounted(spread) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: needs root to unmount by force");
+    }
+    let entry = mounted.mount.entry().cloned().unwrap();
+    let file = File::create(mounted.path("held")).unwrap();
+    Aborter::by_unmount(&entry).abort().unwrap();
+    let _however_it_ended = mounted.mount.wait();
+    assert!(mountinfo::is_dead(&entry.point));
+    assert_eq!(mountinfo::at(&entry.point).unwrap().map(|found| found.id), Some(entry.id));
+    drop(file);
+    until(|| {
+        Aborter::by_unmount(&entry).abort().unwrap();
+        mountinfo::at(&entry.point).unwrap().is_none()
+    });
+    // What is mounted there by now is another one.
+    Aborter::by_unmount(&entry).abort().unwrap();
+}
+
+/// What is prepared for a mount never ends a later one, which has got its number and its point.
+#[test]
+fn an_aborter_does_nothing_once_its_mount_has_ended() {
+    if mounted(spread).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let again = || {
+        let files = Files::new(Arc::new(Memory::new(spread)));
+        mount(files, &options(&folder)).unwrap()
+    };
+    let first = again();
+    let aborter = match Aborter::of(first.entry().unwrap()) {
+        Ok(aborter) => aborter,
+        Err(error) => return println!("skipped: not here: no control of connections ({error})"),
+    };
+    let entry = first.entry().cloned().unwrap();
+    until(|| first.unmount().is_ok());
+    first.wait().unwrap();
+    drop(first);
+    // Another test may have taken the number; the kernel gives the lowest one that is free.
+    let mut later = Vec::new();
+    until(|| {
+        let next = again();
+        let has_its_number = next.entry().unwrap().device == entry.device;
+        if has_its_number {
+            aborter.abort().unwrap();
+            fs::write(next.point().join("still"), b"works").unwrap();
+            assert!(!next.has_ended());
+        }
+        until(|| next.unmount().is_ok());
+        later.push(has_its_number);
+        has_its_number || later.len() > 50
+    });
+    println!("{} mounts until one had the number", later.len());
 }
 
 /// A mount whose process was killed is distinguished from one in use.
