@@ -1,6 +1,6 @@
 //! The commands of a ring (`fuse_uring_cmd`).
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::squeue::Entry128;
 use io_uring::{opcode, types};
@@ -34,8 +34,8 @@ pub(super) fn commit(device: BorrowedFd<'_>, queue: u16, commit: u64) -> Entry12
 }
 
 /// Returns the command that completes each time a descriptor becomes readable.
-pub(super) fn watch(descriptor: &impl AsFd) -> Entry128 {
-    let descriptor = types::Fd(descriptor.as_fd().as_raw_fd());
+pub(super) fn watch(descriptor: &impl AsRawFd) -> Entry128 {
+    let descriptor = types::Fd(descriptor.as_raw_fd());
     opcode::PollAdd::new(descriptor, POLLIN).multi(true).build().into()
 }
 
@@ -59,6 +59,8 @@ fn with_length(mut command: Entry128, length: u32) -> Entry128 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::bytes::Cursor;
 

@@ -41,12 +41,16 @@ const COPIED_BYTES: usize = 4096;
 const IDLE_SECONDS: u64 = 1;
 /// The command that watches the descriptor which ends a wait; slots have their numbers.
 const WATCH: u64 = u64::MAX;
+/// The command that has the kernel take back all others when this thread is killed.
+const TRACKED: u64 = u64::MAX - 1;
 
 /// The queue of a processor.
 #[derive(Debug)]
 pub(super) struct Queue {
     number: u16,
     ring: Submissions,
+    /// Another ring, which stays empty; see [`Queue::track`].
+    empty: EmptyRing,
     shared: Arc<Shared>,
     connection: Connection,
     slots: Vec<Arc<Slot>>,
@@ -66,6 +70,9 @@ pub(super) struct Queue {
     /// The copy of a short payload.
     copy: Vec<u8>,
 }
+
+/// A ring without commands.
+struct EmptyRing(IoUring);
 
 /// The rings that are shared with the kernel.
 struct Submissions(IoUring<Entry128, cqueue::Entry>);
@@ -97,6 +104,7 @@ impl Queue {
         let mut queue = Self {
             number,
             ring,
+            empty: EmptyRing(IoUring::new(1)?),
             shared,
             connection: connection.clone(),
             slots: Vec::new(),
@@ -145,6 +153,7 @@ impl Queue {
     pub(super) fn begin(&mut self) -> io::Result<Vec<cqueue::Entry>> {
         self.ring.0.submitter().register_enable_rings()?;
         self.ring.push(&commands::watch(self.shared.wake_descriptor()).user_data(WATCH))?;
+        self.track()?;
         for number in 0..self.slots.len() {
             self.offer(number)?;
         }
@@ -155,6 +164,17 @@ impl Queue {
             Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
             None => Ok(early),
         }
+    }
+
+    /// Has the kernel take back all commands of this thread when the thread ends, however it ends.
+    ///
+    /// A request that was given to a slot waits for this thread to take it, and the end of the
+    /// connection does not free it: with `DEFER_TASKRUN` only this thread can. A killed thread does
+    /// so at its end if one of its commands is about a ring (`inflight_tracked` in
+    /// `io_uring_cancel_generic`, Linux 6.18), and else leaves it to the last one who has the ring
+    /// open. That may be a thread that waits in the kernel for the caller of this request.
+    fn track(&mut self) -> io::Result<()> {
+        self.ring.push(&commands::watch(&self.empty.0).user_data(TRACKED))
     }
 
     fn run(&mut self, early: Vec<cqueue::Entry>, server: &Server) -> io::Result<()> {
@@ -223,6 +243,9 @@ impl Queue {
     }
 
     fn complete(&mut self, completion: &cqueue::Entry, server: &Server) -> io::Result<()> {
+        if completion.user_data() == TRACKED {
+            return Ok(());
+        }
         let Some(slot) = usize::try_from(completion.user_data())
             .ok()
             .and_then(|number| self.slots.get(number).cloned())
@@ -418,6 +441,12 @@ fn unless_passing(error: io::Error) -> io::Result<()> {
     match Errno::from_io_error(&error) {
         Some(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),
         _ => Err(error),
+    }
+}
+
+impl std::fmt::Debug for EmptyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("EmptyRing")
     }
 }
 
