@@ -13,7 +13,7 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
-pub(crate) use ask::{AskError, Conversation, ask, ask_status};
+pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
 pub(crate) use reply::ControlReply;
 pub(crate) use serve::Control;
 

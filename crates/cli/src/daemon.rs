@@ -19,13 +19,14 @@ use pelago_store::volume;
 use crate::control::{Control, ControlReply, Request};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::guard::Guard;
 use crate::retry::retry_while_exiting;
 use crate::status_report::UpReport;
 use crate::{allocator, file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
 
-pub(crate) use events::{Events, Stop, unmount};
+pub(crate) use events::{Events, Stop, Watched, unmount};
 
 pub(crate) use http::HttpPlan;
 pub(crate) use report::no_ring;
@@ -104,6 +105,9 @@ impl Daemon {
         let folder = server.folder().expect("a server of a volume that was just started");
         let started = Served::start(plan, &folder, &server).and_then(|parts| {
             let control = open_control(&folder, &parts, events.stop())?;
+            if let Some(guard) = &parts.guard {
+                guard.wait_until_ready();
+            }
             Ok((parts, control))
         });
         match started {
@@ -125,12 +129,17 @@ impl Daemon {
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { parts, control, events, .. } = self;
         let outlives = parts.doors.address.is_some() || parts.mount.is_none();
-        events.wait(parts.mount.as_ref(), outlives, tell)?;
+        let guarded = parts.mount.as_ref().zip(parts.guard.as_deref());
+        events.wait(guarded.map(|(mount, guard)| Watched { mount, guard }), outlives, tell)?;
         drop(control);
-        let Served { server, mount, doors, http, .. } = parts;
+        let Served { server, mount, guard, doors, http, .. } = parts;
         drop(http);
         doors.sessions.stop();
         let stopped = server.stop();
+        if let Some(guard) = guard.filter(|_| mount.as_ref().is_some_and(|mount| mount.has_ended()))
+        {
+            guard.end();
+        }
         drop(mount);
         stopped.map_err(errors::stop_failed)
     }
@@ -142,6 +151,8 @@ struct Served {
     server: Arc<Server>,
     /// `None` if the volume is not mounted here.
     mount: Option<Arc<Mount>>,
+    /// `None` without a mount.
+    guard: Option<Arc<Guard>>,
     doors: Arc<Doors>,
     http: Option<Arc<HttpServer>>,
     passthrough: Passthrough,
@@ -158,11 +169,13 @@ impl Served {
                 Some(mount_it(plan, folder, (&point, true), server)?)
             }
         };
+        // It becomes ready while the rest starts.
+        let guard = mount.as_deref().map(Guard::start).map(Arc::new);
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
         let http = plan.http.as_ref().map(|http| http::open(http, server, plan.memory_bytes));
         let http = http.transpose()?.map(Arc::new);
         let (server, passthrough, dir) = (Arc::clone(server), plan.passthrough, plan.dir.clone());
-        Ok(Self { server, mount, doors, http, passthrough, dir })
+        Ok(Self { server, mount, guard, doors, http, passthrough, dir })
     }
 
     /// Unmounts, and stops the process. With `force` also a mount that is in use.
@@ -262,9 +275,10 @@ fn mount_it(
 /// Detaches mounts that an earlier run of this volume has left behind. The caller holds the
 /// volume's lock.
 fn detach_dead(dir: &Path) -> Outcome<()> {
-    for point in locate::dead_mounts_of(dir) {
-        tracing::info!(point = %point.display(), "detaching a dead mount of this volume");
-        stale_mount::detach(&point).map_err(|error| errors::detach_failed(error, &point))?;
+    for mount in locate::dead_mounts_of(dir) {
+        tracing::info!(point = %mount.point.display(), "detaching a dead mount of this volume");
+        let removed = stale_mount::remove(&mount);
+        removed.map_err(|error| errors::detach_failed(error, &mount.point))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A mount of a volume that another process serves.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::{InodeId, limits};
 
-use crate::allocator;
 use crate::control::{Control, ControlReply, Request};
-use crate::daemon::{Events, Stop, errors, no_ring, unmount};
+use crate::daemon::{Events, Stop, Watched, errors, no_ring, unmount};
 use crate::data_path::IoUring;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::guard::Guard;
 use crate::runtime_dir::RuntimeDir;
-use crate::status_report::FarReport;
+use crate::status_report::{FarReport, GuardReport};
+use crate::{allocator, stale_mount};
 
 /// How long the first session may take: a server that has started waits for its earlier clients
 /// first, and carries out what they repeat.
@@ -64,6 +65,7 @@ struct Parts {
     remote: Arc<Remote>,
     holder: Arc<Holder>,
     mount: Arc<Mount>,
+    guard: Arc<Guard>,
     plan: FarPlan,
 }
 
@@ -92,7 +94,10 @@ impl FarMount {
             inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         };
         let files = Files::new(Arc::clone(&holder) as _);
+        remove_dead(&plan.point)?;
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
+        // It becomes ready while the rest starts.
+        let guard = Arc::new(Guard::start(&mount));
         if let Some(dirs) = mount.dir_attrs() {
             remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
         }
@@ -104,7 +109,7 @@ impl FarMount {
         {
             tracing::warn!(%error, "no thread: each write waits for the server");
         }
-        let parts = Parts { remote, holder, mount, plan: plan.clone() };
+        let parts = Parts { remote, holder, mount, guard, plan: plan.clone() };
         let opened = RuntimeDir::create(parts.mount.point()).and_then(|runtime_dir| {
             let control = parts.open_control(&runtime_dir, events.stop())?;
             Ok((runtime_dir, control))
@@ -113,6 +118,7 @@ impl FarMount {
             Failure::new(Exit::Failed, ControlError(error))
                 .hint("check the folder for sockets: XDG_RUNTIME_DIR, /run/pelago or /tmp")
         })?;
+        parts.guard.wait_until_ready();
         Ok(Self { parts, control, runtime_dir, events })
     }
 
@@ -125,8 +131,12 @@ impl FarMount {
     /// person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { parts, control, runtime_dir, events } = self;
-        events.wait(Some(&parts.mount), false, tell)?;
+        let Parts { mount, guard, .. } = &parts;
+        events.wait(Some(Watched { mount, guard }), false, tell)?;
         drop((control, runtime_dir));
+        if mount.has_ended() {
+            guard.end();
+        }
         // Without a server the last requests of the mount would wait for ever.
         parts.remote.end();
         Ok(())
@@ -159,6 +169,7 @@ impl Parts {
             mounted: self.mount.point().to_owned(),
             read_only: self.plan.read_only,
             no_ring: no_ring(&self.mount),
+            guard: GuardReport::from(self.guard.pid()),
             session: status.session.map(|session| format!("{:x}", session.0)),
             connected: status.connected,
             silent_ms: u64::try_from(status.silent.as_millis()).unwrap_or(u64::MAX),
@@ -169,6 +180,16 @@ impl Parts {
             lost_writes: self.holder.lost_files().into_iter().map(InodeId::raw).collect(),
         }
     }
+}
+
+/// Removes dead mounts of ours from the point of a new one.
+fn remove_dead(point: &Path) -> Outcome<()> {
+    while let Some(mount) = stale_mount::dead_at(point) {
+        tracing::info!(point = %point.display(), "detaching a dead mount");
+        let removed = stale_mount::remove(&mount);
+        removed.map_err(|error| errors::detach_failed(error, point))?;
+    }
+    Ok(())
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -94,16 +94,24 @@ pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
     Ok(resolved.path)
 }
 
-/// Returns the mount points that earlier runs of the volume in `dir` have left behind, the newest
-/// first. The caller knows that no process serves the volume, so a mount with its name is dead even
-/// if the kernel still answers from its caches. A mount that only lies in its folder is probed.
-pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<PathBuf> {
+/// Returns the mounts that earlier runs of the volume in `dir` have left behind, the newest first.
+/// The caller knows that no process serves the volume, so a mount with its name is dead even if the
+/// kernel still answers from its caches. A mount that only lies in its folder is probed.
+pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<MountEntry> {
     let mut mounts = mountinfo::ours().unwrap_or_default();
     mounts.retain(|mount| {
         mount.source == dir
             || volume_of(mount).as_deref() == Some(dir) && mountinfo::is_dead(&mount.point)
     });
-    mounts.into_iter().rev().map(|mount| mount.point).collect()
+    mounts.reverse();
+    mounts
+}
+
+/// Returns the mounts that are served from this folder, of a volume or of a mount.
+pub(crate) fn mounts_of(dir: &Path) -> Vec<MountEntry> {
+    let mut mounts = mountinfo::ours().unwrap_or_default();
+    mounts.retain(|mount| served_from(mount).as_deref() == Some(dir));
+    mounts
 }
 
 /// Returns whether `dir` contains a volume's `format` file.
@@ -154,16 +162,21 @@ fn volume_at(dir: PathBuf, mounts: &[MountEntry]) -> VolumeRef {
     VolumeRef { dir, mounted }
 }
 
-/// Returns the folder of the volume that is mounted here: the mount's source, or if the mount table
-/// garbled its name, the volume's folder that contains the mount point. A mount whose volume
-/// another process serves has a folder of its own.
-fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
+/// Returns the folder with the control socket of a mount's process: the volume's, which is the
+/// mount's source, or that of the mount itself if another process serves the volume.
+pub(crate) fn served_from(mount: &MountEntry) -> Option<PathBuf> {
     let source = PathBuf::from(&mount.source);
     if source.is_absolute() && is_volume(&source) {
         return Some(source);
     }
-    if let Some(far) = runtime_dir::of(mount) {
-        return Some(far);
+    runtime_dir::of(mount)
+}
+
+/// Returns the folder of the volume that is mounted here: the one it is served from, or if the
+/// mount table garbled its name, the volume's folder that contains the mount point.
+fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
+    if let Some(dir) = served_from(mount) {
+        return Some(dir);
     }
     let above = mount.point.parent()?;
     above.ancestors().find(|dir| is_volume(dir)).map(Path::to_owned)

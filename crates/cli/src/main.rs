@@ -13,9 +13,11 @@ mod control_file;
 mod daemon;
 mod data_path;
 mod detach;
+mod dying;
 mod failure;
 mod far_mount;
 mod file_sizes;
+mod guard;
 mod indexing;
 mod json;
 mod locate;
@@ -46,9 +48,13 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     std::panic::set_hook(Box::new(abort_on_bug));
-    file_sizes::raise_limit();
     let mut args = std::env::args_os();
-    if mount_helper::is_meant(args.next().as_deref()) {
+    let program = args.next();
+    if guard::process::is_meant(program.as_deref()) {
+        return guard::process::run(args);
+    }
+    file_sizes::raise_limit();
+    if mount_helper::is_meant(program.as_deref()) {
         return mount_helper::run(args);
     }
     if complete::is_meant() {

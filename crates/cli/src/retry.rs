@@ -1,7 +1,9 @@
 //! Retries while another process of the volume is exiting.
 //!
 //! A killed process releases its locks a moment after it was killed, one after the other. A start
-//! right after a `kill -9` waits for that, but never for a process that serves the volume.
+//! right after a `kill -9` waits for that, but never for a process that serves the volume. If the
+//! guard of its mount was killed too, a thread of it may wait for a program that waits for the
+//! process: then the mount is ended first.
 
 use std::path::Path;
 use std::thread;
@@ -13,6 +15,7 @@ use pelago_store::table;
 use pelago_store::volume::VolumeError;
 
 use crate::control::{AskError, ask_status};
+use crate::stale_mount;
 
 /// How long a process may take to exit: the kernel frees its memory before it closes its files.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,10 +55,19 @@ pub(crate) fn retry_while_exiting<T, E: Transient>(
     mut work: impl FnMut() -> Result<T, E>,
 ) -> Result<T, E> {
     let deadline = Instant::now() + EXIT_TIMEOUT;
+    let mut is_freed = false;
     loop {
         let result = work();
         let is_in_use = result.as_ref().is_err_and(Transient::is_in_use);
-        if !is_in_use || is_served(dir) || Instant::now() > deadline {
+        if !is_in_use || Instant::now() > deadline {
+            return result;
+        }
+        // A dying process listens until its last thread ends, and never answers.
+        if stale_mount::server_is_dying(dir) {
+            if !std::mem::replace(&mut is_freed, true) {
+                stale_mount::free(dir);
+            }
+        } else if is_served(dir) {
             return result;
         }
         thread::sleep(PAUSE);

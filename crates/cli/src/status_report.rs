@@ -56,6 +56,8 @@ pub(crate) struct UpReport {
     pub(crate) passthrough: PassthroughReport,
     /// Why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
+    /// The guard of the mount; `None` without a mount.
+    pub(crate) guard: Option<GuardReport>,
     /// When this run began, in seconds since 1970.
     pub(crate) since: i64,
     /// Which batches are done and which are safe.
@@ -93,6 +95,8 @@ pub(crate) struct FarReport {
     pub(crate) read_only: bool,
     /// Why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
+    /// The guard of the mount.
+    pub(crate) guard: GuardReport,
     /// The session's id, in hexadecimal digits.
     pub(crate) session: Option<String>,
     /// Whether there is a connection.
@@ -109,6 +113,21 @@ pub(crate) struct FarReport {
     pub(crate) locks_lost: u64,
     /// Inode numbers of files of which written bytes were lost.
     pub(crate) lost_writes: Vec<u64>,
+}
+
+/// The guard of a mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GuardReport {
+    /// It runs, as this process.
+    Process(u32),
+    /// There is none, for this reason.
+    Missing(String),
+}
+
+impl From<Result<u32, String>> for GuardReport {
+    fn from(guard: Result<u32, String>) -> Self {
+        guard.map_or_else(Self::Missing, Self::Process)
+    }
 }
 
 /// A mount by another process or machine.
@@ -233,8 +252,12 @@ pub(crate) struct TableReport {
 pub(crate) struct DownReport {
     /// Its folder, absolute.
     pub(crate) dir: PathBuf,
+    /// Whether it is the folder of a mount, whose volume another process serves.
+    pub(crate) is_far: bool,
     /// The process that is starting or stopping it; `None` if it is down.
     pub(crate) pid: Option<u32>,
+    /// Whether its process was killed and cannot end.
+    pub(crate) is_dying: bool,
     /// Whether the last run stopped cleanly.
     pub(crate) stopped_cleanly: bool,
     /// A mount whose process is gone.
@@ -252,6 +275,7 @@ impl FarReport {
             mounted: "/m".into(),
             read_only: true,
             no_ring: Some("switched off".to_owned()),
+            guard: GuardReport::Process(13),
             session: Some("1f".to_owned()),
             connected: false,
             silent_ms: 2500,
@@ -301,6 +325,7 @@ impl UpReport {
                 why_not: Some("passthrough needs root".to_owned()),
             },
             no_ring: Some("switched off".to_owned()),
+            guard: Some(GuardReport::Missing("it was killed".to_owned())),
             since: 1_800_000_000,
             progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
             open_files: 5,

@@ -56,6 +56,17 @@ pub(crate) struct Conversation {
     process: Option<OwnedFd>,
 }
 
+/// Returns the process that listens in `dir`; `None` if it is in another PID namespace. It need not
+/// answer.
+///
+/// # Errors
+/// If none listens.
+pub(crate) fn server_pid(dir: &Path) -> io::Result<Option<u32>> {
+    let peer = socket_peercred(connect(dir)?);
+    let pid = peer.ok().map(|peer| peer.pid.as_raw_pid());
+    Ok(pid.and_then(|pid| u32::try_from(pid).ok()))
+}
+
 /// Asks the process that serves the volume in `dir` for the volume's state.
 ///
 /// # Errors

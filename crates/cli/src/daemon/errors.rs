@@ -96,7 +96,9 @@ pub(crate) fn mount_failed(error: MountError) -> Failure {
             Exit::Failed,
             "unmount that one, or name another folder with `--mount POINT`".to_owned(),
         ),
-        MountError::PointDead(point) => (Exit::Failed, detach_hint(point)),
+        MountError::PointDead(point) => {
+            (Exit::Failed, format!("run `pelago unmount {}`, then retry", point.display()))
+        }
         MountError::NoDevice => (
             Exit::Failed,
             "run `modprobe fuse` as root; start a container with `--device /dev/fuse`".to_owned(),
@@ -125,7 +127,7 @@ pub(super) fn point_not_made(error: VolumeError) -> Failure {
 }
 
 /// Describes why a dead mount of an earlier run could not be detached.
-pub(super) fn detach_failed(source: io::Error, point: &Path) -> Failure {
+pub(crate) fn detach_failed(source: io::Error, point: &Path) -> Failure {
     Failure::new(Exit::Denied, PointError::NotDetached { point: point.to_owned(), source })
         .hint(detach_hint(point))
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use std::{io, thread};
 
 use pelago_mount::{Mount, UnmountError};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::daemon::errors;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::guard::Guard;
 
 /// Events that may wait; of each kind one suffices.
 const EVENTS: usize = 16;
@@ -37,6 +38,13 @@ pub(crate) struct Events {
     events: Receiver<Event>,
 }
 
+/// A mount and its guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched<'a> {
+    pub(crate) mount: &'a Arc<Mount>,
+    pub(crate) guard: &'a Guard,
+}
+
 /// Asks a process to stop, although its mount may be in use.
 #[derive(Clone)]
 pub(crate) struct Stop(SyncSender<Event>);
@@ -51,7 +59,7 @@ impl Stop {
 impl Events {
     /// Catches signals from now on.
     pub(crate) fn new() -> Outcome<Self> {
-        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])
             .map_err(|error| Failure::new(Exit::Failed, error))?;
         let (sender, events) = sync_channel(EVENTS);
         Ok(Self { signals, sender, events })
@@ -64,29 +72,41 @@ impl Events {
 
     /// Waits until a signal, an unmount or a request stops this process, and unmounts. If it
     /// `outlives` its mount, an unmount alone does not stop it. `tell` gets the messages for a
-    /// person at a terminal.
+    /// person at a terminal. Only the main thread may call it: it starts a guard that was killed
+    /// again.
     pub(crate) fn wait(
         self,
-        mount: Option<&Arc<Mount>>,
+        watched: Option<Watched<'_>>,
         outlives: bool,
         tell: impl Fn(&str),
     ) -> Outcome<()> {
         let Self { signals, sender, events } = self;
-        watch(signals, mount, &sender).map_err(|error| Failure::new(Exit::Failed, error))?;
+        watch(signals, watched.map(|watched| watched.mount), &sender)
+            .map_err(|error| Failure::new(Exit::Failed, error))?;
         let mut was_interrupted = false;
         // `sender` is still held, so `recv` does not fail.
         while let Ok(event) = events.recv() {
-            match (event, mount) {
-                (Event::MountEnded, _) if outlives => tracing::info!("unmounted: serving goes on"),
+            match (event, watched) {
+                (Event::Signal(SIGCHLD), watched) => {
+                    if let Some(Watched { mount, guard }) = watched {
+                        guard.replace_if_killed(mount);
+                    }
+                }
+                (Event::MountEnded, watched) if outlives => {
+                    tracing::info!("unmounted: serving goes on");
+                    if let Some(Watched { guard, .. }) = watched {
+                        guard.end();
+                    }
+                }
                 (Event::MountEnded, _) | (_, None) => break,
-                (Event::Signal(SIGINT), Some(mount)) if !was_interrupted => {
+                (Event::Signal(SIGINT), Some(Watched { mount, .. })) if !was_interrupted => {
                     was_interrupted = true;
                     match unmount(mount) {
                         Ok(()) => break,
                         Err(error) => tell(&errors::still_used(&error, mount.point())),
                     }
                 }
-                (Event::Signal(_) | Event::Stop, Some(mount)) => {
+                (Event::Signal(_) | Event::Stop, Some(Watched { mount, .. })) => {
                     if unmount(mount).is_err()
                         && let Err(error) = mount.detach()
                     {
@@ -136,7 +156,8 @@ fn watch(
 
 fn post(sender: &SyncSender<Event>, event: Event) {
     match sender.try_send(event) {
-        // The events in a full queue stop the volume too; a closed one means that it is stopping.
+        // The events in a full queue stop the volume too, or it was busy when a child of it ended;
+        // a closed one means that it is stopping.
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
     }
 }

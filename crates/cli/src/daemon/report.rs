@@ -8,8 +8,8 @@ use pelago_store::table::Pressure;
 
 use super::Served;
 use crate::status_report::{
-    HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport, SessionReport,
-    SpaceReport, TableReport, UpReport, WorkerReport,
+    GuardReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
+    SessionReport, SpaceReport, TableReport, UpReport, WorkerReport,
 };
 
 /// Returns the state of the volume that this process serves.
@@ -43,6 +43,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             why_not: why_not(status.passthrough, mount.as_deref()),
         },
         no_ring: mount.as_ref().and_then(|mount| no_ring(mount)),
+        guard: parts.guard.as_ref().map(|guard| GuardReport::from(guard.pid())),
         since: status.since.seconds,
         progress: ProgressReport {
             done: status.progress.done,

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, FarReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport,
-    RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport, UpReport, WorkerReport,
+    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, PassthroughReport,
+    ProgressReport, RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport,
+    UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::json::VERSION;
@@ -62,6 +63,8 @@ impl UpReport {
             "passthrough": self.passthrough.to_json(),
             "requests_by": requests_by(self.no_ring.as_deref()),
             "no_io_uring": self.no_ring,
+            "guard": self.guard.as_ref().and_then(GuardReport::pid),
+            "no_guard": self.guard.as_ref().and_then(GuardReport::why_not),
             "since": self.since,
             "progress": self.progress.to_json(),
             "open_files": self.open_files,
@@ -89,6 +92,8 @@ impl FarReport {
             "read_only": self.read_only,
             "requests_by": requests_by(self.no_ring.as_deref()),
             "no_io_uring": self.no_ring,
+            "guard": self.guard.pid(),
+            "no_guard": self.guard.why_not(),
             "session": self.session,
             "connected": self.connected,
             "silent_ms": self.silent_ms,
@@ -113,6 +118,7 @@ impl FromJson for FarReport {
             mounted: field(value, "mounted")?,
             read_only: field(value, "read_only")?,
             no_ring: field(value, "no_io_uring")?,
+            guard: GuardReport::read(value)?.unwrap_or_else(GuardReport::unknown),
             session: field(value, "session")?,
             connected: field(value, "connected")?,
             silent_ms: field(value, "silent_ms")?,
@@ -122,6 +128,36 @@ impl FromJson for FarReport {
             locks_lost: field(value, "locks_lost")?,
             lost_writes: field(value, "lost_writes")?,
         })
+    }
+}
+
+impl GuardReport {
+    const fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Process(pid) => Some(*pid),
+            Self::Missing(_) => None,
+        }
+    }
+
+    /// Returns why there is none.
+    pub(super) fn why_not(&self) -> Option<&str> {
+        match self {
+            Self::Process(_) => None,
+            Self::Missing(why) => Some(why),
+        }
+    }
+
+    /// Reads the guard of a mount from the object of its status; `Some(None)` if there is no word
+    /// of it.
+    fn read(status: &Value) -> Option<Option<Self>> {
+        let process: Option<u32> = field(status, "guard")?;
+        let why_not: Option<String> = field(status, "no_guard")?;
+        Some(process.map(Self::Process).or_else(|| why_not.map(Self::Missing)))
+    }
+
+    /// Returns that of a mount by a pelago that has no guards.
+    fn unknown() -> Self {
+        Self::Missing("the mount's pelago is an older one".to_owned())
     }
 }
 
@@ -147,6 +183,7 @@ impl FromJson for UpReport {
             read_only: field(value, "read_only")?,
             passthrough: field(value, "passthrough")?,
             no_ring: field(value, "no_io_uring")?,
+            guard: GuardReport::read(value)?,
             since: field(value, "since")?,
             progress: field(value, "progress")?,
             open_files: field(value, "open_files")?,
@@ -165,7 +202,11 @@ impl DownReport {
     fn to_json(&self) -> Value {
         json!({
             "version": VERSION,
-            "state": if self.pid.is_some() { "between" } else { "down" },
+            "state": match (self.is_dying, self.pid) {
+                (true, _) => "dying",
+                (false, Some(_)) => "between",
+                (false, None) => "down",
+            },
             "volume": { "dir": text(&self.dir), "stopped_cleanly": self.stopped_cleanly },
             "pid": self.pid,
             "dead_mount": self.dead_mount.as_deref().map(text),
@@ -465,13 +506,16 @@ mod tests {
     fn a_held_lock_without_an_answer_is_between() {
         let down = DownReport {
             dir: "/v".into(),
+            is_far: false,
             pid: None,
+            is_dying: false,
             stopped_cleanly: true,
             dead_mount: Some("/v/files".into()),
         };
         assert_eq!(down.to_json()["state"], "down");
-        let between = DownReport { pid: Some(7), ..down };
+        let between = DownReport { pid: Some(7), ..down.clone() };
         assert_eq!(between.to_json()["state"], "between");
         assert_eq!(between.to_json()["pid"], 7);
+        assert_eq!(DownReport { is_dying: true, ..between }.to_json()["state"], "dying");
     }
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    DownReport, FarReport, HttpReport, PassthroughReport, SessionReport, SpaceReport, StatusReport,
-    UpReport, WorkerReport,
+    DownReport, FarReport, GuardReport, HttpReport, PassthroughReport, SessionReport, SpaceReport,
+    StatusReport, UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::output;
@@ -32,6 +32,7 @@ impl UpReport {
             self.mounted.as_deref().map_or_else(|| "nowhere".into(), Path::to_string_lossy),
             self.safe(),
         );
+        lines.extend(self.guard.as_ref().and_then(GuardReport::line));
         if let Some(address) = &self.listening {
             lines.push_str(&format!("listening {address}\n"));
         }
@@ -146,7 +147,18 @@ impl FarReport {
         };
         let speed = requests(self.no_ring.as_deref());
         let mounted = format!("{point} (process {pid}{mode})");
-        format!("server    {server}\nmounted   {mounted}\nstate     {state}\nspeed     {speed}\n")
+        let guard = self.guard.line().unwrap_or_default();
+        format!(
+            "server    {server}\nmounted   {mounted}\n{guard}state     {state}\nspeed     {speed}\n"
+        )
+    }
+}
+
+impl GuardReport {
+    /// Returns the line on a guard that is missing; `None` if there is one.
+    fn line(&self) -> Option<String> {
+        let why = self.why_not()?;
+        Some(format!("guard     none: {why}; if the process is killed, programs may hang\n"))
     }
 }
 
@@ -189,7 +201,17 @@ impl WorkerReport {
 
 impl DownReport {
     fn to_text(&self) -> String {
+        if self.is_far {
+            return self.far_text();
+        }
         let dir = self.dir.display();
+        if self.is_dying {
+            return format!(
+                "volume    {dir}\n\
+                 state     its process was killed and cannot end: programs hold it\n\
+                 next      `pelago up` or `pelago unmount` ends it\n"
+            );
+        }
         if let Some(pid) = self.pid {
             return format!(
                 "volume    {dir}\nstate     process {pid} is starting or stopping it\n"
@@ -209,6 +231,15 @@ impl DownReport {
         }
         lines.push_str("next      `pelago up` starts and mounts it\n");
         lines
+    }
+
+    /// Returns the lines on a mount whose process is gone.
+    fn far_text(&self) -> String {
+        let point = self.dead_mount.as_deref().unwrap_or(&self.dir).display();
+        format!(
+            "mounted   {point}, dead: its process has ended without unmounting\n\
+             next      the same `pelago mount` mounts it again, `pelago unmount` removes it\n"
+        )
     }
 }
 
@@ -242,6 +273,13 @@ mod tests {
         assert!(text(1).contains("starting  requests wait for 1 session of the last run\n"));
         assert!(text(2).contains("starting  requests wait for 2 sessions of the last run\n"));
         assert!(!text(0).contains("starting"));
+    }
+
+    #[test]
+    fn a_guard_is_named_only_if_it_is_missing() {
+        let text = UpReport::sample().to_text();
+        assert!(text.contains("\nguard     none: it was killed; if the process"), "{text}");
+        assert!(!FarReport::sample().to_text().contains("guard"));
     }
 
     #[test]

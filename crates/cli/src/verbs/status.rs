@@ -9,8 +9,8 @@ use pelago_store::volume;
 use crate::control::{AskError, ask_status};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
-use crate::output;
 use crate::status_report::{DownReport, StatusReport};
+use crate::{output, runtime_dir, stale_mount};
 
 const AFTER: &str = "\
 It asks the volume's process and never touches the mount, so it works while the mount hangs. The \
@@ -46,11 +46,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
     // A socket accepts no timeout of zero.
     let timeout = Duration::from_secs(args.timeout.max(1));
-    let (report, code) = match ask_status(&volume.dir, timeout) {
+    let unreachable = ExitCode::from(Exit::Unreachable as u8);
+    // It would not answer.
+    let is_dying = stale_mount::server_is_dying(&volume.dir);
+    let asked = if is_dying { Err(AskError::NotUp) } else { ask_status(&volume.dir, timeout) };
+    let (report, code) = match asked {
         Ok(report) => (report, ExitCode::SUCCESS),
-        Err(AskError::NotUp) => {
-            (StatusReport::Down(down(volume)), ExitCode::from(Exit::Unreachable as u8))
-        }
+        Err(AskError::NotUp) => (StatusReport::Down(down(volume, is_dying)), unreachable),
         Err(error) => return Err(ask_failed(error, &volume)),
     };
     if args.json {
@@ -83,8 +85,10 @@ pub(crate) fn ask_failed(error: AskError, volume: &VolumeRef) -> Failure {
 }
 
 /// Returns what the folder and the mount table show of a volume that is not served.
-fn down(volume: VolumeRef) -> DownReport {
+fn down(volume: VolumeRef, is_dying: bool) -> DownReport {
     DownReport {
+        is_far: runtime_dir::is_one(&volume.dir),
+        is_dying,
         pid: volume::lock_holder(&volume.dir),
         stopped_cleanly: locate::was_stopped_cleanly(&volume.dir),
         dir: volume.dir,

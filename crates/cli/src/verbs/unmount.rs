@@ -61,13 +61,7 @@ enum UnmountError {
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
     let timeout = Duration::from_secs(args.timeout.max(1));
-    let end = match ask(&volume.dir, Request::Unmount { force: args.force }, timeout) {
-        Ok((ControlReply::Busy(point), _)) => return Err(busy(point)),
-        Ok((ControlReply::Unmounted(_), conversation)) => wait(&volume, conversation, timeout)?,
-        Ok(_) => return Err(super::status::ask_failed(AskError::Garbled, &volume)),
-        Err(AskError::NotUp) => clean_up(&volume, timeout)?,
-        Err(error) => return Err(super::status::ask_failed(error, &volume)),
-    };
+    let end = end(&volume, args.force, timeout)?;
     if args.json {
         let dir = volume.dir.to_string_lossy();
         output::print_json(&json!({
@@ -82,12 +76,33 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Asks the process to unmount and stop, or cleans up if it is gone or dying.
+fn end(volume: &VolumeRef, force: bool, timeout: Duration) -> Outcome<End> {
+    if stale_mount::server_is_dying(&volume.dir) {
+        return clean_up(volume, timeout);
+    }
+    match ask(&volume.dir, Request::Unmount { force }, timeout) {
+        Ok((ControlReply::Busy(point), _)) => Err(busy(point)),
+        Ok((ControlReply::Unmounted(_), conversation)) => wait(volume, conversation, timeout),
+        Ok(_) => Err(super::status::ask_failed(AskError::Garbled, volume)),
+        Err(AskError::NotUp) => clean_up(volume, timeout),
+        // It was killed after it was asked.
+        Err(AskError::Silent) if stale_mount::server_is_dying(&volume.dir) => {
+            clean_up(volume, timeout)
+        }
+        Err(error) => Err(super::status::ask_failed(error, volume)),
+    }
+}
+
 /// How a successful `unmount` ended.
 enum End {
     /// The volume was unmounted and its process has ended.
     Unmounted,
     /// The process was gone already; its mount was detached.
-    DeadMountRemoved,
+    DeadMountRemoved {
+        /// The command that mounts it again, and that it does.
+        next: &'static str,
+    },
     /// The volume was down already.
     WasDown,
 }
@@ -96,7 +111,7 @@ impl End {
     const fn state(&self) -> &'static str {
         match self {
             Self::Unmounted => "unmounted",
-            Self::DeadMountRemoved => "dead-mount-removed",
+            Self::DeadMountRemoved { .. } => "dead-mount-removed",
             Self::WasDown => "was-down",
         }
     }
@@ -105,8 +120,8 @@ impl End {
         let dir = dir.display();
         match self {
             Self::Unmounted => format!("unmounted {dir}: everything is safe\n"),
-            Self::DeadMountRemoved => {
-                format!("unmounted {dir}: its process was gone; `pelago up` recovers it\n")
+            Self::DeadMountRemoved { next } => {
+                format!("unmounted {dir}: its process was gone; {next}\n")
             }
             Self::WasDown => format!("{dir} is not up: nothing to do\n"),
         }
@@ -139,10 +154,13 @@ fn busy(point: PathBuf) -> Failure {
         .hint("`pelago unmount --force` unmounts it anyway: processes that use it get errors")
 }
 
-/// Waits for a process that holds the volume without answering, then detaches a mount that was left
+/// Waits for a process that holds the volume without answering, then removes a mount that was left
 /// behind.
 fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
     let deadline = Instant::now() + timeout;
+    if stale_mount::server_is_dying(&volume.dir) {
+        stale_mount::free(&volume.dir);
+    }
     while let Some(pid) = volume::lock_holder(&volume.dir) {
         if Instant::now() >= deadline {
             let error = UnmountError::Between { pid };
@@ -151,17 +169,22 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let far = volume.mounted.clone().filter(|_| runtime_dir::is_one(&volume.dir));
-    let Some(point) = far.or_else(|| locate::dead_mounts_of(&volume.dir).into_iter().next()) else {
-        return Ok(End::WasDown);
-    };
-    match stale_mount::detach(&point) {
+    let is_far = runtime_dir::is_one(&volume.dir);
+    let dead =
+        if is_far { locate::mounts_of(&volume.dir) } else { locate::dead_mounts_of(&volume.dir) };
+    let Some(mount) = dead.into_iter().next() else { return Ok(End::WasDown) };
+    match stale_mount::remove(&mount) {
         Ok(()) => {
             runtime_dir::remove_stale();
-            Ok(End::DeadMountRemoved)
+            let next =
+                if is_far { "`pelago mount` mounts it again" } else { "`pelago up` recovers it" };
+            Ok(End::DeadMountRemoved { next })
         }
-        Err(source) => Err(Failure::new(Exit::Denied, UnmountError::NotDetached { point, source })
-            .hint("run this as the user who mounted it, or as root")),
+        Err(source) => {
+            let error = UnmountError::NotDetached { point: mount.point, source };
+            Err(Failure::new(Exit::Denied, error)
+                .hint("run this as the user who mounted it, or as root"))
+        }
     }
 }
 

@@ -129,8 +129,8 @@ impl Drop for TestVolume {
             // The measurement has failed; after a successful one the volume is down.
             let _unmounted = self.pelago("unmount", &["--force"]);
         }
-        for point in locate::dead_mounts_of(&self.dir) {
-            let _detached = stale_mount::detach(&point);
+        for mount in locate::dead_mounts_of(&self.dir) {
+            let _removed = stale_mount::remove(&mount);
         }
     }
 }

@@ -1,0 +1,220 @@
+//! The process of a guard: it waits until the process that serves a mount dies, and then ends the
+//! mount's connection with the kernel.
+//!
+//! The kernel sends a signal when the main thread of that process ends. A process that writes a
+//! core dump does not get so far: its threads wait for one that may be waiting for this guard. So
+//! the guard also looks at its state, once a second.
+//!
+//! It leads a session of its own, and only `kill -9` ends it, so that no Ctrl-C for its parent and
+//! no end of a service reaches it first. It has one descriptor, no folder and no terminal.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, io};
+
+use pelago_mount::connection::{AbortError, Aborter};
+use pelago_mount::mountinfo::{FS_TYPE, MountEntry};
+use rustix::process::{Signal, chdir, getppid, set_parent_process_death_signal, setsid};
+use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep, set_name};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use super::{PROGRAM, READY};
+use crate::dying;
+
+/// What the kernel sends when the main thread of the parent has ended.
+const PARENT_ENDED: Signal = Signal::USR1;
+/// Signals that end the parent, or its service, and not its guard.
+const NOT_FOR_US: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+/// How often the parent is looked at without a signal.
+const PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// How often it is looked at after a signal, which comes a moment before its state shows it.
+const SHORT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// Looks after a signal. It may have come from elsewhere.
+const LOOKS: u32 = 100;
+/// The first descriptor that is not a standard one.
+const FIRST_OTHER: i32 = 3;
+
+/// Why a process cannot be a guard.
+#[derive(Debug, thiserror::Error)]
+enum GuardError {
+    #[error("{PROGRAM} is started by `pelago up` and `pelago mount` alone")]
+    Usage,
+    #[error("its parent has ended")]
+    NoParent,
+    #[error(transparent)]
+    Abort(#[from] AbortError),
+    #[error("{what} fails: {source}")]
+    System {
+        what: &'static str,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// What a guard was told.
+#[derive(Debug, PartialEq, Eq)]
+struct Post {
+    mount: MountEntry,
+    parent: u32,
+}
+
+/// Returns the arguments of a guard.
+pub(super) fn arguments(mount: &MountEntry, parent: u32) -> [OsString; 4] {
+    let point = mount.point.clone().into_os_string();
+    [mount.device.clone().into(), mount.id.to_string().into(), parent.to_string().into(), point]
+}
+
+/// Returns whether the program was called by the name of a guard.
+pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
+    program == Some(OsStr::new(PROGRAM))
+}
+
+/// Waits for the end of the parent. `args` are those after the program's name.
+pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let guard = match Guard::new(args) {
+        Ok(guard) => guard,
+        Err(error) => {
+            say(&error.to_string());
+            return ExitCode::FAILURE;
+        }
+    };
+    say(READY);
+    // The parent waits for the end of its pipe.
+    (0..FIRST_OTHER).for_each(close);
+    guard.wait();
+    match guard.aborter.abort() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_nobody_to_tell) => ExitCode::FAILURE,
+    }
+}
+
+/// A guard at its post.
+struct Guard {
+    parent: u32,
+    aborter: Aborter,
+    /// Whether a signal has come since the last look.
+    told: Arc<AtomicBool>,
+}
+
+impl Guard {
+    fn new(args: impl Iterator<Item = OsString>) -> Result<Self, GuardError> {
+        let Post { mount, parent } = post(args).ok_or(GuardError::Usage)?;
+        let failed = |what| move |source| GuardError::System { what, source };
+        close_inherited().map_err(failed("closing descriptors"))?;
+        let told = Arc::new(AtomicBool::new(false));
+        for signal in NOT_FOR_US.into_iter().chain([PARENT_ENDED.as_raw()]) {
+            let caught = signal_hook::flag::register(signal, Arc::clone(&told));
+            caught.map_err(failed("catching a signal"))?;
+        }
+        let asked = set_parent_process_death_signal(Some(PARENT_ENDED));
+        asked.map_err(|error| failed("PR_SET_PDEATHSIG")(error.into()))?;
+        // Fails only if the process leads a session already.
+        let _session = setsid();
+        chdir("/").map_err(|error| failed("chdir")(error.into()))?;
+        // What `ps` and `top` show; without it they show `exe`.
+        let _named = set_name(c"pelago-guard");
+        let guard = Self { parent, aborter: Aborter::of(&mount)?, told };
+        // The parent may have ended before the kernel was asked.
+        if guard.is_alone() { Err(GuardError::NoParent) } else { Ok(guard) }
+    }
+
+    /// Waits until the parent has ended.
+    fn wait(&self) {
+        while !self.is_alone() {
+            if self.told.swap(false, Ordering::Relaxed) && self.becomes_alone() {
+                return;
+            }
+            pause(PAUSE);
+        }
+    }
+
+    /// Looks again and again for a moment, and returns whether the parent has ended.
+    fn becomes_alone(&self) -> bool {
+        (0..LOOKS).any(|_| {
+            pause(SHORT_PAUSE);
+            self.is_alone()
+        })
+    }
+
+    fn is_alone(&self) -> bool {
+        let parent = getppid().map(|parent| parent.as_raw_nonzero().get());
+        parent != i32::try_from(self.parent).ok() || dying::is_dying(self.parent)
+    }
+}
+
+/// Sleeps, until a signal comes at the latest.
+fn pause(time: Timespec) {
+    match nanosleep(&time) {
+        NanosleepRelativeResult::Ok | NanosleepRelativeResult::Interrupted(_) => {}
+        // The kernel takes such a time.
+        NanosleepRelativeResult::Err(_) => {}
+    }
+}
+
+fn post(args: impl Iterator<Item = OsString>) -> Option<Post> {
+    let [device, id, parent, point] = <[OsString; 4]>::try_from(args.collect::<Vec<_>>()).ok()?;
+    let mount = MountEntry {
+        id: id.to_str()?.parse().ok()?,
+        device: device.into_string().ok()?,
+        point: PathBuf::from(point),
+        fs_type: FS_TYPE.to_owned(),
+        source: OsString::new(),
+    };
+    Some(Post { mount, parent: parent.to_str()?.parse().ok()? })
+}
+
+/// Says something to the parent, if it still hears.
+fn say(words: &str) {
+    let _gone = rustix::io::write(rustix::stdio::stdout(), words.as_bytes());
+}
+
+/// Closes all descriptors but the standard ones: the parent may have inherited some itself, and
+/// its own close by themselves.
+fn close_inherited() -> io::Result<()> {
+    let open = fs::read_dir("/proc/self/fd")?;
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let numbers: Vec<i32> = open.flatten().filter_map(number).collect();
+    numbers.into_iter().filter(|number| *number >= FIRST_OTHER).for_each(close);
+    Ok(())
+}
+
+fn close(descriptor: i32) {
+    // One is that of the folder which was read, and is closed already.
+    let _closed = nix::unistd::close(descriptor);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_told_its_post() {
+        let mount = MountEntry {
+            id: 36,
+            device: "0:57".to_owned(),
+            point: "/a b/\u{e4}".into(),
+            fs_type: FS_TYPE.to_owned(),
+            source: OsString::new(),
+        };
+        let told = post(arguments(&mount, 7).into_iter());
+        assert_eq!(told, Some(Post { mount, parent: 7 }));
+    }
+
+    #[test]
+    fn other_arguments_are_no_post() {
+        for words in ["", "0:57 36 7", "0:57 x 7 /m", "0:57 36 x /m", "0:57 36 7 /m more"] {
+            assert_eq!(post(words.split_whitespace().map(OsString::from)), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn only_its_name_makes_a_guard() {
+        assert!(is_meant(Some(OsStr::new("pelago-guard"))));
+        for name in [None, Some("pelago"), Some("/bin/pelago-guard"), Some("")] {
+            assert!(!is_meant(name.map(OsStr::new)));
+        }
+    }
+}
