@@ -46,6 +46,8 @@ const STRANGERS: Rounds = Rounds {
     unit: "seconds",
 };
 
+const NOTICES: Rounds = Rounds { variable: "PELAGO_NOTICE_ROUNDS", test: "notices", ..CRASH };
+
 const FAR: Rounds = Rounds { variable: "PELAGO_CRASH_FAR_ROUNDS", test: "far_crash", ..CRASH };
 
 /// Sends garbage to every socket of a server for so many seconds, beside 10,000 silent connections
@@ -55,13 +57,16 @@ pub(crate) fn strangers(arguments: &[String]) -> VerbResult {
 }
 
 /// Kills the binary with `kill -9` in so many rounds, or with `--far` the server of a far mount; a
-/// witness compares.
+/// witness compares. With `--notices` servers, far mounts and guards are killed while they tell the
+/// kernel of a change.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
     match arguments {
         [ring, rest @ ..] if ring == "--ring" => {
             let _switched_on = SwitchedOn::new()?;
-            run_with(&CRASH, rest, &[("PELAGO_FUSE_RING", "1")])
+            let (rounds, rest) = of_the_ring(rest);
+            run_with(rounds, rest, &[("PELAGO_FUSE_RING", "1")])
         }
+        [notices, rest @ ..] if notices == "--notices" => run(&NOTICES, rest),
         [far, rest @ ..] if far == "--far" => run(&FAR, rest),
         _ => run(&CRASH, arguments),
     }
@@ -72,6 +77,14 @@ pub(crate) fn loss(arguments: &[String]) -> VerbResult {
     match arguments {
         [errors, rest @ ..] if errors == "--errors" => faults::run(rest),
         _ => run(&LOSS, arguments),
+    }
+}
+
+/// Returns the rounds that `--ring` is for, and their arguments.
+fn of_the_ring(arguments: &[String]) -> (&'static Rounds, &[String]) {
+    match arguments {
+        [notices, rest @ ..] if notices == "--notices" => (&NOTICES, rest),
+        _ => (&CRASH, arguments),
     }
 }
 

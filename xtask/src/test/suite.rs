@@ -24,6 +24,7 @@ const DOC_BUDGET: u64 = 120;
 const SLOW: &[(&str, u64, &str)] = &[
     ("crash", 180, "20 rounds of kill -9 under load"),
     ("kill", 180, "kills and restarts the binary"),
+    ("notices", 60, "kills servers, mounts and guards under load"),
     ("loss", 180, "power that fails at hundreds of moments"),
     ("first_minutes", 120, "a newcomer's first minutes, through real mounts"),
     ("mounted", 180, "the whole file system through the kernel"),
@@ -38,8 +39,13 @@ const SLOW: &[(&str, u64, &str)] = &[
 const FINAL: &[&str] = &["crash", "far_crash", "faults", "kill", "loss", "power"];
 
 /// Suites that run once more with other paths of requests and bytes.
-const BY_OTHER_PATHS: &[&str] =
-    &["pelago-cli::crash", "pelago-cli::mounted", "pelago-fuse::served", "pelago-mount::mounted"];
+const BY_OTHER_PATHS: &[&str] = &[
+    "pelago-cli::crash",
+    "pelago-cli::mounted",
+    "pelago-cli::notices",
+    "pelago-fuse::served",
+    "pelago-mount::mounted",
+];
 
 /// The paths of requests and bytes between the kernel and a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
