@@ -20,12 +20,14 @@ use pelago_wire::{
 };
 
 use crate::caller::Caller;
+use crate::create::Creating;
 use crate::find::HiddenName;
 use crate::open::{CreateReply, OpenReply, Opening};
 use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
 use crate::replies::{bytes, done, sized};
+use crate::retries::{HeldLookup, LOOKUPS, Why};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, close, flags, range_ops, read, set_lock, write};
@@ -69,11 +71,12 @@ impl Adapter {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
         let handle = state.handle(header.node);
-        let question = state.ask_dir(node);
+        let (question, thread) = (state.ask_dir(node), header.pid);
         self.0.files.get_attr(&self.0.context(header), handle).then(move |result| {
             state.learn_dir(question, &result);
-            let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
-            state.compare_pages(&result);
+            let mut result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
+            state.looked(thread, &result);
+            state.compare_pages(&mut result);
             if state.stale_pages.is_empty() {
                 return then(&state, result);
             }
@@ -120,18 +123,19 @@ impl Filesystem for Adapter {
         };
         let sample = self.0.sample_name(&at);
         let hidden = HiddenName::of(&at).map(|hidden| (hidden, header.uid));
-        let thread = header.pid;
-        let (state, name) = (Arc::clone(&self.0), self.0.lifetimes.leased_name(&at));
-        self.0.files.lookup(&self.0.context(header), at).then(move |found| match found {
+        let (state, thread, context) = (Arc::clone(&self.0), header.pid, self.0.context(header));
+        if state.retries.why(thread) == Some(Why::Gone) {
+            let (user, rounds) = (header.uid, LOOKUPS);
+            return HeldLookup { state, context, thread, user, at, sample, reply, rounds }.start();
+        }
+        let name = self.0.lifetimes.leased_name(&at);
+        self.0.files.lookup(&context, at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => {
+                state.retries.name_is_missing(thread);
                 state.reply_absent((&sample, name.as_deref()), hidden, reply);
             }
-            found => {
-                if let Ok(found) = &found {
-                    state.keep_entry(thread, found);
-                }
-                state.reply_entry((&sample, name.as_deref()), found, reply);
-            }
+            Ok(found) => state.reply_found(thread, (&sample, name.as_deref()), found, reply),
+            Err(error) => reply.error(attr::error(error)),
         });
     }
 
@@ -143,6 +147,7 @@ impl Filesystem for Adapter {
         self.0.open_ids.forget(attr::ino(node));
         self.0.forget_pages(attr::ino(node));
         self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
+        self.0.end_old_retries();
     }
 
     fn get_attr(&self, header: &Header, _file: Option<FileId>, reply: Reply<Attributes>) {
@@ -171,7 +176,7 @@ impl Filesystem for Adapter {
         let (node, context) = (attr::ino(header.node), state.context(header));
         let sample = state.sample(node);
         let handle = state.handle(header.node);
-        let open = request.file.map(open_id);
+        let (open, thread) = (request.file.map(open_id), header.pid);
         self.0.open_ids.sets_attr(node, &set);
         self.0.entry_attrs.changes(node);
         let go = move |kill_setgid| {
@@ -182,20 +187,28 @@ impl Filesystem for Adapter {
                 let result = state.or_unlinked(node, result, |unlinked: &Unlinked, ino| {
                     unlinked.change(ino, &set)
                 });
+                state.used(thread, &result);
                 state.reply_changed(&sample, result, reply);
             });
         };
         let truncated = request.size.is_some() && request.kill_privileges;
-        if truncated || chown { caller.kills_setgid(&self.0, handle, go) } else { go(false) }
+        if truncated || chown {
+            caller.kills_setgid(&self.0, handle, go);
+        } else {
+            self.0.when_stores_are_written(node, &set, move || go(false));
+        }
     }
 
     fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
         let node = attr::ino(header.node);
         let handle = self.0.handle(header.node);
-        let state = Arc::clone(&self.0);
+        let (state, thread) = (Arc::clone(&self.0), header.pid);
         let answer = self.0.files.read_link(&self.0.context(header), handle);
         answer.then(move |result| {
-            bytes(state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino)), reply);
+            let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino));
+            let result = state.or_held(thread, node, result);
+            state.used(thread, &result);
+            bytes(result, reply);
         });
     }
 
@@ -241,6 +254,7 @@ impl Filesystem for Adapter {
         let how = take!(how, reply);
         let state = Arc::clone(&self.0);
         let context = state.context(header);
+        state.ends_retry(header.pid);
         Renaming { state, context, from, to, how, reply }.start();
     }
 
@@ -249,14 +263,19 @@ impl Filesystem for Adapter {
         let handle = self.0.handle(request.node);
         self.0.entry_attrs.changes(handle.ino);
         let made = self.0.making(&at, reply);
-        self.0.files.link(&self.0.context(header), handle, at).then(made);
+        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        self.0.files.link(&self.0.context(header), handle, at).then(move |result| {
+            state.used(thread, &result);
+            made(result);
+        });
     }
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let (context, program_flags) = (self.0.context(header), request.flags);
         let handle = self.0.handle(header.node);
-        let (state, reply) = (Arc::clone(&self.0), OpenReply(reply));
+        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let reply = OpenReply { reply, thread };
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let answer = self.0.files.open(&context, handle, wanted);
@@ -274,18 +293,7 @@ impl Filesystem for Adapter {
             (state.sample_name(&at), CreateReply { reply, thread, name, made: None });
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
-        let change = self.0.begin_change(&at);
-        let answer = self.0.files.create(&context, at.clone(), mode, wanted);
-        answer.then(move |created| {
-            opening.state.end_change(change);
-            match created {
-                Ok(created) => opening.created(Some(at), created),
-                Err(error) if error.code == Code::Exists && !is_exclusive => {
-                    opening.open_existing(at);
-                }
-                Err(error) => opening.reply.reply.error(attr::error(error)),
-            }
-        });
+        Creating { opening, at, mode, is_exclusive, round: 0 }.start();
     }
 
     fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
@@ -397,11 +405,13 @@ impl Filesystem for Adapter {
         self.0.entry_attrs.forget(header.pid);
         let must_ask = name == ACCESS_LIST && !self.0.knows_setgid();
         let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
+        let thread = header.pid;
         let go = move |kill_setgid| {
             let xattr = Xattr { name, value, kill_setgid };
             let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
             answer.then(move |result| {
                 state.changed([attr::ino(node)]);
+                state.used(thread, &result);
                 let result =
                     result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound));
                 state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
@@ -416,11 +426,13 @@ impl Filesystem for Adapter {
 
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
         let name = name.as_bytes().to_vec();
-        let (state, node) = (Arc::clone(&self.0), header.node);
+        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
         let absent = state.absent_xattr(&name);
         let answer = self.0.files.get_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
+            // The kernel asks for access control lists before it opens a file.
+            state.looked(thread, &result);
             let result = result.map_err(|error| match error.code {
                 Code::NoXattr => absent.into(),
                 _ => error,
@@ -430,20 +442,23 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
-        let (state, node) = (Arc::clone(&self.0), header.node);
+        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
         let answer = self.0.files.list_xattr(&self.0.context(header), state.handle(node));
         answer.then(move |result| {
             let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
-            sized(state.or_unlinked(attr::ino(node), result, none), size, reply);
+            let result = state.or_unlinked(attr::ino(node), result, none);
+            state.used(thread, &result);
+            sized(result, size, reply);
         });
     }
 
     fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let name = name.as_bytes().to_vec();
-        let (state, node) = (Arc::clone(&self.0), header.node);
+        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
         let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             state.changed([attr::ino(node)]);
+            state.used(thread, &result);
             let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
             state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
         });

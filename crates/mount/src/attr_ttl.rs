@@ -16,9 +16,17 @@ use crate::striped::StripedMap;
 /// Counts of opens for writing by file, from which the lifetime of attributes follows.
 #[derive(Default)]
 pub(crate) struct AttrTtl {
-    write_opens: StripedMap<u32>,
+    write_opens: StripedMap<WriteOpens>,
     files: AtomicUsize,
     closed: AtomicU64,
+}
+
+/// The opens for writing of a file that are not closed.
+#[derive(Default)]
+struct WriteOpens {
+    count: u32,
+    /// One of them can map the file, so that the kernel may have stores that it has not written.
+    can_map: bool,
 }
 
 /// A point in time: how many opens for writing had been closed by then.
@@ -26,12 +34,14 @@ pub(crate) struct AttrTtl {
 pub(crate) struct Epoch(u64);
 
 impl AttrTtl {
-    /// Counts an open for writing.
-    pub(crate) fn write_opened(&self, ino: InodeId) {
+    /// Counts an open for writing; `can_map` says whether stores in a mapping of it would come as
+    /// writes.
+    pub(crate) fn write_opened(&self, ino: InodeId, can_map: bool) {
         let mut stripe = self.write_opens.lock(ino.raw());
-        let count = stripe.entry(ino.raw()).or_insert(0);
-        *count = count.saturating_add(1);
-        if *count == 1 {
+        let opens = stripe.entry(ino.raw()).or_default();
+        opens.count = opens.count.saturating_add(1);
+        opens.can_map |= can_map;
+        if opens.count == 1 {
             self.files.fetch_add(1, Ordering::AcqRel);
         }
     }
@@ -39,14 +49,19 @@ impl AttrTtl {
     /// Counts the end of an open for writing, after the server has committed the file.
     pub(crate) fn write_closed(&self, ino: InodeId) {
         let mut stripe = self.write_opens.lock(ino.raw());
-        if let Some(count) = stripe.get_mut(&ino.raw()) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(opens) = stripe.get_mut(&ino.raw()) {
+            opens.count -= 1;
+            if opens.count == 0 {
                 stripe.remove(&ino.raw());
                 self.files.fetch_sub(1, Ordering::AcqRel);
             }
         }
         self.closed.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns whether the kernel may have stores in a mapping of a file that it has not written.
+    pub(crate) fn may_have_stores(&self, ino: InodeId) -> bool {
+        self.write_opens.lock(ino.raw()).get(&ino.raw()).is_some_and(|opens| opens.can_map)
     }
 
     /// Returns the current epoch, which callers take before they ask for attributes.
@@ -80,8 +95,8 @@ mod tests {
         let ttl = AttrTtl::default();
         let (one, other) = (attr(16), attr(32));
         assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
-        ttl.write_opened(one.ino);
-        ttl.write_opened(one.ino);
+        ttl.write_opened(one.ino, false);
+        ttl.write_opened(one.ino, false);
         assert_eq!(ttl.ttl(&one, ttl.epoch()), Duration::ZERO);
         assert_eq!(ttl.ttl(&other, ttl.epoch()), TTL);
         ttl.write_closed(one.ino);
@@ -93,11 +108,24 @@ mod tests {
     #[test]
     fn attributes_asked_for_before_a_close_do_not_hold() {
         let ttl = AttrTtl::default();
-        ttl.write_opened(attr(16).ino);
+        ttl.write_opened(attr(16).ino, false);
         let before = ttl.epoch();
         ttl.write_closed(attr(16).ino);
         assert_eq!(ttl.ttl(&attr(16), before), Duration::ZERO);
         assert_eq!(ttl.ttl(&attr(16), ttl.epoch()), TTL);
+    }
+
+    #[test]
+    fn a_file_may_have_stores_from_an_open_that_can_map_until_the_last_one_is_closed() {
+        let ttl = AttrTtl::default();
+        let (one, other) = (attr(16).ino, attr(32).ino);
+        ttl.write_opened(one, true);
+        ttl.write_opened(one, false);
+        ttl.write_opened(other, false);
+        ttl.write_closed(one);
+        assert!(ttl.may_have_stores(one) && !ttl.may_have_stores(other));
+        ttl.write_closed(one);
+        assert!(!ttl.may_have_stores(one));
     }
 
     #[test]

@@ -29,6 +29,16 @@ pub struct Inodes {
     is_sweeping: AtomicBool,
 }
 
+/// What was learned with a reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Learned {
+    /// The caller must begin a sweep: ask the kernel to forget parts of the table until there is
+    /// room, then call [`Inodes::end_sweep`].
+    pub(crate) must_sweep: bool,
+    /// The kernel knows the file, and its row was under another name.
+    pub(crate) has_moved: bool,
+}
+
 impl Inodes {
     /// Returns an empty table that may take `limit_bytes`.
     pub(crate) fn new(limit_bytes: u64) -> Self {
@@ -42,10 +52,8 @@ impl Inodes {
     }
 
     /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
-    /// Returns whether the caller must begin a sweep: ask the kernel to forget parts of the table
-    /// until there is room, then call [`Inodes::end_sweep`].
     #[must_use]
-    pub(crate) fn learn(&self, handle: Handle) -> bool {
+    pub(crate) fn learn(&self, handle: Handle) -> Learned {
         let (page, index) = split(handle.ino);
         let mut stripe = self.pages.lock(page);
         if handle.is_under_a_name() {
@@ -53,17 +61,20 @@ impl Inodes {
                 Entry::Occupied(slots) => (slots.into_mut(), false),
                 Entry::Vacant(place) => (place.insert(Box::default()), true),
             };
+            let has_moved = slots.has_other(index, handle);
             slots.references[index] = slots.references[index].saturating_add(1);
             slots.put(index, handle);
-            return is_new && self.is_full();
+            return Learned { must_sweep: is_new && self.is_full(), has_moved };
         }
+        let mut has_moved = false;
         if let Some(slots) = stripe.get_mut(&page)
             && slots.references[index] > 0
         {
+            has_moved = slots.has_other(index, handle);
             slots.references[index] = slots.references[index].saturating_add(1);
             slots.put(index, handle);
         }
-        false
+        Learned { must_sweep: false, has_moved }
     }
 
     /// Counts a new page. Of all callers beyond the limit one begins the sweep.
@@ -214,6 +225,12 @@ impl Page {
         self.hashes[index] = handle.hash.0;
     }
 
+    /// Returns whether the kernel knows the file under a name that is not the one of `handle`.
+    fn has_other(&self, index: usize, handle: Handle) -> bool {
+        let before = self.get(index, handle.ino);
+        self.references[index] > 0 && before.is_under_a_name() && before != handle
+    }
+
     fn get(&self, index: usize, ino: InodeId) -> Handle {
         Handle::at(ino, InodeId::from_raw(self.dirs[index]), NameHash(self.hashes[index]))
     }
@@ -241,8 +258,8 @@ mod tests {
     fn an_entry_lives_as_long_as_the_kernel_refers_to_it() {
         let inodes = Inodes::default();
         let file = under_a_name(20, 3);
-        assert!(!inodes.learn(file));
-        assert!(!inodes.learn(file));
+        assert!(!inodes.learn(file).must_sweep);
+        assert!(!inodes.learn(file).must_sweep);
         assert_eq!(inodes.handle(file.ino), file);
         assert!(!inodes.forget(file.ino, 1));
         assert_eq!(inodes.handle(file.ino), file);
@@ -256,7 +273,7 @@ mod tests {
     #[test]
     fn a_file_without_a_hint_is_not_kept() {
         let inodes = Inodes::default();
-        assert!(!inodes.learn(Handle::own(ino(9))));
+        assert!(!inodes.learn(Handle::own(ino(9))).must_sweep);
         assert_eq!(inodes.count(), 0);
         inodes.forget(ino(9), 1);
         assert_eq!(inodes.handle(ino(9)), Handle::own(ino(9)));
@@ -268,20 +285,34 @@ mod tests {
         let inodes = Inodes::default();
         inodes.moved(under_a_name(5, 1));
         assert_eq!(inodes.count(), 0);
-        assert!(!inodes.learn(under_a_name(5, 1)));
+        assert!(!inodes.learn(under_a_name(5, 1)).must_sweep);
         inodes.moved(under_a_name(5, 2));
         assert_eq!(inodes.handle(ino(5)), under_a_name(5, 2));
-        assert!(!inodes.learn(Handle::own(ino(5))));
+        assert!(!inodes.learn(Handle::own(ino(5))).must_sweep);
         assert_eq!(inodes.handle(ino(5)), Handle::own(ino(5)));
         inodes.forget(ino(5), 2);
         assert_eq!(inodes.count(), 0);
     }
 
     #[test]
+    fn a_file_under_another_name_has_moved() {
+        let inodes = Inodes::default();
+        let has_moved = |handle| inodes.learn(handle).has_moved;
+        assert!(!has_moved(under_a_name(5, 1)) && !has_moved(under_a_name(5, 1)));
+        assert!(has_moved(under_a_name(5, 2)) && !has_moved(under_a_name(5, 2)));
+        inodes.moved(under_a_name(5, 3));
+        assert!(!has_moved(under_a_name(5, 3)), "this mount has moved it");
+        assert!(has_moved(Handle::own(ino(5))) && !has_moved(Handle::own(ino(5))));
+        assert!(!has_moved(under_a_name(5, 3)), "it has got one name of several");
+        inodes.forget(ino(5), 8);
+        assert!(!has_moved(under_a_name(5, 9)), "the kernel does not know it");
+    }
+
+    #[test]
     fn many_files_keep_apart() {
         let inodes = Inodes::default();
         for counter in 100..10_100 {
-            assert!(!inodes.learn(under_a_name(counter, counter * 31)));
+            assert!(!inodes.learn(under_a_name(counter, counter * 31)).must_sweep);
         }
         assert_eq!(inodes.count(), 10_000);
         for counter in (100..10_100).step_by(2) {
@@ -300,13 +331,13 @@ mod tests {
         let mut fill = || loop {
             counter += SLOTS as u64;
             assert!(counter < 1_000_000, "it is never full");
-            if inodes.learn(under_a_name(counter, 1)) {
+            if inodes.learn(under_a_name(counter, 1)).must_sweep {
                 return;
             }
         };
         fill();
         assert_eq!(inodes.bytes(), 71 * PAGE_BYTES);
-        assert!(!inodes.learn(under_a_name(5_000_000, 1)), "it is being swept");
+        assert!(!inodes.learn(under_a_name(5_000_000, 1)).must_sweep, "it is being swept");
         let of_part = |part| {
             let stripes = 0..Inodes::STRIPES;
             stripes.flat_map(|stripe| inodes.part_of_stripe(stripe, part, 8)).collect::<Vec<_>>()
@@ -332,7 +363,7 @@ mod tests {
     fn a_million_files_take_less_than_the_limit() {
         let inodes = Inodes::default();
         for counter in 0..1_000_000 {
-            assert!(!inodes.learn(under_a_name(counter, counter)), "full at {counter}");
+            assert!(!inodes.learn(under_a_name(counter, counter)).must_sweep, "full at {counter}");
         }
         assert!(inodes.bytes() <= 23_000_000, "{}", inodes.bytes());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelago_fuse::ids::FileId;
 use pelago_fuse::{Header, Reply, reply};
-use pelago_wire::{Attr, Error, FileKind, InodeId, Touched};
+use pelago_wire::{Attr, Error, InodeId, Touched};
 
 use crate::attr;
 use crate::page_versions::Pages;
@@ -15,9 +15,8 @@ impl State {
     /// Counts an open with pages of a file or directory; if they are of another version, they are
     /// stale from then on. Returns `None` if no page may be used.
     pub(crate) fn open_pages(&self, found: &Attr) -> Option<Pages> {
-        let version = self.lifetimes.leased_version(found)?;
-        let is_dir = found.kind == FileKind::Directory;
-        let pages = self.page_versions.open(found.ino, is_dir, version)?;
+        self.lifetimes.leased_version(found)?;
+        let pages = self.page_versions.open(found)?;
         if pages == Pages::Other {
             self.stale_pages.add(found.ino, 0, u64::MAX);
         }
@@ -38,14 +37,29 @@ impl State {
         }
     }
 
-    /// Marks the pages of an open file as stale, if the attributes that are about to be told are
-    /// not those under which they hold. The kernel would keep them if size and times are the same.
-    pub(crate) fn compare_pages(&self, found: &Result<Attr, Error>) {
+    /// Marks the pages of an open file as stale, if the attributes that are about to be told may be
+    /// of other bytes and the kernel would not notice it. Then they hold for no time.
+    pub(crate) fn compare_pages(&self, found: &mut Result<Attr, Error>) {
         if let Ok(found) = found
             && self.lifetimes.is_leased()
-            && self.page_versions.compare(found.ino, self.lifetimes.leased_version(found))
+            && self.page_versions.compare(found, self.lifetimes.leased_version(found))
         {
             self.stale_pages.add(found.ino, 0, u64::MAX);
+            found.volatile = true;
+        }
+    }
+
+    /// Returns whether attributes may hold that are about to be told with an entry: not if they may
+    /// be of other bytes than the pages, and the kernel would not notice it.
+    pub(crate) fn entry_holds(&self, found: &Attr) -> bool {
+        !self.lifetimes.is_leased() || self.page_versions.compare_entry(found)
+    }
+
+    /// Notes attributes that are about to be told, and that the kernel takes without a look at its
+    /// pages.
+    pub(crate) fn told_changed(&self, changed: &Attr) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.told(changed);
         }
     }
 

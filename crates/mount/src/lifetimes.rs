@@ -87,6 +87,16 @@ enum Subject {
     Name(u64, u64),
 }
 
+impl Sample {
+    /// Returns the key of the name that is looked up or made, if other sessions exist.
+    pub(crate) const fn name_key(&self) -> Option<u64> {
+        match self.subject {
+            Subject::Name(key, _) => Some(key),
+            Subject::Alone | Subject::Node(..) => None,
+        }
+    }
+}
+
 /// Lets a reply decide lifetimes, and is held until the reply is written.
 pub(crate) struct ReplyGuard<'a> {
     lifetimes: &'a Lifetimes,

@@ -20,8 +20,7 @@ use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::protocol::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PASSTHROUGH};
 use pelago_fuse::{Errno, Reply, device, reply};
 use pelago_wire::{
-    Attr, Backing, Code, Context, DataPath, Entry, Error, FileKind, Handle, InodeId, OpenFlags,
-    OpenId, Touched,
+    Attr, Backing, Context, DataPath, Entry, Error, Handle, InodeId, OpenFlags, OpenId, Touched,
 };
 
 use crate::close::Ending;
@@ -45,7 +44,11 @@ pub(crate) struct Opening<D> {
 }
 
 /// The reply to an OPEN.
-pub(crate) struct OpenReply(pub(crate) Reply<reply::Opened>);
+pub(crate) struct OpenReply {
+    pub(crate) reply: Reply<reply::Opened>,
+    /// The thread that waits for it.
+    pub(crate) thread: u32,
+}
 
 /// The reply to a CREATE or TMPFILE, which lacks the entry still.
 pub(crate) struct CreateReply {
@@ -86,9 +89,10 @@ pub(crate) trait ReplyTo: Send + 'static {
 impl Opening<OpenReply> {
     /// Continues an OPEN with the reply of the server.
     pub(crate) fn opened(self, handle: Handle, opened: Result<Opened, Error>) {
+        self.state.used(self.reply.thread, &opened);
         let opened = match opened {
             Ok(opened) => opened,
-            Err(error) => return self.reply.0.error(attr::error(error)),
+            Err(error) => return self.reply.reply.error(attr::error(error)),
         };
         // The kernel does not see what a mapping changes, and would keep the times it has cached.
         // An ordinary user's open may also have cleared setuid and setgid bits.
@@ -113,34 +117,7 @@ impl Opening<CreateReply> {
         self.found((true, true), created.entry, created.open, created.path);
     }
 
-    /// Continues a CREATE whose name was created meanwhile, by opening that file.
-    pub(crate) fn open_existing(self, at: At) {
-        let files = self.state.files.clone();
-        files.lookup(&self.context, at).then(move |found| {
-            let entry = match found {
-                Ok(entry) if entry.attr.kind == FileKind::Regular => entry,
-                // Unlinked meanwhile, or not a file: on ESTALE the kernel resolves the path again.
-                Ok(_) => return self.reply.reply.error(Errno::STALE),
-                Err(error) if error.code == Code::NotFound => {
-                    return self.reply.reply.error(Errno::STALE);
-                }
-                Err(error) => return self.reply.reply.error(attr::error(error)),
-            };
-            let files = self.state.files.clone();
-            let answer = files.open(&self.context, entry.handle, self.wanted);
-            answer.then(move |opened| match opened {
-                Ok(Opened { open, attr, path }) => {
-                    // The kernel compares no version here, and may have this inode.
-                    let is_told = !self.state.lifetimes.is_leased();
-                    let holds = (!attr.volatile, !attr.volatile && is_told);
-                    self.found(holds, Entry { handle: entry.handle, attr }, open, path);
-                }
-                Err(error) => self.reply.reply.error(attr::error(error)),
-            });
-        });
-    }
-
-    fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
+    pub(crate) fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         let is_seen = !(flags::is_direct(program_flags) && wanted.write);
         let holds = (holds.0, holds.1 && is_seen);
@@ -250,7 +227,8 @@ impl<D: ReplyTo> Opening<D> {
     fn count(&self, open: OpenId, ino: InodeId, path: OpenPath) {
         self.state.open_ids.add(open, path, self.wanted.write);
         if self.wanted.write {
-            self.state.attr_ttl.write_opened(ino);
+            let can_map = self.wanted.read && path != OpenPath::Passthrough;
+            self.state.attr_ttl.write_opened(ino, can_map);
         }
     }
 
@@ -296,17 +274,17 @@ impl State {
 
 impl ReplyTo for OpenReply {
     fn register(&self, backing: &Backing) -> io::Result<device::Backing> {
-        self.0.open_backing(backing.as_fd())
+        self.reply.open_backing(backing.as_fd())
     }
 
     fn open(mut self, opened: reply::Opened) -> bool {
-        let is_given = self.0.claim();
-        self.0.ok(&opened);
+        let is_given = self.reply.claim();
+        self.reply.ok(&opened);
         is_given
     }
 
     fn error(self, error: Errno) {
-        self.0.error(error);
+        self.reply.error(error);
     }
 }
 
@@ -325,6 +303,7 @@ impl ReplyTo for EntryReply {
         }
         state.learn(entry.handle);
         state.keep_entry(thread, &entry);
+        let holds = (holds.0, holds.1 && state.entry_holds(&entry.attr));
         let guard = state.reply_guard();
         let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
         let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
@@ -351,7 +330,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use pelago_client::Files;
-    use pelago_wire::{Bulk, Done, LeaseTimes, Name, Request, Service};
+    use pelago_wire::{Bulk, Code, Done, FileKind, LeaseTimes, Name, Request, Service};
 
     use super::*;
     use crate::init::TTL;

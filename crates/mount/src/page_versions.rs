@@ -1,16 +1,29 @@
 //! Of which version the pages are that the kernel has of files and listings under leases.
 //!
 //! The kernel checks its pages against size and change time of the bytes, which a program may set
-//! back. While a lease lasts, each change by others is told and drops them. Between two leases
-//! nothing is told. So the time of the last change of anything (ctime), under which a file was last
-//! opened with pages, stays known: if it is the same under the next lease, so are the pages.
+//! back. While a lease lasts, each change by others is told and drops them. Without a lease nothing
+//! is told. So the time of the last change of anything (ctime) under which the pages of an open
+//! file hold stays known. Attributes with another one are about other bytes, perhaps:
+//!
+//! - If they also have another size or change time of the bytes than those that the kernel was last
+//!   told, the kernel drops the pages when it takes them. It must get no notice before: it discards
+//!   attributes that it had asked for before a notice, with their size, and a read that began with
+//!   this question would end at the old end of the file.
+//! - If both are the same, the kernel would keep the pages. So they are dropped by a notice, and
+//!   the attributes hold for no time. What the kernel discards then is what it has.
+//!
+//! The kernel may have discarded what it was last told, because a notice for another reason has
+//! crossed it. Then pages could stay that should go, if size and change time are also set back to
+//! what was told before that; and one read could end early. The next question mends both.
 //!
 //! A file that is not open has no reader, and the next open compares. So it may be forgotten here,
 //! with its version; then the kernel drops the pages itself when it opens the file.
 
 use std::collections::hash_map::Entry;
 
-use pelago_wire::{InodeId, Time};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pelago_wire::{Attr, FileKind, InodeId, Time};
 
 use crate::striped::{Stripe, StripedMap};
 
@@ -19,7 +32,11 @@ const NODES: usize = 4096;
 
 /// The versions of pages, of files and directories.
 #[derive(Default)]
-pub(crate) struct PageVersions(StripedMap<Version>);
+pub(crate) struct PageVersions {
+    versions: StripedMap<Version>,
+    /// Opens with pages that are not released, of all files.
+    opens: AtomicUsize,
+}
 
 #[derive(Debug)]
 struct Version {
@@ -27,10 +44,25 @@ struct Version {
     opens: u32,
     /// The change time under which the pages hold; `None` if they hold under none.
     changed: Option<Time>,
+    /// By which the kernel judges the pages of a file: what it was last told.
+    told: Told,
     is_dir: bool,
     /// The kernel may have pages. It has none of a directory that was not listed since they were
     /// dropped.
     has_pages: bool,
+}
+
+/// By which the kernel notices that bytes have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    size: u64,
+    mtime: Time,
+}
+
+impl Told {
+    const fn of(attr: &Attr) -> Self {
+        Self { size: attr.size, mtime: attr.mtime }
+    }
 }
 
 /// What is known of the pages of a file that is opened.
@@ -45,54 +77,88 @@ pub(crate) enum Pages {
 }
 
 impl PageVersions {
-    /// Counts an open with pages of the version of this change time. Returns `None` if there are
-    /// too many: then it must be without pages.
-    pub(crate) fn open(&self, ino: InodeId, is_dir: bool, changed: Time) -> Option<Pages> {
-        let mut stripe = self.0.lock(ino.raw());
+    /// Counts an open with pages of the version of these attributes. Returns `None` if there are too
+    /// many: then it must be without pages.
+    pub(crate) fn open(&self, attr: &Attr) -> Option<Pages> {
+        let (ino, is_dir) = (attr.ino, attr.kind == FileKind::Directory);
+        let mut stripe = self.versions.lock(ino.raw());
         if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
             stripe.retain(|_, version| version.opens > 0);
             if stripe.len() >= NODES {
                 return None;
             }
         }
+        let told = Told::of(attr);
         let (version, pages) = match stripe.entry(ino.raw()) {
             Entry::Vacant(place) => {
                 let (opens, changed, has_pages) = (0, None, !is_dir);
-                (place.insert(Version { opens, changed, is_dir, has_pages }), Pages::Unknown)
+                let version = Version { opens, changed, told, is_dir, has_pages };
+                (place.insert(version), Pages::Unknown)
             }
             Entry::Occupied(version) => {
                 let version = version.into_mut();
-                let is_same = version.changed == Some(changed) || !version.has_pages;
+                let is_same = version.changed == Some(attr.ctime) || !version.has_pages;
                 (version, if is_same { Pages::Same } else { Pages::Other })
             }
         };
         version.opens = version.opens.saturating_add(1);
-        version.changed = Some(changed);
+        version.changed = Some(attr.ctime);
+        version.told = told;
+        self.opens.fetch_add(1, Ordering::AcqRel);
         Some(pages)
     }
 
     /// Counts the end of an open with pages.
     pub(crate) fn close(&self, ino: InodeId) {
-        if let Some(version) = self.0.lock(ino.raw()).get_mut(&ino.raw()) {
-            version.opens = version.opens.saturating_sub(1);
+        if let Some(version) = open_version(&mut self.versions.lock(ino.raw()), ino) {
+            version.opens -= 1;
+            self.opens.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// Compares the pages of an open file with the change time under which they would hold, if they
-    /// would. Returns whether they must be dropped before that is told.
-    pub(crate) fn compare(&self, ino: InodeId, changed: Option<Time>) -> bool {
-        let mut stripe = self.0.lock(ino.raw());
-        let Some(version) = open_version(&mut stripe, ino) else { return false };
-        let is_same = changed.is_some() && version.changed == changed;
+    /// Compares the pages of an open file or directory with attributes that are about to be told,
+    /// and with the change time under which they are leased, if they are. Returns whether the pages
+    /// must be dropped before that.
+    pub(crate) fn compare(&self, attr: &Attr, leased: Option<Time>) -> bool {
+        let mut stripe = self.versions.lock(attr.ino.raw());
+        let Some(version) = open_version(&mut stripe, attr.ino) else { return false };
+        if !version.is_dir {
+            let drops = version.is_other_unseen(attr);
+            version.changed = Some(attr.ctime);
+            return drops;
+        }
+        let is_same = leased.is_some() && version.changed == leased;
         let drops = version.has_pages && !is_same;
-        version.changed = changed;
-        version.has_pages = !version.is_dir || is_same && version.has_pages;
+        version.changed = leased;
+        version.has_pages = is_same && version.has_pages;
         drops
+    }
+
+    /// Compares as [`PageVersions::compare`] does with the attributes of an entry, before which no
+    /// page can be dropped. Returns whether they may hold.
+    pub(crate) fn compare_entry(&self, attr: &Attr) -> bool {
+        if attr.kind == FileKind::Directory || self.opens.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let mut stripe = self.versions.lock(attr.ino.raw());
+        let Some(version) = open_version(&mut stripe, attr.ino) else { return true };
+        let holds = !version.is_other_unseen(attr);
+        if holds {
+            version.changed = Some(attr.ctime);
+        }
+        holds
+    }
+
+    /// Notes attributes that the kernel takes without a look at its pages.
+    pub(crate) fn told(&self, attr: &Attr) {
+        if let Some(version) = open_version(&mut self.versions.lock(attr.ino.raw()), attr.ino) {
+            version.told = Told::of(attr);
+        }
     }
 
     /// Notes that a directory is listed: the kernel may have pages of it from now on.
     pub(crate) fn listed(&self, dir: InodeId) {
-        if let Some(version) = self.0.lock(dir.raw()).get_mut(&dir.raw()) {
+        if let Some(version) = self.versions.lock(dir.raw()).get_mut(&dir.raw()) {
             version.has_pages = true;
         }
     }
@@ -100,19 +166,19 @@ impl PageVersions {
     /// Notes that a file is opened past its pages, or that others change it: what is read into
     /// pages from now on may be of any version.
     pub(crate) fn bypass(&self, ino: InodeId) {
-        if let Some(version) = self.0.lock(ino.raw()).get_mut(&ino.raw()) {
+        if let Some(version) = self.versions.lock(ino.raw()).get_mut(&ino.raw()) {
             version.changed = None;
         }
     }
 
     /// Returns whether a file is open with pages.
     pub(crate) fn are_used(&self, ino: InodeId) -> bool {
-        open_version(&mut self.0.lock(ino.raw()), ino).is_some()
+        open_version(&mut self.versions.lock(ino.raw()), ino).is_some()
     }
 
     /// Forgets an inode with the kernel, unless it has opened it again meanwhile.
     pub(crate) fn forget(&self, ino: InodeId) {
-        let mut stripe = self.0.lock(ino.raw());
+        let mut stripe = self.versions.lock(ino.raw());
         if stripe.get(&ino.raw()).is_some_and(|version| version.opens == 0) {
             stripe.remove(&ino.raw());
         }
@@ -120,9 +186,18 @@ impl PageVersions {
 
     /// Forgets the versions of all pages: they hold under none.
     pub(crate) fn forget_all(&self) {
-        for mut stripe in self.0.stripes() {
+        for mut stripe in self.versions.stripes() {
             stripe.values_mut().for_each(|version| version.changed = None);
         }
+    }
+}
+
+impl Version {
+    /// Notes attributes that are about to be told. Returns whether they may be of other bytes than
+    /// the pages without a sign by which the kernel would notice it.
+    fn is_other_unseen(&mut self, attr: &Attr) -> bool {
+        let told = std::mem::replace(&mut self.told, Told::of(attr));
+        self.changed != Some(attr.ctime) && told == self.told
     }
 }
 
@@ -140,10 +215,23 @@ mod tests {
         Time { seconds, nanos: 0 }
     }
 
+    /// Returns the attributes of an inode that was last changed at this time.
+    fn inode(ino: u64, kind: FileKind, changed: i64) -> Attr {
+        Attr { ctime: at(changed), ..Attr::empty(InodeId::from_raw(ino), kind) }
+    }
+
+    fn file(changed: i64) -> Attr {
+        inode(FILE.raw(), FileKind::Regular, changed)
+    }
+
+    fn dir(changed: i64) -> Attr {
+        inode(FILE.raw(), FileKind::Directory, changed)
+    }
+
     #[test]
     fn pages_are_kept_only_for_the_same_change_time() {
         let versions = PageVersions::default();
-        let opened = |time| versions.open(FILE, false, at(time)).unwrap();
+        let opened = |time| versions.open(&file(time)).unwrap();
         let order = [opened(1), opened(1), opened(2), opened(2), opened(1)];
         use Pages::{Other, Same, Unknown};
         assert_eq!(order, [Unknown, Same, Other, Same, Other]);
@@ -153,60 +241,96 @@ mod tests {
         assert_eq!(opened(1), Other, "all leases have ended");
     }
 
+    /// The kernel drops pages when size or change time of the bytes differ; a notice would make it
+    /// discard them.
     #[test]
-    fn attributes_without_a_lease_or_of_another_version_drop_the_pages_of_an_open_file() {
+    fn only_a_change_that_the_kernel_cannot_notice_drops_the_pages_of_an_open_file() {
         let versions = PageVersions::default();
-        assert!(!versions.compare(FILE, None), "it was never opened");
-        versions.open(FILE, false, at(1)).unwrap();
-        assert!(!versions.compare(FILE, Some(at(1))));
-        assert!(versions.compare(FILE, Some(at(2))));
-        assert!(!versions.compare(FILE, Some(at(2))));
-        assert!(versions.compare(FILE, None) && versions.compare(FILE, None));
-        assert!(versions.compare(FILE, Some(at(2))), "they were read without a lease");
+        let compare = |attr: Attr| versions.compare(&attr, None);
+        assert!(!compare(file(1)), "it was never opened");
+        versions.open(&file(1)).unwrap();
+        assert!(!compare(file(1)));
+        assert!(compare(file(2)), "the times were set back");
+        assert!(!compare(file(2)), "they are dropped");
+        let longer = Attr { size: 5, ..file(3) };
+        assert!(!compare(longer) && !compare(longer), "the size says it");
+        let later = Attr { mtime: at(4), ..Attr { ctime: at(4), ..longer } };
+        assert!(!compare(later) && !compare(later), "the time says it");
+        assert!(!compare(Attr { ctime: at(5), ..file(0) }), "both are set back by a writer");
+        versions.bypass(FILE);
+        assert!(compare(Attr { ctime: at(5), ..file(0) }), "pages of any version");
         versions.close(FILE);
-        assert!(!versions.compare(FILE, None) && !versions.are_used(FILE), "it has no reader");
-        assert_eq!(versions.open(FILE, false, at(2)), Some(Pages::Same));
+        assert!(!compare(file(6)) && !versions.are_used(FILE), "it has no reader");
+        assert_eq!(versions.open(&file(5)), Some(Pages::Same));
+    }
+
+    #[test]
+    fn attributes_of_an_entry_hold_unless_they_hide_a_change_of_bytes() {
+        let versions = PageVersions::default();
+        assert!(versions.compare_entry(&file(1)), "it has no pages");
+        versions.open(&file(1)).unwrap();
+        assert!(versions.compare_entry(&file(1)));
+        let longer = Attr { size: 5, ..file(2) };
+        assert!(versions.compare_entry(&longer), "the kernel drops the pages");
+        assert!(!versions.compare(&longer, None));
+        let hidden = Attr { ctime: at(3), ..longer };
+        assert!(!versions.compare_entry(&hidden) && !versions.compare_entry(&hidden));
+        assert!(versions.compare(&hidden, None), "it asks, and the pages are dropped");
+        assert!(versions.compare_entry(&hidden));
+    }
+
+    /// The kernel takes the times that a program of this mount sets, and keeps its pages.
+    #[test]
+    fn times_that_this_mount_sets_hide_no_change_of_bytes() {
+        let versions = PageVersions::default();
+        versions.open(&file(1)).unwrap();
+        let set = Attr { mtime: at(9), ..file(3) };
+        versions.told(&set);
+        assert!(versions.compare(&set, None), "others may have written at 2");
+        assert!(!versions.compare(&set, None));
     }
 
     /// Each change of a name in it changes its time.
     #[test]
     fn a_directory_has_pages_once_it_is_listed() {
         let versions = PageVersions::default();
-        assert_eq!(versions.open(FILE, true, at(1)), Some(Pages::Unknown));
-        assert!(!versions.compare(FILE, Some(at(2))) && !versions.compare(FILE, None));
-        assert_eq!(versions.open(FILE, true, at(3)), Some(Pages::Same));
+        let compare = |time: Option<i64>| versions.compare(&dir(time.unwrap_or(0)), time.map(at));
+        assert_eq!(versions.open(&dir(1)), Some(Pages::Unknown));
+        assert!(!compare(Some(2)) && !compare(None));
+        assert_eq!(versions.open(&dir(3)), Some(Pages::Same));
         versions.listed(FILE);
-        assert!(!versions.compare(FILE, Some(at(3))));
-        assert!(versions.compare(FILE, Some(at(4))) && !versions.compare(FILE, Some(at(5))));
+        assert!(!compare(Some(3)));
+        assert!(compare(Some(4)) && !compare(Some(5)));
         versions.listed(FILE);
-        assert_eq!(versions.open(FILE, true, at(6)), Some(Pages::Other));
+        assert_eq!(versions.open(&dir(6)), Some(Pages::Other));
     }
 
     #[test]
     fn an_inode_is_forgotten_with_the_kernel_unless_it_is_open() {
         let versions = PageVersions::default();
-        versions.open(FILE, false, at(1)).unwrap();
+        versions.open(&file(1)).unwrap();
         versions.forget(FILE);
         assert!(versions.are_used(FILE));
         versions.close(FILE);
         versions.forget(FILE);
-        assert_eq!(versions.open(FILE, false, at(1)), Some(Pages::Unknown));
+        assert_eq!(versions.open(&file(1)), Some(Pages::Unknown));
     }
 
     #[test]
     fn the_map_is_bounded_by_closed_files_first_and_by_opens_without_pages_then() {
         let versions = PageVersions::default();
         let count = 16 * NODES as u64;
+        let open = |ino| versions.open(&inode(ino, FileKind::Regular, 1));
         for ino in 0..2 * count {
-            assert!(versions.open(InodeId::from_raw(ino), false, at(1)).is_some(), "{ino}");
+            assert!(open(ino).is_some(), "{ino}");
             versions.close(InodeId::from_raw(ino));
         }
         for ino in 0..count {
-            assert!(versions.open(InodeId::from_raw(ino), false, at(1)).is_some(), "{ino}");
+            assert!(open(ino).is_some(), "{ino}");
         }
-        let sizes: usize = versions.0.stripes().map(|stripe| stripe.len()).sum();
+        let sizes: usize = versions.versions.stripes().map(|stripe| stripe.len()).sum();
         assert_eq!(sizes as u64, count);
-        assert_eq!(versions.open(InodeId::from_raw(count), false, at(1)), None);
-        assert_eq!(versions.open(InodeId::from_raw(1), false, at(1)), Some(Pages::Same));
+        assert_eq!(open(count), None);
+        assert_eq!(open(1), Some(Pages::Same));
     }
 }

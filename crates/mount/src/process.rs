@@ -25,6 +25,16 @@ impl Process {
         Self { thread: header.pid }
     }
 
+    /// Returns the process of a thread that waits; zero if it is outside our pid namespace.
+    pub(crate) const fn of_thread(thread: u32) -> Self {
+        Self { thread }
+    }
+
+    /// Returns whether the process is in our pid namespace.
+    pub(crate) const fn is_known(self) -> bool {
+        self.thread != 0
+    }
+
     pub(crate) fn status(self) -> io::Result<Status> {
         self.read("status").map(Status)
     }

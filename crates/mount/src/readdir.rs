@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_client::Listing;
@@ -180,7 +181,10 @@ impl Copier<'_> {
             None if self.attributes => return Added::Unlinked,
             Some(entry) if self.attributes => {
                 let name_ttl = self.guard.name_listed(&self.sample, &dir_entry.name);
-                let attr_ttl = self.guard.found_attr(entry, &self.sample);
+                let attr_ttl = match self.state.entry_holds(&entry.attr) {
+                    true => self.guard.found_attr(entry, &self.sample),
+                    false => Duration::ZERO,
+                };
                 let entry_reply = attr::entry(entry, name_ttl, attr_ttl);
                 let fitted = listing.add(named, Some(&entry_reply));
                 if fitted {

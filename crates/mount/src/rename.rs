@@ -107,6 +107,7 @@ impl State {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
+                self.seen_names.forget(moved.ino);
                 self.changed([moved.ino]);
                 replaced
             }
@@ -118,6 +119,7 @@ impl State {
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
+                self.seen_names.forget(replaced.handle.ino);
                 self.changed([replaced.handle.ino]);
                 self.release_retained(self.unlinked.retain(replaced.attr, retained));
             }

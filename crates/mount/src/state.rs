@@ -13,7 +13,8 @@ use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes, Statx};
 use pelago_fuse::{Errno, Header, Notifier, Reply, Session};
 use pelago_wire::{
-    Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, RequestId, Touched, limits,
+    Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, RequestId, SetAttr,
+    SetTime, Touched, limits,
 };
 
 use crate::attr_ttl::AttrTtl;
@@ -26,10 +27,13 @@ use crate::inodes::Inodes;
 use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
+use crate::moves::{SeenNames, may_rename};
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
 use crate::page_versions::PageVersions;
 use crate::passthrough::{NoPassthrough, Passthrough};
+use crate::process::Process;
+use crate::retries::{Retries, Why};
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
 use crate::{attr, prune};
@@ -82,6 +86,8 @@ pub(crate) struct State {
     pub(crate) find: Arc<Find>,
     pub(crate) page_versions: PageVersions,
     pub(crate) late_names: LateNames,
+    pub(crate) retries: Retries,
+    pub(crate) seen_names: SeenNames,
 }
 
 impl State {
@@ -107,6 +113,8 @@ impl State {
             streams: Streams::default(),
             page_versions: PageVersions::default(),
             late_names: LateNames::default(),
+            retries: Retries::default(),
+            seen_names: SeenNames::default(),
         }
     }
 
@@ -175,12 +183,15 @@ impl State {
     }
 
     /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
-    pub(crate) fn learn(&self, handle: Handle) {
-        if self.inodes.learn(handle)
+    /// Returns whether the kernel knows it under another name.
+    pub(crate) fn learn(&self, handle: Handle) -> bool {
+        let learned = self.inodes.learn(handle);
+        if learned.must_sweep
             && let Some(kernel) = self.kernel.get()
         {
             prune::start(&self.inodes, kernel);
         }
+        learned.has_moved
     }
 
     /// Returns the context of a request that the server is asked.
@@ -261,6 +272,23 @@ impl State {
         }
     }
 
+    /// Calls `go` once the kernel has written what programs have stored in mappings of a file, if
+    /// its change time is to be set: a write that comes later would set it again.
+    pub(crate) fn when_stores_are_written(
+        &self,
+        ino: InodeId,
+        set: &SetAttr,
+        go: impl FnOnce() + Send + 'static,
+    ) {
+        // While the size is set, the kernel writes no page of the file.
+        let sets_time = matches!(set.mtime, Some(SetTime::To(_))) && set.size.is_none();
+        if !sets_time || !self.attr_ttl.may_have_stores(ino) {
+            return go();
+        }
+        self.stale_pages.add(ino, 0, u64::MAX);
+        self.stale_pages.when_clean(ino, go);
+    }
+
     /// Replies with the attributes after SETATTR.
     pub(crate) fn reply_changed(
         self: &Arc<Self>,
@@ -273,6 +301,7 @@ impl State {
                 self.changed_late(&[Touched::Node(ino), Touched::Bytes(ino)]);
             }
             Ok(changed) => {
+                self.told_changed(&changed);
                 let guard = self.reply_guard();
                 let ttl = guard.unversioned_attr(&changed, sample);
                 reply.ok(&Attributes { ttl, attr: attr::attr(&changed) });
@@ -331,6 +360,42 @@ impl State {
         self.reply_entry_for((sample, at), ttl, made, reply);
     }
 
+    /// Replies with an entry that was found by its name; see [`State::reply_entry`]. If others have
+    /// moved it there, a rename begins again.
+    pub(crate) fn reply_found(
+        &self,
+        thread: u32,
+        (sample, at): (&Sample, Option<&At>),
+        found: Entry,
+        mut reply: Reply<reply::Entry>,
+    ) {
+        // The kernel counts no lookup that ended with an error.
+        if !reply.claim() {
+            return;
+        }
+        let name = sample.name_key();
+        let has_moved = self.learn_at(&found, name);
+        let has_asked = match self.retries.why(thread) {
+            Some(Why::Moved(asked)) => {
+                if Some(asked) == name {
+                    self.ends_retry(thread);
+                }
+                true
+            }
+            Some(Why::Gone) | None => false,
+        };
+        if let Some(name) = name.filter(|_| has_moved && !has_asked)
+            && may_rename(Process::of_thread(thread))
+        {
+            self.inodes.forget(found.handle.ino, 1);
+            self.begins_again(thread, Why::Moved(name));
+            return reply.error(Errno::STALE);
+        }
+        self.keep_entry(thread, &found);
+        let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
+        self.reply_learned((sample, at), ttl, &found, reply);
+    }
+
     /// Replies with an entry whose attributes hold for `attr_ttl`.
     fn reply_entry_for(
         &self,
@@ -343,13 +408,25 @@ impl State {
             // The kernel counts no lookup that ended with an error.
             Ok(_) if !reply.claim() => {}
             Ok(entry) => {
-                self.learn(entry.handle);
-                let guard = self.reply_guard();
-                let ttl = attr_ttl(&guard, &entry);
-                reply.ok(&attr::entry(&entry, guard.name_at(sample, at), ttl));
+                self.learn_at(&entry, sample.name_key());
+                self.reply_learned((sample, at), attr_ttl, &entry, reply);
             }
             Err(error) => reply.error(attr::error(error)),
         }
+    }
+
+    /// Replies with an entry once the kernel's reference to it is counted.
+    fn reply_learned(
+        &self,
+        (sample, at): (&Sample, Option<&At>),
+        attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
+        entry: &Entry,
+        reply: Reply<reply::Entry>,
+    ) {
+        let holds = self.entry_holds(&entry.attr);
+        let guard = self.reply_guard();
+        let ttl = if holds { attr_ttl(&guard, entry) } else { Duration::ZERO };
+        reply.ok(&attr::entry(entry, guard.name_at(sample, at), ttl));
     }
 }
 

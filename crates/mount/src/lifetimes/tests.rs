@@ -162,7 +162,7 @@ fn under_leases_replies_hold_as_long_as_these_and_two_seconds_at_most() {
             assert_eq!(of_entry(&guard, &other, &sample.1), Duration::ZERO, "not what is leased");
         }
         drop(guard);
-        mount.attr_ttl.write_opened(FILE);
+        mount.attr_ttl.write_opened(FILE, false);
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
         assert_eq!(guard.created_attr(&one, &sample.1), left[0], "the kernel sees its writes");
         assert_eq!(guard.found_attr(&one, &sample.1), Duration::ZERO);
@@ -178,7 +178,7 @@ fn under_leases_volatile_attributes_and_those_of_a_file_that_is_written_hold_not
     assert_eq!(guard.attr(&volatile, &sample.0), Duration::ZERO);
     assert_eq!(mount.lifetimes.leased_version(&volatile), None);
     assert_eq!(mount.lifetimes.leased_version(&attr()), Some(attr().ctime));
-    mount.attr_ttl.write_opened(FILE);
+    mount.attr_ttl.write_opened(FILE, false);
     assert_eq!(guard.attr(&attr(), &sample.0), Duration::ZERO);
 }
 

@@ -1,0 +1,94 @@
+//! CREATE of a name that others make and remove meanwhile.
+//!
+//! The kernel sends it for a name that it has found missing. If the name exists by then, its file
+//! is opened, unless the program wants a new one; and if that is gone again, it is made. The kernel
+//! would begin the call again once only.
+
+use std::sync::Arc;
+
+use pelago_client::{At, Opened};
+use pelago_fuse::Errno;
+use pelago_wire::{Code, Entry, Error, FileKind, NewMode};
+
+use crate::attr;
+use crate::open::{CreateReply, Opening};
+use crate::retries::Why;
+
+/// How often a file is made or opened in vain before the kernel begins the call again.
+const ROUNDS: u32 = 16;
+
+/// A CREATE in progress.
+pub(crate) struct Creating {
+    pub(crate) opening: Opening<CreateReply>,
+    pub(crate) at: At,
+    pub(crate) mode: NewMode,
+    /// The program wants a new file.
+    pub(crate) is_exclusive: bool,
+    /// How often it was made or opened in vain.
+    pub(crate) round: u32,
+}
+
+impl Creating {
+    /// Makes the file, or opens the one that has the name.
+    pub(crate) fn start(self) {
+        let Opening { state, context, wanted, .. } = &self.opening;
+        let state = Arc::clone(state);
+        let change = state.begin_change(&self.at);
+        let answer = state.files.create(context, self.at.clone(), self.mode, *wanted);
+        answer.then(move |created| {
+            state.end_change(change);
+            match created {
+                Ok(created) => self.opening.created(Some(self.at), created),
+                Err(error) if error.code == Code::Exists && !self.is_exclusive => {
+                    self.open_existing();
+                }
+                Err(error) => self.fail(error),
+            }
+        });
+    }
+
+    /// Opens the file that was made meanwhile.
+    fn open_existing(self) {
+        let files = self.opening.state.files.clone();
+        files.lookup(&self.opening.context, self.at.clone()).then(move |found| match found {
+            Ok(entry) if entry.attr.kind == FileKind::Regular => self.open(entry),
+            Ok(entry) if entry.attr.kind == FileKind::Directory => {
+                self.fail(Code::IsDirectory.into());
+            }
+            // The kernel resolves the path again, and follows the link or opens the device.
+            Ok(_) => self.begin_again(),
+            Err(error) if error.code == Code::NotFound => self.next_round(),
+            Err(error) => self.fail(error),
+        });
+    }
+
+    fn open(self, entry: Entry) {
+        let Opening { state, context, wanted, .. } = &self.opening;
+        let answer = state.files.open(context, entry.handle, *wanted);
+        answer.then(move |opened| match opened {
+            Ok(Opened { open, attr, path }) => {
+                // The kernel compares no version here, and may have this inode.
+                let is_told = !self.opening.state.lifetimes.is_leased();
+                let holds = (!attr.volatile, !attr.volatile && is_told);
+                self.opening.found(holds, Entry { handle: entry.handle, attr }, open, path);
+            }
+            Err(error) if error.code == Code::Stale => self.next_round(),
+            Err(error) => self.fail(error),
+        });
+    }
+
+    /// The name has vanished: it is made once more.
+    fn next_round(mut self) {
+        self.round += 1;
+        if self.round < ROUNDS { self.start() } else { self.begin_again() }
+    }
+
+    fn begin_again(self) {
+        self.opening.state.begins_again(self.opening.reply.thread, Why::Gone);
+        self.opening.reply.reply.error(Errno::STALE);
+    }
+
+    fn fail(self, error: Error) {
+        self.opening.reply.reply.error(attr::error(error));
+    }
+}

@@ -1,0 +1,110 @@
+//! Inodes that others have moved: a name leads to them that is not the one under which they were
+//! last seen.
+//!
+//! Of a file that the kernel knows and that has one name, [`Inodes`] has the place. Directories,
+//! and files that had several names once, have no place there. So the names are noted here by which
+//! they were looked up last, of as many as there is room for.
+//!
+//! [`Inodes`]: crate::inodes::Inodes
+
+use std::thread;
+use std::time::Duration;
+
+use pelago_wire::{Attr, Entry, FileKind, InodeId};
+
+use crate::process::Process;
+use crate::state::State;
+use crate::striped::StripedMap;
+
+/// Inodes of one stripe. If there are more, all of them are forgotten.
+const NODES: usize = 1024;
+
+/// The names of inodes without a place, as 64-bit keys.
+#[derive(Default)]
+pub(crate) struct SeenNames(StripedMap<u64>);
+
+impl SeenNames {
+    /// Notes the name of an inode. Returns whether it was last seen under another one.
+    fn see(&self, ino: InodeId, name: u64) -> bool {
+        let mut stripe = self.0.lock(ino.raw());
+        if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
+            stripe.clear();
+        }
+        stripe.insert(ino.raw(), name).is_some_and(|before| before != name)
+    }
+
+    /// Forgets an inode that this mount has moved, or whose names it has changed.
+    pub(crate) fn forget(&self, ino: InodeId) {
+        self.0.remove(ino.raw());
+    }
+}
+
+impl State {
+    /// Counts one more reference of the kernel to an inode that was looked up, or made, under the
+    /// name of this key, if other sessions exist. Returns whether others have moved it there.
+    pub(crate) fn learn_at(&self, entry: &Entry, name: Option<u64>) -> bool {
+        let has_moved = self.learn(entry.handle);
+        let Some(name) = name else { return false };
+        let is_elsewhere = !entry.handle.is_under_a_name() && self.see(&entry.attr, name);
+        has_moved || is_elsewhere
+    }
+
+    fn see(&self, attr: &Attr, name: u64) -> bool {
+        let has_one_name = attr.kind == FileKind::Directory || attr.links == 1;
+        self.seen_names.see(attr.ino, name) && has_one_name
+    }
+}
+
+/// How often a thread is looked at that still runs: it is on its way into the wait for its answer.
+const LOOKS: u32 = 20;
+/// Between two of them.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Returns whether the call in which a thread waits is a rename, or may be one.
+pub(crate) fn may_rename(process: Process) -> bool {
+    for _ in 0..LOOKS {
+        let Ok(call) = process.read("syscall") else { return process.is_known() };
+        match call.split_whitespace().next() {
+            Some("running") => thread::sleep(PAUSE),
+            // A negative number is none: a thread of the kernel that works for a program.
+            Some(number) => {
+                return number.parse::<u32>().map_or(true, |number| RENAMES.contains(&number));
+            }
+            None => return true,
+        }
+    }
+    true
+}
+
+/// The numbers of `rename`, `renameat` and `renameat2`, also those of 32-bit programs.
+#[cfg(target_arch = "x86_64")]
+const RENAMES: [u32; 6] = [82, 264, 316, 38, 302, 353];
+/// The numbers of `renameat` and `renameat2`, and for 32-bit programs those of all three.
+#[cfg(not(target_arch = "x86_64"))]
+const RENAMES: [u32; 5] = [38, 276, 38, 329, 382];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: InodeId = InodeId::from_raw(9);
+
+    #[test]
+    fn an_inode_under_another_name_was_moved() {
+        let seen = SeenNames::default();
+        assert!(!seen.see(DIR, 1) && !seen.see(DIR, 1));
+        assert!(seen.see(DIR, 2) && !seen.see(DIR, 2));
+        seen.forget(DIR);
+        assert!(!seen.see(DIR, 1));
+    }
+
+    #[test]
+    fn the_names_of_many_inodes_take_no_memory_for_ever() {
+        let seen = SeenNames::default();
+        for ino in 0..100_000 {
+            assert!(!seen.see(InodeId::from_raw(ino), 1));
+        }
+        let count: usize = seen.0.stripes().map(|stripe| stripe.len()).sum();
+        assert!(count <= 16 * NODES, "{count}");
+    }
+}

@@ -1,0 +1,363 @@
+//! Calls that begin again.
+//!
+//! The kernel resolves a path first and uses the inode later: it opens it, or sets its mode. If the
+//! last name of the inode is removed in between, the server has forgotten it, although that name is
+//! perhaps made again at once. The answer is `ESTALE`, and the kernel resolves the whole path once
+//! more, asks for each name anew, and uses what it finds. If that is gone too, the program would
+//! see `ESTALE`. So the file that a thread finds by a name after it was answered `ESTALE` is held
+//! open here until the thread has used it: it is used as it was when it had that name, as a local
+//! file system would. Nothing is held, and no removal waits, unless a call was overtaken.
+//!
+//! A rename needs the same for another reason. If both of its names lead to one inode the kernel
+//! answers by itself, without a request, and nothing happens. It knows the first name perhaps from
+//! before: another mount may have moved the file from it to the second one meanwhile. Then the
+//! rename would succeed on both mounts. The kernel holds both directories meanwhile, so it takes no
+//! notice for the first name. But it asks for the second one each time. If that leads to an inode
+//! that was last seen under another name, and has no other name, others have moved it, and the
+//! answer is `ESTALE`: then the kernel asks for both.
+//!
+//! The kernel begins a call again once only. So a rename that has begun again is answered what is
+//! so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pelago_client::At;
+use pelago_fuse::{Reply, reply};
+use pelago_wire::{Code, Context, Entry, Error, FileKind, InodeId, OpenFlags};
+
+use crate::attr;
+use crate::find::HiddenName;
+use crate::lifetimes::Sample;
+use crate::open_ids::OpenPath;
+use crate::state::State;
+use crate::striped::StripedMap;
+use crate::unlinked::Retained;
+
+/// How long a call may take to get from one request to the next.
+const CALL: Duration = Duration::from_secs(2);
+/// Threads of one stripe. Beyond it those are forgotten that have used what they found, or have
+/// ended.
+const THREADS: usize = 64;
+/// How often a file that is removed before it is held is looked up again. Of a far server each time
+/// is two round trips, in which a program there may remove a name more often than not.
+pub(crate) const LOOKUPS: u32 = 256;
+
+/// The threads that were answered `ESTALE`, and what is held for them.
+#[derive(Default)]
+pub(crate) struct Retries {
+    threads: StripedMap<Retry>,
+    count: AtomicUsize,
+}
+
+struct Retry {
+    since: Instant,
+    why: Why,
+    held: Option<Held>,
+}
+
+/// Why a call began again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// An inode was gone when it was to be used.
+    Gone,
+    /// Others have moved the inode to which the name of this key led.
+    Moved(u64),
+}
+
+/// What is held for a thread.
+struct Held {
+    ino: InodeId,
+    what: Retained,
+}
+
+impl Retries {
+    /// Notes that a thread is about to be answered `ESTALE`. Returns what need not be held any
+    /// more.
+    #[must_use]
+    fn begin(&self, thread: u32, why: Why) -> Vec<Retained> {
+        if thread == 0 {
+            return Vec::new();
+        }
+        let now = Instant::now();
+        let mut stripe = self.threads.lock(thread.into());
+        let before = stripe.len();
+        let mut ended: Vec<Retry> = stripe.remove(&thread.into()).into_iter().collect();
+        if stripe.len() >= THREADS {
+            ended.extend(stripe.extract_if(|_, retry| retry.is_over(now)).map(|(_, retry)| retry));
+        }
+        if stripe.len() < THREADS {
+            stripe.insert(thread.into(), Retry { since: now, why, held: None });
+        }
+        self.count.fetch_add(stripe.len(), Ordering::AcqRel);
+        self.count.fetch_sub(before, Ordering::AcqRel);
+        ended.into_iter().filter_map(|retry| retry.held).map(|held| held.what).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns why a thread has begun its call again, if it has.
+    pub(crate) fn why(&self, thread: u32) -> Option<Why> {
+        if self.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        let stripe = self.threads.lock(thread.into());
+        stripe.get(&thread.into()).filter(|retry| !retry.is_over(now)).map(|retry| retry.why)
+    }
+
+    /// Holds this for a thread until it has used it. Returns what is not held.
+    #[must_use]
+    fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
+        let mut stripe = self.threads.lock(thread.into());
+        let Some(retry) = stripe.get_mut(&thread.into()) else { return Some(what) };
+        retry.held.replace(Held { ino, what }).map(|held| held.what)
+    }
+
+    /// Ends what began again. Returns what need not be held any more.
+    #[must_use]
+    fn end(&self, thread: u32) -> Option<Retained> {
+        if self.is_empty() {
+            return None;
+        }
+        let retry = self.threads.remove(thread.into())?;
+        self.count.fetch_sub(1, Ordering::AcqRel);
+        retry.held.map(|held| held.what)
+    }
+
+    /// Returns the target of a symbolic link that is held.
+    fn target(&self, thread: u32, ino: InodeId) -> Option<Vec<u8>> {
+        let stripe = self.threads.lock(thread.into());
+        match stripe.get(&thread.into())?.held.as_ref()? {
+            Held { ino: held, what: Retained::Target(target) } if *held == ino => {
+                Some(target.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// A name is missing: a rename that has begun again ends with that. (Others ask for it once
+    /// more.)
+    pub(crate) fn name_is_missing(&self, thread: u32) {
+        if let Some(Why::Moved(_)) = self.why(thread) {
+            let _nothing = self.end(thread);
+        }
+    }
+
+    /// Ends what began again too long ago. Returns what need not be held any more.
+    fn end_old(&self, now: Instant) -> Vec<Retained> {
+        let mut ended = Vec::new();
+        for mut stripe in self.threads.stripes() {
+            let before = stripe.len();
+            ended.extend(stripe.extract_if(|_, retry| retry.is_over(now)));
+            self.count.fetch_sub(before - stripe.len(), Ordering::AcqRel);
+        }
+        ended.into_iter().filter_map(|(_, retry)| retry.held).map(|held| held.what).collect()
+    }
+}
+
+impl Retry {
+    fn is_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) > CALL
+    }
+}
+
+impl State {
+    /// Notes how a request of a thread for an inode was answered.
+    pub(crate) fn used<T>(&self, thread: u32, result: &Result<T, Error>) {
+        match result {
+            Err(error) if error.code == Code::Stale => self.begins_again(thread, Why::Gone),
+            _ => self.ends_retry(thread),
+        }
+    }
+
+    /// The same for its attributes, after which the call may go on to use it.
+    pub(crate) fn looked<T>(&self, thread: u32, result: &Result<T, Error>) {
+        if let Err(error) = result
+            && error.code == Code::Stale
+        {
+            self.begins_again(thread, Why::Gone);
+        }
+    }
+
+    /// Notes that a thread is about to be answered `ESTALE`.
+    pub(crate) fn begins_again(&self, thread: u32, why: Why) {
+        for what in self.retries.begin(thread, why) {
+            self.release_retained(Some(what));
+        }
+    }
+
+    /// Notes that the call of a thread needs no more of what is held for it.
+    pub(crate) fn ends_retry(&self, thread: u32) {
+        let ended = self.retries.end(thread);
+        if ended.is_some() {
+            self.release_retained(ended);
+        }
+    }
+
+    /// Ends calls that began again too long ago: their threads have used what they found, by
+    /// requests that do not show it, or have ended.
+    pub(crate) fn end_old_retries(&self) {
+        if self.retries.is_empty() {
+            return;
+        }
+        for what in self.retries.end_old(Instant::now()) {
+            self.release_retained(Some(what));
+        }
+    }
+
+    /// Returns the target of a symbolic link; if it was removed, the one that is held for a thread.
+    pub(crate) fn or_held(
+        &self,
+        thread: u32,
+        ino: InodeId,
+        result: Result<Vec<u8>, Error>,
+    ) -> Result<Vec<u8>, Error> {
+        match result {
+            Err(error) if error.code == Code::Stale => {
+                self.retries.target(thread, ino).ok_or(error)
+            }
+            result => result,
+        }
+    }
+}
+
+/// A LOOKUP of a thread that has begun its call again.
+pub(crate) struct HeldLookup {
+    pub(crate) state: Arc<State>,
+    pub(crate) context: Context,
+    pub(crate) thread: u32,
+    pub(crate) user: u32,
+    pub(crate) at: At,
+    /// The name before it was looked up.
+    pub(crate) sample: Sample,
+    pub(crate) reply: Reply<reply::Entry>,
+    /// Lookups that are left.
+    pub(crate) rounds: u32,
+}
+
+impl HeldLookup {
+    /// Looks the name up, and replies once the file is held.
+    pub(crate) fn start(self) {
+        let files = self.state.files.clone();
+        files.lookup(&self.context, self.at.clone()).then(move |found| match found {
+            Ok(found) => self.found(found),
+            Err(error) => self.answer(Err(error)),
+        });
+    }
+
+    fn found(self, found: Entry) {
+        let files = self.state.files.clone();
+        match found.attr.kind {
+            FileKind::Regular => {
+                // The kernel does not know of this open, so any data path will do.
+                let passthrough = self.state.passthrough.is_on();
+                let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
+                files.open(&self.context, found.handle, read).then(move |opened| {
+                    let held = opened.map(|opened| {
+                        self.state.open_ids.add(opened.open, OpenPath::Cached, false);
+                        Retained::Open(opened.open)
+                    });
+                    self.held(found, held);
+                });
+            }
+            FileKind::Symlink => {
+                files.read_link(&self.context, found.handle).then(move |target| {
+                    self.held(found, target.map(Retained::Target));
+                });
+            }
+            _ => self.answer(Ok(found)),
+        }
+    }
+
+    fn held(mut self, found: Entry, held: Result<Retained, Error>) {
+        match held {
+            Ok(held) => {
+                let rest = self.state.retries.hold(self.thread, found.attr.ino, held);
+                self.state.release_retained(rest);
+            }
+            Err(error) if error.code == Code::Stale && self.rounds > 0 => {
+                self.rounds -= 1;
+                return self.start();
+            }
+            // It cannot be held; the call may succeed all the same.
+            Err(_) => {}
+        }
+        self.answer(Ok(found));
+    }
+
+    fn answer(self, found: Result<Entry, Error>) {
+        let Self { state, thread, user, at, sample, reply, .. } = self;
+        let name = state.lifetimes.leased_name(&at);
+        match found {
+            Err(error) if error.code == Code::NotFound => {
+                let hidden = HiddenName::of(&at).map(|hidden| (hidden, user));
+                state.reply_absent((&sample, name.as_deref()), hidden, reply);
+            }
+            Ok(found) => state.reply_found(thread, (&sample, name.as_deref()), found, reply),
+            Err(error) => reply.error(attr::error(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::OpenId;
+
+    use super::*;
+
+    const FILE: InodeId = InodeId::from_raw(9);
+
+    fn open(number: u64) -> Retained {
+        Retained::Open(OpenId(number))
+    }
+
+    #[test]
+    fn what_is_held_for_a_thread_comes_back_once_it_has_used_it() {
+        let retries = Retries::default();
+        assert!(retries.why(7).is_none() && retries.end(7).is_none());
+        assert_eq!(retries.hold(7, FILE, open(1)), Some(open(1)), "it has not begun again");
+        assert_eq!(retries.begin(7, Why::Gone), []);
+        assert!(retries.why(7) == Some(Why::Gone) && retries.why(8).is_none());
+        assert_eq!(retries.hold(7, FILE, open(1)), None);
+        assert_eq!(retries.hold(7, FILE, open(2)), Some(open(1)));
+        assert_eq!(retries.begin(7, Why::Gone), [open(2)]);
+        assert_eq!(retries.hold(7, FILE, open(3)), None);
+        retries.name_is_missing(7);
+        assert_eq!(retries.end(7), Some(open(3)));
+        assert_eq!(retries.begin(7, Why::Moved(1)), []);
+        assert_eq!(retries.why(7), Some(Why::Moved(1)));
+        retries.name_is_missing(7);
+        assert!(retries.why(7).is_none());
+        assert_eq!(retries.count.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_not_held_for_ever() {
+        let retries = Retries::default();
+        let now = Instant::now();
+        assert_eq!(retries.begin(7, Why::Gone), []);
+        let target = Retained::Target(b"there".to_vec());
+        assert_eq!(retries.hold(7, FILE, target), None);
+        assert_eq!(retries.target(7, FILE), Some(b"there".to_vec()));
+        assert_eq!((retries.target(8, FILE), retries.target(7, InodeId::ROOT)), (None, None));
+        assert_eq!(retries.end_old(now + CALL), []);
+        let target = Retained::Target(b"there".to_vec());
+        assert_eq!(retries.end_old(now + 2 * CALL), [target]);
+        assert!(retries.is_empty());
+    }
+
+    #[test]
+    fn requests_without_a_thread_and_too_many_threads_are_not_held_for() {
+        let retries = Retries::default();
+        assert_eq!(retries.begin(0, Why::Gone), []);
+        assert!(retries.why(0).is_none());
+        for thread in 1..10_000 {
+            assert_eq!(retries.begin(thread, Why::Gone), []);
+        }
+        assert_eq!(retries.count.load(Ordering::Acquire), 16 * THREADS);
+    }
+}
