@@ -101,6 +101,12 @@ const VERBS: &[Verb] = &[
         run: rounds::loss,
     },
     Verb {
+        name: "pairs",
+        arguments: "[NAMES]",
+        does: "races of each two mounts for 10,000 names, not 40; beside the disk below",
+        run: rounds::pairs,
+    },
+    Verb {
         name: "strangers",
         arguments: "[SECONDS]",
         does: "garbage and 10,000 silent connections at a server for 30 s, beside two good mounts",

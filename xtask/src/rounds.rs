@@ -50,6 +50,19 @@ const NOTICES: Rounds = Rounds { variable: "PELAGO_NOTICE_ROUNDS", test: "notice
 
 const FAR: Rounds = Rounds { variable: "PELAGO_CRASH_FAR_ROUNDS", test: "far_crash", ..CRASH };
 
+const PAIRS: Rounds = Rounds {
+    test: "pairs",
+    variable: "PELAGO_PAIRS_NAMES",
+    default: 10_000,
+    unit: "names",
+    ..CRASH
+};
+
+/// Has two mounts race for so many names.
+pub(crate) fn pairs(arguments: &[String]) -> VerbResult {
+    run(&PAIRS, arguments)
+}
+
 /// Sends garbage to every socket of a server for so many seconds, beside 10,000 silent connections
 /// and two good mounts.
 pub(crate) fn strangers(arguments: &[String]) -> VerbResult {

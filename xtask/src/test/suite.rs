@@ -31,6 +31,7 @@ const SLOW: &[(&str, u64, &str)] = &[
     ("model", 180, "long random programs against the reference model"),
     ("readme", 120, "runs the commands of README.md"),
     ("machines", 120, "servers, clients and cables that stop for terms of ten seconds"),
+    ("pairs", 120, "races of each two mounts, and descriptors that are held meanwhile"),
     ("million", 300, "a directory of a million entries"),
 ];
 

@@ -40,11 +40,20 @@ impl World {
     /// Returns a volume that is up with this value of `--passthrough`. The test's own key is in the
     /// list of its clients.
     pub(crate) fn new(passthrough: &str) -> Self {
-        Self::prepared(passthrough, |_| {})
+        Self::start(passthrough, WATCH, |_| {})
     }
 
     /// The same, once `prepare` has prepared the place of the volume.
     pub(crate) fn prepared(passthrough: &str, prepare: impl FnOnce(&Volume)) -> Self {
+        Self::start(passthrough, WATCH, prepare)
+    }
+
+    /// The same, with a deadline of its own.
+    pub(crate) fn with_deadline(passthrough: &str, deadline: Duration) -> Self {
+        Self::start(passthrough, deadline, |_| {})
+    }
+
+    fn start(passthrough: &str, deadline: Duration, prepare: impl FnOnce(&Volume)) -> Self {
         let mut volume = Volume::new();
         volume.passthrough = Some(passthrough.to_owned());
         prepare(&volume);
@@ -55,7 +64,7 @@ impl World {
             mounts: Mutex::default(),
             volume,
             address,
-            _watchdog: watch(Arc::clone(&pids)),
+            _watchdog: watch(Arc::clone(&pids), deadline),
             pids,
         };
         world.pelago(&["key", "new"]).expect_success();
@@ -216,10 +225,10 @@ impl FarMount {
 }
 
 /// Kills these processes at the deadline, unless the sender is dropped before.
-fn watch(pids: Arc<Mutex<Vec<Pid>>>) -> Sender<()> {
+fn watch(pids: Arc<Mutex<Vec<Pid>>>, deadline: Duration) -> Sender<()> {
     let (sender, dropped) = channel::<()>();
     let watching = move || {
-        if dropped.recv_timeout(WATCH) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+        if dropped.recv_timeout(deadline) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
             println!("the deadline of a test has passed: its processes are killed");
             for pid in pids.lock().unwrap().iter() {
                 let _gone = kill_process(*pid, Signal::KILL);
