@@ -54,14 +54,15 @@ fn journals_stay_small_while_200_mib_are_written() {
 /// batches.
 #[test]
 fn a_journal_cut_anywhere_behind_what_is_safe_opens_with_a_prefix() {
-    let folder = tempfile::tempdir().unwrap();
-    let (journal, safe, end) = written_table(folder.path());
+    let written = tempfile::tempdir().unwrap();
+    let (journal, safe, end) = written_table(written.path());
     let bytes = fs::read(&journal).unwrap();
-    let record = fs::read(folder.path().join("flushed")).unwrap();
     let mut last = SAFE + UNSAFE;
     for length in [end, end - 1, end - 13, (safe + end) / 2, safe + 14, safe + 1, safe] {
+        let folder = tempfile::tempdir().unwrap();
+        copy_folder(written.path(), folder.path());
+        let journal = folder.path().join(journal.strip_prefix(written.path()).unwrap());
         fs::write(&journal, &bytes[..usize::try_from(length).unwrap()]).unwrap();
-        fs::write(folder.path().join("flushed"), &record).unwrap();
         let table = FjallTable::open(folder.path(), Options::default()).unwrap();
         let count = prefix(&table);
         assert!((SAFE..=last).contains(&count), "{count} batches at {length}");
@@ -505,23 +506,22 @@ fn again(command: &mut Command, test: &str, variable: &str, folder: &Path) -> bo
 const SAFE: u64 = 500;
 const UNSAFE: u64 = 500;
 
-/// Creates and closes a table of [`SAFE`] batches that its sync record covers and [`UNSAFE`] that
-/// it does not. Returns the path of its journal, the end of the safe part, and the end.
+/// Creates a table of [`SAFE`] batches that its sync record covers and [`UNSAFE`] that it does not,
+/// as a crash leaves it. Returns the path of its journal, the end of the safe part, and the end.
 fn written_table(folder: &Path) -> (PathBuf, u64, u64) {
-    let table = FjallTable::open(folder, Options::default()).unwrap();
-    let journal = folder.join("engine/0.jnl");
+    let open = tempfile::tempdir().unwrap();
+    let table = FjallTable::open(open.path(), Options::default()).unwrap();
     for number in 1..=SAFE {
         table.write(&numbered(number)).unwrap();
     }
     table.persist().unwrap();
-    let record = fs::read(folder.join("flushed")).unwrap();
     for number in SAFE + 1..=SAFE + UNSAFE {
         table.write(&numbered(number)).unwrap();
     }
+    // A close flushes all rows and empties the journal.
+    copy_folder(open.path(), folder);
     table.close().unwrap();
-    drop(table);
-    // The close updated the record. A crash leaves the older one.
-    fs::write(folder.join("flushed"), record).unwrap();
+    let journal = folder.join("engine/0.jnl");
     let one = |number| journal_bytes(&numbered(number));
     let safe = (1..=SAFE).map(one).sum::<u64>();
     let end = safe + (SAFE + 1..=SAFE + UNSAFE).map(one).sum::<u64>();
@@ -531,6 +531,35 @@ fn written_table(folder: &Path) -> (PathBuf, u64, u64) {
         "the journal format of the engine changed"
     );
     (journal, safe, end)
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+/// Whatever is written, a close leaves an empty journal, and the next open finds every row.
+#[test]
+fn a_close_leaves_nothing_to_replay() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 1..=20 {
+        let table = FjallTable::open(folder.path(), Options::default()).unwrap();
+        assert_eq!(prefix(&table), number - 1);
+        table.write(&numbered(number)).unwrap();
+        table.close().unwrap();
+        drop(table);
+        let journals = fs::read_dir(folder.path().join("engine")).unwrap().map(Result::unwrap);
+        let journals =
+            journals.filter(|entry| entry.path().extension().is_some_and(|e| e == "jnl"));
+        let lengths: Vec<u64> = journals.map(|entry| entry.metadata().unwrap().len()).collect();
+        assert!(lengths.iter().all(|length| *length == 0), "{lengths:?}");
+    }
 }
 
 fn journal_bytes(batch: &Batch) -> u64 {

@@ -24,6 +24,7 @@ pub use panics::panics_are_caught;
 use inner::TableInner;
 use snapshot::FjallSnapshot;
 
+mod archive;
 mod disk_space;
 mod engine;
 mod inner;
@@ -32,6 +33,8 @@ mod manifest;
 mod opening;
 mod options;
 mod panics;
+mod runs;
+pub mod salvage;
 mod snapshot;
 mod sync_record;
 mod tail;

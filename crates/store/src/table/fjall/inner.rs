@@ -25,8 +25,6 @@ use crate::table::{Batch, Error, MAX_KEY_BYTES, Usage};
 const ROTATE_BYTES: u64 = 64_000_000;
 /// Bytes of the smallest memtable that a persist seals only to let old journals go.
 const SMALL_SEAL_BYTES: u64 = 4 << 20;
-/// Most journal bytes that a close leaves for the next open to replay.
-const CLOSED_BYTES: u64 = 1 << 20;
 
 /// An open table. The lock order is the order of the fields: `sync_record`, `engine`, `tail`.
 /// `lock_file` comes before them.
@@ -389,8 +387,9 @@ impl TableInner {
         Ok(DiskSpace::of(&self.home).map_err(failed)?.fits_with_margin(needed))
     }
 
-    /// Stops writes and flushes all rows to sorted runs, if the journals are long enough to be
-    /// worth it and there is space. Returns the journal that can be emptied afterwards.
+    /// Stops writes and flushes all rows to sorted runs, if there is space: runs have checksums for
+    /// each few rows, and a wrong byte in a journal costs all that follows. Returns the journal that
+    /// can be emptied afterwards.
     fn flush_all(&self) -> Option<u64> {
         self.stop();
         let engine = self.engine.read();
@@ -398,9 +397,9 @@ impl TableInner {
         {
             let mut tail = self.tail.write();
             tail.follow_rotation().ok()?;
-            let is_long = tail.bytes() > CLOSED_BYTES || engine.journals() > 1;
+            let has_rows = tail.bytes() > 0 || engine.journals() > 1;
             let needed = 2 * tail.unsealed_bytes().max(tail.bytes());
-            if !is_long || !DiskSpace::of(&self.home).ok()?.fits(needed) {
+            if !has_rows || !DiskSpace::of(&self.home).ok()?.fits(needed) {
                 return None;
             }
             self.seal(engine, &mut tail).ok()?;

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::table::Change;
 
@@ -193,6 +193,89 @@ impl Cursor<'_> {
     }
 }
 
+/// A whole batch in the bytes of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The offset of its first item.
+    first: usize,
+    items: u32,
+    /// The offset behind it.
+    pub(super) end: usize,
+    /// Its sequence number, which no checksum covers.
+    pub(super) number: u64,
+}
+
+/// Returns the batch that begins at an offset, if it is whole.
+pub(super) fn batch_at(bytes: &[u8], at: usize) -> Option<Found> {
+    let head = bytes.get(at..)?.first_chunk::<{ START_BYTES as usize }>()?;
+    if head[0] != START {
+        return None;
+    }
+    let items = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
+    let number = u64::from_le_bytes(*head.last_chunk()?);
+    let first = at + START_BYTES as usize;
+    let mut end = first;
+    for _ in 0..items {
+        end = item_at(bytes, end)?.end;
+    }
+    let tail = bytes.get(end..)?.first_chunk::<{ END_BYTES as usize }>()?;
+    let sum = xxh3_64(bytes.get(first..end)?).to_le_bytes();
+    let is_whole = tail[0] == END && tail[1..9] == sum && tail[9..] == TRAILER[..];
+    is_whole.then_some(Found { first, items, end: end + END_BYTES as usize, number })
+}
+
+/// A row that a batch changes.
+pub(super) struct JournalRow<'a> {
+    pub(super) key: &'a [u8],
+    /// `None`: it is deleted.
+    pub(super) value: Option<&'a [u8]>,
+}
+
+/// Calls `visit` with each row of a batch.
+pub(super) fn rows<E>(
+    bytes: &[u8],
+    batch: &Found,
+    visit: &mut dyn FnMut(JournalRow<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut at = batch.first;
+    for _ in 0..batch.items {
+        let Some(item) = item_at(bytes, at) else { return Ok(()) };
+        if item.keyspace == ROWS {
+            visit(JournalRow { key: item.key, value: item.value })?;
+        }
+        at = item.end;
+    }
+    Ok(())
+}
+
+/// The number of the keyspace of the rows.
+const ROWS: u64 = 1;
+/// The kind of an item with a value.
+const VALUE: u8 = 0;
+
+struct Item<'a> {
+    keyspace: u64,
+    key: &'a [u8],
+    value: Option<&'a [u8]>,
+    end: usize,
+}
+
+fn item_at(bytes: &[u8], at: usize) -> Option<Item<'_>> {
+    let head = bytes.get(at..)?.first_chunk::<{ ITEM_BYTES as usize }>()?;
+    if head[0] != ITEM {
+        return None;
+    }
+    let keyspace = u64::from_le_bytes(*head[3..].first_chunk()?);
+    let key_len = usize::from(u16::from_le_bytes([head[11], head[12]]));
+    let value_len = u32::from_le_bytes([head[17], head[18], head[19], head[20]]) as usize;
+    let key_at = at + ITEM_BYTES as usize;
+    let value_at = key_at + key_len;
+    let end = value_at.checked_add(value_len)?;
+    let key = bytes.get(key_at..value_at)?;
+    let value = bytes.get(value_at..end)?;
+    Some(Item { keyspace, key, value: (head[1] == VALUE).then_some(value), end })
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -219,7 +302,7 @@ pub(super) mod tests {
         bytes.extend(seqno.to_le_bytes());
         bytes.extend(&items);
         bytes.push(END);
-        bytes.extend(xxhash_rust::xxh3::xxh3_64(&items).to_le_bytes());
+        bytes.extend(xxh3_64(&items).to_le_bytes());
         bytes.extend(TRAILER);
         assert_eq!(bytes.len() as u64, batch_bytes(changes.iter()));
         bytes

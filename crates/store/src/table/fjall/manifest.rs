@@ -4,7 +4,7 @@
 //! engine does not compare the checksum, and it deletes every sorted run that the manifest does not
 //! list: one wrong byte there would delete rows that were safe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -16,11 +16,11 @@ const CURRENT_BYTES: usize = 8 + 16 + 1;
 /// The type of XXH3 with 128 bits.
 const XXH3: u8 = 0;
 
-/// Compares the manifest that `current` names with its checksum.
+/// Compares the manifest that `current` names with its checksum, and returns its path.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if they differ, or if a file is missing.
-pub(super) fn check(current: &Path) -> Result<(), Error> {
+pub(super) fn check(current: &Path) -> Result<PathBuf, Error> {
     let bytes = read(current)?;
     let corrupt = |path: &Path, what: &str| {
         Err(Error::Corrupt { path: path.to_owned(), what: what.to_owned() })
@@ -30,7 +30,7 @@ pub(super) fn check(current: &Path) -> Result<(), Error> {
     };
     let manifest = current.with_file_name(format!("v{number}"));
     if xxh3_128(&read(&manifest)?) == sum {
-        Ok(())
+        Ok(manifest)
     } else {
         corrupt(&manifest, "its checksum does not match")
     }

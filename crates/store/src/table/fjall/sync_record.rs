@@ -34,6 +34,13 @@ impl SyncRecord {
         home.join("flushed")
     }
 
+    /// Returns the position that the record in the folder `home` has, without a change of anything;
+    /// `None` if there is none that is whole.
+    pub(super) fn read(home: &Path) -> Option<Position> {
+        let file = File::open(Self::path(home)).ok()?;
+        newest_slot(&file).map(|(_, position)| position)
+    }
+
     /// Opens the record in the folder `home`. Returns `None` if there is none.
     ///
     /// # Errors
@@ -45,8 +52,7 @@ impl SyncRecord {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Error::from_io("opening the table's sync record", error)),
         };
-        let newest = [0, SLOT_STEP].into_iter().filter_map(|at| read_slot(&file, at)).max();
-        let Some((sequence, position)) = newest else {
+        let Some((sequence, position)) = newest_slot(&file) else {
             let what = "neither of its two slots is whole".to_owned();
             return Err(Error::Corrupt { path, what });
         };
@@ -102,6 +108,10 @@ fn slot(sequence: u64, position: Position) -> [u8; SLOT_BYTES] {
     let sum = xxh3_64(&bytes[..32]);
     bytes[32..].copy_from_slice(&sum.to_le_bytes());
     bytes
+}
+
+fn newest_slot(file: &File) -> Option<(u64, Position)> {
+    [0, SLOT_STEP].into_iter().filter_map(|at| read_slot(file, at)).max()
 }
 
 fn read_slot(file: &File, at: u64) -> Option<(u64, Position)> {

@@ -7,7 +7,8 @@
 //! 3. The journal that `flushed` names has whole batches up to the position recorded there, or the
 //!    engine deleted it because its rows are in sorted runs.
 //! 4. The keyspaces are there: the engine would create a missing one, empty. Their manifests match
-//!    their checksums (`manifest`): the engine deletes sorted runs that are not listed.
+//!    their checksums (`manifest`): the engine deletes sorted runs that are not listed. The tables of
+//!    contents of these runs match theirs (`archive`): the engine allocates what they ask for.
 //! 5. Only then the torn end of the last journal, which a crash may leave, is cut off.
 //!
 //! Nothing is written before the first four hold.
@@ -17,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::journal::{self, Position};
-use super::manifest;
+use super::runs;
 use super::sync_record::SyncRecord;
 use crate::table::Error;
 
@@ -34,16 +35,16 @@ pub(super) fn verify(home: &Path, engine: &Path) -> Result<Option<Position>, Err
         (Some(_), false) => Err(corrupt(engine.join("version"), "it is missing")),
         (Some(record), true) => {
             for keyspace in KEYSPACES {
-                manifest::check(&engine.join(keyspace))?;
+                runs::check_contents(&engine.join(keyspace))?;
             }
             check_journals(engine, record.position()).map(Some)
         }
     }
 }
 
-/// The files that name the manifests of the engine's own keyspace and of ours. The engine replaces
-/// them and never deletes them.
-const KEYSPACES: [&str; 2] = ["keyspaces/0/current", "keyspaces/1/current"];
+/// The folders of the engine's own keyspace and of ours. The engine replaces the file `current` in
+/// them, which names the manifest, and never deletes it.
+const KEYSPACES: [&str; 2] = ["keyspaces/0", "keyspaces/1"];
 
 /// Deletes a database that never held a row. `is_complete` says that the engine had created it.
 fn remove_unused(home: &Path, engine: &Path, is_complete: bool) -> Result<(), Error> {
@@ -121,6 +122,7 @@ fn corrupt(path: PathBuf, what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::manifest;
     use super::*;
     use crate::table::Change;
 
@@ -137,9 +139,9 @@ mod tests {
             fs::create_dir(&engine).unwrap();
             fs::write(engine.join("version"), "").unwrap();
             for keyspace in KEYSPACES {
-                let current = engine.join(keyspace);
-                fs::create_dir_all(current.parent().unwrap()).unwrap();
-                manifest::tests::write(&current, b"runs");
+                let folder = engine.join(keyspace);
+                fs::create_dir_all(&folder).unwrap();
+                manifest::tests::write(&folder.join("current"), &runs::tests::manifest(&[]));
             }
             for id in 3..6 {
                 let mut bytes = Vec::new();
@@ -252,9 +254,10 @@ mod tests {
     fn a_missing_keyspace_is_found() {
         for keyspace in KEYSPACES {
             let table = Fixture::new(Position { journal: 5, bytes: 0 });
-            fs::remove_file(table.engine.join(keyspace)).unwrap();
+            let current = table.engine.join(keyspace).join("current");
+            fs::remove_file(&current).unwrap();
             match table.verify() {
-                Err(Error::Corrupt { path, .. }) => assert_eq!(path, table.engine.join(keyspace)),
+                Err(Error::Corrupt { path, .. }) => assert_eq!(path, current),
                 other => panic!("{other:?}"),
             }
         }

@@ -1,0 +1,374 @@
+//! Reads the sorted runs of the engine without the engine, block by block, past damage.
+//!
+//! A run is a sequence of blocks: `"LSM", 3, kind u8, XXH3-128 of the bytes, length u32, unpacked
+//! length u32, low half of XXH3-128 of the header so far`, and the bytes; nothing is packed. Blocks
+//! of kind 0 come first and have the rows, in the order of their keys; of one key the newest version
+//! comes first. The bytes of such a block are items, a 255, an index, and 31 bytes about both: the
+//! first of these says after how many items one has its whole key, the last four how many there are.
+//! An item is its type, its sequence number, the length of its key (of what it shares with the last
+//! whole key, and of the rest), the key, and for a value its length and bytes; numbers are varints.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::archive::{self, number, take};
+use super::manifest;
+use super::salvage::{FoundRow, LostRows};
+use crate::table::Error;
+
+const HEADER_BYTES: usize = 33;
+const MAGIC: [u8; 4] = *b"LSM\x03";
+const ROWS: u8 = 0;
+const ABOUT_BYTES: usize = 31;
+const VALUE: u8 = 0;
+const DELETED: [u8; 2] = [1, 2];
+/// Most bytes of a block: some rows of 4 KiB together, or one that is larger.
+const BLOCK_BYTES: u64 = 4 << 20;
+/// Bytes that are searched for the next block at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A sorted run that the manifest lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ListedRun {
+    pub(super) id: u64,
+    /// What is added to the sequence numbers in the file.
+    pub(super) base: u64,
+}
+
+/// Returns the file of a run of the keyspace in `folder`.
+pub(super) fn path(folder: &Path, id: u64) -> PathBuf {
+    folder.join("tables").join(id.to_string())
+}
+
+/// Returns the runs that the manifest of the keyspace in `folder` lists.
+///
+/// # Errors
+/// [`Error::Corrupt`] if the manifest, or the file that names it, is damaged.
+pub(super) fn listed(folder: &Path) -> Result<Vec<ListedRun>, Error> {
+    let manifest = manifest::check(&folder.join("current"))?;
+    let failed = |error| Error::from_io("reading the table's files", error);
+    let file = File::open(&manifest).map_err(failed)?;
+    let sections = archive::sections(&file).map_err(failed)?.unwrap_or_default();
+    let tables = sections.iter().find(|section| section.name == b"tables");
+    let listed = tables.filter(|section| section.len <= BLOCK_BYTES).and_then(|section| {
+        let mut bytes = vec![0; section.len as usize];
+        file.read_exact_at(&mut bytes, section.at).ok()?;
+        parse_listed(&bytes)
+    });
+    let what = "it does not list the sorted runs".to_owned();
+    listed.ok_or(Error::Corrupt { path: manifest, what })
+}
+
+fn parse_listed(bytes: &[u8]) -> Option<Vec<ListedRun>> {
+    let mut rest = bytes;
+    let mut runs = Vec::new();
+    let [levels] = take(&mut rest)?;
+    for _ in 0..levels {
+        let [parts] = take(&mut rest)?;
+        for _ in 0..parts {
+            for _ in 0..u32::from_le_bytes(take(&mut rest)?) {
+                let id = number(&mut rest)?;
+                let _type_and_checksum = take::<17>(&mut rest)?;
+                runs.push(ListedRun { id, base: number(&mut rest)? });
+            }
+        }
+    }
+    Some(runs)
+}
+
+/// Checks that the tables of contents of all runs of the keyspace in `folder` are whole.
+///
+/// # Errors
+/// [`Error::Corrupt`] names the first that is not.
+pub(super) fn check_contents(folder: &Path) -> Result<(), Error> {
+    for run in listed(folder)? {
+        let path = path(folder, run.id);
+        let sections = File::open(&path).and_then(|file| archive::sections(&file));
+        let what = match sections {
+            Ok(Some(_)) => continue,
+            Ok(None) => "its table of contents is damaged",
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "it is missing",
+            Err(error) => return Err(Error::from_io("reading the table's files", error)),
+        };
+        return Err(Error::Corrupt { path, what: what.to_owned() });
+    }
+    Ok(())
+}
+
+/// Calls `visit` with each row of a run that is whole. Returns the ranges of keys in which rows are
+/// lost.
+///
+/// # Errors
+/// [`Error::Io`] if the file cannot be read, and errors of `visit`.
+pub(super) fn read(
+    file: &File,
+    base: u64,
+    visit: &mut dyn FnMut(FoundRow<'_>) -> Result<(), Error>,
+) -> Result<Vec<LostRows>, Error> {
+    let failed = |error| Error::from_io("reading a sorted run", error);
+    let len = file.metadata().map_err(failed)?.len();
+    let sections = archive::sections(file).map_err(failed)?.unwrap_or_default();
+    let rows_end = sections.iter().find(|section| section.name == b"data");
+    let end = rows_end.map_or(len, |section| section.end().min(len));
+    let mut reading = Reading { base, last_key: Vec::new(), lost: Vec::new(), is_behind: false };
+    let mut at = 0;
+    while at < end {
+        match header_at(file, at, end) {
+            Some(header) if header.kind != ROWS => return Ok(reading.lost),
+            Some(header) => {
+                let mut bytes = vec![0; header.len as usize];
+                let read = file.read_exact_at(&mut bytes, at + HEADER_BYTES as u64);
+                let items = (read.is_ok() && xxh3_128(&bytes) == header.sum)
+                    .then(|| parse_items(&bytes))
+                    .flatten();
+                match items {
+                    Some(items) => reading.visit(&items, visit)?,
+                    None => reading.lose(),
+                }
+                at += HEADER_BYTES as u64 + header.len;
+            }
+            None => {
+                reading.lose();
+                match next_header(file, at + 1, end) {
+                    Some(next) => at = next,
+                    None => return Ok(reading.lost),
+                }
+            }
+        }
+    }
+    Ok(reading.lost)
+}
+
+/// How far the reading of a run is.
+struct Reading {
+    base: u64,
+    /// The key of the last row that was read.
+    last_key: Vec<u8>,
+    lost: Vec<LostRows>,
+    /// Whether rows behind `last_key` are lost.
+    is_behind: bool,
+}
+
+impl Reading {
+    /// Notes that a block is lost.
+    fn lose(&mut self) {
+        if !self.is_behind {
+            self.lost.push(LostRows { after: self.last_key.clone(), before: None });
+        }
+        self.is_behind = true;
+    }
+
+    fn visit(
+        &mut self,
+        items: &[Item<'_>],
+        visit: &mut dyn FnMut(FoundRow<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if let Some(lost) = self.lost.last_mut().filter(|_| self.is_behind) {
+            lost.before = items.first().map(|first| first.key.clone());
+        }
+        self.is_behind = false;
+        for item in items {
+            let number = item.number.saturating_add(self.base);
+            visit(FoundRow { key: &item.key, value: item.value, number })?;
+        }
+        if let Some(last) = items.last() {
+            self.last_key.clone_from(&last.key);
+        }
+        Ok(())
+    }
+}
+
+struct Header {
+    kind: u8,
+    sum: u128,
+    /// Bytes of the block behind the header.
+    len: u64,
+}
+
+/// Returns the header at an offset, if there is a whole one.
+fn header_at(file: &File, at: u64, end: u64) -> Option<Header> {
+    let mut bytes = [0; HEADER_BYTES];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    let mut rest = &bytes[..];
+    let is_header = take(&mut rest) == Some(MAGIC);
+    let [kind] = take(&mut rest)?;
+    let sum = u128::from_le_bytes(take(&mut rest)?);
+    let len = u64::from(u32::from_le_bytes(take(&mut rest)?));
+    let unpacked = u64::from(u32::from_le_bytes(take(&mut rest)?));
+    let own_sum = u32::from_le_bytes(take(&mut rest)?);
+    let is_whole = is_header && own_sum == xxh3_128(&bytes[..HEADER_BYTES - 4]) as u32;
+    let fits = at + HEADER_BYTES as u64 + len <= end && len == unpacked && len <= BLOCK_BYTES;
+    (is_whole && (fits || kind != ROWS)).then_some(Header { kind, sum, len })
+}
+
+/// Returns the offset of the next whole header from `from` on.
+fn next_header(file: &File, from: u64, end: u64) -> Option<u64> {
+    let mut at = from;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    while at < end {
+        let read = file.read_at(&mut chunk, at).ok().filter(|read| *read >= MAGIC.len())?;
+        let found = chunk[..read].windows(MAGIC.len()).enumerate().find(|(offset, bytes)| {
+            **bytes == MAGIC && header_at(file, at + *offset as u64, end).is_some()
+        });
+        if let Some((offset, _)) = found {
+            return Some(at + offset as u64);
+        }
+        // A magic may lie across the end of the chunk.
+        at += (read - MAGIC.len() + 1) as u64;
+    }
+    None
+}
+
+struct Item<'a> {
+    key: Vec<u8>,
+    value: Option<&'a [u8]>,
+    number: u64,
+}
+
+/// Returns the items of a block of rows; `None` if it has none of ours.
+fn parse_items(bytes: &[u8]) -> Option<Vec<Item<'_>>> {
+    let about = bytes.len().checked_sub(ABOUT_BYTES)?;
+    let (mut rest, about) = bytes.split_at(about);
+    let whole_every = usize::from(about[0]);
+    let count = u32::from_le_bytes(*about.last_chunk::<4>()?) as usize;
+    let mut items: Vec<Item<'_>> = Vec::new();
+    let mut whole = Vec::new();
+    for number in 0..count {
+        let [kind] = take(&mut rest)?;
+        let sequence = varint(&mut rest)?;
+        let is_whole = number.checked_rem(whole_every)? == 0;
+        let shared = if is_whole { 0 } else { varint(&mut rest)? as usize };
+        let own = take_bytes(&mut rest)?;
+        let key = [whole.get(..shared)?, own].concat();
+        if is_whole {
+            whole.clone_from(&key);
+        }
+        let value = match kind {
+            VALUE => Some(take_bytes(&mut rest)?),
+            kind if DELETED.contains(&kind) => None,
+            _ => return None,
+        };
+        items.push(Item { key, value, number: sequence });
+    }
+    Some(items)
+}
+
+/// Takes bytes with their length before them.
+fn take_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = usize::try_from(varint(rest)?).ok()?;
+    let (bytes, after) = rest.split_at_checked(len)?;
+    *rest = after;
+    Some(bytes)
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let [byte] = take(rest)?;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns a manifest that lists these runs, as the engine writes it.
+    pub(in super::super) fn manifest(runs: &[ListedRun]) -> Vec<u8> {
+        let mut tables = vec![1, 1];
+        tables.extend((runs.len() as u32).to_le_bytes());
+        for run in runs {
+            tables.extend(run.id.to_le_bytes());
+            tables.extend([0; 17]);
+            tables.extend(run.base.to_le_bytes());
+        }
+        archive::tests::archive(&[("tables", &tables)])
+    }
+
+    /// Returns a block as the engine writes it.
+    fn block(kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut block = MAGIC.to_vec();
+        block.push(kind);
+        block.extend(xxh3_128(bytes).to_le_bytes());
+        block.extend((bytes.len() as u32).to_le_bytes());
+        block.extend((bytes.len() as u32).to_le_bytes());
+        block.extend((xxh3_128(&block) as u32).to_le_bytes());
+        block.extend(bytes);
+        block
+    }
+
+    /// Returns a block of rows with one row each, by the key; three bytes of the key are shared.
+    fn rows(keys: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (number, key) in keys.iter().enumerate() {
+            bytes.extend([VALUE, 9]);
+            match number % 2 {
+                0 => bytes.extend([4, b'k', b'e', b'y', *key]),
+                _ => bytes.extend([3, 1, *key]),
+            }
+            bytes.extend([1, *key]);
+        }
+        bytes.push(255);
+        let mut about = [0; ABOUT_BYTES];
+        about[0] = 2;
+        about[ABOUT_BYTES - 4..].copy_from_slice(&(keys.len() as u32).to_le_bytes());
+        bytes.extend(about);
+        block(ROWS, &bytes)
+    }
+
+    /// Returns the last bytes of the keys that are read, and the lost ranges by the same bytes.
+    fn read_bytes(bytes: &[u8]) -> (Vec<u8>, Vec<(u8, u8)>) {
+        let mut file = tempfile::tempfile().unwrap();
+        io::Write::write_all(&mut file, bytes).unwrap();
+        let mut found = Vec::new();
+        let lost = read(&file, 5, &mut |row| {
+            assert_eq!((row.number, row.value), (14, Some(&row.key[3..])));
+            found.push(row.key[3]);
+            Ok(())
+        });
+        let edge = |key: Option<&Vec<u8>>| key.and_then(|key| key.last().copied()).unwrap_or(0);
+        let lost = lost.unwrap();
+        let lost = lost.iter().map(|lost| (edge(Some(&lost.after)), edge(lost.before.as_ref())));
+        (found, lost.collect())
+    }
+
+    /// Each byte of a block is covered by a checksum: damage costs that block and no other.
+    #[test]
+    fn a_damaged_block_costs_its_own_rows() {
+        let blocks = [rows(b"ab"), rows(b"cde"), rows(b"fg"), block(1, b"index")];
+        let good = blocks.concat();
+        assert_eq!(read_bytes(&good), (b"abcdefg".to_vec(), Vec::new()));
+        let second = blocks[0].len()..blocks[0].len() + blocks[1].len();
+        for at in second {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            assert_eq!(read_bytes(&bad), (b"abfg".to_vec(), vec![(b'b', b'f')]), "byte {at}");
+        }
+        let first = blocks[0].len();
+        assert_eq!(read_bytes(&good[..first + 20]), (b"ab".to_vec(), vec![(b'b', 0)]));
+        assert_eq!(read_bytes(&[]), (Vec::new(), Vec::new()));
+    }
+
+    /// Reading a run of any bytes ends.
+    #[test]
+    fn any_bytes_are_read_to_an_end() {
+        let good = [rows(b"ab"), rows(b"cde")].concat();
+        for at in 0..good.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = byte;
+                read_bytes(&bad);
+            }
+            // Without the checksum the bytes of a block may be anything.
+            parse_items(&good[HEADER_BYTES..at.max(HEADER_BYTES)]);
+        }
+    }
+}
