@@ -114,9 +114,9 @@ pub(crate) fn mounts_of(dir: &Path) -> Vec<MountEntry> {
     mounts
 }
 
-/// Returns whether `dir` contains a volume's `format` file.
+/// Returns whether `dir` contains a volume's `format` file, or the second one.
 pub(crate) fn is_volume(dir: &Path) -> bool {
-    fs::symlink_metadata(dir.join("format")).is_ok()
+    ["format", "format.copy"].iter().any(|name| fs::symlink_metadata(dir.join(name)).is_ok())
 }
 
 /// Returns whether the volume in `dir` is marked as stopped cleanly.

@@ -22,8 +22,14 @@ pub struct RecoveryReport {
     pub files: u64,
     /// Of those, files whose row was behind their bytes.
     pub corrected: u64,
+    /// Of those, files that have no bytes left: the name of their content file was never safe.
+    pub emptied: u64,
+    /// Of those, files that are shorter than their rows said, and not empty because of a lost name.
+    pub shortened: u64,
     /// Files whose `writing` row, or row of attributes, is damaged.
     pub damaged: u64,
+    /// Small files of the volume, as `format`, that were damaged and are written again.
+    pub mended: u64,
 }
 
 /// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
@@ -134,9 +140,18 @@ fn measure(
     // The process may have died while it put an empty file in the place of this one.
     let left = content.remove_replacement(ino, row.generation);
     left.map_err(|error| content_failed(&error))?;
-    let measured = measure_content(content, ino, row.generation, detects_writers);
-    let (measured, is_written) = measured.map_err(|error| content_failed(&error))?;
+    let found = measure_content(content, ino, row.generation, detects_writers);
+    let Measured { stat: measured, is_written, was_missing } =
+        found.map_err(|error| content_failed(&error))?;
     let written = is_written.then(|| node.handle());
+    if was_missing && rnode.size > 0 {
+        report.emptied += 1;
+    } else if measured.size < rnode.size {
+        report.shortened += 1;
+        tracing::warn!(
+            %ino, row = rnode.size, content = measured.size, "a file is shorter than its row said"
+        );
+    }
     // The disk's clock is coarse: a time that users have seen never goes back for it.
     let is_late = clock::is_late(measured.mtime, rnode.mtime);
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
@@ -152,12 +167,21 @@ fn measure(
     Ok(written)
 }
 
+/// What a content file is at the start.
+struct Measured {
+    stat: ContentStat,
+    /// Whether a process still writes it.
+    is_written: bool,
+    /// Whether it was missing, and an empty one was made.
+    was_missing: bool,
+}
+
 fn measure_content(
     content: &ContentStore,
     ino: InodeId,
     generation: Generation,
     detects_writers: bool,
-) -> Result<(ContentStat, bool), content::Error> {
+) -> Result<Measured, content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
         // Before `stat`: without a writer at this moment, the size cannot change after it.
         let is_written = detects_writers && {
@@ -168,10 +192,11 @@ fn measure_content(
                 true
             })
         };
-        return Ok((file.stat()?, is_written));
+        return Ok(Measured { stat: file.stat()?, is_written, was_missing: false });
     }
     // The machine died before the content file's name was safe. None of its bytes were synced, so
     // the file is empty, as it would be on any file system.
     tracing::warn!(%ino, "a file has lost bytes that were never synced, and is empty now");
-    Ok((content.create(ino, generation)?.stat()?, false))
+    let stat = content.create(ino, generation)?.stat()?;
+    Ok(Measured { stat, is_written: false, was_missing: true })
 }

@@ -115,6 +115,14 @@ impl ContentStore {
         Ok(Self { root: Arc::new(Root::open(folder)?), reads_ahead: true })
     }
 
+    /// As [`ContentStore::open_in`], without a change of the folder: for readers alone.
+    ///
+    /// # Errors
+    /// As [`ContentStore::open_in`].
+    pub fn open_unchanged(folder: &Folder) -> Result<Self, Error> {
+        Ok(Self { root: Arc::new(Root::open_unchanged(folder)?), reads_ahead: true })
+    }
+
     /// Returns the store with readahead off: of the files that it opens, only what is read comes
     /// into the page cache. Pages under readahead are locked, and a control group of processes that
     /// is out of memory cannot free them. Their amount for each reader is a setting of the disk,

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! format         id, version and features; makes the folder a volume
+//! format.copy    the same bytes
 //! lock           locked while a server has the volume open; holds its process id
 //! clean          exists if the volume was closed cleanly
-//! table/         files of the engine, and the key of the hash of names
+//! table/         files of the engine, and twice the key of the hash of names
 //! content/       content files
 //! reserve        disk space to release when the disk is full
 //! log            messages of the server
@@ -15,13 +16,13 @@
 //! clients        the machines that may connect to the server
 //! ```
 //!
-//! `format` is written last when a volume is created, and replaced when the volume gets a feature.
-//! So a folder without `format` and with nothing in `table` and `content` is a volume half created,
-//! and may be created again. A folder without `format` but with data in them is damaged, and is not
+//! `format` and its copy are written last when a volume is created, and replaced when the volume
+//! gets a feature. So a folder without them and with nothing in `table` and `content` is a volume half created,
+//! and may be created again. A folder without them but with data in them is damaged, and is not
 //! changed.
 
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -30,24 +31,30 @@ use rustix::fs::OFlags;
 
 use self::detect::Detected;
 use self::layout::{
-    CLEAN, CONTENT, FILES, FORMAT, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET, SESSION_SOCKET,
-    SOCKET, TABLE,
+    CLEAN, CONTENT, FILES, FORMAT, FORMAT_COPY, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET,
+    SESSION_SOCKET, SOCKET, TABLE,
 };
 use self::lock::Lock;
+use self::twice::{Pair, TwoFiles};
 use crate::folder::Folder;
 use crate::hash::NameHasher;
+use crate::table::TableRead;
 
 pub use error::VolumeError;
 pub use format::{FORMAT_VERSION, Format, FormatError, TAGS_ARE_COMPLETE, VolumeId};
 pub use layout::{CLIENTS, KEY};
+pub use remains::Remains;
 pub use seed::HashSeed;
+pub use twice::Mend;
 
 mod detect;
 mod error;
 mod format;
 mod layout;
 mod lock;
+mod remains;
 mod seed;
+mod twice;
 
 /// The site of all inodes: a volume has one so far.
 pub const SITE: u16 = 0;
@@ -85,6 +92,10 @@ pub struct Volume {
     content: Folder,
     format: Format,
     seed: HashSeed,
+    /// What the copy of the seed says, if that is another one.
+    other_seed: Option<HashSeed>,
+    /// The small files that are to be written again.
+    mends: Vec<Mend>,
     was_clean: bool,
     _lock: Lock,
 }
@@ -107,7 +118,7 @@ impl Volume {
         detect::check_files(&folder)?;
         let lock = Lock::take(&folder)?;
         // Another process may have created a volume before we took the lock.
-        if folder.contains(FORMAT)? {
+        if detect::is_volume(&folder)? {
             return Err(VolumeError::Exists { path: dir.into() });
         }
         let (table, content) = (folder.create_folder(TABLE)?, folder.create_folder(CONTENT)?);
@@ -116,7 +127,17 @@ impl Volume {
         let seed = HashSeed::create(&table)?;
         write_clean(&folder)?;
         write_format(&folder, &format)?;
-        Ok(Self { folder, table, content, format, seed, was_clean: true, _lock: lock })
+        Ok(Self {
+            folder,
+            table,
+            content,
+            format,
+            seed,
+            other_seed: None,
+            mends: Vec::new(),
+            was_clean: true,
+            _lock: lock,
+        })
     }
 
     /// Opens the volume in `dir`.
@@ -135,12 +156,23 @@ impl Volume {
         // program cannot open must not change.
         read_format(&folder)?;
         let lock = Lock::take(&folder)?;
-        let format = read_format(&folder)?;
+        let Pair { value: format, mut mends, .. } = read_format(&folder)?;
         let table = detect::open_subfolder(&folder, TABLE)?;
         let content = detect::open_subfolder(&folder, CONTENT)?;
-        let seed = HashSeed::read(&table)?;
+        let seeds = HashSeed::read(&table)?;
+        mends.extend(seeds.mends);
         let was_clean = folder.contains_file(CLEAN)?;
-        Ok(Self { folder, table, content, format, seed, was_clean, _lock: lock })
+        Ok(Self {
+            folder,
+            table,
+            content,
+            format,
+            seed: seeds.value,
+            other_seed: seeds.other,
+            mends,
+            was_clean,
+            _lock: lock,
+        })
     }
 
     /// Opens the volume in `dir`, or creates it with `options` if there is none.
@@ -157,6 +189,56 @@ impl Volume {
             Err(VolumeError::Exists { .. }) => Self::open(dir),
             created => created,
         }
+    }
+
+    /// Compares the seed with the names of the volume's table, and takes that of the copy if only
+    /// that one fits. Called before [`Volume::hasher`].
+    ///
+    /// # Errors
+    /// [`VolumeError::Corrupt`] if neither fits: they are of another volume.
+    pub fn confirm_seed(&mut self, table: &dyn TableRead) -> Result<(), VolumeError> {
+        let fits = |seed: &HashSeed| seed.fits(table);
+        // If the names cannot be read, nothing speaks against the first one.
+        if fits(&self.seed).unwrap_or(true) {
+            return Ok(());
+        }
+        let what = "it is of another volume";
+        let path = self.table.path().join(layout::SEED);
+        match self.other_seed.take() {
+            Some(other) if matches!(fits(&other), Ok(true)) => {
+                self.seed = other;
+                self.mends.retain(|mend| mend.path.parent() != Some(self.table.path()));
+                self.mends.push(Mend { path, what, is_damage: true });
+                Ok(())
+            }
+            _ => Err(VolumeError::Corrupt { path, what }),
+        }
+    }
+
+    /// Returns which small files are damaged, missing or out of date. The volume is open by the
+    /// second file of each.
+    #[must_use]
+    pub fn mends(&self) -> &[Mend] {
+        &self.mends
+    }
+
+    /// Writes small files again that are damaged, missing or out of date. The caller has compared
+    /// the volume's id with that of the table, and called [`Volume::confirm_seed`].
+    ///
+    /// # Errors
+    /// [`VolumeError`]. The call can be repeated.
+    pub fn mend(&self) -> Result<(), VolumeError> {
+        if self.mends.is_empty() {
+            return Ok(());
+        }
+        let is_seed = |mend: &Mend| mend.path.parent() == Some(self.table.path());
+        if self.mends.iter().any(is_seed) {
+            self.seed.write(&self.table)?;
+        }
+        if !self.mends.iter().all(is_seed) {
+            write_format(&self.folder, &self.format)?;
+        }
+        Ok(())
     }
 
     /// Marks the volume as in use, on stable storage. Nothing in the volume may change before.
@@ -276,7 +358,7 @@ pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
 /// # Errors
 /// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
 pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
-    let mut format = read_format(folder)?;
+    let mut format = read_format(folder)?.value;
     format.needed_features |= TAGS_ARE_COMPLETE;
     write_format(folder, &format)
 }
@@ -324,14 +406,13 @@ pub fn lock_holder(dir: &Path) -> Option<u32> {
     lock::lock_holder(dir)
 }
 
-fn read_format(folder: &Folder) -> Result<Format, VolumeError> {
-    let path = folder.path().join(FORMAT);
-    let mut bytes = Vec::new();
-    let file = folder.open_file(FORMAT, OFlags::RDONLY)?;
-    file.take(format::MAX_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| VolumeError::from_io("reading", &path, error))?;
-    Format::decode(&bytes).map_err(|error| VolumeError::from_format(&path, error))
+const FORMAT_FILES: TwoFiles =
+    TwoFiles { first: FORMAT, copy: FORMAT_COPY, new: FORMAT_NEW, mode: PUBLIC };
+
+fn read_format(folder: &Folder) -> Result<Pair<Format>, VolumeError> {
+    twice::read(folder, &FORMAT_FILES, format::MAX_BYTES, |path, bytes| {
+        Format::decode(bytes).map_err(|error| VolumeError::from_format(path, error))
+    })
 }
 
 /// Creates a folder and its missing parents, and makes their names safe.
@@ -356,14 +437,8 @@ fn write_clean(folder: &Folder) -> Result<(), VolumeError> {
     written.map_err(|error| VolumeError::from_io("writing", &folder.path().join(CLEAN), error))
 }
 
-/// Writes the file atomically.
 fn write_format(folder: &Folder, format: &Format) -> Result<(), VolumeError> {
-    let mut file = folder.replace_file(FORMAT_NEW, PUBLIC)?;
-    let written = file.write_all(&format.encode()).and_then(|()| file.sync_all());
-    let new = folder.path().join(FORMAT_NEW);
-    written.map_err(|error| VolumeError::from_io("writing", &new, error))?;
-    folder.rename(FORMAT_NEW, FORMAT)?;
-    Ok(folder.sync()?)
+    twice::write(folder, &FORMAT_FILES, &format.encode())
 }
 
 fn sync_dir(dir: &Path) -> Result<(), VolumeError> {

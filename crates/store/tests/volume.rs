@@ -64,7 +64,7 @@ fn what_was_made_is_opened() {
     assert_eq!((opened.id(), *opened.format()), (id, format));
     assert_eq!(id.to_string().len(), 32);
     assert_eq!(opened.hasher(), hasher);
-    assert_eq!(names(&dir), ["clean", "content", "format", "lock", "table"]);
+    assert_eq!(names(&dir), ["clean", "content", "format", "format.copy", "lock", "table"]);
     for private in [opened.content_dir(), opened.table_dir()] {
         assert_eq!(fs::metadata(private).unwrap().mode() & 0o077, 0);
     }
@@ -196,7 +196,7 @@ fn a_key_without_a_format_is_no_volume_half_made() {
         fs::write(temp.path().join("table/1"), b"rows").unwrap();
         fs::write(temp.path().join(name), b"text").unwrap();
         Volume::open(temp.path()).unwrap();
-        fs::remove_file(temp.path().join("format")).unwrap();
+        remove_formats(temp.path());
         assert!(matches!(refused(temp.path()), VolumeError::Corrupt { .. }));
     }
 }
@@ -272,11 +272,76 @@ fn a_volume_without_its_format_is_damaged_not_new() {
     let temp = temp();
     drop(make(temp.path()));
     fs::write(temp.path().join("table/data"), b"x").unwrap();
-    fs::remove_file(temp.path().join("format")).unwrap();
+    remove_formats(temp.path());
     assert!(matches!(refused(temp.path()), VolumeError::Corrupt { .. }));
     let error = Volume::open_or_create(temp.path(), VolumeOptions::default()).unwrap_err();
     assert_eq!(error.kind(), Kind::Corrupt);
     assert_eq!(fs::read(temp.path().join("table/data")).unwrap(), b"x");
+}
+
+fn remove_formats(dir: &Path) {
+    for name in ["format", "format.copy"] {
+        fs::remove_file(dir.join(name)).unwrap();
+    }
+}
+
+/// One whole file of two is enough, whatever is wrong with the other one; nothing is written before
+/// `mend`, and then both are whole.
+#[test]
+fn one_whole_file_of_two_is_enough() {
+    let temp = temp();
+    drop(make(temp.path()));
+    for name in ["format", "format.copy", "table/seed", "table/seed.copy"] {
+        let path = temp.path().join(name);
+        let good = fs::read(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().mode();
+        for at in 0..=good.len() {
+            // The last one is a file that is missing.
+            match good.get(at) {
+                Some(byte) => {
+                    let mut bad = good.clone();
+                    bad[at] = byte ^ 0x40;
+                    fs::write(&path, bad).unwrap();
+                }
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let opened = Volume::open(temp.path()).unwrap();
+            let mends = opened.mends();
+            assert_eq!(mends.len(), 1, "{name} {at}: {mends:?}");
+            assert_eq!(mends[0].path, path);
+            // A copy that is missing was perhaps never made.
+            let is_new = name.ends_with("copy") && at == good.len();
+            assert_eq!(mends[0].is_damage, !is_new);
+            assert_ne!(fs::read(&path).unwrap_or_default(), good, "{name}: too early");
+            opened.mend().unwrap();
+            assert_eq!(fs::read(&path).unwrap(), good, "{name} {at}");
+            assert_eq!(fs::metadata(&path).unwrap().mode(), mode);
+            drop(opened);
+            assert!(Volume::open(temp.path()).unwrap().mends().is_empty());
+        }
+    }
+}
+
+/// The second files are opened as the first ones are.
+#[test]
+fn second_files_of_others_are_refused() {
+    for name in ["format.copy", "table/seed.copy"] {
+        let temp = temp();
+        drop(make(temp.path()));
+        let path = temp.path().join(name);
+        let good = fs::read(&path).unwrap();
+        let elsewhere = temp.path().join("content/elsewhere");
+        fs::write(&elsewhere, &good).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        let opened = Volume::open(temp.path());
+        match name {
+            "format.copy" => assert!(matches!(opened, Err(VolumeError::Insecure(_)))),
+            // In a folder of ours it is replaced, and what it leads to stays.
+            _ => opened.unwrap().mend().unwrap(),
+        }
+        assert_eq!(fs::read(&elsewhere).unwrap(), good);
+    }
 }
 
 #[test]
@@ -285,6 +350,7 @@ fn a_damaged_or_newer_format_is_refused() {
     drop(make(temp.path()));
     let path = temp.path().join("format");
     let good = fs::read(&path).unwrap();
+    fs::write(temp.path().join("format.copy"), b"no format").unwrap();
 
     let mut bad = good.clone();
     bad[40] ^= 1;
@@ -300,8 +366,12 @@ fn a_damaged_or_newer_format_is_refused() {
     let sum = xxh3_64(&newer);
     newer.extend_from_slice(&sum.to_le_bytes());
     fs::write(&path, &newer).unwrap();
-    let error = refused(temp.path());
-    assert!(matches!(error, VolumeError::Newer { found: 9, known: 2, .. }), "{error}");
+    // Also if the second file is older.
+    for copy in [b"no format", &good[..]] {
+        fs::write(temp.path().join("format.copy"), copy).unwrap();
+        let error = refused(temp.path());
+        assert!(matches!(error, VolumeError::Newer { found: 9, known: 2, .. }), "{error}");
+    }
 
     fs::write(&path, &good).unwrap();
     assert_eq!(Volume::open(temp.path()).unwrap().format().encode(), good);
@@ -356,6 +426,7 @@ fn a_lost_or_damaged_seed_is_damage() {
     drop(make(temp.path()));
     let path = temp.path().join("table/seed");
     let good = fs::read(&path).unwrap();
+    fs::write(temp.path().join("table/seed.copy"), &good[..30]).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     let mut other = good.clone();
     other[20] ^= 1;

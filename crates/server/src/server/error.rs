@@ -17,7 +17,7 @@ pub enum StartError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// The table is damaged.
-    #[error("the table of {} is damaged: run `pelago check`, or restore a backup", path.display())]
+    #[error("the table of {} is damaged: restore a backup, or copy what is whole", path.display())]
     TableDamaged {
         /// The volume's folder.
         path: PathBuf,

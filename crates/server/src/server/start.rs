@@ -27,7 +27,7 @@ use crate::grace::Grace;
 use crate::group_commit::{CommitThread, GroupCommit};
 use crate::memory::{MEMORY_BYTES, MemoryLimits, most_leases};
 use crate::pool::Pool;
-use crate::recovery;
+use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::{IndexPlace, SearchIndex};
 use crate::service::{self, LocalService};
@@ -41,12 +41,13 @@ impl Server {
     /// [`StartError`]; nothing but the recovery has changed the volume then.
     pub fn start(dir: &Path, options: Options) -> Result<Self, StartError> {
         let created = VolumeOptions { inline_bytes: options.inline_bytes };
-        let volume = Volume::open_or_create(dir, created)?;
+        let mut volume = Volume::open_or_create(dir, created)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
         let (file, path) = volume.open_reserve()?;
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
         let table = open_table(&volume, &reserve, &options)?;
         table.set_reserve(Arc::clone(&reserve));
+        volume.confirm_seed(&*table)?;
         let mut content = ContentStore::open_in(volume.content())?;
         if options.memory_bytes < MEMORY_BYTES {
             content = content.without_readahead();
@@ -80,6 +81,7 @@ impl Server {
         let failed = |source| StartError::Recover { path: dir.clone(), source };
         let started = clock::now();
         let begun = begin(&dir, &parts, options.owner, started, reserve.as_deref())?;
+        let mended = volume.as_ref().map(|open| mend(&open.volume)).unwrap_or_default();
         let memory = MemoryLimits::of(options.memory_bytes);
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
@@ -137,7 +139,7 @@ impl Server {
             dir,
             started,
             started_clean,
-            recovered,
+            recovered: RecoveryReport { mended, ..recovered },
             core,
             opens,
             replaced,
@@ -160,6 +162,21 @@ fn search_index(
         .map(|open| IndexPlace { folder: open.volume.folder().clone(), volume: open.volume.id() });
     let index = SearchIndex::new(place, options.indexing, notifier(&notifies.index));
     Arc::new(index.with_on_reading(options.on_index_reading))
+}
+
+/// Writes small files of the volume again that are damaged or missing, and says so. Returns how many
+/// were damaged.
+fn mend(volume: &Volume) -> u64 {
+    let damaged = || volume.mends().iter().filter(|mend| mend.is_damage);
+    for mend in damaged() {
+        let path = mend.path.display();
+        tracing::warn!(%path, mend.what, "a file of the volume is written again from its second one");
+    }
+    if let Err(error) = volume.mend() {
+        // The next start tries it again.
+        tracing::warn!(%error, "the second files of the volume are not as they should be");
+    }
+    damaged().count() as u64
 }
 
 /// Opens the table; on a full disk, a second time with the space of the reserve.

@@ -106,7 +106,7 @@ fn class_of(path: &str) -> &'static str {
         "table" if path.ends_with(".jnl") => "journal",
         "table" if path.contains("/flushed") => "record",
         "table" => "table",
-        "format" | "format.new" => "format",
+        "format" | "format.copy" | "format.new" => "format",
         "reserve" => "reserve",
         _ => "volume",
     }

@@ -48,14 +48,20 @@ impl Default for Subfolder {
 }
 
 impl Root {
+    /// Opens the folder, and lets its file system spread the content files.
     pub(super) fn open(folder: &Folder) -> Result<Self, Error> {
+        spread(folder);
+        Self::open_unchanged(folder)
+    }
+
+    /// Opens the folder without a change of it.
+    pub(super) fn open_unchanged(folder: &Folder) -> Result<Self, Error> {
         let path = folder.path().to_path_buf();
         let failed = |error| Error::new("examining", path.clone(), error);
         // FUSE does not pass `syncfs` on to its server: the call succeeds and does nothing.
         let has_syncfs = fstatfs(folder).map_err(failed)?.f_type != FUSE_SUPER_MAGIC;
         let mount = fstatvfs(folder).map_err(failed)?;
         let keeps_atime = !mount.f_flag.contains(StatVfsMountFlags::NOATIME);
-        spread(folder);
         let subfolders = (0..SUBFOLDERS).map(|_| Subfolder::default()).collect();
         Ok(Self { path, folder: folder.clone(), subfolders, has_syncfs, keeps_atime })
     }

@@ -1,10 +1,12 @@
 //! What a folder holds: a volume, the beginning of one, or other files.
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use super::error::VolumeError;
 use super::layout::{
-    CLEAN, CLIENTS, CONTENT, FORMAT, KEY, LOCK, LOG, NAMES, RESERVE, SEED, SEED_NEW, TABLE,
+    CLEAN, CLIENTS, CONTENT, FORMAT, FORMAT_COPY, KEY, LOCK, LOG, NAMES, RESERVE, SEED, SEED_COPY,
+    SEED_NEW, TABLE,
 };
 use crate::folder::{Folder, FolderError};
 
@@ -15,7 +17,7 @@ pub(super) enum Detected {
     Missing,
     /// A folder that is empty, or in which a volume was half created.
     Empty(Folder),
-    /// A folder with a file `format`.
+    /// A folder with a file `format` or `format.copy`.
     Volume(Folder),
 }
 
@@ -30,7 +32,7 @@ pub(super) fn detect(dir: &Path) -> Result<Detected, VolumeError> {
         opened => opened?,
     };
     let names = folder.entries()?;
-    if folder.contains(FORMAT)? {
+    if is_volume(&folder)? {
         return Ok(Detected::Volume(folder));
     }
     for name in names {
@@ -56,10 +58,15 @@ pub(super) fn detect(dir: &Path) -> Result<Detected, VolumeError> {
     Ok(Detected::Empty(folder))
 }
 
+/// Returns whether a folder has one of the two files that make it a volume.
+pub(super) fn is_volume(folder: &Folder) -> Result<bool, VolumeError> {
+    Ok(folder.contains(FORMAT)? || folder.contains(FORMAT_COPY)?)
+}
+
 /// Checks before anything is written that existing files with names of a volume's files are safe to
 /// use.
 pub(super) fn check_files(folder: &Folder) -> Result<(), VolumeError> {
-    for name in [FORMAT, LOCK, CLEAN, RESERVE, LOG, KEY, CLIENTS] {
+    for name in [FORMAT, FORMAT_COPY, LOCK, CLEAN, RESERVE, LOG, KEY, CLIENTS] {
         folder.check_file(name)?;
     }
     Ok(())
@@ -80,6 +87,10 @@ pub(super) fn open_subfolder(folder: &Folder, name: &str) -> Result<Folder, Volu
 fn has_no_data(folder: &Folder, name: &str) -> Result<bool, VolumeError> {
     match folder.open_folder(name) {
         Err(error) if error.is_not_found() => Ok(true),
-        opened => Ok(opened?.entries()?.iter().all(|name| name == SEED || name == SEED_NEW)),
+        opened => {
+            let is_seed =
+                |name: &OsString| [SEED, SEED_NEW, SEED_COPY].into_iter().any(|seed| name == seed);
+            Ok(opened?.entries()?.iter().all(is_seed))
+        }
     }
 }

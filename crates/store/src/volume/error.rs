@@ -79,8 +79,7 @@ pub enum VolumeError {
         unknown: u64,
     },
     /// A file of the volume is damaged or missing.
-    #[error("{} is damaged ({what}): restore it from a backup of the volume, or make a new one",
-        path.display())]
+    #[error("{} is damaged ({what}): restore a backup, or copy what is whole", path.display())]
     Corrupt {
         /// The file.
         path: PathBuf,

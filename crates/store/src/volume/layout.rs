@@ -2,6 +2,8 @@
 
 pub(super) const FORMAT: &str = "format";
 pub(super) const FORMAT_NEW: &str = "format.new";
+/// The second file of the format.
+pub(super) const FORMAT_COPY: &str = "format.copy";
 pub(super) const LOCK: &str = "lock";
 pub(super) const CLEAN: &str = "clean";
 pub(super) const TABLE: &str = "table";
@@ -19,9 +21,10 @@ pub const CLIENTS: &str = "clients";
 pub(super) const CLIENTS_NEW: &str = "clients.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 14] = [
+pub(super) const NAMES: [&str; 15] = [
     FORMAT,
     FORMAT_NEW,
+    FORMAT_COPY,
     LOCK,
     CLEAN,
     TABLE,
@@ -39,6 +42,8 @@ pub(super) const NAMES: [&str; 14] = [
 /// Names in the folder `table` that are not the engine's.
 pub(super) const SEED: &str = "seed";
 pub(super) const SEED_NEW: &str = "seed.new";
+/// The second file of the seed.
+pub(super) const SEED_COPY: &str = "seed.copy";
 
 /// Permissions of a file that every user may read.
 pub(super) const PUBLIC: u32 = 0o644;

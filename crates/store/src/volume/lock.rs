@@ -20,6 +20,27 @@ pub(super) struct Lock {
 }
 
 impl Lock {
+    /// Keeps servers out without a write to the volume in `folder`: by a shared lock. Returns `None`
+    /// if there is nothing to lock.
+    ///
+    /// # Errors
+    /// [`VolumeError::InUse`] if a process has the volume open.
+    pub(super) fn share(folder: &Folder) -> Result<Option<Self>, VolumeError> {
+        let file = match folder.open_file(LOCK, OFlags::RDONLY) {
+            Err(error) if error.is_not_found() => return Ok(None),
+            opened => opened?,
+        };
+        let failed =
+            |error: Errno| VolumeError::from_io("locking", &folder.path().join(LOCK), error.into());
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => {
+                let path = folder.path().into();
+                Err(VolumeError::InUse { path, pid: read_pid(&file) })
+            }
+            locked => locked.map(|()| Some(Self { file })).map_err(failed),
+        }
+    }
+
     /// Takes the lock of the volume in `folder`, without waiting.
     ///
     /// # Errors

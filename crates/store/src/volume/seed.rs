@@ -1,20 +1,22 @@
-//! The file `table/seed`: the key of the hash of names.
+//! The files `table/seed` and `table/seed.copy`: the key of the hash of names.
 //!
 //! It is secret: a user who knows it can choose names with equal hashes. No name is found without
 //! it, so it is in the folder of the rows, which other users cannot write.
 //!
 //! 40 bytes, little-endian; `docs/format.md` has the table.
 
-use std::fmt;
-use std::io::{self, Read as _, Write as _};
+use std::ops::ControlFlow;
+use std::{fmt, io};
 
-use rustix::fs::OFlags;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::VolumeError;
-use super::layout::{SECRET, SEED, SEED_NEW};
+use super::layout::{SECRET, SEED, SEED_COPY, SEED_NEW};
+use super::twice::{self, Pair, TwoFiles};
 use crate::folder::Folder;
 use crate::hash::NameHasher;
+use crate::key::{self, RowKind};
+use crate::table::{self, TableRead};
 
 /// The key of a volume's hash of names.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,9 @@ const MAGIC: [u8; 8] = *b"PELSEED\n";
 /// The number of the hash function SipHash-2-4.
 const SIP_HASH: u32 = 1;
 const BYTES: usize = 40;
+/// Names that are compared with a seed at most.
+const NAMES_LOOKED_AT: u32 = 16;
+const FILES: TwoFiles = TwoFiles { first: SEED, copy: SEED_COPY, new: SEED_NEW, mode: SECRET };
 
 impl HashSeed {
     /// Returns the seed with this key.
@@ -80,31 +85,48 @@ impl HashSeed {
         Ok(Self { key: u128::from_le_bytes(*key) })
     }
 
-    /// Creates the file with a random key, atomically, in the folder of the table.
+    /// Creates both files with a random key, in the folder of the table.
     pub(super) fn create(table: &Folder) -> Result<Self, VolumeError> {
-        let path = table.path().join(SEED_NEW);
-        let failed = |error: io::Error| VolumeError::from_io("writing", &path, error);
         let mut key = [0; 16];
-        getrandom::fill(&mut key).map_err(|error| failed(io::Error::other(error)))?;
+        getrandom::fill(&mut key).map_err(|error| {
+            let path = table.path().join(SEED_NEW);
+            VolumeError::from_io("writing", &path, io::Error::other(error))
+        })?;
         let seed = Self { key: u128::from_le_bytes(key) };
-        let mut file = table.replace_file(SEED_NEW, SECRET)?;
-        file.write_all(&seed.encode()).and_then(|()| file.sync_all()).map_err(failed)?;
-        table.rename(SEED_NEW, SEED)?;
-        table.sync()?;
+        seed.write(table)?;
         Ok(seed)
     }
 
-    /// Reads the file in the folder of the table.
-    pub(super) fn read(table: &Folder) -> Result<Self, VolumeError> {
-        let path = table.path().join(SEED);
-        let corrupt = |what| VolumeError::Corrupt { path: path.clone(), what };
-        let file = match table.open_file(SEED, OFlags::RDONLY) {
-            Err(error) if error.is_not_found() => return Err(corrupt("it is missing")),
-            opened => opened?,
-        };
-        let mut bytes = Vec::with_capacity(BYTES);
-        let read = file.take(BYTES as u64 + 1).read_to_end(&mut bytes);
-        read.map_err(|error| VolumeError::from_io("reading", &path, error))?;
-        Self::decode(&bytes).map_err(corrupt)
+    /// Writes both files, each atomically.
+    pub(super) fn write(&self, table: &Folder) -> Result<(), VolumeError> {
+        twice::write(table, &FILES, &self.encode())
+    }
+
+    /// Reads both files.
+    pub(super) fn read(table: &Folder) -> Result<Pair<Self>, VolumeError> {
+        twice::read(table, &FILES, BYTES, |path, bytes| {
+            Self::decode(bytes).map_err(|what| VolumeError::Corrupt { path: path.into(), what })
+        })
+    }
+
+    /// Returns whether names of the table have the hashes that this seed gives them: not if it is
+    /// the seed of another volume. A table without names says nothing against it.
+    pub(super) fn fits(&self, table: &dyn TableRead) -> Result<bool, table::Error> {
+        let names = key::all(RowKind::Name);
+        let hasher = self.hasher();
+        let mut looked_at = 0;
+        let mut fits = false;
+        // A single key may be damaged.
+        table.scan(&names.from, &names.to, &mut |key, _| {
+            let parsed = key::parse_name(key);
+            looked_at += 1;
+            fits = parsed.is_some_and(|(_, hash, name)| hasher.hash(name) == hash);
+            if fits || looked_at == NAMES_LOOKED_AT {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        Ok(fits || looked_at == 0)
     }
 }

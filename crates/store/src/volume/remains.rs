@@ -1,0 +1,74 @@
+//! What is left of a damaged volume, for readers that change nothing.
+
+use std::path::Path;
+
+use super::detect;
+use super::error::VolumeError;
+use super::format::Format;
+use super::layout::{CONTENT, TABLE};
+use super::lock::Lock;
+use crate::folder::Folder;
+
+/// What is left of a volume. No server can open it until this is dropped; nothing in it is changed.
+#[derive(Debug)]
+pub struct Remains {
+    table: Result<Folder, VolumeError>,
+    content: Result<Folder, VolumeError>,
+    format: Result<Format, VolumeError>,
+    _lock: Option<Lock>,
+}
+
+impl Remains {
+    /// Opens what is left of the volume in `dir`.
+    ///
+    /// # Errors
+    /// [`VolumeError::Missing`] if there are neither rows nor content files; also if another program
+    /// is needed to read the volume, if it is in use, or if other users can change it.
+    pub fn open(dir: &Path) -> Result<Self, VolumeError> {
+        let missing = || VolumeError::Missing { path: dir.into() };
+        let folder = match Folder::open(dir) {
+            Err(error) if error.is_not_found() => return Err(missing()),
+            opened => opened?,
+        };
+        let format = match super::read_format(&folder) {
+            Ok(pair) => Ok(pair.value),
+            Err(error @ (VolumeError::Corrupt { .. } | VolumeError::Io { .. })) => Err(error),
+            Err(error) => return Err(error),
+        };
+        let lock = Lock::share(&folder)?;
+        let open = |name| match detect::open_subfolder(&folder, name) {
+            Err(error @ (VolumeError::Corrupt { .. } | VolumeError::Io { .. })) => Ok(Err(error)),
+            opened => opened.map(Ok),
+        };
+        let table = open(TABLE)?;
+        let content = open(CONTENT)?;
+        match (&table, &content) {
+            (Err(_), Err(_)) => Err(missing()),
+            _ => Ok(Self { table, content, format, _lock: lock }),
+        }
+    }
+
+    /// Returns the folder of the engine's files.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub const fn table(&self) -> Result<&Folder, &VolumeError> {
+        self.table.as_ref()
+    }
+
+    /// Returns the folder of the content files.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub const fn content(&self) -> Result<&Folder, &VolumeError> {
+        self.content.as_ref()
+    }
+
+    /// Returns id, version and features.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub const fn format(&self) -> Result<&Format, &VolumeError> {
+        self.format.as_ref()
+    }
+}
