@@ -56,14 +56,13 @@ impl Check<'_> {
             return self.content_stray(ino, generation, window.inodes.contains_key(&ino));
         };
         facts.found.content = true;
-        // Recovery at the next start measures a file that was open for writing.
-        if facts.found.writing {
-            return Ok(());
-        }
         let facts = *facts;
         let Some(file) = self.content.open_file(ino, generation, false)? else { return Ok(()) };
         let measured = file.stat()?;
-        if measured.size < facts.size {
+        if measured.size < facts.size && facts.found.writing {
+            // Recovery at the next start measures a file that was open for writing.
+            self.report_inode(Damage::NextShorter, ino, None);
+        } else if measured.size < facts.size {
             let says = "take the size of its content file; the missing bytes are lost";
             let repair = self.rewrite(ino, &facts, says, |rnode| {
                 (rnode.size, rnode.blocks) = (measured.size, measured.blocks);

@@ -75,6 +75,12 @@ pub enum Damage {
     ContentForeign,
     /// The search index is damaged, or lacks a name.
     Index,
+    /// A small file of the volume, as `format`, is damaged; its second one is whole.
+    SecondFile,
+    /// The next start makes a file empty.
+    NextEmpty,
+    /// The next start makes a file as short as its content file is.
+    NextShorter,
 }
 
 impl Damage {
@@ -115,6 +121,9 @@ impl Damage {
             Self::ContentStray => "content-stray",
             Self::ContentForeign => "content-foreign",
             Self::Index => "index",
+            Self::SecondFile => "second-file",
+            Self::NextEmpty => "next-empty",
+            Self::NextShorter => "next-shorter",
         }
     }
 
@@ -155,6 +164,11 @@ impl Damage {
             Self::ContentStray => "a content file belongs to no file",
             Self::ContentForeign => "a file among the content files is not one of Pelago's",
             Self::Index => "the search index is damaged, or lacks a name",
+            Self::SecondFile => "a file that the volume has twice is damaged",
+            Self::NextEmpty => "its bytes were not synced when the server ended, and are lost",
+            Self::NextShorter => {
+                "it is shorter than its row says: it was open, and its last bytes were not synced"
+            }
         }
     }
 
@@ -162,6 +176,22 @@ impl Damage {
     #[must_use]
     pub const fn is_leftover(self) -> bool {
         matches!(self, Self::ContentStray | Self::ContentForeign | Self::MarkStray)
+    }
+
+    /// Returns whether the next start corrects it, as after each crash, and it is no damage.
+    #[must_use]
+    pub const fn is_pending(self) -> bool {
+        matches!(self, Self::NextEmpty | Self::NextShorter)
+    }
+
+    /// Returns what the next start does about it, for a person; `None` if it does nothing.
+    #[must_use]
+    pub const fn next_start(self) -> Option<&'static str> {
+        match self {
+            Self::NextEmpty => Some("the next start makes it empty"),
+            Self::NextShorter => Some("the next start takes the size of its content file"),
+            _ => None,
+        }
     }
 }
 
@@ -194,6 +224,7 @@ impl fmt::Display for Finding {
         }
         match Key::parse(&self.key) {
             _ if self.key.is_empty() => Ok(()),
+            _ if self.damage == Damage::SecondFile => write!(f, " ({})", self.key.escape_ascii()),
             Some(Key::Name { dir, name, .. }) => {
                 write!(f, " (\"{}\" in directory {dir})", name.escape_ascii())
             }

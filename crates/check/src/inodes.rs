@@ -134,8 +134,13 @@ impl Check<'_> {
             self.report_inode(Damage::InlineMissing, ino, repair);
         }
         if facts.content.is_some() && !facts.found.content {
-            // The bytes are lost. Only the owner may decide that the file goes too.
-            self.report_inode(Damage::ContentMissing, ino, None);
+            match facts.found.writing {
+                // Its name was never safe, so none of its bytes were synced.
+                true if facts.size > 0 => self.report_inode(Damage::NextEmpty, ino, None),
+                true => {}
+                // The bytes are lost. Only the owner may decide that the file goes too.
+                false => self.report_inode(Damage::ContentMissing, ino, None),
+            }
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use pelago_store::volume::{SHARD, Volume, VolumeError, VolumeId};
 use pelago_wire::{InodeId, Time, limits};
 
 pub use finding::{Damage, Finding, Repair};
+pub use salvage::{SalvageError, Salvaged, salvage};
 
 mod content_files;
 mod finding;
@@ -34,6 +35,7 @@ mod names;
 mod rebuild;
 mod rnodes;
 mod rows;
+mod salvage;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -49,7 +51,11 @@ pub const FINDINGS: usize = 10_000;
 /// # Errors
 /// [`CheckError`] if it cannot be opened or read.
 pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
-    with_volume(dir, |parts, _| plan_on(parts))
+    with_volume(dir, |parts, volume| {
+        let mut plan = plan_on(parts)?;
+        add_second_files(&mut plan, volume);
+        Ok(plan)
+    })
 }
 
 /// Checks the volume in `dir` and repairs it. Returns what was found, and what is left.
@@ -59,13 +65,29 @@ pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
 pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
     with_volume(dir, |parts, volume| {
         volume.mark_unclean()?;
-        let applied = apply_on(parts)?;
+        let mut applied = apply_on(parts)?;
+        applied.repaired += add_second_files(&mut applied.before, volume);
+        volume.mend()?;
         if volume.was_clean() {
             parts.content.sync_all()?;
             volume.mark_clean()?;
         }
         Ok(applied)
     })
+}
+
+/// Adds the small files of a volume that are damaged, and that their second ones stand in for.
+/// Returns their number.
+fn add_second_files(plan: &mut Plan, volume: &Volume) -> u64 {
+    let damaged = volume.mends().iter().filter(|mend| mend.is_damage);
+    let mut count = 0;
+    for mend in damaged {
+        let repair = Some(Repair::nothing("write it again from the second one"));
+        let key = mend.path.clone().into_os_string().into_encoded_bytes();
+        plan.add(Finding { damage: Damage::SecondFile, ino: None, key, repair });
+        count += 1;
+    }
+    count
 }
 
 /// The parts of a volume that are checked.
@@ -94,6 +116,8 @@ pub struct Plan {
     pub damage: u64,
     /// Findings that only take space; a crash may leave them.
     pub leftovers: u64,
+    /// Findings that the next start corrects, as after each crash.
+    pub pending: u64,
     /// Findings that have a repair.
     pub repairable: u64,
     /// What was checked.
@@ -216,9 +240,10 @@ impl Plan {
     }
 
     fn add(&mut self, finding: Finding) {
-        match finding.damage.is_leftover() {
-            true => self.leftovers += 1,
-            false => self.damage += 1,
+        match finding.damage {
+            damage if damage.is_leftover() => self.leftovers += 1,
+            damage if damage.is_pending() => self.pending += 1,
+            _ => self.damage += 1,
         }
         self.repairable += u64::from(finding.repair.is_some());
         if self.findings.len() < FINDINGS {
@@ -316,9 +341,10 @@ fn with_volume<T>(
     dir: &Path,
     work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
-    let volume = Volume::open(dir)?;
+    let mut volume = Volume::open(dir)?;
     let options = fjall::Options { memory_bytes: limits::TABLE_MEMORY_BYTES as u64 };
     let table = FjallTable::open_in(volume.table(), options)?;
+    volume.confirm_seed(&table)?;
     let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
     let tags_are_complete = volume.format().tags_are_complete();

@@ -233,7 +233,8 @@ impl Check<'_> {
         if let Some(facts) = facts
             && facts.content.is_some()
         {
-            facts.found.writing = true;
+            // The next start measures the file then.
+            facts.found.writing = generation == facts.content;
             if generation != facts.content {
                 let repair = Repair::delete("remove the `writing` row", key);
                 self.report_inode(Damage::MarkStray, ino, Some(repair));

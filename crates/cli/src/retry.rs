@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_check::CheckError;
+use pelago_check::{CheckError, SalvageError};
 use pelago_server::StartError;
 use pelago_store::table;
 use pelago_store::volume::VolumeError;
@@ -45,6 +45,12 @@ impl Transient for CheckError {
             self,
             Self::Volume(VolumeError::InUse { .. }) | Self::Table(table::Error::InUse { .. })
         )
+    }
+}
+
+impl Transient for SalvageError {
+    fn is_in_use(&self) -> bool {
+        matches!(self, Self::Volume(VolumeError::InUse { .. }))
     }
 }
 

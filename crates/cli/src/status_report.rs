@@ -165,14 +165,20 @@ pub(crate) struct HttpReport {
 }
 
 /// What recovery found of files that were open when the previous run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RecoveredReport {
     /// Files that were checked.
     pub(crate) files: u64,
     /// Files whose size or times were corrected.
     pub(crate) corrected: u64,
+    /// Files that are empty now: their bytes were never synced.
+    pub(crate) emptied: u64,
+    /// Files that are shorter than their rows said.
+    pub(crate) shortened: u64,
     /// Files whose content is damaged.
     pub(crate) damaged: u64,
+    /// Small files of the volume that were damaged and are written again.
+    pub(crate) mended: u64,
 }
 
 /// Which data path is asked for, and which one is in use.
@@ -298,7 +304,14 @@ impl UpReport {
             dir: "/v".into(),
             id: "00ff".to_owned(),
             started_clean: false,
-            recovered: RecoveredReport { files: 3, corrected: 2, damaged: 1 },
+            recovered: RecoveredReport {
+                files: 3,
+                corrected: 2,
+                emptied: 4,
+                shortened: 5,
+                damaged: 1,
+                mended: 6,
+            },
             mounted: Some("/v/files".into()),
             listening: Some("key@host:7440".to_owned()),
             http: Some("http://127.0.0.1:8080/".to_owned()),

@@ -172,6 +172,7 @@ fn a_damaged_format() {
     let volume = stopped();
     let path = volume.dir.join("format");
     let format = fs::read(&path).unwrap();
+    fs::write(volume.dir.join("format.copy"), "").unwrap();
     let mut damaged = format.clone();
     damaged[20] ^= 1;
     fs::write(&path, &damaged).unwrap();

@@ -19,8 +19,17 @@ const NOBODY: u32 = 65_534;
 const PRECIOUS: &[u8] = b"precious\n";
 
 /// The names of files and of folders in a volume's folder.
-const FILES: [&str; 8] =
-    ["clean", "lock", "reserve", "log", "format", "format.new", "control.sock", "pelago.sock"];
+const FILES: [&str; 9] = [
+    "clean",
+    "lock",
+    "reserve",
+    "log",
+    "format",
+    "format.copy",
+    "format.new",
+    "control.sock",
+    "pelago.sock",
+];
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
 
 /// A volume whose folder all users can write, and a file and a folder outside of it.

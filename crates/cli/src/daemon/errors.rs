@@ -10,6 +10,7 @@ use pelago_store::volume::VolumeError;
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
+use crate::verbs::check::salvage_hint;
 
 /// Checks that a mount point given by the user is a directory, before anything is created. What is
 /// mounted on it is checked later.
@@ -52,30 +53,31 @@ enum PointError {
 
 /// Describes why the server did not start.
 pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
-    let dir = dir.display();
+    let path = dir.display();
     match error {
         StartError::Volume(error) => {
             let hint = match &error {
                 VolumeError::InUse { .. } => {
                     format!(
-                        "`pelago status -V {dir}` prints its state, \
-                         `pelago unmount -V {dir}` stops it"
+                        "`pelago status -V {path}` prints its state, \
+                         `pelago unmount -V {path}` stops it"
                     )
                 }
-                VolumeError::Corrupt { .. } => {
-                    format!("copy {dir} before you change anything")
-                }
+                VolumeError::Corrupt { .. } => salvage_hint(dir),
                 _ => return Failure::from(error),
             };
             Failure::from(error).hint(hint)
         }
         error => {
             let exit = Exit::from(error.kind());
+            let can_be_repaired = matches!(error, StartError::Damaged { .. });
             let failure = Failure::new(exit, error);
             if exit == Exit::Damaged {
-                failure
-                    .at_risk("yes, the volume cannot be read as it is")
-                    .hint(format!("copy {dir}, then run `pelago check {dir}`"))
+                let failure = failure.at_risk("yes, the volume cannot be read as it is");
+                match can_be_repaired {
+                    true => failure.hint(format!("run `pelago check {path}`")),
+                    false => failure.hint(salvage_hint(dir)),
+                }
             } else {
                 failure
             }

@@ -29,6 +29,9 @@ pub(super) fn report(parts: &Served) -> UpReport {
         recovered: RecoveredReport {
             files: status.recovered.files,
             corrected: status.recovered.corrected,
+            emptied: status.recovered.emptied,
+            shortened: status.recovered.shortened,
+            mended: status.recovered.mended,
             damaged: status.recovered.damaged,
         },
         mounted: mount.as_ref().map(|mount| mount.point().to_owned()),

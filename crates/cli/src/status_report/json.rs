@@ -244,7 +244,14 @@ impl FromJson for HttpReport {
 
 impl RecoveredReport {
     fn to_json(self) -> Value {
-        json!({ "files": self.files, "corrected": self.corrected, "damaged": self.damaged })
+        json!({
+            "files": self.files,
+            "corrected": self.corrected,
+            "emptied": self.emptied,
+            "shortened": self.shortened,
+            "damaged": self.damaged,
+            "mended": self.mended,
+        })
     }
 }
 
@@ -253,7 +260,11 @@ impl FromJson for RecoveredReport {
         Some(Self {
             files: field(value, "files")?,
             corrected: field(value, "corrected")?,
+            // A server of an older pelago does not count these.
+            emptied: field(value, "emptied").unwrap_or(0),
+            shortened: field(value, "shortened").unwrap_or(0),
             damaged: field(value, "damaged")?,
+            mended: field(value, "mended").unwrap_or(0),
         })
     }
 }

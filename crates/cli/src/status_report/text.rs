@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::{
-    DownReport, FarReport, GuardReport, HttpReport, PassthroughReport, SessionReport, SpaceReport,
-    StatusReport, UpReport, WorkerReport,
+    DownReport, FarReport, GuardReport, HttpReport, PassthroughReport, RecoveredReport,
+    SessionReport, SpaceReport, StatusReport, UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
 use crate::output;
@@ -44,6 +44,7 @@ impl UpReport {
         }
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
+        lines.push_str(&self.recovered.lines());
         lines.push_str(&self.speed_line());
         lines.push_str(&space_line(self.space.as_ref()));
         let used = self.memory.iter().map(|each| each.used).sum();
@@ -92,6 +93,36 @@ impl UpReport {
             format!("all but the last {} ms", progress.unsafe_for_ms)
         };
         format!("{what} ({} of {} batches)", progress.safe, progress.done)
+    }
+}
+
+impl RecoveredReport {
+    /// Returns the lines on what the start has lost or mended; nothing if there is nothing to say.
+    pub(crate) fn lines(&self) -> String {
+        let count = |number: u64| match number {
+            1 => "1 file".to_owned(),
+            more => format!("{more} files"),
+        };
+        let mut lines = String::new();
+        if self.emptied + self.shortened > 0 {
+            let parts = [(self.emptied, "empty"), (self.shortened, "shorter than before")];
+            let parts = parts.iter().filter(|(number, _)| *number > 0);
+            let parts: Vec<_> =
+                parts.map(|(number, how)| format!("{} {how}", count(*number))).collect();
+            let parts = parts.join(", ");
+            lines
+                .push_str(&format!("lost      {parts}: bytes that were not synced; see the log\n"));
+        }
+        if self.damaged > 0 {
+            lines.push_str(&format!("damaged   {}: run `pelago check`\n", count(self.damaged)));
+        }
+        if self.mended > 0 {
+            let what = count(self.mended);
+            lines.push_str(&format!(
+                "mended    {what} of the volume, from a second one; see the log\n"
+            ));
+        }
+        lines
     }
 }
 

@@ -1,9 +1,10 @@
 //! `pelago check`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_check::{self as check, CheckError, Finding, Plan};
+use pelago_check::{self as check, CheckError, Finding, Plan, SalvageError, Salvaged};
+use pelago_store::volume::VolumeError;
 use serde_json::{Value, json};
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -12,8 +13,12 @@ use crate::{json, locate, log, output};
 
 const AFTER: &str = "\
 It compares the rows of the table, the stored bytes and the content files. Without --apply it \
-changes nothing. Leftovers of a crash only take space; they are not damage. The exit code is 7 \
-if damage is left.";
+changes nothing. Leftovers of a crash only take space, and what the next start corrects is listed \
+as pending; they are not damage. The exit code is 7 if damage is left.
+
+With --salvage it copies what can be read into TO/files, what has no name any more into \
+TO/lost+found, and says in TO/report what is lost; DIR is not changed. The exit code is 7 if \
+something is lost.";
 
 /// Check an unmounted volume for damage (fsck), or repair it.
 #[derive(Debug, clap::Args)]
@@ -22,9 +27,15 @@ pub(crate) struct Args {
     /// The volume's folder
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// With --salvage: the folder to copy to, empty or missing
+    #[arg(value_name = "TO", requires = "salvage")]
+    to: Option<PathBuf>,
     /// Repair the damage that can be repaired, and free leftovers
     #[arg(long)]
     apply: bool,
+    /// Copy what can be read of DIR into TO, also if nothing else can open it
+    #[arg(long, conflicts_with = "apply", requires = "to")]
+    salvage: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -37,11 +48,16 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         Some(dir) => locate::absolute(dir)?,
         None => locate::find(None, None)?.dir,
     };
+    if let Some(to) = args.to.as_deref().filter(|_| args.salvage) {
+        return salvage(&dir, &locate::absolute(to)?, args.json);
+    }
     let (found, repaired, left) = if args.apply {
-        let applied = retry_while_exiting(&dir, || check::apply(&dir)).map_err(check_failed)?;
+        let applied = retry_while_exiting(&dir, || check::apply(&dir));
+        let applied = applied.map_err(|error| check_failed(error, &dir))?;
         (applied.before, applied.repaired, Some(applied.after))
     } else {
-        (retry_while_exiting(&dir, || check::plan(&dir)).map_err(check_failed)?, 0, None)
+        let found = retry_while_exiting(&dir, || check::plan(&dir));
+        (found.map_err(|error| check_failed(error, &dir))?, 0, None)
     };
     let now = left.as_ref().unwrap_or(&found);
     if args.json {
@@ -65,11 +81,75 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(if now.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Damaged as u8) })
 }
 
+/// Copies what can be read; the exit code is that of "damaged" if something is lost.
+fn salvage(dir: &Path, to: &Path, json: bool) -> Outcome<ExitCode> {
+    let done = retry_while_exiting(dir, || check::salvage(dir, to));
+    let done = done.map_err(|error| salvage_failed(error, dir))?;
+    if json {
+        output::print_json(&json!({
+            "version": json::VERSION,
+            "volume": { "dir": dir.to_string_lossy() },
+            "to": to.to_string_lossy(),
+            "files": done.files,
+            "directories": done.directories,
+            "bytes": done.bytes,
+            "found": done.found,
+            "lost": done.lost,
+            "report": done.lines,
+            "whole": done.is_whole(),
+        }))?;
+    } else {
+        output::print(&salvage_lines(&done, to))?;
+    }
+    Ok(if done.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Damaged as u8) })
+}
+
+/// Lines of the report that are printed.
+const PRINTED_LINES: usize = 20;
+
+fn salvage_lines(done: &Salvaged, to: &Path) -> String {
+    let mut text = String::new();
+    for line in done.lines.iter().take(PRINTED_LINES) {
+        text.push_str(&line.replacen("  ", "      ", 1));
+        text.push('\n');
+    }
+    if done.lines.len() > PRINTED_LINES {
+        text.push_str(&format!("          and more, in {}\n", to.join("report").display()));
+    }
+    let Salvaged { files, directories, bytes, found, lost, .. } = done;
+    let bytes = output::bytes(*bytes);
+    text.push_str(&format!(
+        "copied    {files} files, {directories} directories, {bytes} to {}\n",
+        to.join("files").display()
+    ));
+    if *found > 0 {
+        let place = to.join("lost+found");
+        text.push_str(&format!("found     {found} without their names, in {}\n", place.display()));
+    }
+    text.push_str(&match lost {
+        0 => "result    whole\n".to_owned(),
+        lost => format!("result    {lost} losses, in {}\n", to.join("report").display()),
+    });
+    text
+}
+
+fn salvage_failed(error: SalvageError, dir: &Path) -> Failure {
+    match error {
+        SalvageError::Volume(error) => volume_failed(error, dir),
+        SalvageError::NotEmpty { .. } | SalvageError::Inside { .. } => {
+            Failure::new(Exit::Failed, error)
+        }
+        error => Failure::new(Exit::Failed, error)
+            .hint("remove what is in the folder, then salvage again, or name another folder"),
+    }
+}
+
 fn plan_json(plan: &Plan) -> Value {
     let findings: Vec<Value> = plan.findings.iter().map(finding_json).collect();
     json!({
         "damage": plan.damage,
         "leftovers": plan.leftovers,
+        "pending": plan.pending,
         "repairable": plan.repairable,
         "findings": findings,
     })
@@ -79,6 +159,7 @@ fn finding_json(finding: &Finding) -> Value {
     json!({
         "damage": finding.damage.name(),
         "leftover": finding.damage.is_leftover(),
+        "next_start": finding.damage.next_start(),
         "says": finding.to_string(),
         "inode": finding.ino.map(|ino| ino.to_string()),
         "repair": finding.repair.as_ref().map(|repair| repair.says),
@@ -88,11 +169,17 @@ fn finding_json(finding: &Finding) -> Value {
 fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
     let mut text = String::new();
     for finding in &found.findings {
-        let kind = if finding.damage.is_leftover() { "leftover" } else { "damage  " };
-        let repair = finding.repair.as_ref().map_or("cannot be repaired", |repair| repair.says);
+        let damage = finding.damage;
+        let kind = match () {
+            () if damage.is_leftover() => "leftover",
+            () if damage.is_pending() => "pending ",
+            () => "damage  ",
+        };
+        let repair = finding.repair.as_ref().map(|repair| repair.says);
+        let repair = repair.or_else(|| damage.next_start()).unwrap_or("cannot be repaired");
         text.push_str(&format!("{kind}  {finding}: {repair}\n"));
     }
-    let all = found.damage + found.leftovers;
+    let all = found.damage + found.leftovers + found.pending;
     let unlisted = all.saturating_sub(found.findings.len() as u64);
     if unlisted > 0 {
         text.push_str(&format!("          and {unlisted} more\n"));
@@ -110,6 +197,11 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
     let count = |plan: &Plan| format!("{} damaged, {} leftovers", plan.damage, plan.leftovers);
     let Some(left) = left else {
         return match (found.is_whole(), found.repairable) {
+            (true, 0) if found.pending > 0 => format!(
+                "result    whole, {} files to be corrected\n\
+                 next      `pelago up` corrects them, as after each crash\n",
+                found.pending
+            ),
             (true, 0) => "result    whole\n".to_owned(),
             (true, _) => format!(
                 "result    whole, {} leftovers\n\
@@ -127,15 +219,26 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
     format!("result    {repaired} repaired, {state}: {}\n", count(left))
 }
 
-fn check_failed(error: CheckError) -> Failure {
+fn check_failed(error: CheckError, dir: &Path) -> Failure {
     match error {
-        CheckError::Volume(error) => {
-            let in_use = matches!(error, pelago_store::volume::VolumeError::InUse { .. });
-            let failure = Failure::from(error);
-            if in_use { failure.hint("run `pelago unmount`, then check again") } else { failure }
-        }
+        CheckError::Volume(error) => volume_failed(error, dir),
         error => Failure::new(Exit::Damaged, error)
             .at_risk("yes, the volume cannot be read as it is")
-            .hint("copy the volume's folder before you change anything"),
+            .hint(salvage_hint(dir)),
     }
+}
+
+/// Returns what to do about a volume that nothing can open.
+pub(crate) fn salvage_hint(dir: &Path) -> String {
+    let dir = dir.display();
+    format!("`pelago check --salvage {dir} TO` copies what can be read into the folder TO")
+}
+
+fn volume_failed(error: VolumeError, dir: &Path) -> Failure {
+    let hint = match &error {
+        VolumeError::InUse { .. } => "run `pelago unmount`, then check again".to_owned(),
+        VolumeError::Corrupt { .. } => salvage_hint(dir),
+        _ => return Failure::from(error),
+    };
+    Failure::from(error).hint(hint)
 }

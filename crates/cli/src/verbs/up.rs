@@ -180,10 +180,11 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
     };
     format!(
         "volume    {} ({how})\n\
-         {}\
+         {}{}\
          safe      what is closed survives a crash of pelago; what is fsynced, a loss of power\n\
          {}next      `pelago status` prints its state, `pelago unmount` stops it\n",
         dir.display(),
+        report.recovered.lines(),
         where_it_is(report),
         report.speed_line(),
     )
@@ -224,15 +225,17 @@ pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::status_report::RecoveredReport;
 
     fn lines_of(is_new: bool) -> String {
         lines(&UpReport::sample(), Path::new("/v"), is_new)
     }
 
     #[test]
-    fn five_lines_are_printed_and_one_for_each_address() {
-        assert_eq!(lines_of(false).lines().count(), 7);
-        let alone = UpReport { listening: None, http: None, ..UpReport::sample() };
+    fn five_lines_are_printed_and_one_for_each_address_and_loss() {
+        assert_eq!(lines_of(false).lines().count(), 10);
+        let recovered = RecoveredReport { files: 3, ..RecoveredReport::default() };
+        let alone = UpReport { listening: None, http: None, recovered, ..UpReport::sample() };
         assert_eq!(lines(&alone, Path::new("/v"), false).lines().count(), 5);
     }
 
@@ -246,6 +249,13 @@ mod tests {
     #[test]
     fn a_recovery_names_the_files_it_checked() {
         assert!(lines_of(false).contains("after a crash, 3 open files"));
+    }
+
+    #[test]
+    fn a_recovery_says_which_bytes_it_has_lost() {
+        let text = lines_of(false);
+        assert!(text.contains("lost      4 files empty, 5 files shorter than before"), "{text}");
+        assert!(text.contains("damaged   1 file: "), "{text}");
     }
 
     #[test]

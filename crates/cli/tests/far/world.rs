@@ -40,7 +40,7 @@ impl World {
     /// Returns a volume that is up with this value of `--passthrough`. The test's own key is in the
     /// list of its clients.
     pub(crate) fn new(passthrough: &str) -> Self {
-        Self::start(passthrough, WATCH, |_| {})
+        Self::with_deadline(passthrough, WATCH)
     }
 
     /// The same, once `prepare` has prepared the place of the volume.

@@ -16,6 +16,8 @@ pub(crate) mod page_cache;
 pub(crate) mod program;
 #[path = "programs.rs"]
 pub(crate) mod programs;
+#[path = "seen.rs"]
+pub(crate) mod seen;
 #[path = "volume.rs"]
 pub(crate) mod volume;
 #[path = "witness.rs"]

@@ -1,0 +1,69 @@
+//! The report of a salvage: a file with a line for each thing that is lost.
+
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::{SalvageError, failed_at};
+use crate::FINDINGS;
+
+/// The report under way.
+#[derive(Debug)]
+pub(super) struct Report {
+    file: BufWriter<File>,
+    path: PathBuf,
+    /// The first lines, for the caller.
+    pub(super) lines: Vec<String>,
+    /// Lines that tell of a loss.
+    pub(super) lost: u64,
+}
+
+impl Report {
+    /// Creates the file in the target.
+    pub(super) fn create(target: &Path) -> Result<Self, SalvageError> {
+        let path = target.join("report");
+        let file = File::create_new(&path).map_err(|error| failed_at("making", &path, error))?;
+        Ok(Self { file: BufWriter::new(file), path, lines: Vec::new(), lost: 0 })
+    }
+
+    /// Notes something that costs nothing.
+    pub(super) fn note(&mut self, says: &str) -> Result<(), SalvageError> {
+        self.line(format!("note  {says}"))
+    }
+
+    /// Notes that something is lost, or may be older than it was: a path in the target, or the
+    /// empty one for what belongs to no file.
+    pub(super) fn lose(&mut self, path: &[u8], says: &str) -> Result<(), SalvageError> {
+        self.lost += 1;
+        match path {
+            [] => self.line(format!("lost  {says}")),
+            path => self.line(format!("lost  {}: {says}", shown(path))),
+        }
+    }
+
+    /// Writes all lines.
+    pub(super) fn finish(&mut self) -> Result<(), SalvageError> {
+        self.file.flush().map_err(|error| failed_at("writing", &self.path, error))
+    }
+
+    fn line(&mut self, line: String) -> Result<(), SalvageError> {
+        let written = writeln!(self.file, "{line}");
+        written.map_err(|error| failed_at("writing", &self.path, error))?;
+        if self.lines.len() < FINDINGS {
+            self.lines.push(line);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a path for people: a name may have any bytes, those that control a terminal too.
+fn shown(path: &[u8]) -> String {
+    let mut text = String::new();
+    for character in String::from_utf8_lossy(path).chars() {
+        match character.is_control() {
+            true => text.extend(character.escape_default()),
+            false => text.push(character),
+        }
+    }
+    text
+}

@@ -1,0 +1,403 @@
+//! Copies trees of names: the root's, and those of directories whose names are lost.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use pelago_store::key::{self, Key, KeyRange};
+use pelago_store::rows::{NameRow, Partition, Rnode, Row as _, Xattr};
+use pelago_wire::{FileKind, InodeId, Time};
+use rustix::process::geteuid;
+
+use super::bytes::{self, Copier, Source};
+use super::report::Report;
+use super::rows::FoundRows;
+use super::target::{self, Made, Target};
+use super::{SalvageError, Salvaged};
+
+/// Names that are read at a time.
+const PAGE_NAMES: usize = 1024;
+
+/// A copy under way.
+pub(super) struct TreeCopy<'a> {
+    pub(super) rows: &'a FoundRows,
+    pub(super) copier: Copier<'a>,
+    pub(super) report: Report,
+    /// Where the first name of a file with several names is.
+    links: HashMap<InodeId, Place>,
+    pub(super) done: Salvaged,
+}
+
+/// A name in the target.
+#[derive(Clone)]
+struct Place {
+    folder: Rc<OwnedFd>,
+    name: Vec<u8>,
+}
+
+/// A directory whose names are copied.
+struct Level {
+    ino: InodeId,
+    folder: Rc<OwnedFd>,
+    /// Its own name, in the folder above.
+    place: Option<Place>,
+    /// Its path in the target, for the report.
+    path: Vec<u8>,
+    /// Its attributes, if they can be read.
+    rnode: Option<Rnode>,
+    /// The names that are not read yet.
+    rest: KeyRange,
+    /// Directories in it that are not copied yet.
+    directories: Vec<(Vec<u8>, InodeId)>,
+}
+
+/// A name and the value of its row.
+struct Entry {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<'a> TreeCopy<'a> {
+    pub(super) fn new(rows: &'a FoundRows, copier: Copier<'a>, report: Report) -> Self {
+        Self { rows, copier, report, links: HashMap::new(), done: Salvaged::default() }
+    }
+
+    /// Copies the tree of the root.
+    pub(super) fn tree(&mut self, target: &Target) -> Result<(), SalvageError> {
+        if !geteuid().is_root() {
+            self.report.note("this user is not root: owners and devices are not kept")?;
+        }
+        let folder = Rc::new(target.make_folder("files")?);
+        let level = self.level(InodeId::ROOT, folder, None, b"files".to_vec())?;
+        self.levels(level)
+    }
+
+    /// Returns what was done.
+    pub(super) fn finish(mut self) -> Result<Salvaged, SalvageError> {
+        self.report.finish()?;
+        Ok(Salvaged { lines: self.report.lines, lost: self.report.lost, ..self.done })
+    }
+
+    /// Copies the directory `ino`, whose name is lost, into the folder of what was found.
+    pub(super) fn found_directory(
+        &mut self,
+        ino: InodeId,
+        folder: &Rc<OwnedFd>,
+    ) -> Result<(), SalvageError> {
+        let name = format!("{:016x}", ino.raw()).into_bytes();
+        let path = [b"lost+found/", &name[..]].concat();
+        self.report.lose(&path, "the name of this directory is lost")?;
+        self.done.found += 1;
+        let made = target::make_folder(folder.as_fd(), &name);
+        match made {
+            Ok(made) => {
+                let place = Place { folder: Rc::clone(folder), name };
+                let level = self.level(ino, Rc::new(made), Some(place), path)?;
+                self.levels(level)
+            }
+            Err(error) => self.report.lose(&path, &format!("it cannot be made: {error}")),
+        }
+    }
+
+    fn level(
+        &mut self,
+        ino: InodeId,
+        folder: Rc<OwnedFd>,
+        place: Option<Place>,
+        path: Vec<u8>,
+    ) -> Result<Level, SalvageError> {
+        let failed = failed_rows;
+        self.rows.mark(ino).map_err(failed)?;
+        let row = self.rows.get(&key::inode(ino)).map_err(failed)?;
+        let rnode = row.as_deref().and_then(|value| Rnode::decode(value).ok());
+        let rnode = rnode.map(|(_, rnode)| rnode);
+        if rnode.is_none() {
+            self.report.lose(&path, "the attributes of this directory are lost")?;
+        }
+        if !self.doubt(&key::inode(ino), &path)? {
+            // It has the times of the directory.
+            self.doubt(&key::partition(ino, 0), &path)?;
+        }
+        let rest = key::names_of_dir(ino);
+        if self.rows.overlaps(&rest) {
+            self.report.lose(&path, "names in this directory may be missing, or older ones")?;
+        }
+        Ok(Level { ino, folder, place, path, rnode, rest, directories: Vec::new() })
+    }
+
+    /// Copies a directory and all below it.
+    fn levels(&mut self, first: Level) -> Result<(), SalvageError> {
+        let mut levels = vec![first];
+        while let Some(mut level) = levels.pop() {
+            self.names(&mut level)?;
+            let Some((name, ino)) = level.directories.pop() else {
+                self.finish_directory(&level)?;
+                continue;
+            };
+            let path = [&level.path[..], b"/", &name].concat();
+            let next = if self.rows.is_marked(ino).map_err(failed_rows)? {
+                self.report.lose(&path, "this directory has another name already")?;
+                None
+            } else {
+                match target::make_folder(level.folder.as_fd(), &name) {
+                    Ok(made) => {
+                        let place = Place { folder: Rc::clone(&level.folder), name };
+                        Some(self.level(ino, Rc::new(made), Some(place), path)?)
+                    }
+                    Err(error) => {
+                        self.report.lose(&path, &format!("it cannot be made: {error}"))?;
+                        None
+                    }
+                }
+            };
+            levels.push(level);
+            levels.extend(next);
+        }
+        Ok(())
+    }
+
+    /// Copies the files of a directory, and notes the directories in it.
+    fn names(&mut self, level: &mut Level) -> Result<(), SalvageError> {
+        loop {
+            let mut page = Vec::new();
+            let scanned = self.rows.scan(&level.rest, &mut |key, value| {
+                page.push(Entry { key: key.to_vec(), value: value.to_vec() });
+                match page.len() < PAGE_NAMES {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            scanned.map_err(failed_rows)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            level.rest.from = [&last.key[..], &[0]].concat();
+            for entry in page {
+                self.name(level, &entry)?;
+            }
+        }
+    }
+
+    fn name(&mut self, level: &mut Level, entry: &Entry) -> Result<(), SalvageError> {
+        let Some((_, _, name)) = key::parse_name(&entry.key) else { return Ok(()) };
+        let path = [&level.path[..], b"/", name].concat();
+        let row = match NameRow::decode(&entry.value) {
+            Ok((_, row)) => row,
+            Err(error) => return self.report.lose(&path, &format!("its row: {error}")),
+        };
+        let place = Place { folder: Rc::clone(&level.folder), name: name.to_vec() };
+        let rnode = match row {
+            NameRow::Link { ino, kind: FileKind::Directory } => {
+                level.directories.push((place.name, ino));
+                return Ok(());
+            }
+            NameRow::Link { ino, .. } => {
+                if self.link(ino, &place, &path)? {
+                    return Ok(());
+                }
+                let value = self.rows.get(&key::inode(ino)).map_err(failed_rows)?;
+                match value.as_deref().map(Rnode::decode) {
+                    Some(Ok((_, rnode))) => {
+                        self.doubt(&key::inode(ino), &path)?;
+                        self.links.insert(ino, place.clone());
+                        rnode
+                    }
+                    _ => return self.report.lose(&path, "the row of its attributes is lost"),
+                }
+            }
+            NameRow::Rnode(rnode) => rnode,
+        };
+        self.file(&rnode, &place, &path)
+    }
+
+    /// Gives a file that was copied another name. Returns whether it was.
+    fn link(&mut self, ino: InodeId, to: &Place, path: &[u8]) -> Result<bool, SalvageError> {
+        let Some(first) = self.links.get(&ino) else { return Ok(false) };
+        let kind = FileKind::Regular;
+        let from = Made { dir: first.folder.as_fd(), name: &first.name, kind };
+        if let Err(error) = target::link(&from, to.folder.as_fd(), &to.name) {
+            self.report.lose(path, &format!("this name of a file was not made: {error}"))?;
+        }
+        Ok(true)
+    }
+
+    /// Copies a file that is no directory.
+    fn file(&mut self, rnode: &Rnode, place: &Place, path: &[u8]) -> Result<(), SalvageError> {
+        let folder = place.folder.as_fd();
+        let made = match rnode.kind {
+            FileKind::Regular => self.regular(rnode, place, path)?,
+            FileKind::Directory => {
+                self.report.lose(path, "its row is that of a directory")?;
+                return Ok(());
+            }
+            _ => match target::make_special(folder, &place.name, rnode) {
+                Ok(()) => Some(rnode.mtime),
+                Err(error) => {
+                    self.report.lose(path, &format!("it cannot be made: {error}"))?;
+                    None
+                }
+            },
+        };
+        // Its bytes are not looked for a second time, even if they are lost.
+        self.rows.mark(rnode.ino).map_err(failed_rows)?;
+        if let Some(mtime) = made {
+            self.done.files += 1;
+            let made = Made { dir: folder, name: &place.name, kind: rnode.kind };
+            self.attributes(rnode, &made, path)?;
+            let set = made.set_times(rnode.atime, mtime);
+            self.told(set, path, "its times")?;
+        }
+        Ok(())
+    }
+
+    /// Copies a regular file. Returns the time of its last change; `None` if nothing was made.
+    fn regular(
+        &mut self,
+        rnode: &Rnode,
+        place: &Place,
+        path: &[u8],
+    ) -> Result<Option<Time>, SalvageError> {
+        let source = self.copier.source(rnode).map_err(failed_rows)?;
+        if rnode.flags.inline {
+            self.doubt(&key::inline(rnode.ino), path)?;
+        }
+        let mtime = match &source {
+            Source::Content { mtime: Some(mtime), .. } => *mtime,
+            _ => rnode.mtime,
+        };
+        let made = self.bytes(&source, place.folder.as_fd(), &place.name, path)?;
+        Ok(made.then_some(mtime))
+    }
+
+    /// Copies bytes into a new file. Returns whether there is one.
+    pub(super) fn bytes(
+        &mut self,
+        source: &Source,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<bool, SalvageError> {
+        if let Source::Lost(why) = source {
+            self.report.lose(path, why)?;
+            return Ok(false);
+        }
+        let file = match target::make_file(folder, name) {
+            Ok(file) => file,
+            Err(error) => {
+                self.report.lose(path, &format!("it cannot be made: {error}"))?;
+                return Ok(false);
+            }
+        };
+        let copied = match source {
+            Source::Inline(bytes) => {
+                let copied = bytes::Copied { bytes: bytes.len() as u64, unreadable: 0 };
+                file.write_all_at(bytes, 0).map(|()| copied)
+            }
+            Source::Content { file: content, size, .. } => bytes::copy(content, *size, &file),
+            Source::Empty | Source::Lost(_) => Ok(bytes::Copied::default()),
+        };
+        // A full disk ends the salvage: all that follows would fail too.
+        let copied = copied.map_err(|error| {
+            let at = PathBuf::from(OsStr::from_bytes(path));
+            super::failed_at("writing", &at, error)
+        })?;
+        self.done.bytes += copied.bytes;
+        if copied.unreadable > 0 {
+            let says = format!("the disk cannot read {} of its bytes", copied.unreadable);
+            self.report.lose(path, &says)?;
+        }
+        if let Source::Content { short: short @ 1.., mtime, .. } = source {
+            let says = match mtime {
+                None => format!("its last {short} bytes are missing"),
+                Some(_) => format!("its last {short} bytes were not synced when it was open"),
+            };
+            self.report.lose(path, &says)?;
+        }
+        Ok(true)
+    }
+
+    /// Sets what a directory has, once nothing is made in it any more.
+    fn finish_directory(&mut self, level: &Level) -> Result<(), SalvageError> {
+        if !level.path.starts_with(b"lost+found/") {
+            self.done.directories += 1;
+        }
+        let Some(rnode) = &level.rnode else { return Ok(()) };
+        let kind = FileKind::Directory;
+        let made = match &level.place {
+            Some(place) => Made { dir: place.folder.as_fd(), name: &place.name, kind },
+            None => Made { dir: level.folder.as_fd(), name: b".", kind },
+        };
+        self.attributes(rnode, &made, &level.path)?;
+        let counts = self.rows.get(&key::partition(level.ino, 0)).map_err(failed_rows)?;
+        let counts = counts.as_deref().and_then(|value| Partition::decode(value).ok());
+        let mtime = counts.map_or(rnode.mtime, |(_, counts)| counts.mtime.max(rnode.mtime));
+        let set = made.set_times(rnode.atime, mtime);
+        self.told(set, &level.path, "its times")
+    }
+
+    /// Sets owner, mode and extended attributes.
+    fn attributes(
+        &mut self,
+        rnode: &Rnode,
+        made: &Made<'_>,
+        path: &[u8],
+    ) -> Result<(), SalvageError> {
+        let set = made.set_owner_and_mode(rnode);
+        self.told(set, path, "its owner or mode")?;
+        if !rnode.flags.has_xattrs {
+            return Ok(());
+        }
+        let range = key::xattrs_of(rnode.ino);
+        let mut attributes = Vec::new();
+        let scanned = self.rows.scan(&range, &mut |key, value| {
+            attributes.push(Entry { key: key.to_vec(), value: value.to_vec() });
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(failed_rows)?;
+        if attributes.is_empty() || self.rows.overlaps(&range) {
+            self.report.lose(path, "extended attributes may be missing, or older ones")?;
+        }
+        for Entry { key, value } in attributes {
+            let Some(Key::Xattr { name, .. }) = Key::parse(&key) else { continue };
+            let what = format!("its attribute {}", name.escape_ascii());
+            match Xattr::decode(&value) {
+                Ok((_, row)) => {
+                    let set = made.set_xattr(name, row.value);
+                    self.told(set, path, &what)?;
+                }
+                Err(error) => self.report.lose(path, &format!("{what}: {error}"))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a file may be older than it was, if the row at `key` is not known to be the newest.
+    /// Returns whether it is not.
+    fn doubt(&mut self, key: &[u8], path: &[u8]) -> Result<bool, SalvageError> {
+        let is_in_doubt = self.rows.is_in_doubt(key);
+        if is_in_doubt {
+            self.report.lose(path, "a newer state of it may be lost")?;
+        }
+        Ok(is_in_doubt)
+    }
+
+    fn told(
+        &mut self,
+        set: rustix::io::Result<()>,
+        path: &[u8],
+        what: &str,
+    ) -> Result<(), SalvageError> {
+        match set {
+            Ok(()) => Ok(()),
+            Err(error) => self.report.lose(path, &format!("{what} cannot be set: {error}")),
+        }
+    }
+}
+
+/// Describes a failure of our own table.
+pub(super) fn failed_rows(source: pelago_store::table::Error) -> SalvageError {
+    SalvageError::Rows { path: "the target".into(), source }
+}

@@ -1,0 +1,253 @@
+//! A volume that nothing can open: what of it can be copied out; and one whose files were lost or
+//! shortened: `check` and `up` say so.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::damage::newest_journal;
+use crate::harness::program::{Ran, pelago, run};
+use crate::harness::seen::tree;
+use crate::harness::volume::{Volume, cannot_mount};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+macro_rules! needs_mount {
+    () => {
+        if let Some(reason) = cannot_mount() {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+}
+
+/// Returns a volume with some files that was stopped cleanly.
+fn stopped() -> Volume {
+    let volume = Volume::mounted();
+    fs::create_dir(volume.files().join("folder")).unwrap();
+    for number in 0..20 {
+        fs::write(volume.files().join(format!("small{number}")), format!("{number}")).unwrap();
+        let large = vec![number as u8; 20_000];
+        fs::write(volume.files().join(format!("folder/large{number}")), large).unwrap();
+    }
+    volume.run("unmount", &[]).expect_success();
+    volume
+}
+
+fn salvage(volume: &Volume, to: &Path) -> Ran {
+    let mut command = pelago(&volume.root, ["check", "--salvage"]);
+    run(command.arg(&volume.dir).arg(to))
+}
+
+fn flip(path: &Path, at: usize) {
+    let mut bytes = fs::read(path).unwrap();
+    bytes[at] ^= 0x10;
+    fs::write(path, bytes).unwrap();
+}
+
+/// Nothing is left to replay, so no bit of a journal can cost a volume that was stopped.
+#[test]
+fn a_clean_stop_leaves_an_empty_journal() {
+    needs_mount!();
+    let volume = stopped();
+    assert_eq!(newest_journal(&volume).metadata().unwrap().len(), 0);
+    volume.up(&[]).expect_success();
+    fs::write(volume.files().join("one"), "more").unwrap();
+    volume.run("unmount", &[]).expect_success();
+    assert_eq!(newest_journal(&volume).metadata().unwrap().len(), 0);
+}
+
+/// `format` and the seed are there twice: a flipped bit in one is told, once, and mended.
+#[test]
+fn a_file_that_is_there_twice_is_mended() {
+    needs_mount!();
+    for name in ["format", "format.copy", "table/seed", "table/seed.copy"] {
+        let volume = stopped();
+        let path = volume.dir.join(name);
+        let good = fs::read(&path).unwrap();
+        flip(&path, good.len() / 2);
+        let checked = volume.run("check", &[]).expect_code(7);
+        assert!(checked.out.contains("damage") && checked.out.contains(name), "{checked:?}");
+        let told = volume.up(&[]).expect_success();
+        assert!(told.out.contains("mended    1 file"), "{told:?}");
+        assert_eq!(fs::read(&path).unwrap(), good, "{name}");
+        assert_eq!(fs::read(volume.files().join("small7")).unwrap(), b"7");
+        volume.run("unmount", &[]).expect_success();
+        fs::remove_file(&path).unwrap();
+        volume.run("check", &["--apply"]).expect_success();
+        let told = volume.up(&[]).expect_success();
+        assert!(!told.out.contains("mended"), "{told:?}");
+        assert_eq!(fs::read(&path).unwrap(), good, "{name}");
+        volume.finish();
+    }
+}
+
+/// A volume of the commit before has one file each.
+#[test]
+fn a_volume_without_second_files_gets_them() {
+    needs_mount!();
+    let volume = stopped();
+    let copies = ["format.copy", "table/seed.copy"].map(|name| volume.dir.join(name));
+    copies.iter().for_each(|copy| fs::remove_file(copy).unwrap());
+    volume.check_whole();
+    let told = volume.up(&[]).expect_success();
+    assert!(!told.out.contains("mended"), "{told:?}");
+    assert_eq!(fs::read(&copies[0]).unwrap(), fs::read(volume.dir.join("format")).unwrap());
+    assert_eq!(fs::read(&copies[1]).unwrap(), fs::read(volume.dir.join("table/seed")).unwrap());
+    volume.finish();
+}
+
+/// The second file of another volume stands in for nothing, and is replaced.
+#[test]
+fn second_files_of_another_volume_are_not_believed() {
+    needs_mount!();
+    let other = stopped();
+    for name in ["format", "table/seed"] {
+        let volume = stopped();
+        let path = volume.dir.join(name);
+        let good = fs::read(&path).unwrap();
+        let copy = volume.dir.join(format!("{name}.copy"));
+        let foreign = fs::read(other.dir.join(name)).unwrap();
+        fs::write(&copy, &foreign).unwrap();
+        // Alone it would be believed if nothing was compared.
+        fs::remove_file(&path).unwrap();
+        let told = volume.up(&[]).expect_code(7);
+        assert!(told.err.contains("volume"), "{told:?}");
+        assert!(!path.exists() && fs::read(&copy).unwrap() == foreign, "{name}");
+        fs::write(&path, &good).unwrap();
+        volume.up(&[]).expect_success();
+        assert_eq!(fs::read(&copy).unwrap(), good, "{name}");
+        volume.run("unmount", &[]).expect_success();
+        // The other way round the seed is known by the names; the id only by `format`.
+        if name == "table/seed" {
+            fs::write(&path, &foreign).unwrap();
+            volume.up(&[]).expect_success();
+            assert_eq!(fs::read(&path).unwrap(), good);
+            assert_eq!(fs::read(volume.files().join("small7")).unwrap(), b"7");
+            volume.run("unmount", &[]).expect_success();
+        }
+        volume.check_whole();
+    }
+}
+
+/// Without any of the files that say what the others mean, the rows and the content are copied.
+#[test]
+fn a_volume_without_its_small_files_is_salvaged_whole() {
+    needs_mount!();
+    let volume = stopped();
+    volume.up(&[]).expect_success();
+    let good = tree(&volume.files());
+    volume.run("unmount", &[]).expect_success();
+    let rows = "table/engine/keyspaces/1/current";
+    let damaged =
+        ["format", "format.copy", "table/seed", "table/seed.copy", "table/engine/version", rows];
+    for name in damaged {
+        flip(&volume.dir.join(name), 3);
+    }
+    for verb in ["up", "check"] {
+        let ran = volume.run(verb, &[]).expect_code(7);
+        assert!(ran.err.contains("pelago check --salvage"), "{ran:?}");
+    }
+    let to = volume.root.join("to");
+    let ran = salvage(&volume, &to).expect_success();
+    assert!(ran.out.contains("result    whole"), "{ran:?}");
+    let found = tree(&to.join("files"));
+    assert_eq!(format!("{found:?}"), format!("{good:?}"));
+    // A second time into the same folder, and into the volume.
+    salvage(&volume, &to).expect_code(1);
+    let ran = salvage(&volume, &volume.dir.join("content/to")).expect_code(1);
+    assert!(ran.err.contains("is in the volume"), "{ran:?}");
+}
+
+/// Without rows, bytes are found by number.
+#[test]
+fn content_without_names_is_found_by_number() {
+    needs_mount!();
+    let volume = stopped();
+    fs::remove_dir_all(volume.dir.join("table/engine/keyspaces/1/tables")).unwrap();
+    let to = volume.root.join("to");
+    let ran = salvage(&volume, &to).expect_code(7);
+    assert!(ran.out.contains("found     20 without their names"), "{ran:?}");
+    let found = fs::read_dir(to.join("lost+found")).unwrap().map(Result::unwrap);
+    let mut sizes: Vec<u64> = found.map(|entry| entry.metadata().unwrap().len()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [20_000; 20]);
+}
+
+/// A volume that is up is not salvaged: its rows change meanwhile.
+#[test]
+fn a_volume_in_use_is_not_salvaged() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let to = volume.root.join("to");
+    let ran = salvage(&volume, &to);
+    assert!(ran.code != Some(0) && ran.err.contains("in use"), "{ran:?}");
+    assert!(!to.exists());
+    volume.finish();
+}
+
+fn copy_into(from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    command.args(["-a", "--sparse=always"]).arg(from).arg(to);
+    assert_eq!(run(&mut command).code, Some(0));
+}
+
+/// Returns an image of a volume that is up, whose content files are from `content`, an earlier
+/// moment: a copy of a folder is not of one moment.
+fn image(volume: &Volume, content: &Path) -> PathBuf {
+    let to = volume.root.join("image");
+    fs::create_dir(&to).unwrap();
+    fs::set_permissions(&to, fs::metadata(&volume.dir).unwrap().permissions()).unwrap();
+    copy_into(content, &to.join("content"));
+    for name in ["format", "format.copy", "lock", "table"] {
+        copy_into(&volume.dir.join(name), &to);
+    }
+    to
+}
+
+/// An image of a volume that is up: `check` says what the next start does, the start does that and
+/// says so, and `status` counts it.
+#[test]
+fn an_image_of_a_running_volume_is_told_of_before_and_after() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let old = volume.files().join("old");
+    fs::write(&old, vec![1; 50_000]).unwrap();
+    File::open(&old).unwrap().sync_all().unwrap();
+    let content = volume.root.join("content");
+    copy_into(&volume.dir.join("content"), &content);
+    for number in 0..6 {
+        fs::write(volume.files().join(format!("new{number}")), vec![2; 50_000]).unwrap();
+    }
+    let mut open = File::options().append(true).open(&old).unwrap();
+    open.write_all(&[3; 10_000]).unwrap();
+    File::open(volume.files()).unwrap().sync_all().unwrap();
+    let image = image(&volume, &content);
+    let ask = |verb: &str, args: &[&str]| {
+        let mut command = pelago(&volume.root, [verb]);
+        run(command.args(args).arg(&image))
+    };
+    let checked = ask("check", &["--json"]).expect_success().json();
+    assert_eq!(checked["whole"], true, "{checked}");
+    let pending = checked["found"]["pending"].as_u64().unwrap();
+    assert!((6..=7).contains(&pending), "{checked}");
+    let listed = ask("check", &[]).expect_success();
+    assert!(listed.out.contains("pending   "), "{listed:?}");
+    assert!(listed.out.contains("the next start makes it empty"), "{listed:?}");
+    let up = ask("up", &["--detach"]).expect_success();
+    assert!(up.out.contains("lost      6 files empty"), "{up:?}");
+    let status = ask("status", &["--json", "-V"]).expect_success().json();
+    assert_eq!(status["volume"]["recovered"]["emptied"], 6, "{status}");
+    let shortened = status["volume"]["recovered"]["shortened"].as_u64().unwrap();
+    assert_eq!(6 + shortened, pending, "{status}");
+    assert_eq!(fs::read(image.join("files/old")).unwrap()[..50_000], [1; 50_000]);
+    ask("unmount", &["--timeout", "100", "-V"]).expect_success();
+    let checked = ask("check", &["--json"]).expect_success().json();
+    assert_eq!(checked["found"]["pending"], 0, "{checked}");
+    drop(open);
+    volume.finish();
+}
