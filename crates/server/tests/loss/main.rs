@@ -13,7 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_lossfs::{Control, Fault, Model, Names, Operation, Random, Survival};
 use pelago_server::{Options, Passthrough, PassthroughStatus};
-use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request};
+use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request, SetAttr};
 use rustix::io::Errno;
 
 use harness::requests;
@@ -196,6 +196,96 @@ fn the_first_fsync_of_a_new_volume_counts() {
         see(&world.server, "cut").into_iter().map(|(path, (_, bytes))| (path, bytes)).collect();
     assert_eq!(found, [("a".to_owned(), Some(b"kept".to_vec()))]);
     world.finish("cut");
+}
+
+/// A content file changes once its `writing` row is done, and the row is safe only later. If the
+/// bytes become safe first, the size of the content file counts from the first open on; whatever
+/// survives, the bytes are old or new ones, and the volume is whole afterwards.
+#[test]
+fn bytes_may_be_safe_before_the_writing_row_that_announces_them() {
+    let (old, new) = (vec![1; 20_000], [2; 7_000]);
+    for change in [Change::Shrink, Change::Grow, Change::Overwrite] {
+        let Some(disk) = mounted(Model::new()) else { return };
+        let world = World::on(disk, by_hand(), "new");
+        requests::put(&world.server, Handle::ROOT, "a", &old).unwrap();
+        // A clean stop leaves no `writing` row.
+        world.server.stop().unwrap();
+        let stopped = world.lossfs.control().cut(Survival::Nothing);
+        drop(world);
+        let Some(disk) = mounted(stopped) else { return };
+        let world = World::on(disk, by_hand(), "again");
+        change.make(&world.server, &new);
+        let control = world.lossfs.control();
+        let mut found_late = 0;
+        for seed in 0..24 {
+            let when = format!("{change:?}, {seed}");
+            let left = control.cut(Survival::Some { seed, names: Names::Ordered });
+            let Some(disk) = mounted(left) else { return };
+            let cut = World::on(disk, by_hand(), &when);
+            let (before, bytes, after) = read_by_first_open(&cut.server);
+            found_late += usize::from(before != after);
+            assert_eq!(bytes.len() as u64, after, "{when}");
+            let (old_size, new_size) = (old.len(), change.size(old.len()));
+            // A write may have grown the file by some of its blocks.
+            let sizes = old_size.min(new_size)..=old_size.max(new_size);
+            assert!(sizes.contains(&bytes.len()), "{when}: {} bytes", bytes.len());
+            // Bytes behind the old ones may be a hole.
+            let known = |byte: &u8| *byte == 1 || *byte == 2 || *byte == 0;
+            assert!(bytes.iter().take(old.len()).all(|byte| *byte != 0), "{when}");
+            assert!(bytes.iter().all(known), "{when}");
+            cut.finish(&when);
+        }
+        let is_told_by_size = change != Change::Overwrite;
+        assert_eq!(found_late > 0, is_told_by_size, "{change:?}: {found_late} of 24");
+    }
+}
+
+/// A change of a file whose bytes are safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Shrink,
+    Grow,
+    Overwrite,
+}
+
+impl Change {
+    fn make(self, server: &pelago_server::Server, new: &[u8]) {
+        let node = requests::lookup(server, Handle::ROOT, "a").unwrap().handle;
+        let open = world::open_to_write(server, node);
+        match self {
+            Self::Shrink => {
+                let set = SetAttr { size: Some(5_000), ..SetAttr::default() };
+                let request = Request::SetAttr { node, open: Some(open), set };
+                requests::call(server, request, &[]).unwrap();
+            }
+            Self::Grow => requests::write(server, open, 20_000, new).unwrap(),
+            Self::Overwrite => requests::write(server, open, 3_000, new).unwrap(),
+        }
+    }
+
+    /// The size behind it.
+    const fn size(self, before: usize) -> usize {
+        match self {
+            Self::Shrink => 5_000,
+            Self::Grow => before + 7_000,
+            Self::Overwrite => before,
+        }
+    }
+}
+
+/// Returns the size of the file "a" before it is opened, its bytes, and the size after that.
+fn read_by_first_open(server: &pelago_server::Server) -> (u64, Vec<u8>, u64) {
+    let size = || requests::lookup(server, Handle::ROOT, "a").unwrap().attr.size;
+    let before = size();
+    let node = requests::lookup(server, Handle::ROOT, "a").unwrap().handle;
+    let open = world::open_to_write(server, node);
+    let read = Request::Read { open, offset: 0, size: 1 << 20 };
+    let Ok(Reply::Data(data)) = requests::call(server, read, &[]) else {
+        panic!("it can be read");
+    };
+    let bytes = data.as_bytes().to_vec();
+    requests::close(server, open).unwrap();
+    (before, bytes, size())
 }
 
 /// After a clean stop the machine may lose power.

@@ -430,6 +430,11 @@ fn open(server: &Server, node: Handle, flags: OpenFlags) -> Result<(OpenId, Data
     }
 }
 
+/// Opens a file to read and to write it.
+pub(crate) fn open_to_write(server: &Server, node: Handle) -> OpenId {
+    open(server, node, BOTH).unwrap().0
+}
+
 fn named(text: &str) -> Name {
     Name::new(text.as_bytes()).unwrap()
 }
