@@ -1,6 +1,6 @@
 //! One flipped bit in a volume that is down, in any of its files but the content: `up` serves what
-//! was there or an error, or refuses; `check --salvage` gives all that is whole, names the rest, and
-//! changes nothing.
+//! was there or an error, or refuses; `check --salvage` gives all that is whole, names the rest,
+//! and changes nothing.
 //!
 //! `PELAGO_ONE_BIT` sets the number of flips, by default one for each file and some more;
 //! `PELAGO_ONE_BIT_SEED` repeats a run.
@@ -167,8 +167,8 @@ impl<'a> Flipped<'a> {
         Salvage { is_whole, wrong, report }
     }
 
-    /// Starts a server: it serves what was there, or errors, or says what to do. Returns whether all
-    /// of it is right.
+    /// Starts a server: it serves what was there, or errors, or says what to do. Returns whether
+    /// all of it is right.
     fn up(&self, good: &Tree) -> bool {
         let ran = self.run("up", &["--detach"]);
         if ran.code != Some(0) {

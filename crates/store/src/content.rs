@@ -115,10 +115,7 @@ impl ContentStore {
         Ok(Self { root: Arc::new(Root::open(folder)?), reads_ahead: true })
     }
 
-    /// As [`ContentStore::open_in`], without a change of the folder: for readers alone.
-    ///
-    /// # Errors
-    /// As [`ContentStore::open_in`].
+    /// As [`ContentStore::open_in`], without a change of the folder.
     pub fn open_unchanged(folder: &Folder) -> Result<Self, Error> {
         Ok(Self { root: Arc::new(Root::open_unchanged(folder)?), reads_ahead: true })
     }

@@ -17,9 +17,9 @@
 //! ```
 //!
 //! `format` and its copy are written last when a volume is created, and replaced when the volume
-//! gets a feature. So a folder without them and with nothing in `table` and `content` is a volume half created,
-//! and may be created again. A folder without them but with data in them is damaged, and is not
-//! changed.
+//! gets a feature. So a folder without them and with nothing in `table` and `content` is a volume
+//! half created, and may be created again. A folder without them but with data in them is damaged,
+//! and is not changed.
 
 use std::fs::{DirBuilder, File};
 use std::io;

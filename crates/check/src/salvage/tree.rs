@@ -29,13 +29,13 @@ pub(super) struct TreeCopy<'a> {
     pub(super) copier: Copier<'a>,
     pub(super) report: Report,
     /// Where the first name of a file with several names is.
-    links: HashMap<InodeId, Place>,
+    links: HashMap<InodeId, TargetName>,
     pub(super) done: Salvaged,
 }
 
 /// A name in the target.
 #[derive(Clone)]
-struct Place {
+struct TargetName {
     folder: Rc<OwnedFd>,
     name: Vec<u8>,
 }
@@ -45,7 +45,7 @@ struct Level {
     ino: InodeId,
     folder: Rc<OwnedFd>,
     /// Its own name, in the folder above.
-    place: Option<Place>,
+    place: Option<TargetName>,
     /// Its path in the target, for the report.
     path: Vec<u8>,
     /// Its attributes, if they can be read.
@@ -96,7 +96,7 @@ impl<'a> TreeCopy<'a> {
         let made = target::make_folder(folder.as_fd(), &name);
         match made {
             Ok(made) => {
-                let place = Place { folder: Rc::clone(folder), name };
+                let place = TargetName { folder: Rc::clone(folder), name };
                 let level = self.level(ino, Rc::new(made), Some(place), path)?;
                 self.levels(level)
             }
@@ -108,7 +108,7 @@ impl<'a> TreeCopy<'a> {
         &mut self,
         ino: InodeId,
         folder: Rc<OwnedFd>,
-        place: Option<Place>,
+        place: Option<TargetName>,
         path: Vec<u8>,
     ) -> Result<Level, SalvageError> {
         let failed = failed_rows;
@@ -146,7 +146,7 @@ impl<'a> TreeCopy<'a> {
             } else {
                 match target::make_folder(level.folder.as_fd(), &name) {
                     Ok(made) => {
-                        let place = Place { folder: Rc::clone(&level.folder), name };
+                        let place = TargetName { folder: Rc::clone(&level.folder), name };
                         Some(self.level(ino, Rc::new(made), Some(place), path)?)
                     }
                     Err(error) => {
@@ -188,7 +188,7 @@ impl<'a> TreeCopy<'a> {
             Ok((_, row)) => row,
             Err(error) => return self.report.lose(&path, &format!("its row: {error}")),
         };
-        let place = Place { folder: Rc::clone(&level.folder), name: name.to_vec() };
+        let place = TargetName { folder: Rc::clone(&level.folder), name: name.to_vec() };
         let rnode = match row {
             NameRow::Link { ino, kind: FileKind::Directory } => {
                 level.directories.push((place.name, ino));
@@ -214,7 +214,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Gives a file that was copied another name. Returns whether it was.
-    fn link(&mut self, ino: InodeId, to: &Place, path: &[u8]) -> Result<bool, SalvageError> {
+    fn link(&mut self, ino: InodeId, to: &TargetName, path: &[u8]) -> Result<bool, SalvageError> {
         let Some(first) = self.links.get(&ino) else { return Ok(false) };
         let kind = FileKind::Regular;
         let from = Made { dir: first.folder.as_fd(), name: &first.name, kind };
@@ -225,7 +225,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Copies a file that is no directory.
-    fn file(&mut self, rnode: &Rnode, place: &Place, path: &[u8]) -> Result<(), SalvageError> {
+    fn file(&mut self, rnode: &Rnode, place: &TargetName, path: &[u8]) -> Result<(), SalvageError> {
         let folder = place.folder.as_fd();
         let made = match rnode.kind {
             FileKind::Regular => self.regular(rnode, place, path)?,
@@ -257,7 +257,7 @@ impl<'a> TreeCopy<'a> {
     fn regular(
         &mut self,
         rnode: &Rnode,
-        place: &Place,
+        place: &TargetName,
         path: &[u8],
     ) -> Result<Option<Time>, SalvageError> {
         let source = self.copier.source(rnode).map_err(failed_rows)?;
@@ -374,8 +374,8 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Says that a file may be older than it was, if the row at `key` is not known to be the newest.
-    /// Returns whether it is not.
+    /// Says that a file may be older than it was, if the row at `key` is not known to be the
+    /// newest. Returns whether it is not.
     fn doubt(&mut self, key: &[u8], path: &[u8]) -> Result<bool, SalvageError> {
         let is_in_doubt = self.rows.is_in_doubt(key);
         if is_in_doubt {

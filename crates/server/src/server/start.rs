@@ -164,13 +164,14 @@ fn search_index(
     Arc::new(index.with_on_reading(options.on_index_reading))
 }
 
-/// Writes small files of the volume again that are damaged or missing, and says so. Returns how many
-/// were damaged.
+/// Writes small files of the volume again that are damaged or missing, and says so. Returns how
+/// many were damaged.
 fn mend(volume: &Volume) -> u64 {
     let damaged = || volume.mends().iter().filter(|mend| mend.is_damage);
     for mend in damaged() {
         let path = mend.path.display();
-        tracing::warn!(%path, mend.what, "a file of the volume is written again from its second one");
+        let says = "a file of the volume is written again from its second one";
+        tracing::warn!(%path, mend.what, "{says}");
     }
     if let Err(error) = volume.mend() {
         // The next start tries it again.

@@ -27,6 +27,7 @@ use snapshot::FjallSnapshot;
 mod archive;
 mod disk_space;
 mod engine;
+mod found;
 mod inner;
 mod journal;
 mod manifest;

@@ -20,8 +20,8 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Keeps servers out without a write to the volume in `folder`: by a shared lock. Returns `None`
-    /// if there is nothing to lock.
+    /// Keeps servers out without a write to the volume in `folder`: by a shared lock. Returns
+    /// `None` if there is nothing to lock.
     ///
     /// # Errors
     /// [`VolumeError::InUse`] if a process has the volume open.

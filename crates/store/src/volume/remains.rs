@@ -21,9 +21,9 @@ pub struct Remains {
 impl Remains {
     /// Opens what is left of the volume in `dir`.
     ///
-    /// # Errors
-    /// [`VolumeError::Missing`] if there are neither rows nor content files; also if another program
-    /// is needed to read the volume, if it is in use, or if other users can change it.
+    /// # Errors [`VolumeError::Missing`] if there are neither rows nor content files; also if
+    /// another program is needed to read the volume, if it is in use, or if other users can change
+    /// it.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
         let missing = || VolumeError::Missing { path: dir.into() };
         let folder = match Folder::open(dir) {

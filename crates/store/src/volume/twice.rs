@@ -1,7 +1,7 @@
 //! Small files that a volume has twice, so that one wrong byte costs nothing.
 //!
-//! Both have the same bytes, and a checksum. The first counts if it is whole, else the copy. What is
-//! damaged, missing or different is written again from what counts, but only once the table has
+//! Both have the same bytes, and a checksum. The first counts if it is whole, else the copy. What
+//! is damaged, missing or different is written again from what counts, but only once the table has
 //! shown that this is right: the other file may be of another volume.
 
 use std::io::{Read as _, Write as _};

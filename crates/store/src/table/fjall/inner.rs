@@ -388,8 +388,8 @@ impl TableInner {
     }
 
     /// Stops writes and flushes all rows to sorted runs, if there is space: runs have checksums for
-    /// each few rows, and a wrong byte in a journal costs all that follows. Returns the journal that
-    /// can be emptied afterwards.
+    /// each few rows, and a wrong byte in a journal costs all that follows. Returns the journal
+    /// that can be emptied afterwards.
     fn flush_all(&self) -> Option<u64> {
         self.stop();
         let engine = self.engine.read();

@@ -2,11 +2,12 @@
 //!
 //! A run is a sequence of blocks: `"LSM", 3, kind u8, XXH3-128 of the bytes, length u32, unpacked
 //! length u32, low half of XXH3-128 of the header so far`, and the bytes; nothing is packed. Blocks
-//! of kind 0 come first and have the rows, in the order of their keys; of one key the newest version
-//! comes first. The bytes of such a block are items, a 255, an index, and 31 bytes about both: the
-//! first of these says after how many items one has its whole key, the last four how many there are.
-//! An item is its type, its sequence number, the length of its key (of what it shares with the last
-//! whole key, and of the rest), the key, and for a value its length and bytes; numbers are varints.
+//! of kind 0 come first and have the rows, in the order of their keys; of one key the newest
+//! version comes first. The bytes of such a block are items, a 255, an index, and 31 bytes about
+//! both: the first of these says after how many items one has its whole key, the last four how many
+//! there are. An item is its type, its sequence number, the length of its key (of what it shares
+//! with the last whole key, and of the rest), the key, and for a value its length and bytes;
+//! numbers are varints.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +17,8 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::archive::{self, number, take};
+use super::found::{FoundRow, LostRows};
 use super::manifest;
-use super::salvage::{FoundRow, LostRows};
 use crate::table::Error;
 
 const HEADER_BYTES: usize = 33;

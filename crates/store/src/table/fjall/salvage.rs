@@ -1,8 +1,9 @@
 //! Reads the rows of a damaged table, without the engine and without a change of any file.
 //!
-//! The engine opens a table whole or not at all. This reads what is left of each of its files: sorted
-//! runs block by block (`runs`), journals batch by batch (`journal`), past what is damaged. The rows
-//! come in no order, each with its sequence number: of two versions the higher one is newer.
+//! The engine opens a table whole or not at all. This reads what is left of each of its files:
+//! sorted runs block by block (`runs`), journals batch by batch (`journal`), past what is damaged.
+//! The rows come in no order, each with its sequence number: of two versions the higher one is
+//! newer.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -14,25 +15,7 @@ use super::sync_record::SyncRecord;
 use crate::folder::Folder;
 use crate::table::Error;
 
-/// A version of a row.
-#[derive(Debug, Clone, Copy)]
-pub struct FoundRow<'a> {
-    /// The key.
-    pub key: &'a [u8],
-    /// The value; `None` if the row was deleted.
-    pub value: Option<&'a [u8]>,
-    /// Counts changes of the table: the version with the highest number is the newest.
-    pub number: u64,
-}
-
-/// A range of keys in which versions of rows are lost. Older ones may have been read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LostRows {
-    /// The key before the first lost one, if it is not empty.
-    pub after: Vec<u8>,
-    /// The key behind the last lost one; `None`: the end of the table.
-    pub before: Option<Vec<u8>>,
-}
+pub use super::found::{FoundRow, LostRows};
 
 /// A file of the table that could not be read in full.
 #[derive(Debug)]
@@ -56,11 +39,6 @@ pub enum Lost {
     Changes,
 }
 
-impl LostRows {
-    /// All rows.
-    pub const ALL: Self = Self { after: Vec::new(), before: None };
-}
-
 /// The keyspace of the rows.
 const ROWS: &str = "keyspaces/1";
 /// Most bytes of a journal that are read.
@@ -68,8 +46,8 @@ const JOURNAL_BYTES: u64 = 1 << 30;
 
 type Visit<'a> = &'a mut dyn FnMut(FoundRow<'_>) -> Result<(), Error>;
 
-/// Calls `visit` with each version of a row that can be read in the table in `folder`. Returns which
-/// files could not be read in full.
+/// Calls `visit` with each version of a row that can be read in the table in `folder`. Returns
+/// which files could not be read in full.
 ///
 /// # Errors
 /// Those of `visit`.

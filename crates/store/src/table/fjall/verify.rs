@@ -7,8 +7,8 @@
 //! 3. The journal that `flushed` names has whole batches up to the position recorded there, or the
 //!    engine deleted it because its rows are in sorted runs.
 //! 4. The keyspaces are there: the engine would create a missing one, empty. Their manifests match
-//!    their checksums (`manifest`): the engine deletes sorted runs that are not listed. The tables of
-//!    contents of these runs match theirs (`archive`): the engine allocates what they ask for.
+//!    their checksums (`manifest`): the engine deletes sorted runs that are not listed. The tables
+//!    of contents of these runs match theirs (`archive`): the engine allocates what they ask for.
 //! 5. Only then the torn end of the last journal, which a crash may leave, is cut off.
 //!
 //! Nothing is written before the first four hold.
