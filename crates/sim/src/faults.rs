@@ -86,6 +86,15 @@ impl Fault {
         }
     }
 
+    /// Returns the same fault for so long, if it ends by itself.
+    pub(crate) const fn lasting(self, time: Duration) -> Self {
+        match self {
+            Self::Stop(client, ways, _) => Self::Stop(client, ways, time),
+            Self::PauseClient(client, _) => Self::PauseClient(client, time),
+            other => other,
+        }
+    }
+
     /// Returns whether a session may end by it, or a lease before bytes that were kept back are
     /// sent: then programs are told of errors.
     pub(crate) fn may_end_session(self, term: Duration) -> bool {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 
+use pelago_wire::{FileLock, LockMode};
+
 use crate::linear::{Act, MOST, Operation, have_order};
 
 /// A program, among all of a run.
@@ -82,6 +84,33 @@ struct Grown {
     value: u64,
 }
 
+/// A file lock that a program had, as far as it was told: from the return of the request for the
+/// lock to the beginning of the last request that the lock guards, or that gives it up, and that
+/// went well. What fails says that the lock may be lost since the last one.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    program: Program,
+    file: &'static str,
+    lock: FileLock,
+    from: u64,
+    until: u64,
+}
+
+impl Held {
+    fn excludes(&self, other: &Self) -> bool {
+        let (mine, its) = (self.lock.range(), other.lock.range());
+        let is_shared = [self, other].iter().all(|it| it.lock.mode == LockMode::Read);
+        let is_one_file = self.file == other.file && mine.0 <= its.1 && its.0 <= mine.1;
+        self.program != other.program && is_one_file && !is_shared
+    }
+
+    /// Returns whether there is a moment between two moments of each at which both were held.
+    const fn overlaps(&self, other: &Self) -> bool {
+        let is_long = self.from < self.until && other.from < other.until;
+        is_long && self.from < other.until && other.from < self.until
+    }
+}
+
 /// All that was asked and seen in a run.
 #[derive(Default)]
 pub(crate) struct History {
@@ -100,6 +129,9 @@ pub(crate) struct History {
     log: BTreeMap<u64, Appended>,
     /// What critical sections have written that went well, and how many each value has.
     counted: BTreeMap<u64, usize>,
+    held: Vec<Held>,
+    /// Programs that have a lock and ask nothing for long.
+    computing: BTreeSet<Program>,
     /// How many writes of each program were answered.
     writes: BTreeMap<Program, u64>,
     /// What programs have done, by kind.
@@ -247,6 +279,37 @@ impl History {
         *self.counted.entry(value).or_default() += 1;
     }
 
+    /// A program was told that it has a lock. Returns the number of the lock in this run.
+    pub(crate) fn locked(
+        &mut self,
+        program: Program,
+        (file, lock): (&'static str, FileLock),
+    ) -> usize {
+        let from = self.moment();
+        self.held.push(Held { program, file, lock, from, until: from });
+        self.held.len() - 1
+    }
+
+    /// A program begins or ends to compute under its lock, for longer than a session lasts.
+    pub(crate) fn computes(&mut self, program: Program, begins: bool) {
+        self.computing.remove(&program);
+        if begins {
+            self.computing.insert(program);
+        }
+    }
+
+    /// Returns whether one of some programs computes under its lock.
+    pub(crate) fn any_computes(&self, programs: Range<usize>) -> bool {
+        let programs = Program(programs.start)..Program(programs.end);
+        self.computing.range(programs).next().is_some()
+    }
+
+    /// A request that a lock guards, or that gives it up, went well. It began at `begun`.
+    pub(crate) fn held(&mut self, lock: usize, begun: u64) {
+        let held = &mut self.held[lock];
+        held.until = held.until.max(begun);
+    }
+
     /// Checks all of a run. `log` is what the log says at its end, `count` what the counter does.
     pub(crate) fn check(&mut self, log: &[u64], count: u64) {
         for (cell, all) in &self.cells {
@@ -261,6 +324,7 @@ impl History {
         }
         self.check_sizes();
         self.check_log(log);
+        self.check_locks();
         for (value, sections) in &self.counted {
             if *sections > 1 {
                 self.wrong.push(format!("{sections} critical sections have counted {value}"));
@@ -282,6 +346,17 @@ impl History {
                 self.wrong.push(what);
             }
         }
+    }
+
+    /// No two programs had locks at the same time that exclude each other.
+    fn check_locks(&mut self) {
+        let rest = |at: usize| self.held.iter().skip(at + 1);
+        let pairs = self.held.iter().enumerate().flat_map(|(at, one)| {
+            let others = rest(at).filter(|other| one.excludes(other) && one.overlaps(other));
+            others.map(move |other| format!("two have a lock: {one:?} and {other:?}"))
+        });
+        let wrong: Vec<String> = pairs.collect();
+        self.wrong.extend(wrong);
     }
 
     fn check_log(&mut self, log: &[u64]) {
@@ -330,6 +405,8 @@ fn list<A: Act>(all: &[Operation<A>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::LockKind;
+
     use super::*;
 
     #[test]
@@ -344,5 +421,32 @@ mod tests {
         all.push(act(72, 73, Cell::Write(100)));
         all.push(act(74, 75, Cell::Read(5)));
         assert!(!have_order(0, &without_unseen(&all)));
+    }
+
+    #[test]
+    fn locks_at_one_time_are_wrong_only_if_they_exclude_each_other() {
+        let lock = |mode, start, end| FileLock { kind: LockKind::Posix, mode, start, end, pid: 1 };
+        let wrongs = |second: (&'static str, FileLock), program, ends_first: bool| {
+            let mut history = History::default();
+            let first = history.locked(Program(1), ("one", lock(LockMode::Write, 0, 9)));
+            let begun = history.moment();
+            if ends_first {
+                history.held(first, begun);
+            }
+            let second = history.locked(Program(program), second);
+            let begun = history.moment();
+            history.held(second, begun);
+            if !ends_first {
+                let begun = history.moment();
+                history.held(first, begun);
+            }
+            history.check_locks();
+            history.wrong.len()
+        };
+        assert_eq!(wrongs(("one", lock(LockMode::Read, 9, 20)), 2, false), 1);
+        assert_eq!(wrongs(("one", lock(LockMode::Read, 9, 20)), 2, true), 0);
+        assert_eq!(wrongs(("two", lock(LockMode::Read, 9, 20)), 2, false), 0);
+        assert_eq!(wrongs(("one", lock(LockMode::Write, 10, 20)), 2, false), 0);
+        assert_eq!(wrongs(("one", lock(LockMode::Write, 0, 9)), 1, false), 0, "its own");
     }
 }

@@ -30,7 +30,7 @@ mod world;
 const ONE: &str = "--one";
 /// So many seeds meet each of [`EXPECTED`].
 const TELLING_SEEDS: u64 = 50;
-const EXPECTED: [&str; 20] = [
+const EXPECTED: [&str; 21] = [
     "answers without a lease",
     "appends",
     "creates",
@@ -42,6 +42,7 @@ const EXPECTED: [&str; 20] = [
     "leases on nodes",
     "leases on what was changed",
     "listings",
+    "locks",
     "looks",
     "lookups",
     "reads",

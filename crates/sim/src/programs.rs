@@ -21,6 +21,10 @@ pub(crate) const NAMES: usize = 4;
 /// The file that critical sections count in, and the one that all append to.
 const COUNTER: &str = "counter";
 const LOG: &str = "log";
+/// The file of whose bytes programs have locks.
+const LOCKED: &str = "locked";
+/// A program computes under a lock for a little longer than a session lasts, at least.
+const COMPUTES: Duration = Duration::from_millis(10_200);
 const CONTEXT: Context = Context::direct(0, 0);
 
 /// What a program does.
@@ -60,7 +64,7 @@ fn file_name(file: usize) -> String {
 
 /// Makes the files that programs use.
 pub(crate) fn prepare(files: &Files) -> Result<(), Error> {
-    let names = (0..FILES).map(file_name).chain([COUNTER.to_owned(), LOG.to_owned()]);
+    let names = (0..FILES).map(file_name).chain([COUNTER, LOG, LOCKED].map(str::to_owned));
     for text in names {
         let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
         let created = files.create(&CONTEXT, name(&text), mode, flags).wait()?;
@@ -93,7 +97,7 @@ impl Runner {
             };
             match kind {
                 0..=2 => self.write(),
-                3 => self.count_up(),
+                3 => self.use_lock(),
                 4 => self.append(),
                 5 => self.change_name(),
                 6..=8 => self.read(),
@@ -225,31 +229,59 @@ impl Runner {
         self.note("looks", entry.map(drop));
     }
 
-    /// Counts up under a lock.
-    fn count_up(&self) {
-        self.note("critical sections", self.count_up_once());
+    /// Counts up under a lock, or does something else under another one.
+    fn use_lock(&self) {
+        match turns::random(2) {
+            0 => self.note("critical sections", self.count_up_once()),
+            _ => self.note("locks", self.hold_lock()),
+        }
+    }
+
+    fn owner(&self) -> LockOwner {
+        LockOwner(self.plan.program.0 as u64 + 1)
+    }
+
+    /// Sets a lock, and notes from when on the program has it.
+    fn lock(&self, open: OpenId, of: (&'static str, FileLock)) -> Result<usize, Error> {
+        self.files.set_lock(&CONTEXT, open, self.owner(), of.1, true).wait()?;
+        let held = self.history.lock().locked(self.plan.program, of);
+        self.tell(format_args!("has lock {held}: {of:?}"));
+        Ok(held)
+    }
+
+    /// Does something under a lock: if it goes well, the program still had the lock.
+    fn under<T>(&self, held: usize, what: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let begun = self.history.lock().moment();
+        let result = what();
+        let error = result.as_ref().err().map(|error| error.code);
+        self.tell(format_args!("under lock {held} since {begun}: {error:?}"));
+        if result.is_ok() {
+            self.history.lock().held(held, begun);
+        }
+        result
+    }
+
+    fn unlock(&self, open: OpenId, (held, lock): (usize, FileLock)) -> Result<(), Error> {
+        let unlock = FileLock { mode: LockMode::Unlock, ..lock };
+        let owner = self.owner();
+        self.under(held, || self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait())
     }
 
     fn count_up_once(&self) -> Result<(), Error> {
         let Opened { open, .. } = self.open(COUNTER, OpenFlags::READ_WRITE)?;
-        let owner = LockOwner(self.plan.program.0 as u64 + 1);
-        let lock = FileLock {
-            kind: LockKind::Posix,
-            mode: LockMode::Write,
-            start: 0,
-            end: FileLock::TO_END,
-            pid: 1,
-        };
+        let owner = self.owner();
+        let lock = exclusive(0, FileLock::TO_END);
         let section = || -> Result<u64, Error> {
-            self.files.set_lock(&CONTEXT, open, owner, lock, true).wait()?;
-            let bytes = self.files.read(&CONTEXT, open, 0, 8).wait()?;
+            let held = self.lock(open, (COUNTER, lock))?;
+            let read = || self.files.read(&CONTEXT, open, 0, 8).wait();
+            let bytes = self.under(held, read)?;
             let next = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes) + 1;
             let long = if turns::random(4) == 0 { 2_000_000 } else { 30_000 };
             thread::sleep(Duration::from_micros(turns::random(long)));
-            let to = FilePos { open, offset: 0 };
-            self.files.write(&CONTEXT, to, &next.to_le_bytes(), WriteFlags::NONE).wait()?;
-            let unlock = FileLock { mode: LockMode::Unlock, ..lock };
-            self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait()?;
+            let (to, bytes) = (FilePos { open, offset: 0 }, next.to_le_bytes());
+            let write = || self.files.write(&CONTEXT, to, &bytes, WriteFlags::NONE).wait();
+            self.under(held, write)?;
+            self.unlock(open, (held, lock))?;
             Ok(next)
         };
         let next = section();
@@ -259,6 +291,50 @@ impl Runner {
         flushed.and(released)?;
         self.history.lock().counted(next);
         Ok(())
+    }
+
+    /// Has a lock for a while, and gives it up by itself or by a close, perhaps through another
+    /// descriptor.
+    fn hold_lock(&self) -> Result<(), Error> {
+        let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
+        let owner = self.owner();
+        let (start, long) = (turns::random(3), turns::random(3));
+        let mode = if turns::random(3) == 0 { LockMode::Read } else { LockMode::Write };
+        let lock = FileLock { mode, ..exclusive(start, start + long) };
+        // Returns the lock if it is not given up.
+        let section = || -> Result<Option<usize>, Error> {
+            let held = self.lock(open, (LOCKED, lock))?;
+            if turns::random(3) == 0 {
+                // It asks nothing for longer than a term, so that nothing can tell it of a loss.
+                self.history.lock().computes(self.plan.program, true);
+                thread::sleep(COMPUTES + Duration::from_micros(turns::random(6_000_000)));
+                self.history.lock().computes(self.plan.program, false);
+            }
+            for _ in 0..turns::random(3) {
+                self.under(held, || self.files.read(&CONTEXT, open, start, 1).wait())?;
+                let long = if turns::random(3) == 0 { 3_000_000 } else { 20_000 };
+                thread::sleep(Duration::from_micros(turns::random(long)));
+            }
+            match turns::random(4) {
+                0 => return Ok(Some(held)),
+                1 => {
+                    let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
+                    let unlocked = self.unlock(open, (held, lock));
+                    let closed = self.close(open);
+                    unlocked.and(closed)?;
+                }
+                _ => self.unlock(open, (held, lock))?,
+            }
+            Ok(None)
+        };
+        let section = section();
+        let flush = || self.files.flush(&CONTEXT, open, Some(owner)).wait();
+        let flushed = match section {
+            Ok(Some(held)) => self.under(held, flush),
+            Ok(None) | Err(_) => flush(),
+        };
+        let released = self.files.release(&CONTEXT, open).wait();
+        section.map(drop).and(flushed).and(released)
     }
 
     fn append(&mut self) {
@@ -389,6 +465,11 @@ impl Runner {
         let count = read(COUNTER)?.first().copied().unwrap_or(0);
         Ok((read(LOG)?, count))
     }
+}
+
+/// Returns an exclusive lock.
+const fn exclusive(start: u64, end: u64) -> FileLock {
+    FileLock { kind: LockKind::Posix, mode: LockMode::Write, start, end, pid: 1 }
 }
 
 fn random_file() -> usize {

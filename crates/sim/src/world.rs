@@ -185,9 +185,17 @@ impl World<'_> {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
                 self.may_fail |= fault.may_end_session(TERM);
-                if let Some(client) = fault.separates().filter(|_| turns::random(2) == 0) {
-                    self.wait_for_write(client);
-                }
+                let fault = match fault.separates().map(|client| (client, turns::random(4))) {
+                    Some((client, 0 | 1)) => {
+                        self.wait_for_write(client);
+                        fault
+                    }
+                    Some((client, 2)) if self.waits_for_lock(client) => {
+                        self.may_fail = true;
+                        fault.lasting(TERM + Duration::from_millis(200 + turns::random(4_000)))
+                    }
+                    _ => fault,
+                };
                 self.break_thing(fault);
             }
         }
@@ -203,6 +211,20 @@ impl World<'_> {
             }
             thread::sleep(WRITE_POLL);
         }
+    }
+
+    /// Waits until a program of a client computes under a lock. Returns whether one does: not all
+    /// clients have one soon.
+    fn waits_for_lock(&self, client: usize) -> bool {
+        let programs = client * PROGRAMS..(client + 1) * PROGRAMS;
+        let computes = || self.history.lock().any_computes(programs.clone());
+        for _ in 0..WRITE_POLLS {
+            if computes() {
+                return true;
+            }
+            thread::sleep(WRITE_POLL);
+        }
+        computes()
     }
 
     fn break_thing(&mut self, fault: Fault) {
