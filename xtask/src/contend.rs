@@ -6,9 +6,14 @@
 //! reads the clock. Stats of a directory that changes once a second must keep their rate.
 
 mod appends;
+mod cable;
 mod checks;
+mod held;
+mod lane;
 mod latency;
 mod load;
+mod locker;
+mod locks;
 mod names;
 mod report;
 mod stats;
@@ -44,17 +49,23 @@ struct Options {
     /// Pause after each step of a thread that does not ask for attributes.
     pause: Duration,
     json: bool,
+    /// Stops of mounts that have locks, in place of everything else.
+    locks: Option<u64>,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
         let pause = Duration::ZERO;
-        let mut options = Self { seconds: DEFAULT_SECONDS, seed: 1, pause, json: false };
+        let (seconds, json, locks) = (DEFAULT_SECONDS, false, None);
+        let mut options = Self { seconds, seed: 1, pause, json, locks };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
             match word.as_str() {
                 "--json" => options.json = true,
+                "--locks" => {
+                    options.locks = Some(arguments::number(value()?, "rounds")?);
+                }
                 "--seed" => options.seed = arguments::number(value()?, "as a seed")?,
                 "--pause" => {
                     options.pause =
@@ -75,6 +86,11 @@ impl Options {
 /// Runs the load, checks the mounts, and prints the report.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let options = Options::parse(arguments)?;
+    if let Some(rounds) = options.locks {
+        let wrong = locks::run(&mounted::build()?, (rounds, options.seed))?;
+        wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
+        return verdict(wrong.is_empty());
+    }
     let report = contend(&mounted::build()?, &options)?;
     if options.json {
         println!("{}", report.json());
@@ -189,6 +205,18 @@ mod tests {
         }
     }
 
+    /// The short form: a round takes 12 seconds, because sessions outlive a stop of 10.
+    #[test]
+    fn no_two_programs_have_a_lock_while_their_mounts_are_stopped() {
+        if !machine::is_root() {
+            println!("skipped: mounts by other processes for all users need root");
+            return;
+        }
+        let pelago = workspace::target_folder().unwrap().join("release/pelago");
+        assert!(pelago.exists(), "`cargo xtask test` builds it before");
+        assert_eq!(locks::run(&pelago, (8, 3)).unwrap(), Vec::<String>::new());
+    }
+
     /// The short form: what took how long is not asserted.
     #[test]
     fn programs_on_the_same_names_and_bytes_in_several_mounts_see_nothing_wrong() {
@@ -197,7 +225,7 @@ mod tests {
             return;
         }
         let (seconds, pause) = (3.0, Duration::ZERO);
-        let options = Options { seconds, seed: 2, pause, json: false };
+        let options = Options { seconds, seed: 2, pause, json: false, locks: None };
         let pelago = workspace::target_folder().unwrap().join("release/pelago");
         assert!(pelago.exists(), "`cargo xtask test` builds it before");
         let report = contend(&pelago, &options).unwrap();

@@ -120,8 +120,8 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "contend",
-        arguments: "[--seed N] [--pause MICROSECONDS] [--json] [SECONDS]",
-        does: "works on the same names and bytes in two far mounts; checks and times operations",
+        arguments: "[--seed N] [--pause MICROSECONDS] [--json] [SECONDS] | --locks ROUNDS",
+        does: "works on the same names and bytes in far mounts; or has locks while they are stopped",
         run: contend::run,
     },
     Verb {

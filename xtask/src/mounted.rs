@@ -237,9 +237,15 @@ impl Drop for OtherFileSystem {
 /// Returns whether something is mounted on `path`, which has no symbolic links, without asking it:
 /// a mount whose server does not answer would keep us waiting.
 pub(crate) fn is_mount(path: &Path) -> bool {
+    mounts_below(path).iter().any(|point| point == path)
+}
+
+/// Returns what is mounted on a path and below it, in the order of mounting.
+fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points.any(|point| Path::new(&point.replace("\\040", " ")) == path)
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let points = points.map(|point| PathBuf::from(point.replace("\\040", " ")));
+    points.filter(|point| point.starts_with(path)).collect()
 }
 
 /// Returns the end of a long output.

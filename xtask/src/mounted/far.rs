@@ -1,11 +1,12 @@
 //! A volume that one process serves without mounting it, and mounts of it by other processes.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::{Mounted, is_mount};
+use super::{Mounted, mounts_below};
 use crate::run_as::Way;
 
 impl Mounted {
@@ -18,9 +19,7 @@ impl Mounted {
         if has_own {
             serve.arg("--mount").arg(self.point()).args(["--passthrough", self.path()]);
         }
-        let served = self.step("serve", &mut serve)?;
-        let served: Value = serde_json::from_str(&served.stdout)
-            .map_err(|why| format!("serve --json: {why}: {}", served.stdout))?;
+        let served = self.json("serve", &mut serve)?;
         let address = served["listening"].as_str().ok_or("serve names no address")?;
         self.step("key-new", self.pelago("key").arg("new"))?;
         let key = self.step("key-show", self.pelago("key").arg("show"))?.stdout;
@@ -36,6 +35,59 @@ impl Mounted {
             self.step("mount", mount.arg(point).arg("--detach"))?;
         }
         Ok(())
+    }
+
+    /// Serves the volume again, after its server was killed.
+    pub(crate) fn serve_again(&self) -> Result<(), String> {
+        let mut serve = self.pelago("up");
+        serve.arg(self.volume()).args(["--listen", "127.0.0.1:0", "--detach", "--json", "--mount"]);
+        serve.arg(self.point()).args(["--passthrough", self.path()]);
+        self.json("serve", &mut serve).map(drop)
+    }
+
+    /// Returns the port at which the server listens.
+    pub(crate) fn listening(&self) -> Result<u16, String> {
+        let (_, port) = self.key_and_port()?;
+        port.parse().map_err(|why| format!("`{port}` as a port: {why}"))
+    }
+
+    /// Returns the server's address at another port of this machine.
+    pub(crate) fn address_at(&self, port: u16) -> Result<String, String> {
+        let (key, _) = self.key_and_port()?;
+        Ok(format!("{key}@127.0.0.1:{port}"))
+    }
+
+    fn key_and_port(&self) -> Result<(String, String), String> {
+        let mut status = self.pelago("status");
+        let status = self.json("status", status.arg(self.volume()).arg("--json"))?;
+        let address = status["listening"].as_str().ok_or("the server does not listen")?;
+        let split = address.split_once('@').zip(address.rsplit_once(':'));
+        let ((key, _), (_, port)) = split.ok_or_else(|| format!("no address: {address}"))?;
+        Ok((key.to_owned(), port.to_owned()))
+    }
+
+    /// Returns the socket by which processes of this machine mount the volume.
+    pub(crate) fn socket(&self) -> OsString {
+        self.volume().join("pelago.sock").into()
+    }
+
+    /// Mounts the volume in one more process, in a new folder. Returns the process.
+    pub(crate) fn mount_far(&self, server: &OsStr, point: &Path) -> Result<u64, String> {
+        self.prepare(point).map_err(|why| format!("{}: {why}", point.display()))?;
+        let mut mount = self.pelago("mount");
+        mount.arg(server).arg(point).args(["--detach", "--json"]);
+        let mounted = self.json("mount", &mut mount)?;
+        mounted["pid"].as_u64().ok_or_else(|| format!("mount names no process: {mounted}"))
+    }
+
+    /// Ends such a mount.
+    pub(crate) fn unmount_far(&self, point: &Path) -> Result<(), String> {
+        self.step("unmount", self.pelago("unmount").arg(point)).map(drop)
+    }
+
+    fn json(&self, step: &str, command: &mut Command) -> Result<Value, String> {
+        let said = self.step(step, command)?.stdout;
+        serde_json::from_str(&said).map_err(|why| format!("{step} --json: {why}: {said}"))
     }
 
     /// Returns the command of this verb, with the key that [`Mounted::serve`] has allowed.
@@ -57,9 +109,10 @@ impl Mounted {
 
     /// The same after an error: by force, and going on after what fails.
     pub(super) fn end_by_force(&self) {
-        let points = self.points();
+        // Also those that a suite has made.
+        let points = mounts_below(&self.folder);
         let mut arguments: Vec<[&OsStr; 2]> = Vec::new();
-        for point in points.iter().filter(|point| is_mount(point)) {
+        for point in points.iter().rev() {
             arguments.push(["--force".as_ref(), point.as_ref()]);
         }
         let volume = self.volume();
