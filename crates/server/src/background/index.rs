@@ -8,22 +8,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pelago_index::{Covered, Document, Error as IndexError, Names, Origin, Texts};
+use pelago_index::{Document, Error as IndexError, Names, Texts};
 use pelago_meta::durability::Durability;
 use pelago_meta::row_cache::Node;
 use pelago_meta::shard::Shard;
 use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
-use pelago_store::folder::{Folder, FolderError};
-use pelago_store::rows::HalfCommits;
+use pelago_store::folder::FolderError;
 use pelago_wire::{Code, Error, FileKind, InodeId, limits};
 
 use super::{NextRun, WorkDone, Worker};
 use crate::search::{first_bytes, undamaged};
-use crate::search_index::{FOLDER, Halves, IndexPlace, SearchIndex};
+use crate::search_index::{FOLDER, Halves, SearchIndex};
 use reading::{Moment, Part, Reading, newest, read};
 
+mod origin;
 mod reading;
 
 /// How long the index is behind at most, if there is time.
@@ -155,51 +155,6 @@ impl BuildIndex {
         self.index.set_open(Some(Arc::clone(&halves)), false, false);
         self.step = Step::Read(halves, reading);
         Ok(WorkDone { items: 0, next: NextRun::Soon })
-    }
-
-    /// Checks that both indexes were made from these rows: a folder may be put back without the
-    /// other, or come from another volume.
-    fn check_origin(
-        &self,
-        place: &IndexPlace,
-        folder: &Folder,
-        halves: &Halves,
-    ) -> Result<(), Failure> {
-        let commits = self.shard.index_commits()?;
-        let found =
-            [(halves.names.covered(), commits.names), (halves.texts.covered(), commits.texts)];
-        for (covered, commits) in found {
-            let Some(Covered { origin, .. }) = covered else { continue };
-            let what = match (origin.volume == place.volume.0, commits.has(origin.commit)) {
-                (true, true) => continue,
-                (false, _) => "it is of another volume",
-                (true, false) => "it is not of these rows: one of both was put back",
-            };
-            let (folder, what) = (folder.path().to_owned(), what.to_owned());
-            return Err(IndexError::Foreign { folder, what }.into());
-        }
-        Ok(())
-    }
-
-    /// Commits what one index was given, once it is safe, and with it the number of the commit.
-    fn commit(&self, halves: &Halves, part: Part, covered: Covered) -> Result<(), Failure> {
-        let at = |covered: Option<Covered>| covered.map_or(0, |covered| covered.origin.commit);
-        let mut commits = self.shard.index_commits()?;
-        let (half, now) = match part {
-            Part::Names => (&mut commits.names, halves.names.covered()),
-            Part::Texts => (&mut commits.texts, halves.texts.covered()),
-        };
-        *half = HalfCommits::after(at(now)).map_err(|_| Error::from(Code::Io))?;
-        let commit = half.last;
-        self.shard.set_index_commits(&commits)?;
-        self.wait_until_safe()?;
-        let volume = self.index.wanted_place().map_or([0; 16], |place| place.volume.0);
-        let covered = Covered { origin: Origin { volume, commit }, ..covered };
-        match part {
-            Part::Names => halves.names.commit(&covered)?,
-            Part::Texts => halves.texts.commit(&covered)?,
-        }
-        Ok(())
     }
 
     /// Reads some rows.

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use pelago_store::key;
 use pelago_store::table::{Batch, Table as _};
 use pelago_wire::{
-    Asker, Code, Context, Handle, NewMode, Reply, Request, Search, SearchAt, SearchPage,
+    Asker, Code, Context, Error, Handle, NewMode, Reply, Request, Search, SearchAt, SearchPage,
     SearchPlace, SetAttr, SetTime, Time, XattrFlags, limits,
 };
 
-use crate::background::{BuildIndex, NextRun, Worker as _};
+use crate::background::{BuildIndex, NextRun, WorkDone, Worker as _};
 use crate::testing::{BOTH, ROOT, Rig, at, name};
 
 pub(super) const ANN: u32 = 1000;
@@ -394,9 +396,25 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
     }
 }
 
+/// Works once, beside group commits: an index is committed once the number of its commit is safe.
+pub(super) fn work(rig: &Rig, worker: &mut BuildIndex) -> Result<WorkDone, Error> {
+    rig.commit.run().unwrap();
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            while !has_ended.load(Ordering::Acquire) {
+                rig.commit.run().unwrap();
+            }
+        });
+        let done = worker.work();
+        has_ended.store(true, Ordering::Release);
+        done
+    })
+}
+
 /// The worker of the search index, without its thread.
 pub(super) struct Indexer<'a> {
-    rig: &'a Rig,
+    pub(super) rig: &'a Rig,
     pub(super) worker: BuildIndex,
 }
 
@@ -420,8 +438,7 @@ impl<'a> Indexer<'a> {
     /// Works until there is nothing more to do.
     pub(super) fn catch_up(&mut self) {
         loop {
-            self.rig.commit.run().unwrap();
-            if self.worker.work().unwrap().next != NextRun::Soon {
+            if work(self.rig, &mut self.worker).unwrap().next != NextRun::Soon {
                 break;
             }
         }
@@ -682,7 +699,7 @@ fn texts_that_wait_for_the_index_are_found() {
     }
     rig.commit.run().unwrap();
     // The names are committed, and not all texts.
-    indexer.worker.work().unwrap();
+    work(&rig, &mut indexer.worker).unwrap();
     assert!(!rig.router.index().waiting_texts().is_empty());
     assert_eq!(found(&rig, "text:tide").len(), files.len());
     assert!(found(&rig, "text:reef").is_empty());

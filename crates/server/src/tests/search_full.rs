@@ -10,8 +10,8 @@ use pelago_wire::Code;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
-use super::search::{Indexer, found};
-use crate::background::{NextRun, Worker as _};
+use super::search::{Indexer, found, work};
+use crate::background::NextRun;
 use crate::testing::Rig;
 use crate::testing::log::Log;
 
@@ -58,7 +58,9 @@ impl Drop for SmallDisk {
 
 /// Runs the worker until it has failed, or has nothing more to do.
 fn run(indexer: &mut Indexer<'_>) -> Result<(), Code> {
-    while indexer.worker.work().map_err(|error| error.code)?.next == NextRun::Soon {}
+    while work(indexer.rig, &mut indexer.worker).map_err(|error| error.code)?.next == NextRun::Soon
+    {
+    }
     Ok(())
 }
 

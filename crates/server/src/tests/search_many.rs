@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use pelago_store::clock;
 use pelago_wire::{FileKind, Handle, NewMode, RenameFlags, Reply, Request, SetAttr, Time, limits};
 
-use super::search::{Indexer, make_dir, move_to, page, set_mode, tag};
-use crate::background::Worker as _;
+use super::search::{Indexer, make_dir, move_to, page, set_mode, tag, work};
 use crate::testing::{BOTH, ROOT, Rig, name};
 
 /// How many files are found, from `PELAGO_SEARCH_HITS`.
@@ -154,7 +153,7 @@ fn an_index_reads_texts_again_if_too_many_waited() {
     }
     rig.commit.run().unwrap();
     rig.router.index().waiting_texts().has_more = true;
-    indexer.worker.work().unwrap();
+    work(&rig, &mut indexer.worker).unwrap();
     assert!(rig.router.index().texts().is_none(), "nothing is known of some");
     for _ in 0..2 {
         assert_eq!(all_pages(&rig, "text:tide").1.len(), 8);

@@ -35,7 +35,7 @@ use pelago_wire::{
     SetTime, Time, XattrFlags,
 };
 
-use super::search::page;
+use super::search::{page, work};
 use crate::background::{BuildIndex, NextRun, Worker as _};
 use crate::testing::{BOTH, READ, ROOT, Rig, name, next_open};
 
@@ -424,15 +424,19 @@ impl World {
         }
         // If what it has read is not safe, it begins again at its last commit; a damaged index is
         // removed.
-        if let Some(Err(error)) = self.worker.as_mut().map(|worker| worker.work()) {
+        let Some(worker) = self.worker.as_mut() else { return };
+        let done = match self.random.chance(80) {
+            true => work(&self.rig, worker),
+            false => worker.work(),
+        };
+        if let Err(error) = done {
             assert!(matches!(error.code, Code::Busy | Code::Io), "{error:?}");
         }
     }
 
     fn catch_up(&mut self) {
         for _ in 0..10_000 {
-            self.rig.commit.run().unwrap();
-            let done = self.worker.as_mut().unwrap().work();
+            let done = work(&self.rig, self.worker.as_mut().unwrap());
             if done.is_ok_and(|done| done.next != NextRun::Soon) {
                 assert!(self.rig.router.index().texts().is_some(), "the index is complete");
                 return;
@@ -637,8 +641,7 @@ fn answers_beside_changes_have_all_files() {
     let Ok(Reply::Entry(dir)) = rig.call(make) else { panic!("no directory") };
     let mut worker = worker_of(&rig);
     while rig.router.index().texts().is_none() {
-        rig.commit.run().unwrap();
-        worker.work().unwrap();
+        work(&rig, &mut worker).unwrap();
     }
     let ends = AtomicBool::new(false);
     let is_running = || !ends.load(Ordering::Relaxed);
