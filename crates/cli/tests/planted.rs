@@ -14,6 +14,10 @@ use crate::harness::volume::{Volume, cannot_mount};
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "planted/index.rs"]
+mod index;
+#[path = "planted/seen.rs"]
+mod seen;
 
 const NOBODY: u32 = 65_534;
 const PRECIOUS: &[u8] = b"precious\n";
@@ -31,6 +35,26 @@ const FILES: [&str; 9] = [
     "pelago.sock",
 ];
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
+
+/// All names that a process of ours uses in a volume's folder, each of which a test here plants.
+const PLANTED: [&str; 16] = [
+    "clean",
+    "lock",
+    "reserve",
+    "log",
+    "format",
+    "format.new",
+    "control.sock",
+    "pelago.sock",
+    "content",
+    "table",
+    "files",
+    "index",
+    "key",
+    "clients",
+    "clients.new",
+    "seed",
+];
 
 /// A volume whose folder all users can write, and a file and a folder outside of it.
 struct Scene {
