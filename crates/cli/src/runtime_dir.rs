@@ -5,8 +5,8 @@
 //! machine has at that time. A process holds a lock on the folder of its mount, so that folders of
 //! killed processes are told from those in use.
 //!
-//! Every user can write `/tmp`. So all of this is opened below descriptors: a link, or a folder that
-//! is not this user's alone, is never used, and only folders with names of ours are removed.
+//! Every user can write `/tmp`. So all of this is opened below descriptors: a link, or a folder
+//! that is not this user's alone, is never used, and only folders with names of ours are removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -32,7 +32,7 @@ impl RuntimeDir {
     /// Creates the folder of the mount at this point.
     pub(crate) fn create(point: &Path) -> io::Result<Self> {
         let mounted = mountinfo::at(point)?.ok_or(io::ErrorKind::NotFound)?;
-        let Place { above, name } = place();
+        let MountsFolder { above, name } = mounts_folder();
         let created = Folder::open(&above).and_then(|above| above.create_folder(&name));
         let parent = created.map_err(refused)?;
         // Its lock ends with this function.
@@ -103,7 +103,7 @@ fn is_unlocked(parent: &Folder, name: &OsStr) -> bool {
 
 /// Returns whether a folder is that of a mount.
 pub(crate) fn is_one(dir: &Path) -> bool {
-    let Place { above, name } = place();
+    let MountsFolder { above, name } = mounts_folder();
     dir.parent() == Some(&above.join(name))
 }
 
@@ -122,26 +122,28 @@ fn is_of_mount(name: &OsStr) -> bool {
 }
 
 /// The place of the folder that has those of all mounts.
-struct Place {
+struct MountsFolder {
     /// A folder of the system, or of the session.
     above: PathBuf,
     /// A name in it.
     name: OsString,
 }
 
-fn place() -> Place {
+fn mounts_folder() -> MountsFolder {
     let user = geteuid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute());
     match runtime {
-        _ if user.is_root() => Place { above: "/run".into(), name: "pelago".into() },
-        Some(dir) => Place { above: dir.into(), name: "pelago".into() },
-        None => Place { above: "/tmp".into(), name: format!("pelago-{}", user.as_raw()).into() },
+        _ if user.is_root() => MountsFolder { above: "/run".into(), name: "pelago".into() },
+        Some(dir) => MountsFolder { above: dir.into(), name: "pelago".into() },
+        None => {
+            MountsFolder { above: "/tmp".into(), name: format!("pelago-{}", user.as_raw()).into() }
+        }
     }
 }
 
 /// Opens the folder that has those of all mounts, if it is this user's alone.
 fn open_parent() -> Result<Folder, FolderError> {
-    let Place { above, name } = place();
+    let MountsFolder { above, name } = mounts_folder();
     Folder::open(&above)?.open_folder(&name)
 }
 

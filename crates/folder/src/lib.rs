@@ -2,10 +2,10 @@
 //! open, make or remove what is ours in a folder that other users may write.
 //!
 //! Such a folder is that of a volume, that of a download, or `/tmp`. Others can put anything into
-//! it, and replace it at any time. So every name is opened with `openat2`, which follows no symbolic
-//! link, and then the open descriptor is examined: the file must belong to the user of this process,
-//! no other user may write it, and it has one name. Folders of ours have mode 0700, so the files in
-//! them need no further checks.
+//! it, and replace it at any time. So every name is opened with `openat2`, which follows no
+//! symbolic link, and then the open descriptor is examined: the file must belong to the user of
+//! this process, no other user may write it, and it has one name. Folders of ours have mode 0700,
+//! so the files in them need no further checks.
 //!
 //! Linux before 5.6, and some sandboxes, have no `openat2`. There `openat` with `O_NOFOLLOW` does
 //! the same, because the names that are opened here are single components.
@@ -331,8 +331,8 @@ impl Folder {
             .map_err(|error| io_error("locking", self.path.clone(), error))
     }
 
-    /// Removes a file, a symbolic link, or a folder with what is in it. Follows no link, and removes
-    /// nothing from a folder of another user.
+    /// Removes a file, a symbolic link, or a folder with what is in it. Follows no link, and
+    /// removes nothing from a folder of another user.
     ///
     /// # Errors
     /// [`FolderError::Io`]; a part may be removed then.

@@ -13,7 +13,8 @@ use super::*;
 /// The number of the commit of the index.
 const COMMIT: u64 = 5;
 
-/// Builds an index of all names but those of which `is_left_out` says so, in the folder of a volume.
+/// Builds an index of all names but those of which `is_left_out` says so, in the folder of a
+/// volume.
 fn build(rig: &Rig, volume: &Folder, is_left_out: impl Fn(&[u8]) -> bool) {
     let names = HalfCommits { last: COMMIT, before: 0 };
     let commits = IndexCommits { names, texts: HalfCommits::default() };

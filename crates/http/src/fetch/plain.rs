@@ -86,8 +86,8 @@ async fn receive(
 /// Returns what names the version of the file in an If-Range: a strong tag, or else the date; empty
 /// if neither does.
 ///
-/// A date names a version only if the server has sent it later (RFC 9110, 8.8.2.2 and 13.1.5): a file
-/// can change twice in one second. Its clock may not be that of its disk, hence a minute.
+/// A date names a version only if the server has sent it later (RFC 9110, 8.8.2.2 and 13.1.5): a
+/// file can change twice in one second. Its clock may not be that of its disk, hence a minute.
 fn validator(headers: &HeaderMap) -> String {
     let tag = text(headers, &ETAG);
     if let Some(tag) = tag.filter(|tag| is_strong(tag)) {

@@ -73,14 +73,14 @@ impl Received {
             ExtentState { have, is_verified, is_noted, ..ExtentState::default() };
     }
 
-    /// Returns whether there are extents of which only the notes of an earlier run say that they are
-    /// right.
+    /// Returns whether there are extents of which only the notes of an earlier run say that they
+    /// are right.
     pub(super) fn has_notes(&self) -> bool {
         self.extents.iter().any(|state| state.is_noted)
     }
 
-    /// Forgets one block of each such extent, so that its hash comes with that. `are_wrong`: forgets
-    /// these extents, because the server's root says that at least one of them is wrong.
+    /// Forgets one block of each such extent, so that its hash comes with that. `are_wrong`:
+    /// forgets these extents, because the server's root says that at least one of them is wrong.
     pub(super) fn doubt_notes(&mut self, are_wrong: bool) {
         for extent in 0..self.file.count() {
             let ExtentState { have, is_noted, .. } = self.state(extent);

@@ -178,8 +178,8 @@ impl Workspace {
         Ok(())
     }
 
-    /// Puts the file at its target, which it replaces at once. It keeps the permissions and the group
-    /// of a file of this user that it replaces.
+    /// Puts the file at its target, which it replaces at once. It keeps the permissions and the
+    /// group of a file of this user that it replaces.
     pub(super) fn finish(self) -> Result<PathBuf, FetchError> {
         self.set_permissions().map_err(|error| self.data_failed(error))?;
         self.data.sync_all().map_err(|error| self.data_failed(error))?;

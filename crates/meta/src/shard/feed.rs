@@ -75,8 +75,8 @@ impl Shard {
         Stamp { sequence: next.sequence - 1, ..next }
     }
 
-    /// Returns the last commits of the indexes, as the rows have them; none if there were none, or if
-    /// the row is damaged: then the indexes are built again.
+    /// Returns the last commits of the indexes, as the rows have them; none if there were none, or
+    /// if the row is damaged: then the indexes are built again.
     ///
     /// # Errors
     /// If the table fails.
@@ -87,8 +87,8 @@ impl Shard {
         Ok(decoded.map(|(_, commits)| commits).unwrap_or_default())
     }
 
-    /// Writes that these are the last commits of the indexes. It must be safe before the commits are
-    /// made.
+    /// Writes that these are the last commits of the indexes. It must be safe before the commits
+    /// are made.
     ///
     /// # Errors
     /// If the table fails.

@@ -68,8 +68,8 @@ impl Body<'_> for HighWater {
     }
 }
 
-/// The last commits of the two indexes of a shard. An index whose last commit is not among these was
-/// not made from these rows: one of both was put back, or belongs to another volume.
+/// The last commits of the two indexes of a shard. An index whose last commit is not among these
+/// was not made from these rows: one of both was put back, or belongs to another volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCommits {
     /// Those of the index of names.
