@@ -6,6 +6,7 @@
 mod cycles;
 mod derived;
 mod documents;
+mod doors;
 mod figures;
 mod fill;
 mod limits;
@@ -85,6 +86,7 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     walls::check(&members, &mut found);
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
+    doors::check(tree, &mut found);
     limits::TABLE.check(tree, &mut found);
     figures::TABLE.check(tree, &mut found);
     fill::check(tree, &mut found);
