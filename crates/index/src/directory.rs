@@ -4,21 +4,23 @@
 //! signal. A read returns an error, and the index is built again. Files never change once they are
 //! written, so what many readers have of one is in memory once.
 //!
-//! The few files that name all others, and are replaced as a whole, end with a checksum; each of the
-//! others has one of the engine's.
+//! The few files that name all others, and are replaced as a whole, end with a checksum; each of
+//! the others has one of the engine's.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pelago_folder::{Folder, FolderError};
+use quick_cache::sync::Cache;
 use rustix::fs::OFlags;
 use tantivy::HasLen;
 use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
@@ -33,32 +35,56 @@ const CHECKSUM_BYTES: usize = 8;
 const MODE: u32 = 0o600;
 /// The end of the name under which a file is written that replaces another one.
 const NEW: &str = ".new";
-/// Bytes from which on a part of a file is in memory once for all who read it.
+/// Bytes from which on a part of a file is in memory once for all who read it, and for as long.
 const SHARED_BYTES: usize = 4096;
+/// Smaller parts are read in pieces of so many bytes, some of which stay in memory.
+const PIECE_BYTES: usize = 16 << 10;
+const PIECES: usize = 128;
 
 /// The files in a folder that only this user can enter.
 ///
 /// It notes that the disk is full, because the engine hides the kind of some errors.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Files {
     folder: Folder,
     open: Arc<Mutex<HashMap<PathBuf, Weak<OpenFile>>>>,
+    pieces: Arc<Pieces>,
+    opened: Arc<AtomicU64>,
     is_full: Arc<AtomicBool>,
 }
 
+/// Parts of a file, by their begin and end.
+type Parts = HashMap<(usize, usize), Weak<[u8]>>;
+/// Pieces of files, by the number of the file and that of the piece.
+type Pieces = Cache<(u64, usize), Arc<[u8]>>;
+
 /// A file that does not change any more.
-#[derive(Debug)]
 struct OpenFile {
     file: File,
+    /// No other file that was opened has it.
+    number: u64,
     bytes: usize,
-    /// Parts that are in memory, by their begin and end.
-    parts: Mutex<HashMap<(usize, usize), Weak<[u8]>>>,
+    pieces: Arc<Pieces>,
+    /// Those that are in memory.
+    parts: Mutex<Parts>,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Files").field("folder", &self.folder).finish_non_exhaustive()
+    }
 }
 
 impl Files {
     /// Returns the files of a folder.
     pub(crate) fn of(folder: Folder) -> Self {
-        Self { folder, open: Arc::default(), is_full: Arc::default() }
+        Self {
+            folder,
+            open: Arc::default(),
+            pieces: Arc::new(Cache::new(PIECES)),
+            opened: Arc::default(),
+            is_full: Arc::default(),
+        }
     }
 
     /// Returns what tells whether a write has found the disk full.
@@ -69,6 +95,18 @@ impl Files {
     /// Opens a file that was written to its end.
     pub(crate) fn open_whole(&self, path: &Path) -> io::Result<File> {
         self.folder.open_file(path, OFlags::RDONLY).map_err(io_error)
+    }
+
+    fn opened(&self, file: File) -> io::Result<OpenFile> {
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        let number = self.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(OpenFile {
+            file,
+            number,
+            bytes,
+            pieces: Arc::clone(&self.pieces),
+            parts: Mutex::default(),
+        })
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -87,7 +125,7 @@ impl Directory for Files {
         if let Some(file) = open.get(path).and_then(Weak::upgrade) {
             return Ok(file);
         }
-        let opened = self.open_whole(path).and_then(OpenFile::of);
+        let opened = self.open_whole(path).and_then(|file| self.opened(file));
         let file = Arc::new(opened.map_err(|error| read_error(path, error))?);
         open.retain(|_, file| file.strong_count() > 0);
         open.insert(path.to_owned(), Arc::downgrade(&file));
@@ -168,9 +206,16 @@ impl Directory for Files {
 }
 
 impl OpenFile {
-    fn of(file: File) -> io::Result<Self> {
-        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
-        Ok(Self { file, bytes, parts: Mutex::default() })
+    fn read_small(&self, range: &Range<usize>) -> io::Result<OwnedBytes> {
+        let piece = range.start / PIECE_BYTES;
+        let begin = piece * PIECE_BYTES;
+        let whole = begin..self.bytes.min(begin + PIECE_BYTES);
+        if range.end > whole.end {
+            return Ok(OwnedBytes::new(self.read(range)?));
+        }
+        let key = (self.number, piece);
+        let bytes = self.pieces.get_or_insert_with(&key, || self.read(&whole))?;
+        Ok(OwnedBytes::new(bytes).slice(range.start - begin..range.end - begin))
     }
 
     fn read(&self, range: &Range<usize>) -> io::Result<Arc<[u8]>> {
@@ -178,6 +223,12 @@ impl OpenFile {
         let own = Arc::get_mut(&mut bytes).expect("no other one has it yet");
         self.file.read_exact_at(own, range.start as u64)?;
         Ok(bytes)
+    }
+}
+
+impl fmt::Debug for OpenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFile").field("file", &self.file).finish_non_exhaustive()
     }
 }
 
@@ -193,7 +244,7 @@ impl FileHandle for OpenFile {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if range.len() < SHARED_BYTES {
-            return Ok(OwnedBytes::new(self.read(&range)?));
+            return self.read_small(&range);
         }
         let mut parts = self.parts.lock();
         let key = (range.start, range.end);
