@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use crate::body::{Broken, Content};
 use crate::delivery::Delivery;
 use crate::pinned::PinnedFile;
-use crate::places::{AddressPlaces, Answer, PieceRight};
+use crate::places::{AddressPlaces, PieceRight, ReplyPieces};
 
 /// A piece of a file, and the right to have it in memory.
 struct PlacedPiece {
@@ -48,7 +48,7 @@ async fn send(
     file: &PinnedFile,
     mut left: Range<u64>,
     delivery: &Delivery,
-    (answer, to): (Answer, &Sender<Result<Bytes, Broken>>),
+    (answer, to): (ReplyPieces, &Sender<Result<Bytes, Broken>>),
 ) -> Result<(), Broken> {
     while !left.is_empty() {
         let right = tokio::select! {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc::{Sender, channel};
 
 use crate::body::{Broken, Content};
-use crate::places::{AddressPlaces, Answer, LARGE_BYTES, PieceRight};
+use crate::places::{AddressPlaces, LARGE_BYTES, PieceRight, ReplyPieces};
 use crate::tree::{Tree, wait};
 
 /// Names that are listed at a time, and those for a small page.
@@ -124,7 +124,7 @@ impl Pages {
     async fn send(
         &self,
         mut page: String,
-        (answer, to): (Answer, &Sender<Result<Bytes, Broken>>),
+        (answer, to): (ReplyPieces, &Sender<Result<Bytes, Broken>>),
     ) -> Result<(), Error> {
         let mut after = Some(Cookie::AFTER_DOT_DOT);
         while let Some(behind) = after {

@@ -34,13 +34,13 @@ pub(crate) struct AddressPlaces {
 }
 
 /// The right to have a large piece in memory. It ends with the piece.
-pub(crate) struct Place {
+pub(crate) struct PlaceGuard {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
 }
 
 /// The pieces of one answer.
-pub(crate) struct Answer {
+pub(crate) struct ReplyPieces {
     places: AddressPlaces,
     /// Rights to have pieces in memory: [`AHEAD`] large ones or one small one.
     pieces: Arc<Semaphore>,
@@ -49,7 +49,7 @@ pub(crate) struct Answer {
 /// The right of an answer to have a piece of so many bytes.
 pub(crate) struct PieceRight {
     pub(crate) bytes: usize,
-    _place: Option<Place>,
+    _place: Option<PlaceGuard>,
     _piece: OwnedSemaphorePermit,
 }
 
@@ -86,27 +86,27 @@ fn source(address: IpAddr) -> IpAddr {
 
 impl AddressPlaces {
     /// Returns a place if one is free.
-    fn try_place(&self) -> Option<Place> {
+    fn try_place(&self) -> Option<PlaceGuard> {
         let own = Arc::clone(&self.own).try_acquire_owned().ok()?;
         let all = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        Some(Place { _all: all, _own: own })
+        Some(PlaceGuard { _all: all, _own: own })
     }
 
     /// Returns a place once one is free.
-    pub(crate) async fn place(&self) -> Option<Place> {
+    pub(crate) async fn place(&self) -> Option<PlaceGuard> {
         // They are never closed.
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Place { _all: all, _own: own })
+        Some(PlaceGuard { _all: all, _own: own })
     }
 
     /// Begins an answer.
-    pub(crate) fn answer(self) -> Answer {
-        Answer { places: self, pieces: Arc::new(Semaphore::new(AHEAD as usize)) }
+    pub(crate) fn answer(self) -> ReplyPieces {
+        ReplyPieces { places: self, pieces: Arc::new(Semaphore::new(AHEAD as usize)) }
     }
 }
 
-impl Answer {
+impl ReplyPieces {
     /// Returns the right to have one more piece in memory, of at most `wanted` bytes, once the
     /// client has taken enough of those before.
     pub(crate) async fn piece(&self, wanted: u64) -> Option<PieceRight> {

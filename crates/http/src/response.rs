@@ -75,7 +75,8 @@ impl Served {
         self.places.of(address)
     }
 
-    /// Answers a request of a client with these places. A HEAD gets the answer to a GET; its body is left out on the way.
+    /// Answers a request of a client with these places. A HEAD gets the answer to a GET; its body
+    /// is left out on the way.
     pub(crate) async fn answer<B>(
         self: Arc<Self>,
         request: Request<B>,

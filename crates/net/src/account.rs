@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use mio::Token;
 use parking_lot::Mutex;
 
-use crate::link::Resume;
+/// What reads connections.
+pub(crate) trait Resume: Send + Sync {
+    /// Reads this connection again, which was paused.
+    fn resume(&self, token: Token);
+}
 
 /// The bytes of one session.
 ///
@@ -56,7 +60,9 @@ impl Account {
             return;
         }
         let left = self.held.fetch_sub(bytes, Ordering::SeqCst) - bytes;
-        if left <= self.limit.load(Ordering::Relaxed) / 2 && self.is_paused() {
+        let limit = self.limit.load(Ordering::Relaxed);
+        // More than a client has under way: what it does not take yet is all that it waits for.
+        if left <= limit - limit / 4 && self.is_paused() {
             self.resume();
         }
     }
@@ -71,7 +77,7 @@ impl Account {
         self.is_paused.load(Ordering::SeqCst)
     }
 
-    /// Has this connection read again once half of the limit is free.
+    /// Has this connection read again once a quarter of the limit is free.
     pub(crate) fn pause(&self, reader: &Arc<dyn Resume>, token: Token) {
         let mut waiting = self.waiting.lock();
         if !waiting.iter().any(|(other, known)| *known == token && Arc::ptr_eq(other, reader)) {

@@ -17,7 +17,7 @@ use pelago_wire::frame::HEADER_BYTES;
 use pelago_wire::{Buffer, limits};
 
 use self::cipher::Cipher;
-use crate::account::Account;
+use crate::account::{Account, Resume};
 use crate::clock::boot_time;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
@@ -29,12 +29,6 @@ const SLICES: usize = 16;
 /// Bytes that are encrypted at a time.
 const PLAIN_BYTES: usize = 64 << 10;
 static FAILED_WRITES: LogLimit = LogLimit::new();
-
-/// What reads connections.
-pub(crate) trait Resume: Send + Sync {
-    /// Reads this connection again, which was paused.
-    fn resume(&self, token: Token);
-}
 
 /// A connection. Dropping the last reference closes it.
 pub(crate) struct Link {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_wire::limits;
 
+use crate::account::Account;
 use crate::clock::boot_time;
 
 /// What all sessions of one peer have in common.
@@ -44,7 +45,7 @@ impl PeerDistrust {
         }
         self.times = self.left(now).min(Self::MOST_TIMES - 1) + 1;
         self.last = now;
-        // The first one costs nothing: a client that was killed is no reason to trust others less.
+        // The first one costs nothing: a client may be killed.
         self.until = now + limit * ((1 << (self.times - 1)) - 1);
     }
 
@@ -57,8 +58,8 @@ impl PeerDistrust {
 
 impl PeerRecord {
     /// Notes that a session of the peer has not answered a recall within `limit`. From the second
-    /// time on the peer gets no leases for a while, about twice as long each time, in later sessions
-    /// too: each lease may delay a change by others for as long.
+    /// time on the peer gets no leases for a while, about twice as long each time, also in later
+    /// sessions: each lease may delay a change by others for as long.
     pub(crate) fn not_answered(&self, now: Duration, limit: Duration) {
         let mut distrust = self.distrust.lock();
         distrust.grow(now, limit);
@@ -96,6 +97,35 @@ pub(crate) struct LockWaiterGuard {
 impl Drop for LockWaiterGuard {
     fn drop(&mut self) {
         self.peer.lock_waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a session may have of what all share.
+pub(crate) struct SessionShare {
+    /// Bytes that it may hold.
+    pub(crate) bytes: usize,
+    /// Those that it holds.
+    pub(crate) account: Arc<Account>,
+    /// What it has in common with others.
+    pub(crate) peer: Arc<PeerRecord>,
+}
+
+impl SessionShare {
+    /// Returns the share of a session that holds nothing.
+    pub(crate) fn new(bytes: usize, peer: Arc<PeerRecord>) -> Self {
+        Self { bytes, account: Account::new(bytes), peer }
+    }
+
+    /// Lets the session hold as much as any. While its client repeats what an earlier epoch has
+    /// answered, that may be more than its share of this one, and nothing goes on until all of it
+    /// was read.
+    pub(crate) fn widen(&self) {
+        self.account.set_limit(limits::SESSION_BYTES);
+    }
+
+    /// Ends [`SessionShare::widen`].
+    pub(crate) fn narrow(&self) {
+        self.account.set_limit(self.bytes);
     }
 }
 

@@ -17,8 +17,9 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use parking_lot::Mutex;
 
+use crate::account::Resume;
 use crate::assembler::{Assembler, Frame, FrameLimits, ReadError};
-use crate::link::{Link, Resume};
+use crate::link::Link;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 

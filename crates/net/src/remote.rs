@@ -39,6 +39,7 @@ mod role;
 mod sending;
 mod status;
 mod window;
+mod window_bytes;
 
 /// How a client reaches its server.
 #[derive(Debug, Clone)]

@@ -11,11 +11,10 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::{RecordedPeer, SessionId, SessionRecord, limits};
 
-use crate::account::Account;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
-use crate::peers::PeerRecord;
+use crate::peers::SessionShare;
 
 /// Who is at the other end of a connection. A session is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,35 +55,6 @@ pub(crate) struct Session {
     pub(crate) share: SessionShare,
     /// A leaf lock, except that a connection is used under it.
     state: Mutex<State>,
-}
-
-/// What a session may have of what all share.
-pub(crate) struct SessionShare {
-    /// Bytes that it may hold.
-    pub(crate) bytes: usize,
-    /// Those that it holds.
-    pub(crate) account: Arc<Account>,
-    /// What it has in common with others.
-    pub(crate) peer: Arc<PeerRecord>,
-}
-
-impl SessionShare {
-    /// Returns the share of a session that holds nothing.
-    pub(crate) fn new(bytes: usize, peer: Arc<PeerRecord>) -> Self {
-        Self { bytes, account: Account::new(bytes), peer }
-    }
-
-    /// Lets the session hold as much as any. While its client repeats what an earlier epoch has
-    /// answered, that may be more than its share of this one, and nothing goes on until all of it
-    /// was read.
-    pub(crate) fn widen(&self) {
-        self.account.set_limit(limits::SESSION_BYTES);
-    }
-
-    /// Ends [`SessionShare::widen`].
-    pub(crate) fn narrow(&self) {
-        self.account.set_limit(self.bytes);
-    }
 }
 
 struct State {

@@ -22,13 +22,15 @@ use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::log_limit::ServerLog;
-use crate::peers::{self, PeerRecord};
-use crate::session::{Peer, Session, SessionShare, SessionStatus, Violation};
+use crate::peers::{self, PeerRecord, SessionShare};
+use crate::session::{Peer, Session, SessionStatus, Violation};
 
-use pending_reply::{Held, PendingReply, Told, failure};
+use pending_reply::{PendingReply, ShareGuard, Told, failure};
+use room::make_room;
 
 mod connections;
 mod pending_reply;
+mod room;
 
 /// All sessions of a server.
 pub(crate) struct Sessions {
@@ -220,7 +222,7 @@ impl Sessions {
                     session.share.peer.not_answered(now, limit);
                 }
                 self.end(&session, "it was silent for a term");
-            } else if session.leases_ended(now, limit) {
+            } else if session.leases_ended(now, self.term + self.term / 64) {
                 // While it is overdue, so that it is granted none in between.
                 self.service.leases_lost(session.id);
                 session.forget_recalls(now, limit);
@@ -393,10 +395,10 @@ impl Sessions {
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = match waits {
-            true => session.share.peer.wait_for_lock().map(Held::LockWaiter),
+            true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
             false => {
                 let bytes = request.held_bytes(body.len(), bulk.len());
-                Some(Held::Bytes(session.share.account.hold(bytes)))
+                Some(ShareGuard::Bytes(session.share.account.hold(bytes)))
             }
         };
         let is_refused = held.is_none();
@@ -467,36 +469,6 @@ impl Sessions {
 /// Returns a hash by which a repeated request is told from another one.
 fn hash(body: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(body)
-}
-
-/// Makes room for a session of this peer, at the cost of one that its client has never used and has
-/// no connection to: of the same peer if it has its share, else of any. A session that was used
-/// stays for its term, because its client may rely on the locks that it has. Returns what was
-/// removed; the service is to be told.
-fn make_room(
-    table: &mut HashMap<SessionId, Arc<Session>>,
-    peer: Peer,
-) -> Result<Vec<Arc<Session>>, Refused> {
-    let own = table.values().filter(|session| session.peer == peer).count();
-    let is_full = table.len() >= limits::SESSIONS;
-    if own < limits::PEER_SESSIONS && !is_full {
-        return Ok(Vec::new());
-    }
-    let has_share = own >= limits::PEER_SESSIONS;
-    let mut unused: Vec<SessionId> = table
-        .values()
-        .filter(|session| !has_share || session.peer == peer)
-        .filter(|session| session.is_unused())
-        .map(|session| session.id)
-        .collect();
-    unused.sort_unstable();
-    // Its client may use it in this instant.
-    let ended = unused.into_iter().find(|id| table.get(id).is_some_and(|s| s.end_unused()));
-    match ended.and_then(|id| table.remove(&id)) {
-        Some(session) => Ok(vec![session]),
-        None if has_share => Err(refused(RefusalCode::TooManyOfPeer)),
-        None => Err(refused(RefusalCode::TooManySessions)),
-    }
 }
 
 /// Returns the context of a request, without its caller.

@@ -362,12 +362,11 @@ fn the_sessions_of_a_peer_hold_no_more_than_its_share() {
         assert!(count <= most, "{count} requests");
         count >= sessions * (limits::SESSION_LEAST_BYTES / size as usize)
     });
-    // Another peer would not wait: the server has read all that it will, and is idle.
-    let before = world.service.service.count();
+    until("all have begun", || world.server.status().len() == sessions);
     for peer in &peers {
         peer.send(&Peer::request(301, read(KEPT, 1)));
     }
-    assert!(world.server.status().len() == sessions && before <= most);
+    assert!(world.service.service.count() <= most);
     world.service.service.answer_all();
     until("more is read", || world.service.service.count() > 0);
     assert!(world.service.service.count() <= most);

@@ -210,8 +210,8 @@ pub const HTTP_CONNECTIONS: usize = 10_000;
 pub const HTTP_PLACES: usize = 768;
 /// Those of one address; with IPv6 of its first 64 bits.
 pub const HTTP_ADDRESS_PLACES: usize = 192;
-/// Seconds in which a client of an HTTP server takes at least [`HTTP_LEAST_BYTES`], while bytes wait
-/// for it; another one is cut.
+/// Seconds in which a client of an HTTP server takes at least [`HTTP_LEAST_BYTES`], while bytes
+/// wait for it; another one is cut.
 pub const HTTP_STALLED_SECONDS: u64 = 60;
 /// Bytes that such a client takes at least in that time.
 pub const HTTP_LEAST_BYTES: usize = 64 << 10;

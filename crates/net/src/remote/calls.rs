@@ -23,7 +23,7 @@ use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::role::OpenUse;
 use crate::remote::status::{OnDir, RemoteStatus};
-use crate::remote::window::WindowBytes;
+use crate::remote::window_bytes::WindowBytes;
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;

@@ -10,24 +10,6 @@ const WINDOW: usize = limits::SESSION_REQUESTS / 2;
 /// Places besides those for requests that go before others.
 const FIRST: usize = 64;
 
-/// Bytes of a session, by what its server lets it have under way.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WindowBytes {
-    /// Those of requests under way and of their answers, and of what is kept. About half, so that a
-    /// repetition fits too; four requests of the largest size with their heads.
-    under_way: usize,
-    /// Those of what is kept.
-    pub(super) kept: usize,
-}
-
-impl WindowBytes {
-    pub(super) fn of(share: usize) -> Self {
-        let share = share.max(limits::SESSION_LEAST_BYTES);
-        let under_way = share / 2 + share / 16;
-        Self { under_way, kept: limits::SESSION_KEPT_BYTES.min(under_way / 2) }
-    }
-}
-
 impl State {
     pub(super) fn has_room(&self, call: &Call) -> bool {
         let held = self.payload + self.kept.bytes();

@@ -59,12 +59,12 @@ pub(super) struct PendingReply {
     /// What the answer tells, if that may be leased.
     pub(super) told: Option<Told>,
     /// The bytes of the request, and those that the answer may have.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<ShareGuard>,
 }
 
 /// What a request takes of a share until it is answered: it is only there to be dropped.
 #[expect(dead_code, reason = "guards")]
-pub(super) enum Held {
+pub(super) enum ShareGuard {
     /// Bytes of its session.
     Bytes(HoldGuard),
     /// A place among the requests of its peer that wait for locks.
