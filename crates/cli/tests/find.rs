@@ -4,17 +4,20 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
-use std::io;
+use std::fs::{self, File, Permissions};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::{io, thread};
 
 use harness::program::{Ran, bare, pelago, run};
 use harness::volume::{Volume, cannot_mount};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
+use rustix::thread::set_thread_res_uid;
 use serde_json::Value;
 
 #[path = "harness/all.rs"]
@@ -211,6 +214,53 @@ fn a_user_finds_what_that_user_may_see() {
         assert!(ran.err.contains("No such file"), "{}", ran.err);
     }
     volume.finish();
+}
+
+/// Opens folders of queries as this user until the mount has no room for one more.
+fn fill_folders(queries: &File, user: u32) -> (Vec<OwnedFd>, Errno) {
+    let queries = queries.try_clone().unwrap();
+    let filler = thread::Builder::new().spawn(move || {
+        // Of this thread alone.
+        set_thread_res_uid(Uid::from_raw(user), Uid::from_raw(user), Uid::from_raw(user)).unwrap();
+        let mut kept = Vec::new();
+        loop {
+            let query = format!("name={:0>240}", format!("{user}x{}", kept.len()));
+            match openat(&queries, query, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(folder) => kept.push(folder),
+                Err(error) => return (kept, error),
+            }
+        }
+    });
+    filler.unwrap().join().unwrap()
+}
+
+#[test]
+fn a_user_with_many_folders_of_queries_leaves_some_for_others() {
+    let Some(volume) = projects() else { return };
+    if !geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    let queries = File::open(volume.files().join(".find")).unwrap();
+    let (first, error) = fill_folders(&queries, 65_534);
+    if error == Errno::MFILE {
+        return println!("skipped: this machine gives {} descriptors", first.len());
+    }
+    assert_eq!(error, Errno::NFILE);
+    // Each further user has a part of what is left, and root too.
+    let (second, error) = fill_folders(&queries, 65_533);
+    assert_eq!(error, Errno::NFILE);
+    println!("{} folders of one user, {} of another", first.len(), second.len());
+    assert!(first.len() > second.len() && second.len() > first.len() / 3);
+    assert_eq!(found_in(&volume, ".find/name~*.txt"), 2);
+    drop((first, second, queries));
+    volume.finish();
+}
+
+/// Returns how many names a folder has.
+fn found_in(volume: &Volume, folder: &str) -> usize {
+    fs::read_dir(volume.files().join(folder)).unwrap().map(Result::unwrap).count()
 }
 
 #[test]

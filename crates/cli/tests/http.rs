@@ -5,13 +5,18 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pelago_random::bytes_of;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::net::{AddressFamily, SocketType};
 
 use harness::volume::{Volume, cannot_mount};
 
@@ -271,4 +276,103 @@ fn other_machines_are_let_in_only_if_that_is_said() {
     unknown.expect_code(2);
     volume.up(&["--http", "0.0.0.0:0", "--http-public"]).expect_success();
     volume.finish();
+}
+
+/// Clients that take a little of what waits for them now and then, and others that send a body byte
+/// by byte: more of each than a server has places for.
+struct Slow {
+    stop: Arc<AtomicBool>,
+    drip: JoinHandle<()>,
+}
+
+impl Slow {
+    fn start(served: &Served, count: usize) -> Self {
+        let ask = |text: &str| {
+            let socket =
+                rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            set_socket_recv_buffer_size(&socket, 2048).unwrap();
+            let address: SocketAddr = served.address.parse().unwrap();
+            rustix::net::connect(&socket, &address).unwrap();
+            let mut stream = TcpStream::from(socket);
+            stream.write_all(text.as_bytes()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        };
+        let host = format!("HTTP/1.1\r\nHost: {}\r\n", served.address);
+        let list = format!("GET /many/ {host}Accept: application/json\r\n\r\n");
+        let post = format!(
+            "POST /whole {host}Accept: application/vnd.pelago.blocks\r\nContent-Type: \
+             application/vnd.pelago.have\r\nIf-Match: \"x\"\r\nContent-Length: 1000\r\n\r\nP"
+        );
+        let takers: Vec<TcpStream> = (0..count).map(|_| ask(&list)).collect();
+        let posters: Vec<TcpStream> = (0..count).map(|_| ask(&post)).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let drip = move || {
+            while !stopped.load(Ordering::Relaxed) {
+                for mut taker in &takers {
+                    let _nothing_or_some = taker.read(&mut [0; 512]);
+                }
+                // Slow is what they are.
+                thread::sleep(Duration::from_millis(200));
+            }
+            drop(posters);
+        };
+        Self { stop, drip: thread::Builder::new().spawn(drip).unwrap() }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.drip.join().unwrap();
+    }
+}
+
+#[test]
+fn clients_that_take_little_do_not_keep_answers_from_others() {
+    let Some(served) = Served::new() else { return };
+    fs::create_dir(served.path("many")).unwrap();
+    for number in 0..3000 {
+        let name = format!("many/{number:04}{}", "n".repeat(200));
+        fs::write(served.path(&name), b"").unwrap();
+    }
+    served.put("small", b"8 bytes.");
+    let bytes = bytes_of(9, 700_000);
+    served.put("whole", &bytes);
+    let listing = |path: &str| {
+        let answer = served.ask("GET", path, &[("Accept", "application/json")]);
+        assert_eq!(answer.status, 200);
+        answer.body
+    };
+    let before = listing("/many/");
+    // More than there are places.
+    let slow = Slow::start(&served, 400);
+    assert_eq!(served.get("/small").body, b"8 bytes.");
+    assert_eq!(served.get("/whole").body, bytes);
+    assert!(listing("/many/") == before, "a listing in small pages is the same");
+    let headers = [
+        ("Accept", "application/vnd.pelago.blocks"),
+        ("Content-Type", "application/vnd.pelago.have"),
+        ("If-Match", "\"another\""),
+        ("Content-Length", "0"),
+    ];
+    assert_eq!(served.ask("POST", "/whole", &headers).status, 412);
+    slow.stop();
+    served.volume.finish();
+}
+
+#[test]
+fn a_page_of_another_site_gets_nothing_from_a_server_of_this_machine() {
+    let Some(served) = Served::new() else { return };
+    served.put("file", b"bytes");
+    let status = |site, mode, dest| {
+        let fields = [("Sec-Fetch-Site", site), ("Sec-Fetch-Mode", mode), ("Sec-Fetch-Dest", dest)];
+        served.ask("GET", "/file", &fields).status
+    };
+    assert_eq!(status("cross-site", "no-cors", "script"), 403);
+    assert_eq!(status("same-site", "cors", "empty"), 403);
+    assert_eq!(status("cross-site", "navigate", "document"), 200, "a link that a user follows");
+    assert_eq!(status("same-origin", "no-cors", "image"), 200);
+    let answer = served.get("/file");
+    assert_eq!(answer.header("cross-origin-resource-policy"), "same-origin");
+    served.volume.finish();
 }
