@@ -11,6 +11,7 @@ use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, passthrough_modes};
 use crate::world::World;
 
+mod accounts;
 mod bad_input;
 mod bytes;
 mod cut;

@@ -8,7 +8,7 @@ use std::path::Path;
 use pelago_wire::codec::{decode_answer, encode_call};
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Closing, Hello, Refused, Welcome};
-use pelago_wire::{Error, Reply, Request, SessionId, version};
+use pelago_wire::{Error, Leases, Reply, Request, SessionId, version};
 
 use crate::harness::program::DEADLINE;
 
@@ -41,6 +41,13 @@ pub(crate) struct Heard {
     pub(crate) header: Header,
     pub(crate) body: Vec<u8>,
     bulk: Vec<u8>,
+}
+
+impl Heard {
+    /// Returns the answer that the frame is.
+    pub(crate) fn answer(self) -> Result<Reply, Error> {
+        decode_answer(&self.body, self.bulk).unwrap().result
+    }
 }
 
 impl Peer {
@@ -148,6 +155,13 @@ impl Peer {
         let Heard { header, body, bulk } = self.hear().unwrap();
         assert_eq!(header.kind, FrameKind::Reply, "{body:?}");
         (header.number, decode_answer(&body, bulk).unwrap().result)
+    }
+
+    /// Returns what the next answer leases.
+    pub(crate) fn hear_leases(&mut self) -> Leases {
+        let Heard { header, body, bulk } = self.hear().unwrap();
+        assert_eq!(header.kind, FrameKind::Reply, "{body:?}");
+        decode_answer(&body, bulk).unwrap().granted.leases
     }
 
     /// Sends a request and returns its answer.
