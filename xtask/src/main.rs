@@ -121,7 +121,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "contend",
         arguments: "[--seed N] [--pause MICROSECONDS] [--json] [SECONDS] | --locks ROUNDS",
-        does: "works on the same names and bytes in far mounts; or has locks while they are stopped",
+        does: "works on the same names and bytes in far mounts, or has locks in mounts that stop",
         run: contend::run,
     },
     Verb {

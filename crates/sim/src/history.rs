@@ -88,7 +88,7 @@ struct Grown {
 /// lock to the beginning of the last request that the lock guards, or that gives it up, and that
 /// went well. What fails says that the lock may be lost since the last one.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct LockSpan {
     program: Program,
     file: &'static str,
     lock: FileLock,
@@ -96,7 +96,7 @@ struct Held {
     until: u64,
 }
 
-impl Held {
+impl LockSpan {
     fn excludes(&self, other: &Self) -> bool {
         let (mine, its) = (self.lock.range(), other.lock.range());
         let is_shared = [self, other].iter().all(|it| it.lock.mode == LockMode::Read);
@@ -129,7 +129,7 @@ pub(crate) struct History {
     log: BTreeMap<u64, Appended>,
     /// What critical sections have written that went well, and how many each value has.
     counted: BTreeMap<u64, usize>,
-    held: Vec<Held>,
+    held: Vec<LockSpan>,
     /// Programs that have a lock and ask nothing for long.
     computing: BTreeSet<Program>,
     /// How many writes of each program were answered.
@@ -286,7 +286,7 @@ impl History {
         (file, lock): (&'static str, FileLock),
     ) -> usize {
         let from = self.moment();
-        self.held.push(Held { program, file, lock, from, until: from });
+        self.held.push(LockSpan { program, file, lock, from, until: from });
         self.held.len() - 1
     }
 

@@ -304,13 +304,14 @@ impl Runner {
         // Returns the lock if it is not given up.
         let section = || -> Result<Option<usize>, Error> {
             let held = self.lock(open, (LOCKED, lock))?;
-            if turns::random(3) == 0 {
+            let computes = turns::random(2) == 0;
+            if computes {
                 // It asks nothing for longer than a term, so that nothing can tell it of a loss.
                 self.history.lock().computes(self.plan.program, true);
                 thread::sleep(COMPUTES + Duration::from_micros(turns::random(6_000_000)));
                 self.history.lock().computes(self.plan.program, false);
             }
-            for _ in 0..turns::random(3) {
+            for _ in 0..turns::random(if computes { 2 } else { 3 }) {
                 self.under(held, || self.files.read(&CONTEXT, open, start, 1).wait())?;
                 let long = if turns::random(3) == 0 { 3_000_000 } else { 20_000 };
                 thread::sleep(Duration::from_micros(turns::random(long)));

@@ -185,12 +185,12 @@ impl World<'_> {
                 turns::tell(format_args!("{fault:?}"));
                 self.count(fault.kind());
                 self.may_fail |= fault.may_end_session(TERM);
-                let fault = match fault.separates().map(|client| (client, turns::random(4))) {
-                    Some((client, 0 | 1)) => {
+                let fault = match fault.separates().map(|client| (client, turns::random(3))) {
+                    Some((client, 0)) => {
                         self.wait_for_write(client);
                         fault
                     }
-                    Some((client, 2)) if self.waits_for_lock(client) => {
+                    Some((client, 1 | 2)) if self.waits_for_lock(client) => {
                         self.may_fail = true;
                         fault.lasting(TERM + Duration::from_millis(200 + turns::random(4_000)))
                     }

@@ -453,8 +453,7 @@ mod tests {
         assert!(held.is_lost(OpenId(3)) && asks_again(&mut held).is_empty());
     }
 
-    /// Its owner has asked to give it up, and others may have had it before that: the answer must not
-    /// say that the lock was held until then.
+    /// Others may have had it before its owner asked: the answer must not say that it was held.
     #[test]
     fn a_lock_that_is_given_up_while_the_session_is_lost_is_lost() {
         let mut held = ClientLocks::default();
@@ -487,7 +486,7 @@ mod tests {
 
     /// A process can unlock through any descriptor of the file, and a close of any ends its locks.
     #[test]
-    fn an_owner_that_has_lost_its_locks_is_told_through_each_open_until_it_closes_one() {
+    fn an_owner_that_has_lost_its_locks_is_told_until_it_closes_the_file() {
         let mut held = ClientLocks::default();
         let lock = asked(1, 5, LockMode::Write, (0, 9));
         set(&mut held, &lock);
