@@ -77,12 +77,15 @@ impl Holder {
         let dropped = Arc::clone(&all);
         let of_cache = cache.clone();
         let ended = move || {
-            if let Some(cache) = of_cache {
-                // Pages go later; readers of the file wait for that.
-                cache.end(&dropped);
-            }
-            self.state.lock().changes.end(&touched);
-            then();
+            let answer: Then = Box::new(move || {
+                self.state.lock().changes.end(&touched);
+                then();
+            });
+            let Some(cache) = of_cache else { return answer() };
+            cache.end(&dropped);
+            // A kernel discards attributes that it has asked for before its pages are dropped. A
+            // read that begins after the change was answered would end at the old size.
+            cache.when_dropped(&dropped, answer);
         };
         match cache {
             Some(cache) => cache.begin(&all, Box::new(ended)),
