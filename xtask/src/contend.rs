@@ -56,7 +56,9 @@ struct Options {
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
         let pause = Duration::ZERO;
-        let (seconds, json, locks) = (DEFAULT_SECONDS, false, None);
+        let seconds = DEFAULT_SECONDS;
+        let json = false;
+        let locks = None;
         let mut options = Self { seconds, seed: 1, pause, json, locks };
         let mut words = words.iter();
         while let Some(word) = words.next() {

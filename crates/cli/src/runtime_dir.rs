@@ -149,7 +149,8 @@ fn open_parent() -> Result<Folder, FolderError> {
 
 /// Returns the error for a folder that is not used.
 fn refused(error: FolderError) -> io::Error {
-    let (path, found) = (error.path().to_owned(), error.found());
+    let path = error.path().to_owned();
+    let found = error.found();
     match error {
         FolderError::Io { source, .. } => source,
         _ => io::Error::other(format!(

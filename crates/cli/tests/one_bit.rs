@@ -80,7 +80,8 @@ fn files_of(dir: &Path) -> Vec<PathBuf> {
     let mut folders = vec![dir.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
-            let (path, name) = (entry.path(), entry.file_name());
+            let path = entry.path();
+            let name = entry.file_name();
             let meta = entry.metadata().unwrap();
             if meta.is_dir() && name != "content" && name != "files" {
                 folders.push(path);

@@ -209,7 +209,8 @@ fn a_table_that_is_put_back_hides_no_file() {
 #[test]
 fn the_index_of_another_volume_is_not_believed() {
     needs!(cannot_mount());
-    let (restored, other) = (Restored::new(), Restored::new());
+    let restored = Restored::new();
+    let other = Restored::new();
     other.make("other", 80);
     other.stop();
     other.copy("whole");

@@ -28,7 +28,8 @@ impl Server {
         interrupts: Arc<Interrupts>,
         layouts: Layouts,
     ) -> Self {
-        let (waiters, has_complained) = (Waiters::default(), AtomicBool::new(false));
+        let waiters = Waiters::default();
+        let has_complained = AtomicBool::new(false);
         Self { layouts, filesystem, interrupts, waiters, has_complained }
     }
 

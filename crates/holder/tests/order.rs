@@ -320,7 +320,8 @@ fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
 /// that.
 #[test]
 fn a_write_through_an_open_that_has_lost_a_lock_is_not_kept_back() {
-    let (other, lost) = (OpenId(2), Some(OPEN));
+    let other = OpenId(2);
+    let lost = Some(OPEN);
     let server = Arc::new(Noting { lost_lock: lost, ..Noting::default() });
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();

@@ -151,7 +151,8 @@ impl Pages {
         bytes: usize,
     ) -> Result<Option<Cookie>, Error> {
         let names = if bytes < LARGE_BYTES { FEW_NAMES } else { NAMES };
-        let (files, context) = (&self.tree.files, self.tree.context());
+        let files = &self.tree.files;
+        let context = self.tree.context();
         let listing = wait(files.list(&context, self.dir.handle, after, None, names, true)).await?;
         for entry in &listing.entries {
             if page.len() >= bytes {

@@ -37,7 +37,8 @@ async fn gather<B>(mut body: B, limit: usize, places: &AddressPlaces) -> Result<
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let (mut all, mut place) = (Vec::new(), None);
+    let mut all = Vec::new();
+    let mut place = None;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_error| NoBody::Cut)?;
         // Trailers say nothing.

@@ -231,7 +231,8 @@ impl Served {
                 Content::Ordered(Box::new(client), length)
             }
             None => {
-                let (delivery, places) = (Arc::clone(&self.delivery), request.places.clone());
+                let delivery = Arc::clone(&self.delivery);
+                let places = request.places.clone();
                 direct::content(file, part, delivery, places)
             }
         };

@@ -143,7 +143,8 @@ async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) 
         };
         let (served, places) = (Arc::clone(&served), served.places_of(peer.ip()));
         let answer = move |request| {
-            let (served, places) = (Arc::clone(&served), places.clone());
+            let served = Arc::clone(&served);
+            let places = places.clone();
             async move { Ok::<_, std::convert::Infallible>(served.answer(request, places).await) }
         };
         let connection = http1::Builder::new()

@@ -27,7 +27,9 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(crate) const fn new(stream: TcpStream, limit: Duration, least: usize) -> Self {
-        let (since, waited, taken) = (None, Duration::ZERO, 0);
+        let since = None;
+        let waited = Duration::ZERO;
+        let taken = 0;
         Self { stream, limit, least, alarm: None, since, waited, taken }
     }
 

@@ -50,7 +50,8 @@ fn is_right(files: &Files, path: &Path) -> io::Result<bool> {
     let footer: Option<Value> = serde_json::from_slice(&text).ok();
     let Some(wanted) = footer.and_then(|footer| footer["crc"].as_u64()) else { return Ok(false) };
     file.seek(SeekFrom::Start(0))?;
-    let (mut rest, mut hasher) = (file.take(body), Hasher::new());
+    let mut rest = file.take(body);
+    let mut hasher = Hasher::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         match rest.read(&mut piece)? {

@@ -75,7 +75,8 @@ pub enum Error {
 impl From<FolderError> for Error {
     /// Returns the error for the folder of both halves, which is in one that others may write.
     fn from(error: FolderError) -> Self {
-        let (path, found) = (error.path().to_owned(), error.found());
+        let path = error.path().to_owned();
+        let found = error.found();
         match error {
             FolderError::Io { source, .. } => Self::of_io(&path, source),
             _ => Self::NotOurs { path, found: found.unwrap_or("no folder of this user") },

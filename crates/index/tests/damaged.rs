@@ -46,7 +46,8 @@ fn document(ino: u64, name: &str) -> Document {
 
 /// Makes an index with two parts, one of them with a deleted document.
 fn make(folder: &Path) {
-    let (names, texts) = (Names::open(&at(folder)).unwrap(), Texts::open(&at(folder)).unwrap());
+    let names = Names::open(&at(folder)).unwrap();
+    let texts = Texts::open(&at(folder)).unwrap();
     for (from, to) in [(0, 40), (20, 30)] {
         for ino in from..to {
             let name = format!("name-{ino}-{to}");
@@ -60,7 +61,8 @@ fn make(folder: &Path) {
 
 /// Reads everything, and writes; returns whether the index has what it was told.
 fn is_whole(folder: &Path) -> Result<bool, Error> {
-    let (names, texts) = (Names::open(&at(folder))?, Texts::open(&at(folder))?);
+    let names = Names::open(&at(folder))?;
+    let texts = Texts::open(&at(folder))?;
     let is_covered = (names.covered(), texts.covered()) == (Some(COVERED), Some(COVERED));
     let mut is_whole = is_covered && every_name(&names)? == (0..40).map(handle).collect::<Vec<_>>();
     for ino in 0..40 {
@@ -177,7 +179,8 @@ fn an_index_of_something_else_is_foreign_or_damaged() {
 #[test]
 fn what_is_no_folder_of_ours_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
-    let (place, outside) = (folder.path().join("names"), folder.path().join("outside"));
+    let place = folder.path().join("names");
+    let outside = folder.path().join("outside");
     fs::create_dir(&outside).unwrap();
     let refused = || {
         let error = Names::open(&at(folder.path())).err().unwrap();

@@ -71,7 +71,8 @@ impl Adapter {
         let state = Arc::clone(&self.0);
         let node = attr::ino(header.node);
         let handle = state.handle(header.node);
-        let (question, thread) = (state.ask_dir(node), header.pid);
+        let question = state.ask_dir(node);
+        let thread = header.pid;
         self.0.files.get_attr(&self.0.context(header), handle).then(move |result| {
             state.learn_dir(question, &result);
             let mut result = state.or_unlinked(node, result, |unlinked, ino| unlinked.attr(ino));
@@ -123,9 +124,12 @@ impl Filesystem for Adapter {
         };
         let sample = self.0.sample_name(&at);
         let hidden = HiddenName::of(&at).map(|hidden| (hidden, header.uid));
-        let (state, thread, context) = (Arc::clone(&self.0), header.pid, self.0.context(header));
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
+        let context = self.0.context(header);
         if state.retries.why(thread) == Some(Why::Gone) {
-            let (user, rounds) = (header.uid, LOOKUPS);
+            let user = header.uid;
+            let rounds = LOOKUPS;
             return HeldLookup { state, context, thread, user, at, sample, reply, rounds }.start();
         }
         let name = self.0.lifetimes.leased_name(&at);
@@ -176,7 +180,8 @@ impl Filesystem for Adapter {
         let (node, context) = (attr::ino(header.node), state.context(header));
         let sample = state.sample(node);
         let handle = state.handle(header.node);
-        let (open, thread) = (request.file.map(open_id), header.pid);
+        let open = request.file.map(open_id);
+        let thread = header.pid;
         self.0.open_ids.sets_attr(node, &set);
         self.0.entry_attrs.changes(node);
         let go = move |kill_setgid| {
@@ -202,7 +207,8 @@ impl Filesystem for Adapter {
     fn readlink(&self, header: &Header, reply: Reply<[u8]>) {
         let node = attr::ino(header.node);
         let handle = self.0.handle(header.node);
-        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
         let answer = self.0.files.read_link(&self.0.context(header), handle);
         answer.then(move |result| {
             let result = state.or_unlinked(node, result, |unlinked, ino| unlinked.target(ino));
@@ -263,7 +269,8 @@ impl Filesystem for Adapter {
         let handle = self.0.handle(request.node);
         self.0.entry_attrs.changes(handle.ino);
         let made = self.0.making(&at, reply);
-        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
         self.0.files.link(&self.0.context(header), handle, at).then(move |result| {
             state.used(thread, &result);
             made(result);
@@ -274,7 +281,8 @@ impl Filesystem for Adapter {
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let (context, program_flags) = (self.0.context(header), request.flags);
         let handle = self.0.handle(header.node);
-        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
         let reply = OpenReply { reply, thread };
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
@@ -426,7 +434,9 @@ impl Filesystem for Adapter {
 
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
         let name = name.as_bytes().to_vec();
-        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
+        let state = Arc::clone(&self.0);
+        let node = header.node;
+        let thread = header.pid;
         let absent = state.absent_xattr(&name);
         let answer = self.0.files.get_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
@@ -442,7 +452,9 @@ impl Filesystem for Adapter {
     }
 
     fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
-        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
+        let state = Arc::clone(&self.0);
+        let node = header.node;
+        let thread = header.pid;
         let answer = self.0.files.list_xattr(&self.0.context(header), state.handle(node));
         answer.then(move |result| {
             let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
@@ -454,7 +466,9 @@ impl Filesystem for Adapter {
 
     fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
         let name = name.as_bytes().to_vec();
-        let (state, node, thread) = (Arc::clone(&self.0), header.node, header.pid);
+        let state = Arc::clone(&self.0);
+        let node = header.node;
+        let thread = header.pid;
         let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
         answer.then(move |result| {
             state.changed([attr::ino(node)]);

@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn a_file_may_have_stores_from_an_open_that_can_map_until_the_last_one_is_closed() {
         let ttl = AttrTtl::default();
-        let (one, other) = (attr(16).ino, attr(32).ino);
+        let one = attr(16).ino;
+        let other = attr(32).ino;
         ttl.write_opened(one, true);
         ttl.write_opened(one, false);
         ttl.write_opened(other, false);

@@ -108,7 +108,8 @@ impl Find {
             // The kernel asks for the parent of a file handle (NFS), which it has forgotten.
             Err(NameError::NotAName) => return reply.error(Errno::STALE),
         };
-        let (parent, user) = (attr::ino(header.node), header.uid);
+        let parent = attr::ino(header.node);
+        let user = header.uid;
         match self.node(parent).as_deref() {
             Ok(Node::Hidden(HiddenName { dir, what: Hidden::Queries })) => {
                 let found = folder_in(parent, *dir, &name).map(Node::Folder);

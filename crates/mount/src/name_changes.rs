@@ -20,7 +20,8 @@ impl State {
         reply: Reply<reply::Entry>,
     ) -> impl FnOnce(Result<Entry, Error>) + Send + 'static {
         let (sample, change) = (self.sample_name(at), self.begin_change(at));
-        let (state, at) = (Arc::clone(self), at.clone());
+        let state = Arc::clone(self);
+        let at = at.clone();
         move |made| {
             state.end_change(change);
             state.reply_made((&sample, &at), made, reply);
@@ -34,7 +35,8 @@ impl State {
         reply: Reply<()>,
     ) -> impl FnOnce(Result<Removed, Error>) + Send + 'static {
         let (state, change) = (Arc::clone(self), self.begin_change(at));
-        let (hidden, at) = (HiddenName::of(at), at.clone());
+        let hidden = HiddenName::of(at);
+        let at = at.clone();
         move |removed| {
             state.end_change(change);
             let removed = removed.map_err(|error| unless_hidden(error, hidden));

@@ -149,7 +149,8 @@ impl<D: ReplyTo> Opening<D> {
                 match self.state.backings.acquire(attr.ino, register) {
                     Ok(registered) => {
                         let backing = Some(registered.id());
-                        let (file, flags) = (FileId(open.0), FOPEN_PASSTHROUGH);
+                        let file = FileId(open.0);
+                        let flags = FOPEN_PASSTHROUGH;
                         let opened = reply::Opened { file, flags, backing };
                         self.give(attr.ino, OpenPath::Passthrough, opened);
                     }
@@ -474,7 +475,8 @@ mod tests {
         let server = Arc::new(Server::default());
         let service = Arc::clone(&server) as Arc<dyn Service>;
         let state = Arc::new(State::new(Files::new(service), Preferences::default()));
-        let (ino, open) = (InodeId::from_raw(9), OpenId(7));
+        let ino = InodeId::from_raw(9);
+        let open = OpenId(7);
         let attr = Attr::empty(ino, FileKind::Regular);
         let opening = Opening {
             sample: state.sample(ino),

@@ -80,7 +80,8 @@ impl PageVersions {
     /// Counts an open with pages of the version of these attributes. Returns `None` if there are too
     /// many: then it must be without pages.
     pub(crate) fn open(&self, attr: &Attr) -> Option<Pages> {
-        let (ino, is_dir) = (attr.ino, attr.kind == FileKind::Directory);
+        let ino = attr.ino;
+        let is_dir = attr.kind == FileKind::Directory;
         let mut stripe = self.versions.lock(ino.raw());
         if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
             stripe.retain(|_, version| version.opens > 0);

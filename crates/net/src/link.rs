@@ -107,7 +107,8 @@ impl Link {
         }
         let (cipher, queue) = (Cipher::default(), VecDeque::new());
         let out = Out { tls, cipher, queue, queued: 0, closed: false };
-        let (own, joined) = (Account::new(limits::SESSION_BYTES), OnceLock::new());
+        let own = Account::new(limits::SESSION_BYTES);
+        let joined = OnceLock::new();
         let ended = AtomicBool::new(false);
         let out = Mutex::new(out);
         let [heard, said, taken, looked] = Default::default();

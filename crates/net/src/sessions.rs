@@ -75,7 +75,8 @@ impl Sessions {
     pub(crate) fn new(service: Arc<dyn SessionService>, term: Duration) -> Self {
         let (next_id, stopping) = (AtomicU32::new(1), AtomicBool::new(false));
         let (log, listening) = (ServerLog::new(), Mutex::default());
-        let (table, peers) = (Mutex::default(), Mutex::default());
+        let table = Mutex::default();
+        let peers = Mutex::default();
         let is_open = RwLock::new(true);
         let sessions =
             Self { service, table, peers, next_id, stopping, is_open, log, term, listening };

@@ -97,7 +97,8 @@ impl World {
         let world = Self { service, remote, _server: server, _folder: folder };
         for open in 1..=4 {
             let node = Handle::own(INO);
-            let (flags, open) = (OpenFlags::READ_WRITE, OpenId(open));
+            let flags = OpenFlags::READ_WRITE;
+            let open = OpenId(open);
             world.expect(Request::Open { node, flags, open }, None);
         }
         world

@@ -278,7 +278,8 @@ impl Runner {
             let next = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes) + 1;
             let long = if turns::random(4) == 0 { 2_000_000 } else { 30_000 };
             thread::sleep(Duration::from_micros(turns::random(long)));
-            let (to, bytes) = (FilePos { open, offset: 0 }, next.to_le_bytes());
+            let to = FilePos { open, offset: 0 };
+            let bytes = next.to_le_bytes();
             let write = || self.files.write(&CONTEXT, to, &bytes, WriteFlags::NONE).wait();
             self.under(held, write)?;
             self.unlock(open, (held, lock))?;
@@ -298,7 +299,8 @@ impl Runner {
     fn hold_lock(&self) -> Result<(), Error> {
         let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
         let owner = self.owner();
-        let (start, long) = (turns::random(3), turns::random(3));
+        let start = turns::random(3);
+        let long = turns::random(3);
         let mode = if turns::random(3) == 0 { LockMode::Read } else { LockMode::Write };
         let lock = FileLock { mode, ..exclusive(start, start + long) };
         // Returns the lock if it is not given up.

@@ -24,7 +24,8 @@ impl Held {
         let words: Vec<&str> = line.split(' ').collect();
         let [kind, start, end, from, until, last] = words[..] else { return None };
         let number = |word: &str| word.parse::<u64>().ok();
-        let (bytes, micros) = ((number(start)?, number(end)?), (number(from)?, number(until)?));
+        let bytes = (number(start)?, number(end)?);
+        let micros = (number(from)?, number(until)?);
         let is_exclusive = kind == "write";
         Some(Self { program, file, is_exclusive, bytes, micros, last: last.to_owned() })
     }

@@ -55,13 +55,15 @@ pub(super) struct Ground<'a> {
 impl Lane {
     /// Mounts the volume twice, over this cable and over a Unix socket, and starts the programs.
     pub(super) fn start(ground: &Ground<'_>, number: usize, cable: Cable) -> Result<Self, String> {
-        let (volume, scratch) = (ground.volume, ground.volume.scratch());
+        let volume = ground.volume;
+        let scratch = ground.volume.scratch();
         let name = format!("locked-{number}");
         let own = volume.point().join(&name);
         fs::write(&own, "bytes").map_err(|why| format!("{}: {why}", own.display()))?;
         let server = Arc::clone(&ground.server);
         let random = Random(ground.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
-        let (mounts, lockers) = (Vec::new(), Vec::new());
+        let mounts = Vec::new();
+        let lockers = Vec::new();
         let mut lane = Self { mounts, lockers, random, server };
         let address = volume.address_at(cable.port)?;
         let servers = [(Some(cable), address.into()), (None, volume.socket())];
@@ -89,10 +91,13 @@ impl Lane {
     pub(super) fn round(&mut self) -> Result<(), String> {
         let random = &mut self.random;
         let mut millis = |limit| Duration::from_millis(random.below(limit));
-        let (before, behind, pause) = (millis(400), millis(AROUND.0 + AROUND.1), millis(PAUSE));
+        let before = millis(400);
+        let behind = millis(AROUND.0 + AROUND.1);
+        let pause = millis(PAUSE);
         let (least, most) = STOPS[usize::from(random.below(SHORT) == 0)];
         let stop = Duration::from_millis(least + random.below(most - least));
-        let (at, how) = (random.below(self.mounts.len() as u64), random.below(2));
+        let at = random.below(self.mounts.len() as u64);
+        let how = random.below(2);
         let mount = &self.mounts[usize::try_from(at).unwrap_or(0)];
         let said = |why: std::io::Error| format!("{}: {why}", mount.flag.display());
         let server = self.quiet_server();

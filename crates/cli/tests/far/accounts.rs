@@ -99,7 +99,8 @@ impl Hostile {
         nonce[..4].copy_from_slice(&NONCES.fetch_add(1, Ordering::Relaxed).to_le_bytes());
         let stream = UnixStream::connect(world.socket()).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
-        let (out, has_parted) = (Vec::new(), false);
+        let out = Vec::new();
+        let has_parted = false;
         let mut hostile = Self { stream, out, sent: 0, number: 0, mutation: 0, has_parted };
         hostile.queue(FrameKind::Hello, 0, &Hello { nonce, ..hello() }.encode(), &[]);
         hostile.stream.write_all(&hostile.out).unwrap();
@@ -227,7 +228,8 @@ impl Seen {
 /// answers. Returns how many those were. With `all` unset the sessions end at once.
 fn drain_all(mut sessions: Vec<Hostile>, all: bool) -> u64 {
     let mut seen: Vec<Seen> = sessions.iter().map(|_| Seen::default()).collect();
-    let (mut open, mut said) = (vec![true; sessions.len()], Instant::now());
+    let mut open = vec![true; sessions.len()];
+    let mut said = Instant::now();
     until("all sessions have ended", || {
         let is_due = said.elapsed() > HEARTBEAT;
         if is_due {
@@ -312,13 +314,17 @@ fn make_subjects(world: &World) -> Subjects {
 /// no wildcard: a new operation must be walked too.
 fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, Vec<u8>) {
     let Subjects { dir, file, link, .. } = *about;
-    let (mode, open, owner) = (NewMode::exactly(0o644), OPEN, ROOT);
+    let mode = NewMode::exactly(0o644);
+    let open = OPEN;
+    let owner = ROOT;
     let new_open = OpenId(number as u64 + 10);
     let flags = OpenFlags::READ_WRITE;
     let set = SetAttr { mode: Some(0o600), uid: Some(1), ..SetAttr::default() };
-    let (at, kind) = (number as u64 * 2, LockKind::Posix);
+    let at = number as u64 * 2;
+    let kind = LockKind::Posix;
     let lock = FileLock { kind, mode: LockMode::Write, start: at, end: at, pid: 1 };
-    let (new, target) = (|byte| name(byte, number), vec![b't'; limits::TARGET_BYTES]);
+    let new = |byte| name(byte, number);
+    let target = vec![b't'; limits::TARGET_BYTES];
     let request = match operation {
         Operation::Lookup => Request::Lookup { dir, name: name(b'x', number % NAMES) },
         Operation::Parent => Request::Parent { dir },
@@ -329,7 +335,8 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::CreateUnnamed => Request::CreateUnnamed { dir, mode, flags, open: new_open },
         Operation::MakeDir => Request::MakeDir { dir, name: new(b'd'), mode },
         Operation::MakeNode => {
-            let (kind, rdev) = (FileKind::Fifo, 0);
+            let kind = FileKind::Fifo;
+            let rdev = 0;
             Request::MakeNode { dir, name: new(b'n'), kind, mode, rdev }
         }
         Operation::Symlink => Request::Symlink { dir, name: new(b's'), target },
@@ -370,7 +377,9 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Allocate => Request::Allocate { open, offset: 0, length: 4096, mode: RESERVE },
         Operation::Seek => Request::Seek { open: SHARED, from: DATA },
         Operation::CopyRange => {
-            let (from, to, length) = (SHARED, open, 4096);
+            let from = SHARED;
+            let to = open;
+            let length = 4096;
             Request::CopyRange { from, from_offset: 0, to, to_offset: 1 << 20, length }
         }
         Operation::Search => Request::Search { dir, search: long_search(number) },
@@ -386,7 +395,8 @@ fn long_key() -> Vec<u8> {
 }
 
 fn long_listing(dir: Handle) -> Request {
-    let (after, behind) = (Cookie::START, None);
+    let after = Cookie::START;
+    let behind = None;
     Request::List { dir, after, behind, entries: u32::MAX, attributes: true }
 }
 
@@ -403,7 +413,8 @@ fn long_search(number: usize) -> Search {
 }
 
 fn long_question() -> Tags {
-    let (key, prefix) = (vec![b'k'; limits::TAG_KEY_BYTES], vec![b'v'; limits::TAG_PART_BYTES]);
+    let key = vec![b'k'; limits::TAG_KEY_BYTES];
+    let prefix = vec![b'v'; limits::TAG_PART_BYTES];
     Tags { key: Some(key), prefix, asker: many_groups() }
 }
 
@@ -464,8 +475,10 @@ fn send_all(
     sessions: &mut [Hostile],
     next: impl Fn(usize) -> Option<(Request, Vec<u8>)>,
 ) -> u64 {
-    let (mut left, mut numbers) = (vec![true; sessions.len()], vec![0; sessions.len()]);
-    let (mut last, mut total) = (Instant::now(), 0);
+    let mut left = vec![true; sessions.len()];
+    let mut numbers = vec![0; sessions.len()];
+    let mut last = Instant::now();
+    let mut total = 0;
     while last.elapsed() < QUIET {
         for (at, session) in sessions.iter_mut().enumerate() {
             if session.out.is_empty() && left[at] {
@@ -495,7 +508,8 @@ fn beside_neighbours(work: impl FnOnce(&World)) {
     on_server(|world| {
         let far = world.mount_tls("neighbour");
         let roots = [world.volume.files(), far.point];
-        let (stop, rounds) = (AtomicBool::new(false), [0, 1].map(|_| AtomicU32::new(0)));
+        let stop = AtomicBool::new(false);
+        let rounds = [0, 1].map(|_| AtomicU32::new(0));
         thread::scope(|scope| {
             for (root, rounds) in roots.iter().zip(&rounds) {
                 let stop = &stop;
@@ -597,7 +611,8 @@ fn requests_that_wait_for_locks_have_a_share_too() {
     beside_neighbours(|world| {
         let about = make_subjects(world);
         let wait = |number: usize, wait| {
-            let (kind, mode) = (LockKind::Flock, LockMode::Write);
+            let kind = LockKind::Flock;
+            let mode = LockMode::Write;
             let lock = FileLock { kind, mode, start: 0, end: FileLock::TO_END, pid: 0 };
             Request::SetLock { open: SHARED, owner: LockOwner(number as u64), lock, wait }
         };
@@ -659,7 +674,8 @@ fn the_sessions_of_a_peer_leave_opens_for_all_others() {
             let (peer, last) = &mut sessions[at];
             let mut frames = Vec::new();
             for number in *last + 1..=*last + count {
-                let (node, flags) = (about.file, OpenFlags::READ);
+                let node = about.file;
+                let flags = OpenFlags::READ;
                 let body = body(number, &Request::Open { node, flags, open: OpenId(number) });
                 let mut header = Header::new(FrameKind::Request, body.len() as u32, *last);
                 header.number = number;

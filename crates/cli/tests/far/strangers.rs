@@ -236,7 +236,8 @@ fn endless_frame(world: &World, garbage: &[u8]) {
     if !begin(&mut peer) {
         return;
     }
-    let (body, bulk) = (CLIENT_BODY_BYTES as u32, limits::FRAME_BULK_BYTES as u32);
+    let body = CLIENT_BODY_BYTES as u32;
+    let bulk = limits::FRAME_BULK_BYTES as u32;
     let kind = FrameKind::Request;
     let header = Header { body, bulk, kind, is_overdue: false, number: 1, progress: 0 }.encode();
     let _closed = peer.send(&header).and_then(|()| peer.send(garbage));

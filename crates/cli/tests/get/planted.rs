@@ -29,7 +29,8 @@ struct Shared {
 impl Shared {
     fn new() -> Option<Self> {
         let served = Served::new()?;
-        let (folder, victim) = (served.here("shared"), served.here("victim"));
+        let folder = served.here("shared");
+        let victim = served.here("victim");
         fs::create_dir(&folder).unwrap();
         set_mode(&folder, 0o777);
         fs::write(&victim, PRECIOUS).unwrap();
@@ -187,7 +188,8 @@ fn forge(target: &Path) -> usize {
     let name = target.file_name().unwrap().to_str().unwrap();
     let beside = |end: &str| target.with_file_name(format!(".{name}.pelago-{end}"));
     let open = |path: PathBuf| OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let (data, state) = (open(beside("get")), open(beside("state")));
+    let data = open(beside("get"));
+    let state = open(beside("state"));
     let records = (state.metadata().unwrap().len() - HEAD_BYTES) / RECORD_BYTES;
     let mut forged = 0;
     for extent in 0..records {
@@ -231,7 +233,8 @@ fn notes_that_no_server_confirms_prove_nothing() {
     served.volume.kill();
     served.up_again();
     let got = served.get(&served.url("file"), "file", &["--json"]).expect_success().json();
-    let (received, resumed) = (&got["received"], &got["resumed"]);
+    let received = &got["received"];
+    let resumed = &got["resumed"];
     assert!(received.as_u64().unwrap() < 9 * MIB as u64, "{received} with {resumed} noted");
     assert!(fs::read(&target).unwrap() == bytes);
     until("nothing is left beside it", || fs::read_dir(served.here("")).unwrap().count() == 1);

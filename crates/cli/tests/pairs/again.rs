@@ -154,7 +154,8 @@ fn wrong(pair: &Pair) -> BTreeMap<String, u32> {
     let mut wrong = BTreeMap::new();
     thread::scope(|scope| {
         for _ in 0..2 {
-            let (path, stop) = (pair.other.join("name"), &stop);
+            let path = pair.other.join("name");
+            let stop = &stop;
             scope.spawn(move || make_and_remove(&path, stop));
         }
         let _stop = StopAtEnd(&stop);

@@ -174,7 +174,8 @@ fn a_rename_between_two_names_of_one_file_does_nothing() {
             fs::hard_link(pair.one.join(&one), pair.one.join(&other)).unwrap();
             thread::scope(|scope| {
                 for dir in [&pair.one, &pair.other] {
-                    let (one, other) = (dir.join(&one), dir.join(&other));
+                    let one = dir.join(&one);
+                    let other = dir.join(&other);
                     scope.spawn(move || fs::rename(one, other).unwrap());
                 }
             });

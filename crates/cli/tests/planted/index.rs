@@ -69,7 +69,8 @@ fn what_others_lay_in_place_of_the_index_is_not_used() {
         if what.contains("another user") && !geteuid().is_root() {
             continue;
         }
-        let (scene, log) = (scene(), what);
+        let scene = scene();
+        let log = what;
         let place = scene.volume.dir.join("index");
         fs::write(scene.folder.join("addresses.db"), PRECIOUS).unwrap();
         plant(&scene, &place);

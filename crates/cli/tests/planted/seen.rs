@@ -143,7 +143,8 @@ fn what_is_opened_in_the_folder_of_a_volume_goes_through_the_opener() {
         return println!("skipped: {reason}");
     }
     let scene = Scene::new();
-    let (dir, root) = (&scene.volume.dir, &scene.volume.root);
+    let dir = &scene.volume.dir;
+    let root = &scene.volume.root;
     let mut seen = Vec::new();
     for round in 0..2 {
         let log = root.join(format!("up.{round}"));
@@ -225,7 +226,8 @@ fn another_users_link_in_place_of_the_folder_of_mounts_is_not_followed() {
         command.env("HOME", home.path()).env_remove("XDG_RUNTIME_DIR");
         command
     };
-    let (volume, point) = (volume.to_str().unwrap(), point.to_str().unwrap());
+    let volume = volume.to_str().unwrap();
+    let point = point.to_str().unwrap();
     let up = run(&mut as_user(&["up", volume, "--detach", "--mount", point]));
     if up.code != Some(0) {
         let _removed = fs::remove_file(&link);

@@ -95,7 +95,9 @@ fn an_exit_by_a_signal_is_told_from_one_without() {
 
 #[test]
 fn a_caller_that_lives_is_left_alone_and_looked_at_less_often() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     filesystem.seconds.store(60, Ordering::Relaxed);
     let to = kernel.ask(&waiters, 8, std::process::id());
     waiters.interrupted(8);
@@ -117,7 +119,9 @@ fn a_caller_that_lives_is_left_alone_and_looked_at_less_often() {
 /// Without an interrupt it is left alone, and before a long silence.
 #[test]
 fn a_caller_that_cannot_be_seen_is_given_up_at_an_interrupt_after_a_long_silence() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     let _other = kernel.ask(&waiters, 6, 0);
     let to = kernel.ask(&waiters, 8, 0);
     waiters.interrupted(8);
@@ -138,7 +142,8 @@ fn a_caller_that_cannot_be_seen_is_given_up_at_an_interrupt_after_a_long_silence
 /// What was answered is not kept, however fast requests come.
 #[test]
 fn answered_requests_take_no_room() {
-    let (waiters, kernel) = (Waiters::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let kernel = Kernel::new();
     for unique in 1..10_000 {
         assert!(kernel.ask(&waiters, unique, 1).claim(unique));
         assert!(waiters.state.lock().waiting.len() <= LEAST_NOTED);
@@ -168,7 +173,8 @@ fn a_stopped_process_with_a_pending_signal_lives() {
 
 #[test]
 fn the_thread_rests_until_a_request_waits_and_ends() {
-    let (waiters, kernel) = (Waiters::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let kernel = Kernel::new();
     let filesystem = Silent::default();
     thread::scope(|scope| {
         let run = scope.spawn(|| waiters.run(&filesystem));

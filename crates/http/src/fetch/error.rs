@@ -145,7 +145,8 @@ pub enum FetchError {
 
 impl From<FolderError> for FetchError {
     fn from(error: FolderError) -> Self {
-        let (path, what) = (error.path().to_owned(), error.found());
+        let path = error.path().to_owned();
+        let what = error.found();
         match error {
             FolderError::Io { source, .. } => Self::of_disk(&path, source),
             _ => Self::Beside { path, what: what.unwrap_or("no file of this user") },

@@ -139,7 +139,8 @@ impl Call {
         let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
         let payload = if waits { 0 } else { request.held_bytes(body.len(), bulk.len()) };
-        let (is_mutation, is_first) = (request.is_mutation(), false);
+        let is_mutation = request.is_mutation();
+        let is_first = false;
         Self { caller, is_mutation, waits, is_first, body, bulk, payload, opens, fits, done, since }
     }
 }
@@ -171,8 +172,10 @@ impl Calls {
             refused: false,
             ended: false,
         };
-        let (on_dir, leases) = (OnceLock::new(), LeaseClock::default());
-        let (lost_locks, state) = (Arc::clone(&state.lost_locks), Mutex::new(state));
+        let on_dir = OnceLock::new();
+        let leases = LeaseClock::default();
+        let lost_locks = Arc::clone(&state.lost_locks);
+        let state = Mutex::new(state);
         Self { give_up, on_dir, leases, lost_locks, state, changed: Condvar::new() }
     }
 

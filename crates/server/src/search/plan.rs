@@ -107,7 +107,8 @@ impl<'a> Planner<'a> {
     fn names<'e>(&self, expr: &Expr) -> Result<Option<Plan<'e>>, Error> {
         let Some(Indexed { halves, .. }) = self.indexed()? else { return Ok(None) };
         let uid_of = |name: &str| self.reading.users.uid_of(name);
-        let (names, index) = (&halves.names, self.reading.searched.index);
+        let names = &halves.names;
+        let index = self.reading.searched.index;
         let all = names.total().map_err(|error| index.failed(&error))?;
         // An answer that was begun in this order goes on in it, although it has grown.
         let most = if self.is_begun { all / 2 } else { all / LEAST_PART };

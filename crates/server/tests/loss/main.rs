@@ -203,7 +203,8 @@ fn the_first_fsync_of_a_new_volume_counts() {
 /// survives, the bytes are old or new ones, and the volume is whole afterwards.
 #[test]
 fn bytes_may_be_safe_before_the_writing_row_that_announces_them() {
-    let (old, new) = (vec![1; 20_000], [2; 7_000]);
+    let old = vec![1; 20_000];
+    let new = [2; 7_000];
     for change in [Change::Shrink, Change::Grow, Change::Overwrite] {
         let Some(disk) = mounted(Model::new()) else { return };
         let world = World::on(disk, by_hand(), "new");
@@ -225,7 +226,8 @@ fn bytes_may_be_safe_before_the_writing_row_that_announces_them() {
             let (before, bytes, after) = read_by_first_open(&cut.server);
             found_late += usize::from(before != after);
             assert_eq!(bytes.len() as u64, after, "{when}");
-            let (old_size, new_size) = (old.len(), change.size(old.len()));
+            let old_size = old.len();
+            let new_size = change.size(old.len());
             // A write may have grown the file by some of its blocks.
             let sizes = old_size.min(new_size)..=old_size.max(new_size);
             assert!(sizes.contains(&bytes.len()), "{when}: {} bytes", bytes.len());

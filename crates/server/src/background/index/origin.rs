@@ -28,7 +28,8 @@ impl BuildIndex {
                 (false, _) => "it is of another volume",
                 (true, false) => "it is not of these rows: one of both was put back",
             };
-            let (folder, what) = (folder.path().to_owned(), what.to_owned());
+            let folder = folder.path().to_owned();
+            let what = what.to_owned();
             return Err(IndexError::Foreign { folder, what }.into());
         }
         Ok(())
