@@ -32,7 +32,7 @@ mod rows;
 mod target;
 mod tree;
 
-/// What a salvage copied, and what it could not.
+/// The result of a salvage: the counts of copied and of lost things.
 #[derive(Debug, Default)]
 pub struct Salvaged {
     /// Files of all types under their names, without directories.
@@ -57,7 +57,7 @@ impl Salvaged {
     }
 }
 
-/// Why nothing, or not everything that can be read, was copied.
+/// An error after which nothing, or not everything that can be read, was copied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SalvageError {

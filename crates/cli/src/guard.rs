@@ -23,7 +23,7 @@ pub(crate) mod process;
 const PROGRAM: &str = "pelago-guard";
 /// Guards of one mount that are started after the first: what kills them may kill all.
 const MOST_REPLACED: u32 = 10;
-/// How long a guard may take to be ready; a loaded machine needs less.
+/// The longest time until a guard is ready; a loaded machine needs less.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The last words of a guard that is ready.
 const READY: &str = "ready";

@@ -34,7 +34,7 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// What a new version of a file keeps of the one that it replaces.
+/// The properties that a new version of a file keeps of the one that it replaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptOfFile {
     /// Permissions for reading, writing and executing; never those to act as another user.

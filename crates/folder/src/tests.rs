@@ -51,7 +51,7 @@ fn a_folder_is_ours_alone_or_refused() {
     assert!(matches!(folder.create_folder("inner"), Err(FolderError::Symlink { .. })));
 }
 
-/// What a link leads to stays, in every depth.
+/// The target of a link stays, in every depth.
 #[test]
 fn a_tree_is_removed_without_what_links_lead_to() {
     let (place, folder) = folder();

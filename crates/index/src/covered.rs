@@ -2,7 +2,7 @@
 
 use pelago_wire::Time;
 
-/// Which rows a commit of an index was made from.
+/// The rows from which a commit of an index was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The id of the volume.

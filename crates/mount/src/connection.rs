@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 
 use crate::mountinfo::{self, MountEntry};
 
-/// Where systemd mounts fusectl, which has a folder for each connection.
+/// The folder where systemd mounts fusectl, which has a folder for each connection.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 /// The file system type of it.
 const FUSECTL: &str = "fusectl";
@@ -41,7 +41,7 @@ enum Means {
     Unmount(MountEntry),
 }
 
-/// Why a connection cannot be ended.
+/// An error after which a connection cannot be ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AbortError {
     /// The mount is gone, or never was in the mount table.

@@ -14,7 +14,7 @@ use crate::attr;
 use crate::open::{CreateReply, Opening};
 use crate::retries::Why;
 
-/// How often a file is made or opened in vain before the kernel begins the call again.
+/// Rounds in which a file is made or opened in vain before the kernel begins the call again.
 const ROUNDS: u32 = 16;
 
 /// A CREATE in progress.

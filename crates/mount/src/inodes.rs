@@ -29,7 +29,7 @@ pub struct Inodes {
     is_sweeping: AtomicBool,
 }
 
-/// What was learned with a reference.
+/// The news that came with a reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learned {
     /// The caller must begin a sweep: ask the kernel to forget parts of the table until there is

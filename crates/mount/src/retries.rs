@@ -35,12 +35,12 @@ use crate::state::State;
 use crate::striped::StripedMap;
 use crate::unlinked::Retained;
 
-/// How long a call may take to get from one request to the next.
+/// The longest time from one request of a call to the next.
 const CALL: Duration = Duration::from_secs(2);
 /// Threads of one stripe. Beyond it those are forgotten that have used what they found, or have
 /// ended.
 const THREADS: usize = 64;
-/// How often a file that is removed before it is held is looked up again. Of a far server each time
+/// Look-ups of a file that is removed before it is held. Of a far server each time
 /// is two round trips, in which a program there may remove a name more often than not.
 pub(crate) const LOOKUPS: u32 = 256;
 
@@ -57,7 +57,7 @@ struct Retry {
     held: Option<Held>,
 }
 
-/// Why a call began again.
+/// The reason why a call began again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Why {
     /// An inode was gone when it was to be used.
@@ -66,7 +66,7 @@ pub(crate) enum Why {
     Moved(u64),
 }
 
-/// What is held for a thread.
+/// A file that is held for a thread.
 struct Held {
     ino: InodeId,
     what: Retained,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use mio::Token;
 use parking_lot::Mutex;
 
-/// What reads connections.
+/// A reader of connections.
 pub(crate) trait Resume: Send + Sync {
     /// Reads this connection again, which was paused.
     fn resume(&self, token: Token);

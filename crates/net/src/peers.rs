@@ -1,4 +1,4 @@
-//! What a server knows of a peer beyond its sessions: how much of its memory they share, and
+//! The record of a peer beyond its sessions: how much of the server's memory they share, and
 //! whether the peer answers recalls.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pelago_wire::limits;
 use crate::account::Account;
 use crate::clock::boot_time;
 
-/// What all sessions of one peer have in common.
+/// The state that all sessions of one peer have in common.
 #[derive(Default)]
 pub(crate) struct PeerRecord {
     /// A leaf lock.
@@ -22,7 +22,7 @@ pub(crate) struct PeerRecord {
     lock_waiters: AtomicUsize,
 }
 
-/// How often recalls to a peer were not answered.
+/// The count of recalls to a peer that were not answered.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct PeerDistrust {
     times: u32,
@@ -100,7 +100,7 @@ impl Drop for LockWaiterGuard {
     }
 }
 
-/// What a session may have of what all share.
+/// The part of a session in what all share.
 pub(crate) struct SessionShare {
     /// Bytes that it may hold.
     pub(crate) bytes: usize,

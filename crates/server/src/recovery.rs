@@ -167,7 +167,7 @@ fn measure(
     Ok(written)
 }
 
-/// What a content file is at the start.
+/// The state of a content file at the start.
 struct Measured {
     stat: ContentStat,
     /// Whether a process still writes it.

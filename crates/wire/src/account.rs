@@ -13,7 +13,7 @@ use crate::limits;
 use crate::operation::Operation;
 use crate::request::Request;
 
-/// What a request of one kind takes of a server's memory.
+/// The memory of a server that a request of one kind takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
     /// Bytes of the longest body.
@@ -26,7 +26,7 @@ pub struct Account {
     pub leaves: &'static [Lasting],
 }
 
-/// What stays in the memory of a server when a request is answered, or while it waits for a lock.
+/// The part that stays in the memory of a server when a request is answered, or waits for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lasting {
     /// The answer, until the client has said that it has it and that it is safe.
@@ -42,7 +42,7 @@ pub enum Lasting {
     Leases,
 }
 
-/// Whose share a limit is.
+/// The owner of the share that a limit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
     /// Each session has as much.

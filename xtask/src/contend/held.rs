@@ -1,4 +1,4 @@
-//! What programs say of the locks that they had, and whether two had one at the same time.
+//! The locks that programs say they had, and whether two had one at the same time.
 
 /// A lock that a program had, as far as it was told: from the return of the call that set it to the
 /// beginning of the last call under it, or of the one that gave it up, which returned no error. A

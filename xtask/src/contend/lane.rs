@@ -44,7 +44,7 @@ pub(super) struct Lane {
     server: Arc<RwLock<()>>,
 }
 
-/// What lanes share.
+/// The ground that lanes share.
 pub(super) struct Ground<'a> {
     pub(super) volume: &'a Mounted,
     pub(super) server: Arc<RwLock<()>>,

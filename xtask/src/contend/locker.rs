@@ -78,7 +78,7 @@ until (is_over()) {
 }
 "#;
 
-/// What the programs have said.
+/// The words of the programs.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) held: Vec<Held>,

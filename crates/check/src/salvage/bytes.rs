@@ -96,7 +96,7 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// What a copy of bytes has done.
+/// The result of a copy of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Copied {
     pub(super) bytes: u64,

@@ -1,4 +1,4 @@
-//! What a salvage writes: files, below descriptors of their folders.
+//! The folder that a salvage writes: files, below descriptors of their folders.
 
 use std::ffi::CString;
 use std::fs::File;

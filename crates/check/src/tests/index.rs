@@ -128,7 +128,7 @@ fn a_damaged_index_is_found() {
     assert_eq!(damage(&rig, &folder), [Damage::Index]);
 }
 
-/// What another user could have put there is left alone.
+/// A file that another user could have put there is left alone.
 #[test]
 fn a_link_in_place_of_the_index_is_not_followed() {
     let rig = Rig::new();

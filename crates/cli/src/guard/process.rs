@@ -24,20 +24,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use super::{PROGRAM, READY};
 use crate::dying;
 
-/// What the kernel sends when the main thread of the parent has ended.
+/// The signal that the kernel sends when the main thread of the parent has ended.
 const PARENT_ENDED: Signal = Signal::USR1;
 /// Signals that end the parent, or its service, and not its guard.
 const NOT_FOR_US: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-/// How often the parent is looked at without a signal.
+/// The pause between two looks at the parent without a signal.
 const PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// How often it is looked at after a signal, which comes a moment before its state shows it.
+/// The same after a signal, which comes a moment before the state of the parent shows it.
 const SHORT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 /// Looks after a signal. It may have come from elsewhere.
 const LOOKS: u32 = 100;
 /// The first descriptor that is not a standard one.
 const FIRST_OTHER: i32 = 3;
 
-/// Why a process cannot be a guard.
+/// An error after which a process cannot be a guard.
 #[derive(Debug, thiserror::Error)]
 enum GuardError {
     #[error("{PROGRAM} is started by `pelago up` and `pelago mount` alone")]
@@ -54,7 +54,7 @@ enum GuardError {
     },
 }
 
-/// What a guard was told.
+/// The arguments of a guard.
 #[derive(Debug, PartialEq, Eq)]
 struct Post {
     mount: MountEntry,

@@ -48,7 +48,7 @@ const ROOT: LockOwner = LockOwner(1);
 const RESERVE: AllocateMode = AllocateMode::Reserve { keep_size: true };
 const DATA: SeekFrom = SeekFrom { offset: 0, whence: Whence::Data };
 
-/// How many requests of a kind each session sends.
+/// Requests of a kind that each session sends.
 struct Form {
     requests: u64,
     /// Each is recalled from all other sessions.
@@ -69,7 +69,7 @@ impl Form {
     }
 }
 
-/// What requests are about.
+/// The subjects of requests.
 struct Subjects {
     /// A directory with many long names.
     dir: Handle,

@@ -185,7 +185,7 @@ fn kill_all(askers: &mut [Asker]) -> Duration {
     killed.elapsed()
 }
 
-/// What a folder shows: kinds, modes, sizes, links, bytes.
+/// The contents of a folder: kinds, modes, sizes, links, bytes.
 fn shown(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut shown = BTreeMap::new();
     let mut folders = vec![root.to_owned()];

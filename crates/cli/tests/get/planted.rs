@@ -1,4 +1,4 @@
-//! What another user lays beside a download, and what an earlier run noted: neither decides which
+//! Files of another user beside a download, and notes of an earlier run: neither decides which
 //! bytes are taken for right, whose the file is, or what else is written.
 
 use std::fs::{self, File, OpenOptions};
@@ -207,9 +207,8 @@ fn forge(target: &Path) -> usize {
     forged
 }
 
-/// The notes and the bytes beside a target agree, and are not those of the file: whoever wrote
-/// them, only hashes of the server make bytes right. It may know all hashes, and so the root, or
-/// none any more.
+/// The notes and the bytes beside a target agree, and are not those of the file. Only hashes of the
+/// server make bytes right. The server may know all hashes, and so the root, or none any more.
 #[test]
 fn notes_that_no_server_confirms_prove_nothing() {
     let Some(served) = Served::new() else { return };

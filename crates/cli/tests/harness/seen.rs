@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{lgetxattr, llistxattr};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a path is.
+/// The kind of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     mode: u32,

@@ -1,4 +1,4 @@
-//! What `/proc` says of processes.
+//! Processes as `/proc` shows them.
 
 use std::time::Duration;
 use std::{fs, thread};

@@ -11,7 +11,7 @@ use crate::processes::{exists, stop_at_a_notice};
 use crate::work::Program;
 use crate::world::{Served, World};
 
-/// How often a process is stopped to find it at a notice.
+/// Stops of a process until it is found at a notice.
 const TRIES: u32 = 50;
 
 /// Who is killed.

@@ -23,7 +23,7 @@ const ROOM: usize = 1 << 16;
 /// A time long ago.
 const SECONDS: u64 = 978_307_200;
 
-/// How a file is held.
+/// A way to hold a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Read,
@@ -113,7 +113,7 @@ impl Changed {
     }
 }
 
-/// What the steps say after which a mapping may show old bytes: neither size nor time tells of them.
+/// Steps after which a mapping may show old bytes: neither size nor time tells of them.
 const UNSEEN: &str = "set back";
 
 /// A change of a file.

@@ -139,7 +139,7 @@ fn a_caller_that_cannot_be_seen_is_given_up_at_an_interrupt_after_a_long_silence
     assert_eq!(*filesystem.given_up.lock(), [8]);
 }
 
-/// What was answered is not kept, however fast requests come.
+/// A request that was answered is not kept, however fast others come.
 #[test]
 fn answered_requests_take_no_room() {
     let waiters = Waiters::default();

@@ -54,7 +54,7 @@ pub(super) enum Step {
     Restart(Restart),
 }
 
-/// Why a download begins again.
+/// The reason why a download begins again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restart {
     /// The file is another one, which a text for people says.

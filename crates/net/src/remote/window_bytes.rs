@@ -1,4 +1,4 @@
-//! How many bytes a session may have under way.
+//! The bytes that a session may have under way.
 
 use pelago_wire::limits;
 

@@ -62,7 +62,7 @@ pub(super) struct PendingReply {
     pub(super) held: Option<ShareGuard>,
 }
 
-/// What a request takes of a share until it is answered: it is only there to be dropped.
+/// The part of a share that a request takes until it is answered: it is only there to be dropped.
 #[expect(dead_code, reason = "guards")]
 pub(super) enum ShareGuard {
     /// Bytes of its session.

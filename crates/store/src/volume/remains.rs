@@ -1,4 +1,4 @@
-//! What is left of a damaged volume, for readers that change nothing.
+//! The remains of a damaged volume, for readers that change nothing.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::layout::{CONTENT, TABLE};
 use super::lock::Lock;
 use crate::folder::Folder;
 
-/// What is left of a volume. No server can open it until this is dropped; nothing in it is changed.
+/// The remains of a volume. No server can open it until this is dropped; nothing in it is changed.
 #[derive(Debug)]
 pub struct Remains {
     table: Result<Folder, VolumeError>,

@@ -23,7 +23,7 @@ pub(super) struct TwoFiles {
     pub(super) mode: u32,
 }
 
-/// What two files say.
+/// The value of two files.
 #[derive(Debug)]
 pub(super) struct Pair<T> {
     /// What counts.

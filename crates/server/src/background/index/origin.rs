@@ -1,4 +1,4 @@
-//! Which rows an index was made from: the number of each commit is in a row too (decision 31).
+//! The rows from which an index was made: the number of each commit is in a row too (decision 31).
 
 use pelago_index::{Covered, Error as IndexError, Origin};
 use pelago_store::folder::Folder;

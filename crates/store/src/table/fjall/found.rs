@@ -1,4 +1,4 @@
-//! What is found in the files of a damaged table, and what is not.
+//! Rows that are found in the files of a damaged table, and losses.
 
 /// A version of a row.
 #[derive(Debug, Clone, Copy)]

@@ -144,7 +144,7 @@ pub(super) fn read(
     Ok(reading.lost)
 }
 
-/// How far the reading of a run is.
+/// The position in the reading of a run.
 struct Reading {
     base: u64,
     /// The key of the last row that was read.

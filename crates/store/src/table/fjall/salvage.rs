@@ -28,7 +28,7 @@ pub struct Unread {
     pub lost: Lost,
 }
 
-/// What a file that cannot be read in full costs.
+/// The cost of a file that cannot be read in full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
     /// Nothing: other files say the same.
