@@ -284,7 +284,7 @@ fn an_index_that_is_cut_while_it_is_used_costs_no_answer() {
         cut(ends);
         for number in [7, 77, 277] {
             assert_eq!(restored.found(&format!("text:old{number}")).len(), 1, "{ends:?}");
-            assert_eq!(restored.found(&format!("name~*{number}")).is_empty(), false, "{ends:?}");
+            assert!(!restored.found(&format!("name~*{number}")).is_empty(), "{ends:?}");
         }
         assert_eq!(restored.found("text:coral").len(), 300, "{ends:?}");
         // A change has the index read and write its files.

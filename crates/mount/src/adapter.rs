@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_client::{Files, NewNode, Xattr};
+use pelago_client::{Files, NewNode};
 use pelago_fuse::ids::{FileId, NodeId};
 use pelago_fuse::listing::Listing;
 use pelago_fuse::operation::{
@@ -15,9 +15,7 @@ use pelago_fuse::operation::{
 };
 use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
-use pelago_wire::{
-    Attr, Code, Context, Error, Handle, OpenId, RequestId, SeekFrom, SetAttr, Touched,
-};
+use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, RequestId, SeekFrom, SetAttr};
 
 use crate::caller::Caller;
 use crate::create::Creating;
@@ -26,14 +24,11 @@ use crate::open::{CreateReply, OpenReply, Opening};
 use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
-use crate::replies::{bytes, done, sized};
+use crate::replies::{bytes, done};
 use crate::retries::{HeldLookup, LOOKUPS, Why};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, close, flags, range_ops, read, set_lock, write};
-
-/// The xattr that holds the access control list; setting it may clear the setgid bit.
-const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// `Files` as a FUSE file system.
 pub(crate) struct Adapter(Arc<State>);
@@ -407,75 +402,19 @@ impl Filesystem for Adapter {
     }
 
     fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
-        let how = flags::xattr(request.flags).map_err(|code| attr::error(code.into()));
-        let how = take!(how, reply);
-        let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
-        self.0.entry_attrs.forget(header.pid);
-        let must_ask = name == ACCESS_LIST && !self.0.knows_setgid();
-        let (state, node, caller) = (Arc::clone(&self.0), header.node, Caller::of(header));
-        let thread = header.pid;
-        let go = move |kill_setgid| {
-            let xattr = Xattr { name, value, kill_setgid };
-            let answer = state.files.set_xattr(&caller.context(), state.handle(node), xattr, how);
-            answer.then(move |result| {
-                state.changed([attr::ino(node)]);
-                state.used(thread, &result);
-                let result =
-                    result.map_err(|error| state.unless_unlinked(node, error, Code::NotFound));
-                state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
-            });
-        };
-        if must_ask {
-            caller.kills_setgid(&self.0, self.0.handle(node), go);
-        } else {
-            go(request.kill_setgid);
-        }
+        self.0.set_xattr(header, &request, reply);
     }
 
     fn getxattr(&self, header: &Header, name: &OsStr, size: u32, reply: Reply<reply::Xattr>) {
-        let name = name.as_bytes().to_vec();
-        let state = Arc::clone(&self.0);
-        let node = header.node;
-        let thread = header.pid;
-        let absent = state.absent_xattr(&name);
-        let answer = self.0.files.get_xattr(&self.0.context(header), state.handle(node), name);
-        answer.then(move |result| {
-            let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
-            // The kernel asks for access control lists before it opens a file.
-            state.looked(thread, &result);
-            let result = result.map_err(|error| match error.code {
-                Code::NoXattr => absent.into(),
-                _ => error,
-            });
-            sized(result, size, reply);
-        });
+        self.0.get_xattr(header, name, size, reply);
     }
 
     fn listxattr(&self, header: &Header, size: u32, reply: Reply<reply::Xattr>) {
-        let state = Arc::clone(&self.0);
-        let node = header.node;
-        let thread = header.pid;
-        let answer = self.0.files.list_xattr(&self.0.context(header), state.handle(node));
-        answer.then(move |result| {
-            let none = |unlinked: &Unlinked, ino| unlinked.attr(ino).map(|_| Vec::new());
-            let result = state.or_unlinked(attr::ino(node), result, none);
-            state.used(thread, &result);
-            sized(result, size, reply);
-        });
+        self.0.list_xattrs(header, size, reply);
     }
 
     fn removexattr(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
-        let name = name.as_bytes().to_vec();
-        let state = Arc::clone(&self.0);
-        let node = header.node;
-        let thread = header.pid;
-        let answer = self.0.files.remove_xattr(&self.0.context(header), state.handle(node), name);
-        answer.then(move |result| {
-            state.changed([attr::ino(node)]);
-            state.used(thread, &result);
-            let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
-            state.done(result, reply, || vec![Touched::Node(attr::ino(node))]);
-        });
+        self.0.remove_xattr(header, name, reply);
     }
 
     fn fallocate(&self, header: &Header, request: Fallocate, reply: Reply<()>) {

@@ -81,3 +81,4 @@ mod state;
 mod striped;
 mod unlinked;
 mod write;
+mod xattrs;

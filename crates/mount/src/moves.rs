@@ -10,10 +10,9 @@
 use std::thread;
 use std::time::Duration;
 
-use pelago_wire::{Attr, Entry, FileKind, InodeId};
+use pelago_wire::InodeId;
 
 use crate::process::Process;
-use crate::state::State;
 use crate::striped::StripedMap;
 
 /// Inodes of one stripe. If there are more, all of them are forgotten.
@@ -25,7 +24,7 @@ pub(crate) struct SeenNames(StripedMap<u64>);
 
 impl SeenNames {
     /// Notes the name of an inode. Returns whether it was last seen under another one.
-    fn see(&self, ino: InodeId, name: u64) -> bool {
+    pub(crate) fn see(&self, ino: InodeId, name: u64) -> bool {
         let mut stripe = self.0.lock(ino.raw());
         if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
             stripe.clear();
@@ -39,23 +38,7 @@ impl SeenNames {
     }
 }
 
-impl State {
-    /// Counts one more reference of the kernel to an inode that was looked up, or made, under the
-    /// name of this key, if other sessions exist. Returns whether others have moved it there.
-    pub(crate) fn learn_at(&self, entry: &Entry, name: Option<u64>) -> bool {
-        let has_moved = self.learn(entry.handle);
-        let Some(name) = name else { return false };
-        let is_elsewhere = !entry.handle.is_under_a_name() && self.see(&entry.attr, name);
-        has_moved || is_elsewhere
-    }
-
-    fn see(&self, attr: &Attr, name: u64) -> bool {
-        let has_one_name = attr.kind == FileKind::Directory || attr.links == 1;
-        self.seen_names.see(attr.ino, name) && has_one_name
-    }
-}
-
-/// How often a thread is looked at that still runs: it is on its way into the wait for its answer.
+/// Looks at a thread that still runs: it is on its way into the wait for its answer.
 const LOOKS: u32 = 20;
 /// Between two of them.
 const PAUSE: Duration = Duration::from_micros(50);

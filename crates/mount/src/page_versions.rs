@@ -77,8 +77,8 @@ pub(crate) enum Pages {
 }
 
 impl PageVersions {
-    /// Counts an open with pages of the version of these attributes. Returns `None` if there are too
-    /// many: then it must be without pages.
+    /// Counts an open with pages of the version of these attributes. Returns `None` if there are
+    /// too many: then it must be without pages.
     pub(crate) fn open(&self, attr: &Attr) -> Option<Pages> {
         let ino = attr.ino;
         let is_dir = attr.kind == FileKind::Directory;

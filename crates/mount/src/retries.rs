@@ -54,7 +54,7 @@ pub(crate) struct Retries {
 struct Retry {
     since: Instant,
     why: Why,
-    held: Option<Held>,
+    held: Option<HeldFile>,
 }
 
 /// The reason why a call began again.
@@ -67,7 +67,7 @@ pub(crate) enum Why {
 }
 
 /// A file that is held for a thread.
-struct Held {
+struct HeldFile {
     ino: InodeId,
     what: Retained,
 }
@@ -114,7 +114,7 @@ impl Retries {
     fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
         let mut stripe = self.threads.lock(thread.into());
         let Some(retry) = stripe.get_mut(&thread.into()) else { return Some(what) };
-        retry.held.replace(Held { ino, what }).map(|held| held.what)
+        retry.held.replace(HeldFile { ino, what }).map(|held| held.what)
     }
 
     /// Ends what began again. Returns what need not be held any more.
@@ -132,7 +132,7 @@ impl Retries {
     fn target(&self, thread: u32, ino: InodeId) -> Option<Vec<u8>> {
         let stripe = self.threads.lock(thread.into());
         match stripe.get(&thread.into())?.held.as_ref()? {
-            Held { ino: held, what: Retained::Target(target) } if *held == ino => {
+            HeldFile { ino: held, what: Retained::Target(target) } if *held == ino => {
                 Some(target.clone())
             }
             _ => None,

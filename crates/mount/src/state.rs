@@ -13,8 +13,8 @@ use pelago_fuse::init::Capabilities;
 use pelago_fuse::reply::{self, Attributes, Statx};
 use pelago_fuse::{Errno, Header, Notifier, Reply, Session};
 use pelago_wire::{
-    Attr, Code, Context, Entry, Error, Handle, InodeId, Name, NameError, RequestId, SetAttr,
-    SetTime, Touched, limits,
+    Attr, Code, Context, Entry, Error, FileKind, Handle, InodeId, Name, NameError, RequestId,
+    SetAttr, SetTime, Touched, limits,
 };
 
 use crate::attr_ttl::AttrTtl;
@@ -192,6 +192,19 @@ impl State {
             prune::start(&self.inodes, kernel);
         }
         learned.has_moved
+    }
+
+    /// Counts one more reference of the kernel to an inode that was looked up, or made, under the
+    /// name of this key, if other sessions exist. Returns whether others have moved it there.
+    pub(crate) fn learn_at(&self, entry: &Entry, name: Option<u64>) -> bool {
+        let has_moved = self.learn(entry.handle);
+        let Some(name) = name else { return false };
+        if entry.handle.is_under_a_name() {
+            return has_moved;
+        }
+        let was_elsewhere = self.seen_names.see(entry.attr.ino, name);
+        let has_one_name = entry.attr.kind == FileKind::Directory || entry.attr.links == 1;
+        has_moved || was_elsewhere && has_one_name
     }
 
     /// Returns the context of a request that the server is asked.

@@ -45,6 +45,9 @@ const fn door(path: &'static str, reason: &'static str) -> Door {
 }
 
 const DOORS: &[Door] = &[
+    door("crates/check/src/salvage.rs", "makes or examines the folder that the user gave"),
+    door("crates/check/src/salvage/report.rs", "makes a new file in the folder of a salvage"),
+    door("crates/check/src/salvage/target.rs", "opens the folder that the user gave"),
     door("crates/cli/src/complete/ask.rs", "lists folders of the mount, for completions"),
     door(
         "crates/cli/src/control.rs",
@@ -57,6 +60,8 @@ const DOORS: &[Door] = &[
     door("crates/cli/src/control_file.rs", "opens the hidden file of a mount, and examines it"),
     door("crates/cli/src/daemon/sessions.rs", "removes a socket below the folder's descriptor"),
     door("crates/cli/src/detach.rs", "opens /dev/null"),
+    door("crates/cli/src/dying.rs", "reads /proc"),
+    door("crates/cli/src/guard/process.rs", "reads /proc"),
     door("crates/cli/src/verbs/bench/find.rs", "lists a volume that the measurement has made"),
     door(
         "crates/cli/src/verbs/bench/million.rs",
@@ -73,8 +78,10 @@ const DOORS: &[Door] = &[
     door("crates/fuse/src/ring.rs", "reads /sys"),
     door("crates/fuse/src/ring/retries.rs", "reads /proc"),
     door("crates/fuse/src/ring/system.rs", "reads /proc"),
+    door("crates/fuse/src/waiters.rs", "reads /proc"),
     door("crates/http/src/fetch/workspace.rs", "reads /proc"),
     door("crates/mount/src/busy.rs", "reads /proc"),
+    door("crates/mount/src/connection.rs", "opens the control file of a connection in /sys"),
     door("crates/mount/src/mountinfo.rs", "reads /proc"),
     door("crates/mount/src/mounting/device.rs", "writes /sys, opens /dev/fuse"),
     door("crates/mount/src/mounting/point.rs", "opens the mount point that the user gave"),
@@ -107,6 +114,14 @@ const DOORS: &[Door] = &[
     door(
         "crates/store/src/table/fjall/opening.rs",
         "works below the descriptor of the table's folder",
+    ),
+    door(
+        "crates/store/src/table/fjall/runs.rs",
+        "reads below the descriptor of the table's folder",
+    ),
+    door(
+        "crates/store/src/table/fjall/salvage.rs",
+        "reads below the descriptor of the table's folder",
     ),
     door(
         "crates/store/src/table/fjall/sync_record.rs",

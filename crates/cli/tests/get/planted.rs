@@ -56,6 +56,9 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
+/// Lays something.
+type Plant<'a> = Box<dyn Fn() + 'a>;
+
 /// Each of both files as each thing that another user can make there.
 #[test]
 fn what_others_lay_beside_a_target_is_refused_by_its_name() {
@@ -63,7 +66,7 @@ fn what_others_lay_beside_a_target_is_refused_by_its_name() {
     let is_root = geteuid().is_root();
     for end in ["get", "state"] {
         let place = shared.folder.join(format!(".tool.pelago-{end}"));
-        let mut plants: Vec<(&str, Box<dyn Fn()>)> = vec![
+        let mut plants: Vec<(&str, Plant<'_>)> = vec![
             ("a symbolic link", Box::new(|| symlink(&shared.victim, &place).unwrap())),
             ("a symbolic link", Box::new(|| symlink("dangling", &place).unwrap())),
             ("hard links", Box::new(|| fs::hard_link(&shared.victim, &place).unwrap())),

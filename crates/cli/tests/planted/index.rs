@@ -47,12 +47,15 @@ fn search(scene: &Scene) {
     scene.volume.check_whole();
 }
 
+/// Lays something at a path.
+type Plant = fn(&Scene, &Path);
+
 #[test]
 fn what_others_lay_in_place_of_the_index_is_not_used() {
     if let Some(reason) = cannot_mount() {
         return println!("skipped: {reason}");
     }
-    let plants: [(&str, fn(&Scene, &Path)); 5] = [
+    let plants: [(&str, Plant); 5] = [
         ("a link to a folder", |scene, place| symlink(&scene.folder, place).unwrap()),
         ("a link to nothing", |scene, place| symlink(scene.folder.join("new"), place).unwrap()),
         ("a folder of all", |_, place| {
