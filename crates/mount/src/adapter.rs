@@ -17,6 +17,7 @@ use pelago_fuse::reply::{self, Attributes, Offset, Statfs, Statx};
 use pelago_fuse::{Errno, Filesystem, Header, Reply};
 use pelago_wire::{Attr, Code, Context, Error, Handle, OpenId, RequestId, SeekFrom, SetAttr};
 
+use crate::begin_again::HeldLookup;
 use crate::caller::Caller;
 use crate::create::Creating;
 use crate::find::HiddenName;
@@ -25,7 +26,7 @@ use crate::options::Atime;
 use crate::readdir::{Reading, Sink};
 use crate::rename::Renaming;
 use crate::replies::{bytes, done};
-use crate::retries::{HeldLookup, LOOKUPS, Why};
+use crate::retries::{LOOKUPS, Why};
 use crate::state::{Preferences, State};
 use crate::unlinked::Unlinked;
 use crate::{attr, close, flags, range_ops, read, set_lock, write};

@@ -32,6 +32,7 @@ mod adapter;
 mod attr;
 mod attr_ttl;
 mod backings;
+mod begin_again;
 pub mod busy;
 mod caller;
 mod clock;

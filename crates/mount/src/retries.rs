@@ -19,19 +19,11 @@
 //! The kernel begins a call again once only. So a rename that has begun again is answered what is
 //! so.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pelago_client::At;
-use pelago_fuse::{Reply, reply};
-use pelago_wire::{Code, Context, Entry, Error, FileKind, InodeId, OpenFlags};
+use pelago_wire::InodeId;
 
-use crate::attr;
-use crate::find::HiddenName;
-use crate::lifetimes::Sample;
-use crate::open_ids::OpenPath;
-use crate::state::State;
 use crate::striped::StripedMap;
 use crate::unlinked::Retained;
 
@@ -76,7 +68,7 @@ impl Retries {
     /// Notes that a thread is about to be answered `ESTALE`. Returns what need not be held any
     /// more.
     #[must_use]
-    fn begin(&self, thread: u32, why: Why) -> Vec<Retained> {
+    pub(crate) fn begin(&self, thread: u32, why: Why) -> Vec<Retained> {
         if thread == 0 {
             return Vec::new();
         }
@@ -95,7 +87,7 @@ impl Retries {
         ended.into_iter().filter_map(|retry| retry.held).map(|held| held.what).collect()
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
@@ -111,7 +103,7 @@ impl Retries {
 
     /// Holds this for a thread until it has used it. Returns what is not held.
     #[must_use]
-    fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
+    pub(crate) fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
         let mut stripe = self.threads.lock(thread.into());
         let Some(retry) = stripe.get_mut(&thread.into()) else { return Some(what) };
         retry.held.replace(HeldFile { ino, what }).map(|held| held.what)
@@ -119,7 +111,7 @@ impl Retries {
 
     /// Ends what began again. Returns what need not be held any more.
     #[must_use]
-    fn end(&self, thread: u32) -> Option<Retained> {
+    pub(crate) fn end(&self, thread: u32) -> Option<Retained> {
         if self.is_empty() {
             return None;
         }
@@ -129,7 +121,7 @@ impl Retries {
     }
 
     /// Returns the target of a symbolic link that is held.
-    fn target(&self, thread: u32, ino: InodeId) -> Option<Vec<u8>> {
+    pub(crate) fn target(&self, thread: u32, ino: InodeId) -> Option<Vec<u8>> {
         let stripe = self.threads.lock(thread.into());
         match stripe.get(&thread.into())?.held.as_ref()? {
             HeldFile { ino: held, what: Retained::Target(target) } if *held == ino => {
@@ -148,7 +140,7 @@ impl Retries {
     }
 
     /// Ends what began again too long ago. Returns what need not be held any more.
-    fn end_old(&self, now: Instant) -> Vec<Retained> {
+    pub(crate) fn end_old(&self, now: Instant) -> Vec<Retained> {
         let mut ended = Vec::new();
         for mut stripe in self.threads.stripes() {
             let before = stripe.len();
@@ -162,144 +154,6 @@ impl Retries {
 impl Retry {
     fn is_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) > CALL
-    }
-}
-
-impl State {
-    /// Notes how a request of a thread for an inode was answered.
-    pub(crate) fn used<T>(&self, thread: u32, result: &Result<T, Error>) {
-        match result {
-            Err(error) if error.code == Code::Stale => self.begins_again(thread, Why::Gone),
-            _ => self.ends_retry(thread),
-        }
-    }
-
-    /// The same for its attributes, after which the call may go on to use it.
-    pub(crate) fn looked<T>(&self, thread: u32, result: &Result<T, Error>) {
-        if let Err(error) = result
-            && error.code == Code::Stale
-        {
-            self.begins_again(thread, Why::Gone);
-        }
-    }
-
-    /// Notes that a thread is about to be answered `ESTALE`.
-    pub(crate) fn begins_again(&self, thread: u32, why: Why) {
-        for what in self.retries.begin(thread, why) {
-            self.release_retained(Some(what));
-        }
-    }
-
-    /// Notes that the call of a thread needs no more of what is held for it.
-    pub(crate) fn ends_retry(&self, thread: u32) {
-        let ended = self.retries.end(thread);
-        if ended.is_some() {
-            self.release_retained(ended);
-        }
-    }
-
-    /// Ends calls that began again too long ago: their threads have used what they found, by
-    /// requests that do not show it, or have ended.
-    pub(crate) fn end_old_retries(&self) {
-        if self.retries.is_empty() {
-            return;
-        }
-        for what in self.retries.end_old(Instant::now()) {
-            self.release_retained(Some(what));
-        }
-    }
-
-    /// Returns the target of a symbolic link; if it was removed, the one that is held for a thread.
-    pub(crate) fn or_held(
-        &self,
-        thread: u32,
-        ino: InodeId,
-        result: Result<Vec<u8>, Error>,
-    ) -> Result<Vec<u8>, Error> {
-        match result {
-            Err(error) if error.code == Code::Stale => {
-                self.retries.target(thread, ino).ok_or(error)
-            }
-            result => result,
-        }
-    }
-}
-
-/// A LOOKUP of a thread that has begun its call again.
-pub(crate) struct HeldLookup {
-    pub(crate) state: Arc<State>,
-    pub(crate) context: Context,
-    pub(crate) thread: u32,
-    pub(crate) user: u32,
-    pub(crate) at: At,
-    /// The name before it was looked up.
-    pub(crate) sample: Sample,
-    pub(crate) reply: Reply<reply::Entry>,
-    /// Lookups that are left.
-    pub(crate) rounds: u32,
-}
-
-impl HeldLookup {
-    /// Looks the name up, and replies once the file is held.
-    pub(crate) fn start(self) {
-        let files = self.state.files.clone();
-        files.lookup(&self.context, self.at.clone()).then(move |found| match found {
-            Ok(found) => self.found(found),
-            Err(error) => self.answer(Err(error)),
-        });
-    }
-
-    fn found(self, found: Entry) {
-        let files = self.state.files.clone();
-        match found.attr.kind {
-            FileKind::Regular => {
-                // The kernel does not know of this open, so any data path will do.
-                let passthrough = self.state.passthrough.is_on();
-                let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
-                files.open(&self.context, found.handle, read).then(move |opened| {
-                    let held = opened.map(|opened| {
-                        self.state.open_ids.add(opened.open, OpenPath::Cached, false);
-                        Retained::Open(opened.open)
-                    });
-                    self.held(found, held);
-                });
-            }
-            FileKind::Symlink => {
-                files.read_link(&self.context, found.handle).then(move |target| {
-                    self.held(found, target.map(Retained::Target));
-                });
-            }
-            _ => self.answer(Ok(found)),
-        }
-    }
-
-    fn held(mut self, found: Entry, held: Result<Retained, Error>) {
-        match held {
-            Ok(held) => {
-                let rest = self.state.retries.hold(self.thread, found.attr.ino, held);
-                self.state.release_retained(rest);
-            }
-            Err(error) if error.code == Code::Stale && self.rounds > 0 => {
-                self.rounds -= 1;
-                return self.start();
-            }
-            // It cannot be held; the call may succeed all the same.
-            Err(_) => {}
-        }
-        self.answer(Ok(found));
-    }
-
-    fn answer(self, found: Result<Entry, Error>) {
-        let Self { state, thread, user, at, sample, reply, .. } = self;
-        let name = state.lifetimes.leased_name(&at);
-        match found {
-            Err(error) if error.code == Code::NotFound => {
-                let hidden = HiddenName::of(&at).map(|hidden| (hidden, user));
-                state.reply_absent((&sample, name.as_deref()), hidden, reply);
-            }
-            Ok(found) => state.reply_found(thread, (&sample, name.as_deref()), found, reply),
-            Err(error) => reply.error(attr::error(error)),
-        }
     }
 }
 
