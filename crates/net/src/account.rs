@@ -2,10 +2,13 @@
 //! are read no further because it keeps too many.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mio::Token;
 use parking_lot::Mutex;
+
+use crate::clock::boot_time;
 
 /// A reader of connections.
 pub(crate) trait Resume: Send + Sync {
@@ -25,6 +28,8 @@ pub(crate) struct Account {
     is_paused: AtomicBool,
     /// Those. A leaf lock.
     waiting: Mutex<Vec<(Arc<dyn Resume>, Token)>>,
+    /// When they went on last: milliseconds of [`boot_time`].
+    resumed: AtomicU64,
 }
 
 impl Account {
@@ -35,6 +40,7 @@ impl Account {
             limit: AtomicUsize::new(limit),
             is_paused: AtomicBool::new(false),
             waiting: Mutex::default(),
+            resumed: AtomicU64::new(0),
         })
     }
 
@@ -77,6 +83,11 @@ impl Account {
         self.is_paused.load(Ordering::SeqCst)
     }
 
+    /// Returns when the connections went on last, by [`boot_time`]; 0 if none was paused.
+    pub(crate) fn resumed(&self) -> Duration {
+        Duration::from_millis(self.resumed.load(Ordering::SeqCst))
+    }
+
     /// Has this connection read again once a quarter of the limit is free.
     pub(crate) fn pause(&self, reader: &Arc<dyn Resume>, token: Token) {
         let mut waiting = self.waiting.lock();
@@ -90,6 +101,8 @@ impl Account {
     pub(crate) fn resume(&self) {
         let waiting = {
             let mut waiting = self.waiting.lock();
+            let now = u64::try_from(boot_time().as_millis()).unwrap_or(u64::MAX);
+            self.resumed.store(now, Ordering::SeqCst);
             self.is_paused.store(false, Ordering::SeqCst);
             std::mem::take(&mut *waiting)
         };

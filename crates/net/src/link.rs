@@ -147,6 +147,10 @@ impl Link {
                 out.queue.push_back(Piece { bytes, sent: 0 });
             }
         }
+        if out.queued == 0 {
+            // The peer has taken all; from now on bytes wait for it.
+            note_now(&self.taken);
+        }
         out.queued += total;
         self.account().add(total);
         note_now(&self.said);

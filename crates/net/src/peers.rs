@@ -100,6 +100,10 @@ impl Drop for LockWaiterGuard {
     }
 }
 
+/// Bytes that the heads of all count for that a client repeats after a start, and their answers:
+/// besides its window and the writes that it had kept back, which go before others.
+const REPEATED_HEADS: usize = 2 * limits::SESSION_MUTATIONS as usize * limits::REQUEST_BYTES;
+
 /// The part of a session in what all share.
 pub(crate) struct SessionShare {
     /// Bytes that it may hold.
@@ -116,11 +120,15 @@ impl SessionShare {
         Self { bytes, account: Account::new(bytes), peer }
     }
 
-    /// Lets the session hold as much as any. While its client repeats what an earlier epoch has
-    /// answered, that may be more than its share of this one, and nothing goes on until all of it
-    /// was read.
+    /// Lets the session hold more than any other. While its client repeats what an earlier epoch has
+    /// answered, and the writes that it had kept back, nothing goes on until all of it was read.
     pub(crate) fn widen(&self) {
-        self.account.set_limit(limits::SESSION_BYTES);
+        self.account.set_limit(limits::SESSION_BYTES + limits::DIRTY_BYTES + REPEATED_HEADS);
+    }
+
+    /// Returns the bytes that a client has under way, which counts as the server does.
+    pub(crate) const fn window(&self) -> usize {
+        self.bytes / 2 + self.bytes / 16
     }
 
     /// Ends [`SessionShare::widen`].

@@ -387,11 +387,6 @@ impl Session {
         !self.share.peer.is_distrusted() && !self.is_overdue()
     }
 
-    /// Returns whether the client has not answered a recall yet.
-    pub(crate) fn has_recalls(&self) -> bool {
-        !self.state.lock().recalls.is_empty()
-    }
-
     /// Returns whether the client has not answered a recall for longer than `limit`: its leases
     /// have ended by its own clock.
     pub(crate) fn leases_ended(&self, now: Duration, limit: Duration) -> bool {
@@ -449,7 +444,8 @@ impl Session {
                 true => now.saturating_sub(state.last_heard().max(link.taken())),
                 false => Duration::ZERO,
             },
-            _ => now.saturating_sub(state.last_heard()),
+            // What was sent while it was paused is not read yet.
+            _ => now.saturating_sub(state.last_heard().max(self.share.account.resumed())),
         }
     }
 

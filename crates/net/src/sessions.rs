@@ -218,8 +218,8 @@ impl Sessions {
                 session.share.narrow();
             }
             if session.silent(now, self.term / 4).min(listens) > limit {
-                if session.has_recalls() {
-                    // Others waited for as long, and another session of its client may go on so.
+                if session.leases_ended(now, self.term / 2) {
+                    // Others waited for long, and another session of its client may go on so.
                     session.share.peer.not_answered(now, limit);
                 }
                 self.end(&session, "it was silent for a term");
@@ -398,7 +398,10 @@ impl Sessions {
         let held = match waits {
             true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
             false => {
-                let bytes = request.held_bytes(body.len(), bulk.len());
+                // A client may have one request of any size under way. It counts for no more than
+                // a client has under way otherwise, so that what goes past it is read.
+                let most = session.share.window();
+                let bytes = request.held_bytes(body.len(), bulk.len()).min(most);
                 Some(ShareGuard::Bytes(session.share.account.hold(bytes)))
             }
         };

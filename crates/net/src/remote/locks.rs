@@ -50,6 +50,7 @@ impl State {
     /// Asks for a lock once more, which the server has granted. If the session has ended, it is
     /// asked for in the next one.
     pub(super) fn lock_again(&mut self, number: u64) {
+        self.locks.asked_again(number);
         if let Some(call) = self.under_way.get_mut(&number) {
             call.asked = boot_time();
             self.send(number);

@@ -110,6 +110,11 @@ impl ClientLocks {
         self.under_way.add(number, Pending { key, open, lock, waits, given_up: Vec::new() });
     }
 
+    /// A request for a lock is sent once more.
+    pub fn asked_again(&mut self, number: u64) {
+        self.under_way.asked_again(number);
+    }
+
     /// A request for a lock is over. Returns what its owner has asked to give up since: all of it
     /// counts behind the lock, once that counts as held.
     pub fn over(&mut self, number: u64) -> GivenUp {

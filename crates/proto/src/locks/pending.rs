@@ -93,6 +93,19 @@ impl PendingLocks {
         }
     }
 
+    /// A request is sent once more: what was given up since may be done before it or after it.
+    pub(super) fn asked_again(&mut self, number: u64) {
+        let Some(pending) = self.locking.get_mut(&number) else { return };
+        pending.waits = true;
+        let hull = mem::take(&mut pending.given_up).into_iter().reduce(|old, new| FileLock {
+            mode: if new.mode == LockMode::Unlock { new.mode } else { old.mode },
+            start: old.start.min(new.start),
+            end: old.end.max(new.end),
+            ..old
+        });
+        pending.given_up.extend(hull);
+    }
+
     /// An open ends: no lock is held through it.
     pub(super) fn releases(&mut self, open: OpenId) {
         self.locking.retain(|_, pending| pending.open != open);
