@@ -114,6 +114,9 @@ pub fn salvage(dir: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
     let to = make_target(dir, to)?;
     let mut report = Report::create(&to)?;
     let failed = |source| SalvageError::Rows { path: to.clone(), source };
+    // Names and bytes of all users are in it.
+    let private = fs::DirBuilder::new().mode(0o700).create(to.join(ROWS));
+    private.map_err(|source| failed_at("making", &to.join(ROWS), source))?;
     let mut rows = FoundRows::create(&to.join(ROWS)).map_err(failed)?;
     if let Err(error) = remains.format() {
         report.note(&error.to_string())?;

@@ -18,7 +18,7 @@ impl TreeCopy<'_> {
     /// Copies directories, inline bytes and content files to which no name leads. If no row is
     /// lost, there are none: what is left then is what a crash has left, and holds no data.
     pub(super) fn lost_and_found(&mut self, target: &Target) -> Result<(), SalvageError> {
-        if !self.rows.any_lost() {
+        if !self.rows.any_lost() && self.report.lost == 0 {
             return Ok(());
         }
         let folder = Rc::new(target.make_folder("lost+found")?);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::{SalvageError, failed_at};
@@ -22,7 +23,9 @@ impl Report {
     /// Creates the file in the target.
     pub(super) fn create(target: &Path) -> Result<Self, SalvageError> {
         let path = target.join("report");
-        let file = File::create_new(&path).map_err(|error| failed_at("making", &path, error))?;
+        // The names of all users are in it.
+        let file = File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(|error| failed_at("making", &path, error))?;
         Ok(Self { file: BufWriter::new(file), path, lines: Vec::new(), lost: 0 })
     }
 

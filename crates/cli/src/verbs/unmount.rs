@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_mount::busy::{MountUser, mount_users};
-use pelago_mount::mountinfo;
+use pelago_mount::mountinfo::{self, Liveness};
 use pelago_store::volume;
 use serde_json::json;
 
@@ -173,7 +173,11 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
     let dead =
         if is_far { locate::mounts_of(&volume.dir) } else { locate::dead_mounts_of(&volume.dir) };
     let Some(mount) = dead.into_iter().next() else { return Ok(End::WasDown) };
-    match stale_mount::remove(&mount) {
+    // A mount of a living process whose control socket is gone keeps its connection.
+    let is_alive = is_far && mountinfo::probe(&mount.point) == Liveness::Alive;
+    let removed =
+        if is_alive { stale_mount::detach(&mount.point) } else { stale_mount::remove(&mount) };
+    match removed {
         Ok(()) => {
             runtime_dir::remove_stale();
             let next =

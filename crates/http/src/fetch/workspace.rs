@@ -15,6 +15,7 @@ use pelago_folder::{Folder, FolderError};
 use pelago_wire::blocks::{ExtentHash, Extents};
 use pelago_wire::limits::{EXTENT_BYTES, NAME_BYTES};
 use rustix::fs::{Gid, Mode, OFlags, fchmod, fchown};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::fetch::error::FetchError;
@@ -200,7 +201,11 @@ impl Workspace {
                 Err(_) => kept.mode & !0o070 | (kept.mode & 0o007) << 3,
             },
         };
-        Ok(fchmod(&self.data, Mode::from_raw_mode(mode))?)
+        match fchmod(&self.data, Mode::from_raw_mode(mode)) {
+            // A file system that gives all files to one user keeps no permissions of theirs.
+            Err(Errno::PERM) if self.data.metadata()?.uid() != geteuid().as_raw() => Ok(()),
+            set => Ok(set?),
+        }
     }
 
     /// Reads the records of all extents; behind the end of the file they are empty.

@@ -169,7 +169,8 @@ impl Reading {
         visit: &mut dyn FnMut(FoundRow<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if let Some(lost) = self.lost.last_mut().filter(|_| self.is_behind) {
-            lost.before = items.first().map(|first| first.key.clone());
+            // A newer version of this very key may be in the lost block.
+            lost.before = items.first().map(|first| [&first.key[..], &[0]].concat());
         }
         self.is_behind = false;
         for item in items {

@@ -152,6 +152,11 @@ fn read_journals(
             return Ok(());
         }
     };
+    for two in ids.windows(2).filter(|two| two[0] + 1 < two[1]) {
+        // Names are numbers from the disk: one line tells of all that are missing in a row.
+        let path = journal::path(engine, two[0] + 1);
+        unread.push(Unread { path, what: "it is missing".to_owned(), lost: Lost::Changes });
+    }
     let last = ids.last().copied();
     let mut next_number = 0;
     for id in ids {
