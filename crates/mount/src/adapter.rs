@@ -123,6 +123,7 @@ impl Filesystem for Adapter {
         let state = Arc::clone(&self.0);
         let thread = header.pid;
         let context = self.0.context(header);
+        state.end_old_retries();
         if state.retries.why(thread) == Some(Why::Gone) {
             let user = header.uid;
             let rounds = LOOKUPS;

@@ -45,7 +45,9 @@ pub(crate) struct Ending {
 impl Ending {
     /// Ends an open that the kernel never got, because the program that asked for it was killed.
     pub(crate) fn unwanted(self, state: &Arc<State>, context: &Context) {
-        self.perform(state, context, |released| {
+        // It is sent although its program is gone, whose requests are dropped by their number.
+        let context = Context { request: RequestId(0), ..*context };
+        self.perform(state, &context, |released| {
             if let Err(error) = released {
                 tracing::debug!(%error, "an open that is not wanted cannot be released");
             }

@@ -10,7 +10,7 @@
 use std::thread;
 use std::time::Duration;
 
-use pelago_wire::InodeId;
+use pelago_wire::{FileKind, InodeId};
 
 use crate::process::Process;
 use crate::striped::StripedMap;
@@ -44,9 +44,13 @@ const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(50);
 
 /// Returns whether the call in which a thread waits is a rename, or may be one.
-pub(crate) fn may_rename(process: Process) -> bool {
+pub(crate) fn may_rename(process: Process, kind: FileKind) -> bool {
     for _ in 0..LOOKS {
-        let Ok(call) = process.read("syscall") else { return process.is_known() };
+        // It may not be read if Yama forbids it. `mkdir` of a directory that others have moved there
+        // does not begin again, and would show the error.
+        let Ok(call) = process.read("syscall") else {
+            return process.is_known() && kind != FileKind::Directory;
+        };
         match call.split_whitespace().next() {
             Some("running") => thread::sleep(PAUSE),
             // A negative number is none: a thread of the kernel that works for a program.

@@ -182,6 +182,9 @@ impl<D: ReplyTo> Opening<D> {
         self.count(open, ino, path);
         let Self { state, context, wanted, reply, .. } = self;
         if !reply.open(opened) {
+            if wanted.truncate {
+                state.changed_late(&[Touched::Node(ino), Touched::Bytes(ino)]);
+            }
             Ending { open, ino, write: wanted.write }.unwanted(&state, &context);
         }
     }
@@ -299,6 +302,10 @@ impl ReplyTo for EntryReply {
         if !reply.claim() {
             if let Some(made) = &made {
                 state.changed_late(&[touched_name(made), Touched::Node(entry.attr.ino)]);
+            }
+            if made.is_none() && entry.attr.links == 0 {
+                // The kernel never had the file without a name, and forgets nothing.
+                state.release_retained(state.unlinked.forget(entry.attr.ino));
             }
             return false;
         }

@@ -106,6 +106,7 @@ impl Retries {
     pub(crate) fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
         let mut stripe = self.threads.lock(thread.into());
         let Some(retry) = stripe.get_mut(&thread.into()) else { return Some(what) };
+        retry.since = Instant::now();
         retry.held.replace(HeldFile { ino, what }).map(|held| held.what)
     }
 

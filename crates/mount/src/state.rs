@@ -398,7 +398,7 @@ impl State {
             Some(Why::Gone) | None => false,
         };
         if let Some(name) = name.filter(|_| has_moved && !has_asked)
-            && may_rename(Process::of_thread(thread))
+            && may_rename(Process::of_thread(thread), found.attr.kind)
         {
             self.inodes.forget(found.handle.ino, 1);
             self.begins_again(thread, Why::Moved(name));
