@@ -37,12 +37,13 @@ const FILES: [&str; 9] = [
 const FOLDERS: [&str; 3] = ["content", "table", "files"];
 
 /// All names that a process of ours uses in a volume's folder, each of which a test here plants.
-const PLANTED: [&str; 16] = [
+const PLANTED: [&str; 17] = [
     "clean",
     "lock",
     "reserve",
     "log",
     "format",
+    "format.copy",
     "format.new",
     "control.sock",
     "pelago.sock",
