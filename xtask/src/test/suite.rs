@@ -24,7 +24,8 @@ const DOC_BUDGET: u64 = 120;
 const SLOW: &[(&str, u64, &str)] = &[
     ("crash", 180, "20 rounds of kill -9 under load"),
     ("kill", 180, "kills and restarts the binary"),
-    ("notices", 60, "kills servers, mounts and guards under load"),
+    ("far", 240, "other mounts, kills in each operation, and all that a peer can take"),
+    ("notices", 120, "kills servers, mounts and guards under load"),
     ("loss", 180, "power that fails at hundreds of moments"),
     ("first_minutes", 120, "a newcomer's first minutes, through real mounts"),
     ("mounted", 180, "the whole file system through the kernel"),
