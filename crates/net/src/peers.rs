@@ -120,8 +120,8 @@ impl SessionShare {
         Self { bytes, account: Account::new(bytes), peer }
     }
 
-    /// Lets the session hold more than any other. While its client repeats what an earlier epoch has
-    /// answered, and the writes that it had kept back, nothing goes on until all of it was read.
+    /// Lets the session hold more than any other. While its client repeats what an earlier epoch
+    /// has answered, and the writes that it had kept back, nothing goes on until all was read.
     pub(crate) fn widen(&self) {
         self.account.set_limit(limits::SESSION_BYTES + limits::DIRTY_BYTES + REPEATED_HEADS);
     }
