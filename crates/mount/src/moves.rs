@@ -46,8 +46,8 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// Returns whether the call in which a thread waits is a rename, or may be one.
 pub(crate) fn may_rename(process: Process, kind: FileKind) -> bool {
     for _ in 0..LOOKS {
-        // It may not be read if Yama forbids it. `mkdir` of a directory that others have moved there
-        // does not begin again, and would show the error.
+        // Yama may forbid to read it. `mkdir` of a directory that others have moved there does not
+        // begin again, and would show the error.
         let Ok(call) = process.read("syscall") else {
             return process.is_known() && kind != FileKind::Directory;
         };
