@@ -245,9 +245,10 @@ fn look_around(stage: Stage, belief: &Belief) -> Kept<FaultyDisk> {
     stage.work();
     stage.step(Step::Commit);
     let (disk, is_clean) = stage.end()?;
+    let checked = disk.check();
     let has_failed = disk.lossfs.control().injected() > 0;
     // Only a start and a clean stop make whole what a power failure has left.
-    match disk.check() {
+    match checked {
         Ok(plan) if plan.is_whole() || !is_clean => Ok(disk),
         // The check itself could not read one of two files; the next start must be whole.
         Ok(plan) if has_failed && plan.findings.iter().all(is_second_file) => Ok(disk),

@@ -16,7 +16,7 @@ pub struct FoundRow<'a> {
 pub struct LostRows {
     /// The key before the first lost one, if it is not empty.
     pub after: Vec<u8>,
-    /// The key behind the last lost one; `None`: the end of the table.
+    /// The first key after the last lost one, which may be that one; `None`: the end of the table.
     pub before: Option<Vec<u8>>,
 }
 
