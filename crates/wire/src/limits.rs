@@ -245,10 +245,6 @@ pub const TAG_KEY_BYTES: usize = 64;
 pub const TAG_PART_BYTES: usize = 256;
 /// Keys or values in one answer to such a question.
 pub const TAG_PARTS: usize = 256;
-/// Rows of tags of which files are read for one such answer.
-pub const TAG_PAGE_ROWS: u32 = 16_384;
-/// Those of one key or value, until a file is found that the asker may read.
-pub const TAG_PART_ROWS: u32 = 1024;
 /// Supplementary groups of a process that searches.
 pub const ASKER_GROUPS: usize = 4096;
 /// Bytes of the path of a file that answers a query, from the directory that was searched; deeper

@@ -2,7 +2,10 @@
 //!
 //! The rows of tags are in the order of keys, values and files. So a scan steps from one key or
 //! value to the next, and reads as many files of each as it takes to find one that the asker may
-//! read. What has none is passed over: the answer does not tell whether it exists.
+//! read. What has none is passed over, however much that is: neither the parts nor `more` tell whether
+//! it exists. A limit of the rows for one answer would, because `more` would then depend on hidden
+//! rows. So the work is bounded by the rows of tags that begin alike, on a thread of the asker's
+//! share of the pool.
 
 use std::ops::ControlFlow;
 
@@ -20,17 +23,16 @@ use super::viewer::Viewer;
 pub(super) struct TagSearch<'a> {
     viewer: &'a Viewer<'a>,
     places: Places,
-    /// Rows that may still be read for this answer.
-    left: u32,
 }
 
 impl<'a> TagSearch<'a> {
     /// Returns a search below a directory.
     pub(super) fn below(viewer: &'a Viewer<'a>, scope: InodeId) -> Self {
-        Self { viewer, places: Places::below(scope), left: limits::TAG_PAGE_ROWS }
+        Self { viewer, places: Places::below(scope) }
     }
 
-    /// Returns the keys or values, and whether there may be more.
+    /// Returns the first [`limits::TAG_PARTS`] keys or values, and whether there are more that the
+    /// asker may know.
     ///
     /// # Errors
     /// `Invalid` for a key that no tag can have, and if a row cannot be read.
@@ -43,10 +45,6 @@ impl<'a> TagSearch<'a> {
                 Some(_) => tree.first_tag_value(&rest)?,
             };
             let Some(TagPart { bytes, rows }) = part else { return Ok((found, false)) };
-            if self.left == 0 {
-                return Ok((found, true));
-            }
-            self.left -= 1;
             rest.from.clone_from(&rows.to);
             if let Some(bytes) = bytes
                 && self.is_seen(&rows)?
@@ -62,13 +60,7 @@ impl<'a> TagSearch<'a> {
     /// Returns whether the asker may read a file of one of these rows.
     fn is_seen(&mut self, rows: &KeyRange) -> Result<bool, Error> {
         let (tree, mut seen) = (self.viewer.tree, Ok(false));
-        let mut left = self.left.min(limits::TAG_PART_ROWS);
-        let before = left;
         tree.visit_tagged(rows, |handle| {
-            if left == 0 {
-                return ControlFlow::Break(());
-            }
-            left -= 1;
             seen = self.sees(handle);
             if matches!(seen, Ok(false)) {
                 ControlFlow::Continue(())
@@ -76,7 +68,6 @@ impl<'a> TagSearch<'a> {
                 ControlFlow::Break(())
             }
         })?;
-        self.left -= before - left;
         seen
     }
 

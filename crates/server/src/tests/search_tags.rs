@@ -122,19 +122,38 @@ fn what_an_asker_may_not_see_leaves_no_trace() {
     assert_eq!(values(&rig, ANN, "project", b"s"), [b"secret2"]);
 }
 
+/// More rows than a server once read for one answer: it then said `more`, which told an asker
+/// without rights, letter by letter, how the hidden values begin.
 #[test]
-fn the_work_for_an_answer_is_bounded() {
+fn what_is_hidden_changes_nothing_however_much_it_is() {
+    const HIDDEN: u32 = 17_000;
     let rig = Rig::new();
     rig.shard.set_tags_complete();
     let hidden = make_dir(&rig, ROOT, "hidden", 0o700);
-    for number in 0..=limits::TAG_PART_ROWS {
-        tag(&rig, make(&rig, hidden, &format!("h{number}"), 0o644), "many", b"x");
+    for number in 0..HIDDEN {
+        let file = make(&rig, hidden, &format!("h{number}"), 0o644);
+        tag(&rig, file, "patient", format!("smith-{number:05}").as_bytes());
+        if number <= 1024 {
+            tag(&rig, file, "many", b"x");
+        }
     }
     let last = make(&rig, ROOT, "last", 0o644);
-    tag(&rig, last, "many", b"x");
-    tag(&rig, last, "next", b"x");
-    assert_eq!(keys(&rig, ANN, ROOT, ""), ["next"], "and the others are not waited for");
-    assert_eq!(keys(&rig, 0, ROOT, ""), ["many", "next"]);
+    for (key, value) in [("many", "x"), ("next", "x"), ("patient", "zoe")] {
+        tag(&rig, last, key, value.as_bytes());
+    }
+    for (key, prefix, seen) in [
+        (None, "", &["many", "next", "patient"][..]),
+        (Some("patient"), "", &["zoe"][..]),
+        (Some("patient"), "s", &[][..]),
+        (Some("patient"), "smith-", &[][..]),
+        (Some("many"), "", &["x"][..]),
+    ] {
+        let page = ask(&rig, ANN, ROOT, (key, prefix.as_bytes())).unwrap();
+        let parts: Vec<_> = page.parts.iter().map(|part| str::from_utf8(part).unwrap()).collect();
+        assert_eq!((parts.as_slice(), page.more), (seen, false), "{key:?} {prefix}");
+    }
+    let page = ask(&rig, 0, ROOT, (Some("patient"), b"s")).unwrap();
+    assert_eq!((page.parts.len(), page.more), (limits::TAG_PARTS, true));
 }
 
 #[test]
