@@ -12,7 +12,9 @@ use pelago_wire::{Code, Context, Entry, Error, FileKind, InodeId, OpenFlags};
 use crate::attr;
 use crate::find::HiddenName;
 use crate::lifetimes::Sample;
+use crate::moves::may_rename;
 use crate::open_ids::OpenPath;
+use crate::process::Process;
 use crate::retries::Why;
 use crate::state::State;
 use crate::unlinked::Retained;
@@ -32,6 +34,41 @@ impl State {
             && error.code == Code::Stale
         {
             self.begins_again(thread, Why::Gone);
+        }
+    }
+
+    /// Returns why a thread that has found an inode by the name of this key is answered `ESTALE`,
+    /// if it is: others `have_moved` the inode, and the thread is in a rename, which would do
+    /// nothing if this is the file that it renames.
+    pub(crate) fn why_stale(
+        &self,
+        thread: u32,
+        name: Option<u64>,
+        have_moved: bool,
+        kind: FileKind,
+    ) -> Option<Why> {
+        let name = name?;
+        match self.retries.why(thread) {
+            // The kernel has only checked what it knew.
+            Some(Why::Moved(asked)) if asked == name => Some(Why::MovedBefore(name)),
+            Some(Why::Moved(asked)) => {
+                self.begins_again(thread, Why::MovedBefore(asked));
+                None
+            }
+            Some(Why::MovedBefore(asked)) => {
+                if asked == name {
+                    self.begins_again(thread, Why::Answered);
+                }
+                None
+            }
+            Some(Why::Answered) => {
+                self.ends_retry(thread);
+                None
+            }
+            Some(Why::Gone) | None => {
+                let begins = have_moved && may_rename(Process::of_thread(thread), kind);
+                begins.then_some(Why::Moved(name))
+            }
         }
     }
 

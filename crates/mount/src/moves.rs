@@ -32,9 +32,12 @@ impl SeenNames {
         stripe.insert(ino.raw(), name).is_some_and(|before| before != name)
     }
 
-    /// Forgets an inode that this mount has moved, or whose names it has changed.
-    pub(crate) fn forget(&self, ino: InodeId) {
-        self.0.remove(ino.raw());
+    /// Forgets that an inode was last seen under a name that this mount has removed.
+    pub(crate) fn forget_name(&self, ino: InodeId, name: u64) {
+        let mut stripe = self.0.lock(ino.raw());
+        if stripe.get(&ino.raw()) == Some(&name) {
+            stripe.remove(&ino.raw());
+        }
     }
 }
 
@@ -81,7 +84,9 @@ mod tests {
         let seen = SeenNames::default();
         assert!(!seen.see(DIR, 1) && !seen.see(DIR, 1));
         assert!(seen.see(DIR, 2) && !seen.see(DIR, 2));
-        seen.forget(DIR);
+        seen.forget_name(DIR, 1);
+        assert!(!seen.see(DIR, 2), "it was seen under 2");
+        seen.forget_name(DIR, 2);
         assert!(!seen.see(DIR, 1));
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pelago_client::{At, Removed};
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Attr, Code, Entry, Error, FileKind, InodeId, Touched};
+use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId, Touched};
 
 use crate::dir_attrs::{DirChange, DirQuestion};
 use crate::find::HiddenName;
@@ -44,9 +44,32 @@ impl State {
             if let Some(ino) = ino {
                 state.entry_attrs.changes(ino);
             }
+            if let Ok(Removed { attr }) = &removed
+                && attr.links > 0
+            {
+                state.lost_a_name(attr.ino, &at);
+            }
             let removed = removed.map(|removed| state.unlinked.add(removed.attr));
             let touched = || iter::once(touched_name(&at)).chain(ino.map(Touched::Node)).collect();
             state.done(removed, reply, touched);
+        }
+    }
+
+    /// This mount has moved an inode to this name.
+    pub(crate) fn is_at(&self, moved: Handle, at: &At) {
+        if let Some(name) = self.sample_name(at).name_key()
+            && !moved.is_under_a_name()
+        {
+            let _elsewhere = self.seen_names.see(moved.ino, name);
+        }
+    }
+
+    /// This mount has removed a name of a file that has, or had, others. Such a file has no place
+    /// under a name.
+    pub(crate) fn lost_a_name(&self, ino: InodeId, at: &At) {
+        self.inodes.moved(Handle::own(ino));
+        if let Some(name) = self.sample_name(at).name_key() {
+            self.seen_names.forget_name(ino, name);
         }
     }
 

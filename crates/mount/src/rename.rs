@@ -85,7 +85,7 @@ impl Renaming {
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
                 [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]
             });
-            let renamed = state.renamed(result, retained);
+            let renamed = state.renamed(result, retained, how, &names);
             if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
                 state.find.replaced(hidden);
             }
@@ -103,11 +103,13 @@ impl State {
         &self,
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
+        how: RenameFlags,
+        [from, to]: &[At; 2],
     ) -> Result<(), Error> {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
                 self.inodes.moved(moved);
-                self.seen_names.forget(moved.ino);
+                self.is_at(moved, to);
                 self.changed([moved.ino]);
                 replaced
             }
@@ -119,7 +121,14 @@ impl State {
         match replaced {
             Some(replaced) => {
                 self.inodes.moved(replaced.handle);
-                self.seen_names.forget(replaced.handle.ino);
+                match how {
+                    RenameFlags::Exchange => self.is_at(replaced.handle, from),
+                    RenameFlags::Replace
+                    | RenameFlags::NoReplace
+                    | RenameFlags::Whiteout { .. } => {
+                        self.lost_a_name(replaced.handle.ino, to);
+                    }
+                }
                 self.changed([replaced.handle.ino]);
                 self.release_retained(self.unlinked.retain(replaced.attr, retained));
             }

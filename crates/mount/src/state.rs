@@ -27,13 +27,12 @@ use crate::inodes::Inodes;
 use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
 use crate::locks::Locks;
-use crate::moves::{SeenNames, may_rename};
+use crate::moves::SeenNames;
 use crate::open_ids::OpenIds;
 use crate::options::{Atime, Keeps};
 use crate::page_versions::PageVersions;
 use crate::passthrough::{NoPassthrough, Passthrough};
-use crate::process::Process;
-use crate::retries::{Retries, Why};
+use crate::retries::Retries;
 use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
 use crate::{attr, prune};
@@ -388,20 +387,9 @@ impl State {
         }
         let name = sample.name_key();
         let has_moved = self.learn_at(&found, name);
-        let has_asked = match self.retries.why(thread) {
-            Some(Why::Moved(asked)) => {
-                if Some(asked) == name {
-                    self.ends_retry(thread);
-                }
-                true
-            }
-            Some(Why::Gone) | None => false,
-        };
-        if let Some(name) = name.filter(|_| has_moved && !has_asked)
-            && may_rename(Process::of_thread(thread), found.attr.kind)
-        {
+        if let Some(why) = self.why_stale(thread, name, has_moved, found.attr.kind) {
             self.inodes.forget(found.handle.ino, 1);
-            self.begins_again(thread, Why::Moved(name));
+            self.begins_again(thread, why);
             return reply.error(Errno::STALE);
         }
         self.keep_entry(thread, &found);
