@@ -138,11 +138,12 @@ pub fn salvage(dir: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
         }
     };
     let copier = Copier::new(&rows, content.as_ref());
-    let mut copy = TreeCopy::new(&rows, copier, report);
     let target = Target::open(&to)?;
-    copy.tree(&target)?;
-    copy.lost_and_found(&target)?;
+    let mut copy = TreeCopy::new(&rows, copier, report, &target);
+    copy.tree()?;
+    copy.lost_and_found()?;
     let salvaged = copy.finish()?;
+    target.remove_links()?;
     target.sync()?;
     rows.close();
     let rows = to.join(ROWS);

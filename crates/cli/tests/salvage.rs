@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::damage::newest_journal;
-use crate::harness::program::{Ran, pelago, run};
+use crate::harness::program::{Ran, bare, pelago, run};
 use crate::harness::seen::tree;
 use crate::harness::volume::{Volume, cannot_mount};
 
@@ -176,6 +176,40 @@ fn content_without_names_is_found_by_number() {
     let mut sizes: Vec<u64> = found.map(|entry| entry.metadata().unwrap().len()).collect();
     sizes.sort_unstable();
     assert_eq!(sizes, [20_000; 20]);
+}
+
+/// Neither many directories with hard links nor a deep tree needs many open files.
+#[test]
+fn a_copy_needs_few_open_files() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    let first = volume.files().join("first");
+    fs::write(&first, "linked everywhere").unwrap();
+    for number in 0..1_500 {
+        let folder = volume.files().join(format!("folder{number}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("a"), format!("{number}")).unwrap();
+        fs::hard_link(folder.join("a"), folder.join("b")).unwrap();
+        fs::hard_link(&first, folder.join("first")).unwrap();
+    }
+    let deep = volume.files().join(vec!["d"; 400].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    fs::write(deep.join("bottom"), "reached").unwrap();
+    let good = tree(&volume.files());
+    volume.run("unmount", &[]).expect_success();
+    let to = volume.root.join("to");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 256 && exec \"$0\" check --salvage \"$@\""]);
+    command.arg(env!("CARGO_BIN_EXE_pelago")).arg(&volume.dir).arg(&to);
+    bare(&mut command, &volume.root);
+    let ran = run(&mut command).expect_success();
+    assert!(ran.out.contains("result    whole"), "{ran:?}");
+    assert!(!to.join(".links").exists());
+    let found = tree(&to.join("files"));
+    assert_eq!(found.len(), good.len());
+    for (path, good) in good {
+        assert_eq!(format!("{:?}", found[&path]), format!("{good:?}"), "{path}");
+    }
 }
 
 /// A volume that is up is not salvaged: its rows change meanwhile.

@@ -1,8 +1,7 @@
 //! Copies what no name leads to.
 
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use pelago_store::content::ContentEntry;
 use pelago_store::key::{self, Key, RowKind};
@@ -11,25 +10,25 @@ use pelago_wire::{FileKind, Generation, InodeId};
 
 use super::SalvageError;
 use super::bytes::Source;
-use super::target::Target;
 use super::tree::{TreeCopy, failed_rows};
 
 impl TreeCopy<'_> {
     /// Copies directories, inline bytes and content files to which no name leads. If no row is
     /// lost, there are none: what is left then is what a crash has left, and holds no data.
-    pub(super) fn lost_and_found(&mut self, target: &Target) -> Result<(), SalvageError> {
+    pub(super) fn lost_and_found(&mut self) -> Result<(), SalvageError> {
         if !self.rows.any_lost() && self.report.lost == 0 {
             return Ok(());
         }
-        let folder = Rc::new(target.make_folder("lost+found")?);
+        let folder = self.make_lost_and_found()?;
+        let folder = folder.as_fd();
         for ino in self.lost_directories()? {
             // One of those before may have had a name of it.
             if !self.rows.is_marked(ino).map_err(failed_rows)? {
-                self.found_directory(ino, &folder)?;
+                self.found_directory(ino, folder)?;
             }
         }
-        self.lost_inline(&folder)?;
-        self.lost_content(&folder)
+        self.lost_inline(folder)?;
+        self.lost_content(folder)
     }
 
     /// Returns the directories without a name: those with a row, and those that have names.
@@ -72,7 +71,7 @@ impl TreeCopy<'_> {
         }
     }
 
-    fn lost_inline(&mut self, folder: &Rc<OwnedFd>) -> Result<(), SalvageError> {
+    fn lost_inline(&mut self, folder: BorrowedFd<'_>) -> Result<(), SalvageError> {
         let mut inos = Vec::new();
         let scanned = self.rows.scan(&key::all(RowKind::Inline), &mut |key, _| {
             if let Some(Key::Inline { ino }) = Key::parse(key) {
@@ -90,7 +89,7 @@ impl TreeCopy<'_> {
         Ok(())
     }
 
-    fn lost_content(&mut self, folder: &Rc<OwnedFd>) -> Result<(), SalvageError> {
+    fn lost_content(&mut self, folder: BorrowedFd<'_>) -> Result<(), SalvageError> {
         let Some(content) = self.copier.content() else { return Ok(()) };
         let mut files = Vec::new();
         content.list(&mut |entry| {
@@ -130,14 +129,14 @@ impl TreeCopy<'_> {
 
     fn found_bytes(
         &mut self,
-        folder: &Rc<OwnedFd>,
+        folder: BorrowedFd<'_>,
         ino: InodeId,
         generation: Generation,
         source: &Source,
     ) -> Result<(), SalvageError> {
         let name = format!("{:016x}.{:08x}", ino.raw(), generation.0).into_bytes();
         let path = [b"lost+found/", &name[..]].concat();
-        if self.bytes(source, folder.as_fd(), &name, &path)? {
+        if self.bytes(source, folder, &name, &path)? {
             self.done.found += 1;
             self.report.lose(&path, "the name of these bytes is lost")?;
         }

@@ -1,25 +1,30 @@
 //! The folder that a salvage writes: files, below descriptors of their folders.
 
 use std::ffi::CString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use pelago_store::rows::Rnode;
-use pelago_wire::{FileKind, Time};
+use pelago_wire::{FileKind, InodeId, Time};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat,
-    chownat, fsetxattr, linkat, lsetxattr, makedev, mkdirat, mknodat, openat, symlinkat, syncfs,
-    utimensat,
+    chownat, fchmod, fchown, fsetxattr, futimens, linkat, lsetxattr, makedev, mkdirat, mknodat,
+    openat, renameat, symlinkat, syncfs, utimensat,
 };
 use rustix::io::{Errno, Result};
 use rustix::process::geteuid;
 
 use super::{SalvageError, failed_at};
 
+/// The folder, in the target, in which each file with several names has one more. It is removed at
+/// the end.
+const LINKS: &str = ".links";
+
 /// The folder that a salvage writes to.
 pub(super) struct Target {
     folder: OwnedFd,
+    links: OwnedFd,
     path: PathBuf,
 }
 
@@ -28,7 +33,36 @@ impl Target {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty());
         let folder = folder.map_err(|error| failed_at("opening", path, error.into()))?;
-        Ok(Self { folder, path: path.to_path_buf() })
+        let links = make_folder(folder.as_fd(), LINKS.as_bytes());
+        let links = links.map_err(|error| failed_at("making", &path.join(LINKS), error.into()))?;
+        Ok(Self { folder, links, path: path.to_path_buf() })
+    }
+
+    /// Keeps a file that was made so that it can get other names. Its own one may be in a folder
+    /// that was finished and may not be entered any more.
+    pub(super) fn keep_for_links(
+        &self,
+        ino: InodeId,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+    ) -> Result<()> {
+        linkat(dir, name, &self.links, link_name(ino), AtFlags::empty())
+    }
+
+    /// Gives a kept file another name, in the folder `dir`.
+    pub(super) fn link(&self, ino: InodeId, dir: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+        let kept = link_name(ino);
+        match linkat(&self.links, &kept, dir, name, AtFlags::empty()) {
+            // It has as many names as the file system allows, and one of them is ours.
+            Err(Errno::MLINK) => renameat(&self.links, &kept, dir, name),
+            done => done,
+        }
+    }
+
+    /// Removes what is not part of the copy.
+    pub(super) fn remove_links(&self) -> std::result::Result<(), SalvageError> {
+        let links = self.path.join(LINKS);
+        fs::remove_dir_all(&links).map_err(|error| failed_at("removing", &links, error))
     }
 
     /// Makes a folder in it.
@@ -48,6 +82,17 @@ pub(super) fn make_folder(dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
     mkdirat(dir, name, Mode::RWXU)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(dir, name, flags, Mode::empty())
+}
+
+/// Opens the folder above one that was made.
+pub(super) fn open_above(folder: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(folder, "..", flags, Mode::empty())
+}
+
+/// Returns the name by which a file is kept.
+fn link_name(ino: InodeId) -> String {
+    format!("{:016x}", ino.raw())
 }
 
 /// Makes a regular file that only this user can read.
@@ -72,53 +117,78 @@ pub(super) fn make_special(dir: BorrowedFd<'_>, name: &[u8], rnode: &Rnode) -> R
     mknodat(dir, name, file_type, Mode::RUSR | Mode::WUSR, makedev(major, minor))
 }
 
-/// Gives a file another name, in the folder `to`.
-pub(super) fn link(from: &Made<'_>, to: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
-    linkat(from.dir, from.name, to, name, AtFlags::empty())
-}
-
 /// A file in the target whose attributes are set.
-pub(super) struct Made<'a> {
-    pub(super) dir: BorrowedFd<'a>,
-    pub(super) name: &'a [u8],
-    pub(super) kind: FileKind,
+pub(super) enum Made<'a> {
+    /// A directory.
+    Directory(BorrowedFd<'a>),
+    /// Any other file.
+    Named {
+        /// Its folder.
+        dir: BorrowedFd<'a>,
+        /// Its name there.
+        name: &'a [u8],
+        /// Its type.
+        kind: FileKind,
+    },
 }
 
 impl Made<'_> {
-    /// Sets owner and mode. Only root keeps owners.
-    pub(super) fn set_owner_and_mode(&self, rnode: &Rnode) -> Result<()> {
-        if geteuid().is_root() {
-            let uid = Some(Uid::from_raw(rnode.uid));
-            let gid = Some(Gid::from_raw(rnode.gid));
-            chownat(self.dir, self.name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        if self.kind == FileKind::Symlink {
+    /// Sets the owner. Only root keeps owners.
+    pub(super) fn set_owner(&self, rnode: &Rnode) -> Result<()> {
+        if !geteuid().is_root() {
             return Ok(());
         }
+        let uid = Some(Uid::from_raw(rnode.uid));
+        let gid = Some(Gid::from_raw(rnode.gid));
+        match self {
+            Self::Directory(folder) => fchown(folder, uid, gid),
+            Self::Named { dir, name, .. } => {
+                chownat(dir, *name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
+    }
+
+    /// Sets the mode. The owner must be set: this would give the rights of another one.
+    pub(super) fn set_mode(&self, rnode: &Rnode) -> Result<()> {
         // A mode of another owner's files would give setuid rights of this user.
         let kept = if geteuid().is_root() { 0o7777 } else { 0o1777 };
         let mode = Mode::from_raw_mode(u32::from(rnode.mode) & kept);
-        chmodat(self.dir, self.name, mode, AtFlags::empty())
+        match self {
+            Self::Directory(folder) => fchmod(folder, mode),
+            Self::Named { kind: FileKind::Symlink, .. } => Ok(()),
+            Self::Named { dir, name, .. } => chmodat(dir, *name, mode, AtFlags::empty()),
+        }
     }
 
     /// Sets an extended attribute.
     pub(super) fn set_xattr(&self, attribute: &[u8], value: &[u8]) -> Result<()> {
         let attribute = CString::new(attribute).map_err(|_| Errno::INVAL)?;
         let flags = XattrFlags::empty();
-        if matches!(self.kind, FileKind::Regular | FileKind::Directory) {
-            let open = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            let file = openat(self.dir, self.name, open, Mode::empty())?;
-            return fsetxattr(&file, attribute.as_c_str(), value, flags);
+        match self {
+            Self::Directory(folder) => fsetxattr(folder, attribute.as_c_str(), value, flags),
+            Self::Named { dir, name, kind: FileKind::Regular } => {
+                let open = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                let file = openat(dir, *name, open, Mode::empty())?;
+                fsetxattr(&file, attribute.as_c_str(), value, flags)
+            }
+            Self::Named { dir, name, .. } => {
+                let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+                path.extend(*name);
+                lsetxattr(path.as_slice(), attribute.as_c_str(), value, flags)
+            }
         }
-        let mut path = format!("/proc/self/fd/{}/", self.dir.as_raw_fd()).into_bytes();
-        path.extend(self.name);
-        lsetxattr(path.as_slice(), attribute.as_c_str(), value, flags)
     }
 
     /// Sets the times of the last read and the last change of bytes.
     pub(super) fn set_times(&self, atime: Time, mtime: Time) -> Result<()> {
         let spec = |time: Time| Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
         let times = Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
-        utimensat(self.dir, self.name, &times, AtFlags::SYMLINK_NOFOLLOW)
+        match self {
+            // Its mode may forbid to look up a name in it.
+            Self::Directory(folder) => futimens(folder, &times),
+            Self::Named { dir, name, .. } => {
+                utimensat(dir, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
+            }
+        }
     }
 }

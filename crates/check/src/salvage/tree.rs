@@ -1,13 +1,12 @@
 //! Copies trees of names: the root's, and those of directories whose names are lost.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::rc::Rc;
 
 use pelago_store::key::{self, Key, KeyRange};
 use pelago_store::rows::{NameRow, Partition, Rnode, Row as _, Xattr};
@@ -28,24 +27,22 @@ pub(super) struct TreeCopy<'a> {
     pub(super) rows: &'a FoundRows,
     pub(super) copier: Copier<'a>,
     pub(super) report: Report,
-    /// Where the first name of a file with several names is.
-    links: HashMap<InodeId, TargetName>,
+    target: &'a Target,
     pub(super) done: Salvaged,
 }
 
 /// A name in the target.
-#[derive(Clone)]
-struct TargetName {
-    folder: Rc<OwnedFd>,
-    name: Vec<u8>,
+struct Place<'a> {
+    folder: BorrowedFd<'a>,
+    name: &'a [u8],
+    /// Its path in the target, for the report.
+    path: &'a [u8],
 }
 
-/// A directory whose names are copied.
+/// A directory whose names are copied. It holds no descriptor: a tree may be deeper than a process
+/// may have files open.
 struct Level {
     ino: InodeId,
-    folder: Rc<OwnedFd>,
-    /// Its own name, in the folder above.
-    place: Option<TargetName>,
     /// Its path in the target, for the report.
     path: Vec<u8>,
     /// Its attributes, if they can be read.
@@ -63,18 +60,28 @@ struct Entry {
 }
 
 impl<'a> TreeCopy<'a> {
-    pub(super) fn new(rows: &'a FoundRows, copier: Copier<'a>, report: Report) -> Self {
-        Self { rows, copier, report, links: HashMap::new(), done: Salvaged::default() }
+    pub(super) fn new(
+        rows: &'a FoundRows,
+        copier: Copier<'a>,
+        report: Report,
+        target: &'a Target,
+    ) -> Self {
+        Self { rows, copier, report, target, done: Salvaged::default() }
     }
 
     /// Copies the tree of the root.
-    pub(super) fn tree(&mut self, target: &Target) -> Result<(), SalvageError> {
+    pub(super) fn tree(&mut self) -> Result<(), SalvageError> {
         if !geteuid().is_root() {
             self.report.note("this user is not root: owners and devices are not kept")?;
         }
-        let folder = Rc::new(target.make_folder("files")?);
-        let level = self.level(InodeId::ROOT, folder, None, b"files".to_vec())?;
-        self.levels(level)
+        let folder = self.target.make_folder("files")?;
+        let level = self.level(InodeId::ROOT, b"files".to_vec())?;
+        self.levels(level, folder)
+    }
+
+    /// Makes the folder of what was found.
+    pub(super) fn make_lost_and_found(&self) -> Result<OwnedFd, SalvageError> {
+        self.target.make_folder("lost+found")
     }
 
     /// Returns what was done.
@@ -87,30 +94,22 @@ impl<'a> TreeCopy<'a> {
     pub(super) fn found_directory(
         &mut self,
         ino: InodeId,
-        folder: &Rc<OwnedFd>,
+        folder: BorrowedFd<'_>,
     ) -> Result<(), SalvageError> {
         let name = format!("{:016x}", ino.raw()).into_bytes();
         let path = [b"lost+found/", &name[..]].concat();
         self.report.lose(&path, "the name of this directory is lost")?;
         self.done.found += 1;
-        let made = target::make_folder(folder.as_fd(), &name);
-        match made {
+        match target::make_folder(folder, &name) {
             Ok(made) => {
-                let place = TargetName { folder: Rc::clone(folder), name };
-                let level = self.level(ino, Rc::new(made), Some(place), path)?;
-                self.levels(level)
+                let level = self.level(ino, path)?;
+                self.levels(level, made)
             }
             Err(error) => self.report.lose(&path, &format!("it cannot be made: {error}")),
         }
     }
 
-    fn level(
-        &mut self,
-        ino: InodeId,
-        folder: Rc<OwnedFd>,
-        place: Option<TargetName>,
-        path: Vec<u8>,
-    ) -> Result<Level, SalvageError> {
+    fn level(&mut self, ino: InodeId, path: Vec<u8>) -> Result<Level, SalvageError> {
         let failed = failed_rows;
         self.rows.mark(ino).map_err(failed)?;
         let row = self.rows.get(&key::inode(ino)).map_err(failed)?;
@@ -127,16 +126,24 @@ impl<'a> TreeCopy<'a> {
         if self.rows.overlaps(&rest) {
             self.report.lose(&path, "names in this directory may be missing, or older ones")?;
         }
-        Ok(Level { ino, folder, place, path, rnode, rest, directories: Vec::new() })
+        Ok(Level { ino, path, rnode, rest, directories: Vec::new() })
     }
 
-    /// Copies a directory and all below it.
-    fn levels(&mut self, first: Level) -> Result<(), SalvageError> {
+    /// Copies a directory, for which `folder` was made, and all below it.
+    fn levels(&mut self, first: Level, mut folder: OwnedFd) -> Result<(), SalvageError> {
         let mut levels = vec![first];
         while let Some(mut level) = levels.pop() {
-            self.names(&mut level)?;
+            self.names(&mut level, folder.as_fd())?;
             let Some((name, ino)) = level.directories.pop() else {
-                self.finish_directory(&level)?;
+                // The mode that it gets may forbid the way up.
+                let above = levels.last().map(|above| {
+                    let opened = target::open_above(folder.as_fd());
+                    opened.map_err(|error| failed_in("opening", &above.path, error.into()))
+                });
+                self.finish_directory(&level, folder.as_fd())?;
+                if let Some(above) = above {
+                    folder = above?;
+                }
                 continue;
             };
             let path = [&level.path[..], b"/", &name].concat();
@@ -144,10 +151,10 @@ impl<'a> TreeCopy<'a> {
                 self.report.lose(&path, "this directory has another name already")?;
                 None
             } else {
-                match target::make_folder(level.folder.as_fd(), &name) {
+                match target::make_folder(folder.as_fd(), &name) {
                     Ok(made) => {
-                        let place = TargetName { folder: Rc::clone(&level.folder), name };
-                        Some(self.level(ino, Rc::new(made), Some(place), path)?)
+                        folder = made;
+                        Some(self.level(ino, path)?)
                     }
                     Err(error) => {
                         self.report.lose(&path, &format!("it cannot be made: {error}"))?;
@@ -162,7 +169,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Copies the files of a directory, and notes the directories in it.
-    fn names(&mut self, level: &mut Level) -> Result<(), SalvageError> {
+    fn names(&mut self, level: &mut Level, folder: BorrowedFd<'_>) -> Result<(), SalvageError> {
         loop {
             let mut page = Vec::new();
             let scanned = self.rows.scan(&level.rest, &mut |key, value| {
@@ -176,67 +183,68 @@ impl<'a> TreeCopy<'a> {
             let Some(last) = page.last() else { return Ok(()) };
             level.rest.from = [&last.key[..], &[0]].concat();
             for entry in page {
-                self.name(level, &entry)?;
+                self.name(level, folder, &entry)?;
             }
         }
     }
 
-    fn name(&mut self, level: &mut Level, entry: &Entry) -> Result<(), SalvageError> {
+    fn name(
+        &mut self,
+        level: &mut Level,
+        folder: BorrowedFd<'_>,
+        entry: &Entry,
+    ) -> Result<(), SalvageError> {
         let Some((_, _, name)) = key::parse_name(&entry.key) else { return Ok(()) };
         let path = [&level.path[..], b"/", name].concat();
         let row = match NameRow::decode(&entry.value) {
             Ok((_, row)) => row,
             Err(error) => return self.report.lose(&path, &format!("its row: {error}")),
         };
-        let place = TargetName { folder: Rc::clone(&level.folder), name: name.to_vec() };
-        let rnode = match row {
+        let place = Place { folder, name, path: &path };
+        match row {
             NameRow::Link { ino, kind: FileKind::Directory } => {
-                level.directories.push((place.name, ino));
-                return Ok(());
+                level.directories.push((name.to_vec(), ino));
+                Ok(())
             }
-            NameRow::Link { ino, .. } => {
-                if self.link(ino, &place, &path)? {
-                    return Ok(());
-                }
-                let value = self.rows.get(&key::inode(ino)).map_err(failed_rows)?;
-                match value.as_deref().map(Rnode::decode) {
-                    Some(Ok((_, rnode))) => {
-                        self.doubt(&key::inode(ino), &path)?;
-                        self.links.insert(ino, place.clone());
-                        rnode
-                    }
-                    _ => return self.report.lose(&path, "the row of its attributes is lost"),
-                }
-            }
-            NameRow::Rnode(rnode) => rnode,
-        };
-        self.file(&rnode, &place, &path)
+            NameRow::Link { ino, .. } => self.linked(ino, &place),
+            NameRow::Rnode(rnode) => self.file(&rnode, &place),
+        }
     }
 
-    /// Gives a file that was copied another name. Returns whether it was.
-    fn link(&mut self, ino: InodeId, to: &TargetName, path: &[u8]) -> Result<bool, SalvageError> {
-        let Some(first) = self.links.get(&ino) else { return Ok(false) };
-        let kind = FileKind::Regular;
-        let from = Made { dir: first.folder.as_fd(), name: &first.name, kind };
-        if let Err(error) = target::link(&from, to.folder.as_fd(), &to.name) {
-            self.report.lose(path, &format!("this name of a file was not made: {error}"))?;
+    /// Copies a file that has, or had, several names, or gives its copy another name.
+    fn linked(&mut self, ino: InodeId, place: &Place<'_>) -> Result<(), SalvageError> {
+        if self.rows.is_marked(ino).map_err(failed_rows)? {
+            return match self.target.link(ino, place.folder, place.name) {
+                Ok(()) => Ok(()),
+                Err(error) => {
+                    let says = format!("this name of a file was not made: {error}");
+                    self.report.lose(place.path, &says)
+                }
+            };
         }
-        Ok(true)
+        let value = self.rows.get(&key::inode(ino)).map_err(failed_rows)?;
+        let Some(Ok((_, rnode))) = value.as_deref().map(Rnode::decode) else {
+            return self.report.lose(place.path, "the row of its attributes is lost");
+        };
+        self.doubt(&key::inode(ino), place.path)?;
+        self.file(&rnode, place)?;
+        // If this fails, or nothing was made, the next name finds nothing, and says so.
+        let _kept = self.target.keep_for_links(ino, place.folder, place.name);
+        Ok(())
     }
 
     /// Copies a file that is no directory.
-    fn file(&mut self, rnode: &Rnode, place: &TargetName, path: &[u8]) -> Result<(), SalvageError> {
-        let folder = place.folder.as_fd();
+    fn file(&mut self, rnode: &Rnode, place: &Place<'_>) -> Result<(), SalvageError> {
         let made = match rnode.kind {
-            FileKind::Regular => self.regular(rnode, place, path)?,
+            FileKind::Regular => self.regular(rnode, place)?,
             FileKind::Directory => {
-                self.report.lose(path, "its row is that of a directory")?;
+                self.report.lose(place.path, "its row is that of a directory")?;
                 return Ok(());
             }
-            _ => match target::make_special(folder, &place.name, rnode) {
+            _ => match target::make_special(place.folder, place.name, rnode) {
                 Ok(()) => Some(rnode.mtime),
                 Err(error) => {
-                    self.report.lose(path, &format!("it cannot be made: {error}"))?;
+                    self.report.lose(place.path, &format!("it cannot be made: {error}"))?;
                     None
                 }
             },
@@ -245,30 +253,25 @@ impl<'a> TreeCopy<'a> {
         self.rows.mark(rnode.ino).map_err(failed_rows)?;
         if let Some(mtime) = made {
             self.done.files += 1;
-            let made = Made { dir: folder, name: &place.name, kind: rnode.kind };
-            self.attributes(rnode, &made, path)?;
+            let made = Made::Named { dir: place.folder, name: place.name, kind: rnode.kind };
+            self.attributes(rnode, &made, place.path)?;
             let set = made.set_times(rnode.atime, mtime);
-            self.told(set, path, "its times")?;
+            self.told(set, place.path, "its times")?;
         }
         Ok(())
     }
 
     /// Copies a regular file. Returns the time of its last change; `None` if nothing was made.
-    fn regular(
-        &mut self,
-        rnode: &Rnode,
-        place: &TargetName,
-        path: &[u8],
-    ) -> Result<Option<Time>, SalvageError> {
+    fn regular(&mut self, rnode: &Rnode, place: &Place<'_>) -> Result<Option<Time>, SalvageError> {
         let source = self.copier.source(rnode).map_err(failed_rows)?;
         if rnode.flags.inline {
-            self.doubt(&key::inline(rnode.ino), path)?;
+            self.doubt(&key::inline(rnode.ino), place.path)?;
         }
         let mtime = match &source {
             Source::Content { mtime: Some(mtime), .. } => *mtime,
             _ => rnode.mtime,
         };
-        let made = self.bytes(&source, place.folder.as_fd(), &place.name, path)?;
+        let made = self.bytes(&source, place.folder, place.name, place.path)?;
         Ok(made.then_some(mtime))
     }
 
@@ -300,10 +303,7 @@ impl<'a> TreeCopy<'a> {
             Source::Empty | Source::Lost(_) => Ok(bytes::Copied::default()),
         };
         // A full disk ends the salvage: all that follows would fail too.
-        let copied = copied.map_err(|error| {
-            let at = PathBuf::from(OsStr::from_bytes(path));
-            super::failed_at("writing", &at, error)
-        })?;
+        let copied = copied.map_err(|error| failed_in("writing", path, error))?;
         self.done.bytes += copied.bytes;
         if copied.unreadable > 0 {
             let says = format!("the disk cannot read {} of its bytes", copied.unreadable);
@@ -320,16 +320,16 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Sets what a directory has, once nothing is made in it any more.
-    fn finish_directory(&mut self, level: &Level) -> Result<(), SalvageError> {
+    fn finish_directory(
+        &mut self,
+        level: &Level,
+        folder: BorrowedFd<'_>,
+    ) -> Result<(), SalvageError> {
         if !level.path.starts_with(b"lost+found/") {
             self.done.directories += 1;
         }
         let Some(rnode) = &level.rnode else { return Ok(()) };
-        let kind = FileKind::Directory;
-        let made = match &level.place {
-            Some(place) => Made { dir: place.folder.as_fd(), name: &place.name, kind },
-            None => Made { dir: level.folder.as_fd(), name: b".", kind },
-        };
+        let made = Made::Directory(folder);
         self.attributes(rnode, &made, &level.path)?;
         let counts = self.rows.get(&key::partition(level.ino, 0)).map_err(failed_rows)?;
         let counts = counts.as_deref().and_then(|value| Partition::decode(value).ok());
@@ -345,7 +345,7 @@ impl<'a> TreeCopy<'a> {
         made: &Made<'_>,
         path: &[u8],
     ) -> Result<(), SalvageError> {
-        let set = made.set_owner_and_mode(rnode);
+        let set = made.set_owner(rnode).and_then(|()| made.set_mode(rnode));
         self.told(set, path, "its owner or mode")?;
         if !rnode.flags.has_xattrs {
             return Ok(());
@@ -395,6 +395,11 @@ impl<'a> TreeCopy<'a> {
             Err(error) => self.report.lose(path, &format!("{what} cannot be set: {error}")),
         }
     }
+}
+
+/// Describes a failure at a path in the target.
+fn failed_in(doing: &'static str, path: &[u8], error: io::Error) -> SalvageError {
+    super::failed_at(doing, &PathBuf::from(OsStr::from_bytes(path)), error)
 }
 
 /// Describes a failure of our own table.
