@@ -5,8 +5,12 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use rustix::fs::{XattrFlags, setxattr};
+use rustix::process::geteuid;
 
 use crate::harness::damage::newest_journal;
 use crate::harness::program::{Ran, bare, pelago, run};
@@ -209,6 +213,48 @@ fn a_copy_needs_few_open_files() {
     assert_eq!(found.len(), good.len());
     for (path, good) in good {
         assert_eq!(format!("{:?}", found[&path]), format!("{good:?}"), "{path}");
+    }
+}
+
+/// A user other than root copies a volume of its own with all tags, also those of files and
+/// directories that are read-only or closed, and their times.
+#[test]
+fn an_ordinary_user_keeps_tags_and_times_of_what_is_read_only() {
+    needs_mount!();
+    if !geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let volume = Volume::mounted();
+    let modes = [("open", 0o644), ("read-only", 0o444), ("closed", 0o000)];
+    for (name, mode) in modes {
+        let [file, folder] = ["file", "folder"].map(|kind| volume.files().join(kind).join(name));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(&file, name).unwrap();
+        fs::write(folder.join("inner"), name).unwrap();
+        for path in [file, folder] {
+            setxattr(&path, "user.tag.colour", name.as_bytes(), XattrFlags::empty()).unwrap();
+            File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+    let good = tree(&volume.files());
+    volume.run("unmount", &[]).expect_success();
+    let mut chown = Command::new("chown");
+    run(chown.args(["-R", "65534:65534"]).arg(&volume.root)).expect_success();
+    let to = volume.root.join("to");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_pelago")).args(["check", "--salvage"]);
+    command.arg(&volume.dir).arg(&to);
+    bare(&mut command, &volume.root);
+    let ran = run(&mut command).expect_success();
+    assert!(ran.out.contains("result    whole"), "{ran:?}");
+    let found = tree(&to.join("files"));
+    assert_eq!(found.len(), good.len());
+    for (path, good) in good {
+        let (good, found) = (good.unwrap(), found[&path].as_ref().unwrap().clone());
+        assert_eq!(found.of_owner((0, 0)), good, "{path}");
     }
 }
 

@@ -338,18 +338,24 @@ impl<'a> TreeCopy<'a> {
         self.told(set, &level.path, "its times")
     }
 
-    /// Sets owner, mode and extended attributes.
+    /// Sets owner, extended attributes and mode. The mode comes last, because it may forbid to set
+    /// attributes. A change of the owner takes some of both away, so it comes first.
     fn attributes(
         &mut self,
         rnode: &Rnode,
         made: &Made<'_>,
         path: &[u8],
     ) -> Result<(), SalvageError> {
-        let set = made.set_owner(rnode).and_then(|()| made.set_mode(rnode));
-        self.told(set, path, "its owner or mode")?;
-        if !rnode.flags.has_xattrs {
-            return Ok(());
+        let owned = made.set_owner(rnode);
+        if rnode.flags.has_xattrs {
+            self.xattrs(rnode, made, path)?;
         }
+        // Without its owner it would give rights of this user.
+        let set = owned.and_then(|()| made.set_mode(rnode));
+        self.told(set, path, "its owner or mode")
+    }
+
+    fn xattrs(&mut self, rnode: &Rnode, made: &Made<'_>, path: &[u8]) -> Result<(), SalvageError> {
         let range = key::xattrs_of(rnode.ino);
         let mut attributes = Vec::new();
         let scanned = self.rows.scan(&range, &mut |key, value| {

@@ -24,6 +24,13 @@ pub(crate) struct Seen {
     bytes: Option<u64>,
 }
 
+impl Seen {
+    /// Returns the same with another owner.
+    pub(crate) fn of_owner(self, owner: (u32, u32)) -> Self {
+        Self { owner, ..self }
+    }
+}
+
 /// Each path below a folder, and what it is; an error if it cannot be read in full.
 pub(crate) type Tree = BTreeMap<String, std::io::Result<Seen>>;
 
