@@ -33,6 +33,7 @@ mod journal;
 mod manifest;
 mod opening;
 mod options;
+mod pages;
 mod panics;
 mod runs;
 pub mod salvage;

@@ -5,7 +5,6 @@
 //! position u64, its length u64; little-endian. The engine allocates as many entries as the file
 //! says before it compares the checksum, so we read it first.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -32,24 +31,45 @@ const CONTENTS: [u8; 4] = *b"TOC!";
 /// Most bytes of a table of contents; those of the engine have some hundred.
 const CONTENTS_BYTES: usize = 64 << 10;
 
-/// Reads the sections of a file. Returns `None` if the table of contents is damaged.
-pub(super) fn sections(file: &File) -> io::Result<Option<Vec<Section>>> {
-    let end = file.metadata()?.len();
-    let Some(trailer_at) = end.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
+/// Reads the sections of a file of `len` bytes. Returns `None` if the table of contents is damaged.
+pub(super) fn sections(file: &impl FileExt, len: u64) -> io::Result<Option<Vec<Section>>> {
+    let Some(trailer_at) = len.checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];
     file.read_exact_at(&mut trailer, trailer_at)?;
-    let mut rest = &trailer[..];
-    let is_known = take::<6>(&mut rest) == Some(TRAILER);
-    let Some(sum) = take::<16>(&mut rest).filter(|_| is_known) else { return Ok(None) };
-    let Some(at) = number(&mut rest) else { return Ok(None) };
-    let len = trailer_at.checked_sub(at).filter(|len| *len <= CONTENTS_BYTES as u64);
-    let Some(len) = len else { return Ok(None) };
-    let mut contents = vec![0; len as usize];
-    file.read_exact_at(&mut contents, at)?;
-    if xxh3_128(&contents) != u128::from_le_bytes(sum) {
-        return Ok(None);
+    let Some(trailer) = Trailer::parse(&trailer, trailer_at) else { return Ok(None) };
+    let mut contents = vec![0; trailer.len];
+    file.read_exact_at(&mut contents, trailer.at)?;
+    Ok(trailer.sections(&contents))
+}
+
+/// Returns the sections of a file that is in memory. Returns `None` if the table of contents is
+/// damaged.
+pub(super) fn sections_in(bytes: &[u8]) -> Option<Vec<Section>> {
+    let (rest, trailer) = bytes.split_last_chunk::<TRAILER_BYTES>()?;
+    let trailer = Trailer::parse(trailer, rest.len() as u64)?;
+    trailer.sections(&rest[trailer.at as usize..])
+}
+
+/// The end of a file: where the table of contents is, up to the trailer.
+struct Trailer {
+    sum: u128,
+    at: u64,
+    len: usize,
+}
+
+impl Trailer {
+    fn parse(bytes: &[u8; TRAILER_BYTES], own_at: u64) -> Option<Self> {
+        let mut rest = &bytes[..];
+        let is_known = take::<6>(&mut rest) == Some(TRAILER);
+        let sum = take::<16>(&mut rest).filter(|_| is_known).map(u128::from_le_bytes)?;
+        let at = number(&mut rest)?;
+        let len = own_at.checked_sub(at).filter(|len| *len <= CONTENTS_BYTES as u64)?;
+        Some(Self { sum, at, len: len as usize })
     }
-    Ok(parse(&contents))
+
+    fn sections(&self, contents: &[u8]) -> Option<Vec<Section>> {
+        if xxh3_128(contents) == self.sum { parse(contents) } else { None }
+    }
 }
 
 fn parse(contents: &[u8]) -> Option<Vec<Section>> {
@@ -109,7 +129,9 @@ pub(super) mod tests {
         let read = |bytes: &[u8]| {
             let mut file = tempfile::tempfile().unwrap();
             io::Write::write_all(&mut file, bytes).unwrap();
-            sections(&file).unwrap()
+            let found = sections(&file, bytes.len() as u64).unwrap();
+            assert_eq!(found, sections_in(bytes));
+            found
         };
         let good = archive(&[("one", b"1"), ("two", b"22")]);
         let found = read(&good).unwrap();

@@ -16,11 +16,18 @@ const CURRENT_BYTES: usize = 8 + 16 + 1;
 /// The type of XXH3 with 128 bits.
 const XXH3: u8 = 0;
 
-/// Compares the manifest that `current` names with its checksum, and returns its path.
+/// A manifest that matches its checksum.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    pub(super) path: PathBuf,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Compares the manifest that `current` names with its checksum, and returns it.
 ///
 /// # Errors
 /// [`Error::Corrupt`] if they differ, or if a file is missing.
-pub(super) fn check(current: &Path) -> Result<PathBuf, Error> {
+pub(super) fn check(current: &Path) -> Result<Manifest, Error> {
     let bytes = read(current)?;
     let corrupt = |path: &Path, what: &str| {
         Err(Error::Corrupt { path: path.to_owned(), what: what.to_owned() })
@@ -28,11 +35,12 @@ pub(super) fn check(current: &Path) -> Result<PathBuf, Error> {
     let Some((number, sum)) = parse(&bytes) else {
         return corrupt(current, "it names no manifest");
     };
-    let manifest = current.with_file_name(format!("v{number}"));
-    if xxh3_128(&read(&manifest)?) == sum {
-        Ok(manifest)
+    let path = current.with_file_name(format!("v{number}"));
+    let bytes = read(&path)?;
+    if xxh3_128(&bytes) == sum {
+        Ok(Manifest { path, bytes })
     } else {
-        corrupt(&manifest, "its checksum does not match")
+        corrupt(&path, "its checksum does not match")
     }
 }
 

@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::archive::{self, number, take};
 use super::found::{FoundRow, LostRows};
-use super::manifest;
+use super::{manifest, pages};
 use crate::table::Error;
 
 const HEADER_BYTES: usize = 33;
@@ -51,17 +51,14 @@ pub(super) fn path(folder: &Path, id: u64) -> PathBuf {
 /// [`Error::Corrupt`] if the manifest, or the file that names it, is damaged.
 pub(super) fn listed(folder: &Path) -> Result<Vec<ListedRun>, Error> {
     let manifest = manifest::check(&folder.join("current"))?;
-    let failed = |error| Error::from_io("reading the table's files", error);
-    let file = File::open(&manifest).map_err(failed)?;
-    let sections = archive::sections(&file).map_err(failed)?.unwrap_or_default();
-    let tables = sections.iter().find(|section| section.name == b"tables");
-    let listed = tables.filter(|section| section.len <= BLOCK_BYTES).and_then(|section| {
-        let mut bytes = vec![0; section.len as usize];
-        file.read_exact_at(&mut bytes, section.at).ok()?;
-        parse_listed(&bytes)
-    });
     let what = "it does not list the sorted runs".to_owned();
-    listed.ok_or(Error::Corrupt { path: manifest, what })
+    list_in(&manifest.bytes).ok_or(Error::Corrupt { path: manifest.path, what })
+}
+
+fn list_in(manifest: &[u8]) -> Option<Vec<ListedRun>> {
+    let sections = archive::sections_in(manifest)?;
+    let tables = sections.iter().find(|section| section.name == b"tables")?;
+    parse_listed(manifest.get(tables.at as usize..tables.end() as usize)?)
 }
 
 fn parse_listed(bytes: &[u8]) -> Option<Vec<ListedRun>> {
@@ -88,7 +85,8 @@ fn parse_listed(bytes: &[u8]) -> Option<Vec<ListedRun>> {
 pub(super) fn check_contents(folder: &Path) -> Result<(), Error> {
     for run in listed(folder)? {
         let path = path(folder, run.id);
-        let sections = File::open(&path).and_then(|file| archive::sections(&file));
+        let sections =
+            File::open(&path).and_then(|file| archive::sections(&file, file.metadata()?.len()));
         let what = match sections {
             Ok(Some(_)) => continue,
             Ok(None) => "its table of contents is damaged",
@@ -100,19 +98,19 @@ pub(super) fn check_contents(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Calls `visit` with each row of a run that is whole. Returns the ranges of keys in which rows are
-/// lost.
+/// Calls `visit` with each row of a run of `len` bytes that is whole. Returns the ranges of keys in
+/// which rows are lost: those of blocks that are damaged, or that the disk cannot read.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be read, and errors of `visit`.
+/// Those of `visit`.
 pub(super) fn read(
-    file: &File,
+    file: &impl FileExt,
+    len: u64,
     base: u64,
     visit: &mut dyn FnMut(FoundRow<'_>) -> Result<(), Error>,
 ) -> Result<Vec<LostRows>, Error> {
-    let failed = |error| Error::from_io("reading a sorted run", error);
-    let len = file.metadata().map_err(failed)?.len();
-    let sections = archive::sections(file).map_err(failed)?.unwrap_or_default();
+    // Without a table of contents the rows end where another block begins.
+    let sections = archive::sections(file, len).ok().flatten().unwrap_or_default();
     let rows_end = sections.iter().find(|section| section.name == b"data");
     let end = rows_end.map_or(len, |section| section.end().min(len));
     let mut reading = Reading { base, last_key: Vec::new(), lost: Vec::new(), is_behind: false };
@@ -192,7 +190,7 @@ struct Header {
 }
 
 /// Returns the header at an offset, if there is a whole one.
-fn header_at(file: &File, at: u64, end: u64) -> Option<Header> {
+fn header_at(file: &impl FileExt, at: u64, end: u64) -> Option<Header> {
     let mut bytes = [0; HEADER_BYTES];
     file.read_exact_at(&mut bytes, at).ok()?;
     let mut rest = &bytes[..];
@@ -208,11 +206,15 @@ fn header_at(file: &File, at: u64, end: u64) -> Option<Header> {
 }
 
 /// Returns the offset of the next whole header from `from` on.
-fn next_header(file: &File, from: u64, end: u64) -> Option<u64> {
+fn next_header(file: &impl FileExt, from: u64, end: u64) -> Option<u64> {
     let mut at = from;
     let mut chunk = vec![0; CHUNK_BYTES];
     while at < end {
-        let read = file.read_at(&mut chunk, at).ok().filter(|read| *read >= MAGIC.len())?;
+        let wanted = chunk.len().min((end - at) as usize);
+        let read = pages::read_at(file, &mut chunk[..wanted], at).bytes;
+        if read < MAGIC.len() {
+            return None;
+        }
         let found = chunk[..read].windows(MAGIC.len()).enumerate().find(|(offset, bytes)| {
             **bytes == MAGIC && header_at(file, at + *offset as u64, end).is_some()
         });
@@ -330,8 +332,13 @@ pub(super) mod tests {
     fn read_bytes(bytes: &[u8]) -> (Vec<u8>, Vec<(u8, u8)>) {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, bytes).unwrap();
+        found_in(&file, bytes.len())
+    }
+
+    /// The same for a file that may be no ordinary one.
+    fn found_in(file: &impl FileExt, len: usize) -> (Vec<u8>, Vec<(u8, u8)>) {
         let mut found = Vec::new();
-        let lost = read(&file, 5, &mut |row| {
+        let lost = read(file, len as u64, 5, &mut |row| {
             assert_eq!((row.number, row.value), (14, Some(&row.key[3..])));
             found.push(row.key[3]);
             Ok(())
@@ -358,6 +365,30 @@ pub(super) mod tests {
         let first = blocks[0].len();
         assert_eq!(read_bytes(&good[..first + 20]), (b"ab".to_vec(), vec![(b'b', 0)]));
         assert_eq!(read_bytes(&[]), (Vec::new(), Vec::new()));
+    }
+
+    /// A page that the disk cannot read costs the blocks that touch it; another page may have the
+    /// table of contents.
+    #[test]
+    fn a_page_that_cannot_be_read_costs_its_own_blocks() {
+        let keys: Vec<u8> = (1..=250).collect();
+        let data: Vec<u8> = keys.chunks(2).flat_map(rows).collect();
+        let bytes = archive::tests::archive(&[("data", &data), ("index", &block(1, &[0; 4_000]))]);
+        let pages = bytes.len().div_ceil(4096) as u64;
+        assert!(pages >= 4, "{pages}");
+        for page in 0..pages {
+            let bad = pages::tests::BadPage::new(&bytes, page);
+            let (found, lost) = found_in(&bad, bytes.len());
+            let missing: Vec<u8> =
+                keys.iter().copied().filter(|key| !found.contains(key)).collect();
+            assert!(missing.len() < 120 && missing.len() + found.len() == 250, "page {page}");
+            match (missing.first(), missing.last()) {
+                // Behind the last block is no row.
+                (Some(first), Some(250)) => assert_eq!(lost, [(first - 1, 0)]),
+                (Some(first), Some(last)) => assert_eq!(lost, [(first - 1, last + 1)]),
+                _ => assert!(lost.is_empty() && page == pages - 1, "page {page}: {lost:?}"),
+            }
+        }
     }
 
     /// Reading a run of any bytes ends.

@@ -6,10 +6,12 @@
 //! newer.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::journal;
+use super::journal::{self, Position};
+use super::pages;
 use super::runs::{self, ListedRun};
 use super::sync_record::SyncRecord;
 use crate::folder::Folder;
@@ -66,54 +68,44 @@ pub fn read_rows(folder: &Folder, visit: Visit<'_>) -> Result<Vec<Unread>, Error
 }
 
 fn read_runs(keyspace: &Path, unread: &mut Vec<Unread>, visit: Visit<'_>) -> Result<(), Error> {
-    let listed = runs::listed(keyspace).or_else(|error| {
-        let (path, what) = match error {
-            Error::Corrupt { path, what } => (path, what),
-            error => (keyspace.join("current"), error.to_string()),
-        };
-        let what = format!("{what}; all sorted runs are read");
-        unread.push(Unread { path, what, lost: Lost::Nothing });
-        all_runs(keyspace)
-    });
-    let runs = match listed {
-        Ok(runs) => runs,
-        Err(error) => {
-            unread.push(Unread {
-                path: keyspace.join("tables"),
-                what: error.to_string(),
-                lost: Lost::Rows(vec![LostRows::ALL]),
-            });
-            return Ok(());
-        }
-    };
-    for run in runs {
+    for run in known_runs(keyspace, unread) {
         let path = runs::path(keyspace, run.id);
-        let read = match File::open(&path) {
-            Ok(file) => {
-                let mut failed = None;
-                let read = runs::read(&file, run.base, &mut |row| {
-                    visit(row).inspect_err(|error| failed = Some(error.clone()))
-                });
-                match failed {
-                    Some(error) => return Err(error),
-                    None => read.map_err(|error| error.to_string()),
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        match opened {
+            Ok((len, file)) => {
+                let lost = runs::read(&file, len, run.base, visit)?;
+                if !lost.is_empty() {
+                    let what = "some of its blocks are damaged, or cannot be read".to_owned();
+                    unread.push(Unread { path, what, lost: Lost::Rows(lost) });
                 }
             }
-            Err(error) => Err(error.to_string()),
-        };
-        match read {
-            Ok(lost) if lost.is_empty() => {}
-            Ok(lost) => {
-                let what = "some of its blocks are damaged".to_owned();
-                unread.push(Unread { path, what, lost: Lost::Rows(lost) });
-            }
-            Err(what) => {
+            Err(error) => {
                 let lost = Lost::Rows(vec![LostRows::ALL]);
-                unread.push(Unread { path, what, lost });
+                unread.push(Unread { path, what: error.to_string(), lost });
             }
         }
     }
     Ok(())
+}
+
+/// Returns the sorted runs of a keyspace: those that the manifest lists, or, if it is damaged, all
+/// that are there.
+fn known_runs(keyspace: &Path, unread: &mut Vec<Unread>) -> Vec<ListedRun> {
+    let error = match runs::listed(keyspace) {
+        Ok(runs) => return runs,
+        Err(error) => error,
+    };
+    let (path, what) = match error {
+        Error::Corrupt { path, what } => (path, what),
+        error => (keyspace.join("current"), error.to_string()),
+    };
+    let what = format!("{what}; all sorted runs are read");
+    unread.push(Unread { path, what, lost: Lost::Nothing });
+    all_runs(keyspace).unwrap_or_else(|error| {
+        let (path, what) = (keyspace.join("tables"), error.to_string());
+        unread.push(Unread { path, what, lost: Lost::Rows(vec![LostRows::ALL]) });
+        Vec::new()
+    })
 }
 
 /// Returns the sorted runs that are in the folder of a keyspace.
@@ -135,6 +127,8 @@ struct Journal {
     batches: Vec<journal::Found>,
     /// Whether there is a whole batch behind bytes that are none.
     has_gap: bool,
+    /// Whether the disk could not read some of its bytes, or it is longer than a journal.
+    has_unread: bool,
 }
 
 fn read_journals(
@@ -161,19 +155,16 @@ fn read_journals(
     let mut next_number = 0;
     for id in ids {
         let path = journal::path(engine, id);
-        let journal = match read_journal(&path, id) {
-            Ok(journal) => journal,
+        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let journal = match opened {
+            Ok((len, file)) => read_journal(&file, len, id),
             Err(error) => {
                 unread.push(Unread { path, what: error.to_string(), lost: Lost::Changes });
                 continue;
             }
         };
-        let end = journal.batches.last().map_or(0, |batch| batch.end as u64);
-        let is_short = safe.is_some_and(|safe| safe.journal == id && end < safe.bytes);
-        let is_torn = journal.bytes[end as usize..].iter().any(|byte| *byte != 0);
-        if journal.has_gap || is_short || (is_torn && Some(id) != last) {
-            let what = "some of its batches are damaged".to_owned();
-            unread.push(Unread { path, what, lost: Lost::Changes });
+        if let Some(what) = damage(&journal, Some(id) == last, safe) {
+            unread.push(Unread { path, what: what.to_owned(), lost: Lost::Changes });
         }
         next_number = visit_batches(&journal, next_number, visit)?;
     }
@@ -186,9 +177,26 @@ fn read_journals(
     Ok(())
 }
 
-fn read_journal(path: &Path, id: u64) -> io::Result<Journal> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(JOURNAL_BYTES).read_to_end(&mut bytes)?;
+/// Returns what is wrong with a journal, if changes may be lost. A crash leaves the last one torn
+/// behind what was synced.
+fn damage(journal: &Journal, is_last: bool, safe: Option<Position>) -> Option<&'static str> {
+    let end = journal.batches.last().map_or(0, |batch| batch.end);
+    let is_short = safe.is_some_and(|safe| safe.journal == journal.id && (end as u64) < safe.bytes);
+    let is_torn = journal.bytes[end..].iter().any(|byte| *byte != 0);
+    if journal.has_unread {
+        Some("some of its bytes cannot be read")
+    } else if journal.has_gap || is_short || (is_torn && !is_last) {
+        Some("some of its batches are damaged")
+    } else {
+        None
+    }
+}
+
+fn read_journal(file: &impl FileExt, len: u64, id: u64) -> Journal {
+    let mut bytes = vec![0; len.min(JOURNAL_BYTES) as usize];
+    let read = pages::read_at(file, &mut bytes, 0);
+    bytes.truncate(read.bytes);
+    let has_unread = read.unreadable > 0 || len > JOURNAL_BYTES;
     let mut batches = Vec::new();
     let mut at = 0;
     let mut has_gap = false;
@@ -206,7 +214,7 @@ fn read_journal(path: &Path, id: u64) -> io::Result<Journal> {
             }
         }
     }
-    Ok(Journal { id, bytes, batches, has_gap })
+    Journal { id, bytes, batches, has_gap, has_unread }
 }
 
 /// Calls `visit` with the rows of a journal. The checksum of a batch does not cover its sequence
@@ -228,4 +236,37 @@ fn visit_batches(journal: &Journal, first: u64, visit: Visit<'_>) -> Result<u64,
         least = number.saturating_add(1);
     }
     Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Change;
+
+    fn batches(numbers: std::ops::Range<u64>) -> Vec<u8> {
+        let change = |number: u64| [Change::Put(vec![1; 9], vec![number as u8; 70])];
+        numbers.flat_map(|number| journal::tests::batch(number, &change(number))).collect()
+    }
+
+    /// Batches before and behind a page that the disk cannot read are read, and the page is named,
+    /// also if it is the last one.
+    #[test]
+    fn a_page_of_a_journal_that_cannot_be_read_costs_its_own_batches() {
+        let bytes = batches(0..100);
+        let size = bytes.len() / 100;
+        let pages = bytes.len().div_ceil(4096) as u64;
+        assert!(pages >= 3);
+        for page in 0..pages {
+            let bad = pages::tests::BadPage::new(&bytes, page);
+            let journal = read_journal(&bad, bytes.len() as u64, 4);
+            let first = bad.bad.start as usize / size;
+            let behind = (bad.bad.end as usize).div_ceil(size).min(100);
+            let wanted: Vec<u64> =
+                (0..100).filter(|number| !(first..behind).contains(&(*number as usize))).collect();
+            let found: Vec<u64> = journal.batches.iter().map(|batch| batch.number).collect();
+            assert_eq!(found, wanted, "page {page}");
+            let synced = Position { journal: 4, bytes: 0 };
+            assert!(damage(&journal, true, Some(synced)).is_some(), "page {page}");
+        }
+    }
 }
