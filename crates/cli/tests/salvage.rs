@@ -182,6 +182,33 @@ fn content_without_names_is_found_by_number() {
     assert_eq!(sizes, [20_000; 20]);
 }
 
+/// A list of runs in which one bit is wrong still says which runs there were; of one that is damaged
+/// more nothing does. A run that is missing too is told of in both cases.
+#[test]
+fn a_run_that_is_missing_beside_a_damaged_list_is_told_of() {
+    needs_mount!();
+    let volume = stopped();
+    let keyspace = volume.dir.join("table/engine/keyspaces/1");
+    let run = fs::read_dir(keyspace.join("tables")).unwrap().next().unwrap().unwrap().path();
+    let current = fs::read(keyspace.join("current")).unwrap();
+    let number = u64::from_le_bytes(*current.first_chunk().unwrap());
+    let list = keyspace.join(format!("v{number}"));
+    flip(&list, 5);
+    salvage(&volume, &volume.root.join("one-bit")).expect_success();
+    fs::rename(&run, volume.root.join("run")).unwrap();
+    let ran = salvage(&volume, &volume.root.join("one-bit-and-run")).expect_code(7);
+    assert!(ran.out.contains(run.to_str().unwrap()), "{ran:?}");
+    fs::write(&list, "nothing").unwrap();
+    let ran = salvage(&volume, &volume.root.join("list-and-run")).expect_code(7);
+    assert!(ran.out.contains("others may be missing"), "{ran:?}");
+    // Even if all are there, nothing says so.
+    fs::rename(volume.root.join("run"), &run).unwrap();
+    let to = volume.root.join("list");
+    let ran = salvage(&volume, &to).expect_code(7);
+    assert!(ran.out.contains("others may be missing"), "{ran:?}");
+    assert_eq!(fs::read(to.join("files/small7")).unwrap(), b"7");
+}
+
 /// Neither many directories with hard links nor a deep tree needs many open files.
 #[test]
 fn a_copy_needs_few_open_files() {

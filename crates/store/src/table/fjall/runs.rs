@@ -55,6 +55,11 @@ pub(super) fn listed(folder: &Path) -> Result<Vec<ListedRun>, Error> {
     list_in(&manifest.bytes).ok_or(Error::Corrupt { path: manifest.path, what })
 }
 
+/// Returns the runs that the manifest lists, if one bit of it or of `current` is wrong and no more.
+pub(super) fn listed_but_for_a_bit(folder: &Path) -> Option<Vec<ListedRun>> {
+    list_in(&manifest::put_right(&folder.join("current"))?)
+}
+
 fn list_in(manifest: &[u8]) -> Option<Vec<ListedRun>> {
     let sections = archive::sections_in(manifest)?;
     let tables = sections.iter().find(|section| section.name == b"tables")?;

@@ -89,7 +89,7 @@ fn read_runs(keyspace: &Path, unread: &mut Vec<Unread>, visit: Visit<'_>) -> Res
 }
 
 /// Returns the sorted runs of a keyspace: those that the manifest lists, or, if it is damaged, all
-/// that are there.
+/// that are there. One more may have been there then, so any row may be lost.
 fn known_runs(keyspace: &Path, unread: &mut Vec<Unread>) -> Vec<ListedRun> {
     let error = match runs::listed(keyspace) {
         Ok(runs) => return runs,
@@ -99,8 +99,13 @@ fn known_runs(keyspace: &Path, unread: &mut Vec<Unread>) -> Vec<ListedRun> {
         Error::Corrupt { path, what } => (path, what),
         error => (keyspace.join("current"), error.to_string()),
     };
-    let what = format!("{what}; all sorted runs are read");
-    unread.push(Unread { path, what, lost: Lost::Nothing });
+    if let Some(runs) = runs::listed_but_for_a_bit(keyspace) {
+        let what = format!("{what}; one bit is wrong, so the runs are known");
+        unread.push(Unread { path, what, lost: Lost::Nothing });
+        return runs;
+    }
+    let what = format!("{what}; all sorted runs that are there are read, others may be missing");
+    unread.push(Unread { path, what, lost: Lost::Rows(vec![LostRows::ALL]) });
     all_runs(keyspace).unwrap_or_else(|error| {
         let (path, what) = (keyspace.join("tables"), error.to_string());
         unread.push(Unread { path, what, lost: Lost::Rows(vec![LostRows::ALL]) });
