@@ -209,6 +209,26 @@ fn a_run_that_is_missing_beside_a_damaged_list_is_told_of() {
     assert_eq!(fs::read(to.join("files/small7")).unwrap(), b"7");
 }
 
+/// The end of the journal may be missing if nothing says where it was.
+#[test]
+fn a_journal_without_the_file_that_says_how_far_it_was_synced_is_told_of() {
+    needs_mount!();
+    let volume = Volume::mounted();
+    fs::write(volume.files().join("one"), "1").unwrap();
+    File::open(volume.files()).unwrap().sync_all().unwrap();
+    volume.kill();
+    harness::volume::detach_all(&volume.root);
+    let journal = newest_journal(&volume);
+    let end = fs::read(&journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
+    flip(&journal, end);
+    let ran = salvage(&volume, &volume.root.join("torn")).expect_code(7);
+    assert!(ran.out.contains("some of its batches are damaged"), "{ran:?}");
+    fs::remove_file(volume.dir.join("table/flushed")).unwrap();
+    let ran = salvage(&volume, &volume.root.join("unknown")).expect_code(7);
+    assert!(ran.out.contains("may have been synced"), "{ran:?}");
+    assert!(ran.out.contains("flushed"), "{ran:?}");
+}
+
 /// Neither many directories with hard links nor a deep tree needs many open files.
 #[test]
 fn a_copy_needs_few_open_files() {

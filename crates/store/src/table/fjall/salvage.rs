@@ -143,10 +143,19 @@ fn read_journals(
     visit: Visit<'_>,
 ) -> Result<(), Error> {
     let safe = SyncRecord::read(home);
+    if safe.is_none() {
+        let path = SyncRecord::path(home);
+        let what = "it does not say how far the journals were synced".to_owned();
+        unread.push(Unread { path, what, lost: Lost::Changes });
+    }
     let ids = match journal::list(engine) {
+        Ok(ids) if ids.is_empty() => Err("it has no journal".to_owned()),
+        Ok(ids) => Ok(ids),
+        Err(error) => Err(error.to_string()),
+    };
+    let ids = match ids {
         Ok(ids) => ids,
-        Err(error) => {
-            let what = error.to_string();
+        Err(what) => {
             unread.push(Unread { path: engine.to_owned(), what, lost: Lost::Changes });
             return Ok(());
         }
@@ -192,6 +201,8 @@ fn damage(journal: &Journal, is_last: bool, safe: Option<Position>) -> Option<&'
         Some("some of its bytes cannot be read")
     } else if journal.has_gap || is_short || (is_torn && !is_last) {
         Some("some of its batches are damaged")
+    } else if is_torn && safe.is_none() {
+        Some("its last bytes are no whole batch, and may have been synced")
     } else {
         None
     }
@@ -273,5 +284,50 @@ mod tests {
             let synced = Position { journal: 4, bytes: 0 };
             assert!(damage(&journal, true, Some(synced)).is_some(), "page {page}");
         }
+    }
+
+    /// What may follow the synced part of the last journal is told of if nothing says where that
+    /// part ends.
+    #[test]
+    fn a_torn_end_is_told_of_unless_it_was_not_synced() {
+        let whole = batches(0..3);
+        let torn = [&whole[..], &batches(3..4)[..60]].concat();
+        let synced = |bytes: &[u8]| Some(Position { journal: 4, bytes: bytes.len() as u64 });
+        let says = |bytes: &[u8], safe| {
+            let mut file = tempfile::tempfile().unwrap();
+            io::Write::write_all(&mut file, bytes).unwrap();
+            damage(&read_journal(&file, bytes.len() as u64, 4), true, safe).is_some()
+        };
+        assert!(!says(&torn, synced(&whole)));
+        assert!(says(&torn, synced(&torn)));
+        assert!(says(&torn, None));
+        assert!(!says(&[&whole[..], &[0; 60]].concat(), None));
+    }
+
+    /// Returns the file names of what `read_rows` could not read in full and that costs changes.
+    fn told(home: &Path) -> Vec<String> {
+        let mut unread = Vec::new();
+        read_journals(home, &home.join("engine"), &mut unread, &mut |_| Ok(())).unwrap();
+        assert!(unread.iter().all(|unread| unread.lost == Lost::Changes));
+        let names = unread.iter().map(|unread| unread.path.file_name().unwrap());
+        names.map(|name| name.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_missing_of_the_journals_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let engine = folder.path().join("engine");
+        fs::create_dir(&engine).unwrap();
+        assert_eq!(told(folder.path()), ["flushed", "engine"]);
+        SyncRecord::create(folder.path(), Position { journal: 5, bytes: 0 }).unwrap();
+        assert_eq!(told(folder.path()), ["engine"]);
+        for id in 3..6 {
+            fs::write(journal::path(&engine, id), batches(id * 10..id * 10 + 9)).unwrap();
+        }
+        assert!(told(folder.path()).is_empty());
+        fs::remove_file(journal::path(&engine, 4)).unwrap();
+        assert_eq!(told(folder.path()), ["4.jnl"]);
+        fs::remove_file(journal::path(&engine, 5)).unwrap();
+        assert_eq!(told(folder.path()), ["5.jnl"]);
     }
 }
