@@ -57,10 +57,21 @@ impl RuntimeDir {
 
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
-        let name = self.folder.path().file_name().unwrap_or_default();
-        if let Err(error) = open_parent().and_then(|parent| parent.remove_tree(name)) {
+        if let Err(error) = open_parent().and_then(|parent| remove_own(&parent, &self.folder)) {
             tracing::debug!(%error, "the folder of the mount stays");
         }
+    }
+}
+
+/// Removes the folder of a mount. The mount is gone, so another one may have its device number by
+/// now, and a folder of the same name.
+fn remove_own(parent: &Folder, own: &Folder) -> Result<(), FolderError> {
+    let name = own.path().file_name().unwrap_or_default();
+    // No other process replaces the folder between the two calls.
+    parent.lock()?;
+    match parent.is_named(name, own)? {
+        true => parent.remove_tree(name),
+        false => Ok(()),
     }
 }
 
@@ -163,7 +174,40 @@ fn refused(error: FolderError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use std::{fs, thread};
+
     use super::*;
+
+    /// A mount that ends removes its own folder, and not that of the next mount with its number.
+    #[test]
+    fn the_folder_of_the_next_mount_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        let parent = || Folder::open(temp.path()).unwrap();
+        let folder = temp.path().join("0-55");
+        let first = parent().create_folder("0-55").unwrap();
+        parent().remove_tree("0-55").unwrap();
+        let second = parent().create_folder("0-55").unwrap();
+        fs::write(folder.join("control.sock"), "").unwrap();
+        remove_own(&parent(), &first).unwrap();
+        assert!(folder.join("control.sock").exists());
+        // Another process is between its two calls.
+        let other = parent();
+        other.lock().unwrap();
+        let (done, is_done) = mpsc::channel();
+        let (own, removed) = (parent(), second.clone());
+        let removes = thread::Builder::new().spawn(move || {
+            remove_own(&own, &removed).unwrap();
+            done.send(()).unwrap();
+        });
+        // It cannot end: this is how long a wrong one has for it.
+        is_done.recv_timeout(Duration::from_millis(100)).unwrap_err();
+        assert!(folder.exists());
+        drop(other);
+        removes.unwrap().join().unwrap();
+        assert!(!folder.exists());
+    }
 
     #[test]
     fn only_names_of_devices_are_of_mounts() {

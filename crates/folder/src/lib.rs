@@ -232,14 +232,14 @@ impl Folder {
         Ok(stat.filter(is_ours).map(kept))
     }
 
-    /// Returns whether an open file has this name here.
+    /// Returns whether an open file or folder has this name here.
     ///
     /// # Errors
     /// [`FolderError::Io`].
     pub fn is_named(
         &self,
         name: &(impl AsRef<OsStr> + ?Sized),
-        file: &File,
+        file: &impl AsFd,
     ) -> Result<bool, FolderError> {
         let name = name.as_ref();
         let own =
