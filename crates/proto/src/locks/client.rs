@@ -410,6 +410,24 @@ mod tests {
         assert_eq!(held.over(9), GivenUp::Nothing);
     }
 
+    /// The server does one of the two requests before what was given up, and perhaps the other one
+    /// behind it.
+    #[test]
+    fn what_was_given_up_of_a_lock_that_is_asked_for_twice_is_perhaps_held() {
+        let mut held = ClientLocks::default();
+        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        held.sent(8, INO, &lock, false);
+        held.asks(INO, &asked(1, 5, LockMode::Read, (80, 199)));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
+        held.asked_again(8);
+        held.asks(INO, &asked(1, 5, LockMode::Read, (5, 6)));
+        let hull = asked(1, 5, LockMode::Unlock, (5, 99)).lock;
+        assert_eq!(held.over(8), GivenUp::Perhaps(hull));
+        held.sent(9, INO, &lock, false);
+        held.asked_again(9);
+        assert_eq!(held.over(9), GivenUp::Nothing);
+    }
+
     /// Its program was told that it did not get the lock.
     #[test]
     fn a_lock_that_is_not_wanted_is_undone_to_what_was_held() {
