@@ -487,3 +487,39 @@ impl State {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use mio::Token;
+
+    use super::*;
+    use crate::account::Resume;
+    use crate::peers::PeerRecord;
+
+    struct Reader;
+
+    impl Resume for Reader {
+        fn resume(&self, _: Token) {}
+    }
+
+    /// What the client said while it was not read is read only now.
+    #[test]
+    fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
+        let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));
+        let account = Arc::clone(&share.account);
+        let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
+        let session = Session::of_last_run(SessionId::new(1, 1), record, share);
+        let heard = boot_time();
+        let reader = Arc::new(Reader) as Arc<dyn Resume>;
+        account.pause(&reader, Token(1));
+        // The clock of a pause counts milliseconds.
+        while boot_time() < heard + Duration::from_millis(2) {
+            thread::yield_now();
+        }
+        account.resume();
+        let (later, patience) = (Duration::from_secs(1), Duration::from_secs(9));
+        assert_eq!(session.silent(account.resumed() + later, patience), later);
+    }
+}

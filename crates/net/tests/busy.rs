@@ -316,6 +316,43 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     drop(remote);
 }
 
+/// What a killed program has asked, and was not sent yet, is dropped; what was sent goes on.
+#[test]
+fn what_was_not_sent_for_a_killed_program_never_is() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remote = connect(&world.socket);
+    let many = 2 * limits::SESSION_REQUESTS as u64;
+    let asked: Vec<Answers> =
+        (1..=many).map(|number| begin(&remote, number, read(KEPT, 1), &[])).collect();
+    until("the window is full", || world.service.service.count() >= limits::SESSION_REQUESTS / 2);
+    for number in [1, many] {
+        remote.forsake(&Context { request: RequestId(number), ..Context::direct(0, 0) });
+    }
+    assert_eq!(answer(&asked[many as usize - 1]).unwrap_err().code, Code::Interrupted);
+    until("all others are answered", || {
+        let kept = std::mem::take(&mut *world.service.service.kept.lock());
+        kept.into_values().for_each(|done| done(Ok(Reply::Data(Buffer::new(vec![7])))));
+        remote.status().waiting == 0
+    });
+    assert!(asked[..many as usize - 1].iter().all(|answers| answer(answers).is_ok()));
+    assert_eq!(remote.status().requests, many - 1);
+}
+
+/// The ninth mount of a machine has a share of less than the largest read. It may have one under
+/// way all the same, and gives it up at once.
+#[test]
+fn a_read_beyond_the_share_of_its_session_holds_back_no_cancel() {
+    let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
+    let remotes: Vec<Remote> = (0..9).map(|_| connect(&world.socket)).collect();
+    let read_all = |remote| begin(remote, 1, read(KEPT, limits::IO_BYTES as u32), &[]);
+    let answers: Vec<Answers> = remotes.iter().map(read_all).collect();
+    until("all are under way", || world.service.service.count() == remotes.len());
+    for (remote, answers) in remotes.iter().zip(&answers) {
+        remote.cancel(&Context { request: RequestId(1), ..Context::direct(0, 0) });
+        assert_eq!(answer(answers).unwrap_err().code, Code::Interrupted);
+    }
+}
+
 /// Each of the mounts of one machine has as many bytes under way as its share allows, and counts
 /// as the server does: what goes past them is read by it at once.
 #[test]

@@ -4,13 +4,14 @@
 
 use std::sync::mpsc::channel;
 
+use parking_lot::Mutex;
 use pelago_net::Remote;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Handle, InodeId, Name,
-    NewMode, OpenFlags, OpenId, Reply, Request, Service,
+    Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Handle, InodeId,
+    LeasedService, Name, NewMode, OpenFlags, OpenId, Reply, Request, Service, WriteFlags, limits,
 };
 
-use crate::harness::{PATIENCE, WithSessions, connect};
+use crate::harness::{PATIENCE, WithSessions, connect, until};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -74,4 +75,64 @@ fn an_open_file_that_its_replay_cannot_make_again_is_told_as_lost() {
     let _server = next.serve(&socket);
     let read = Request::Read { open: OPEN, offset: 0, size: 1 };
     assert_eq!(ask(&remote, read).unwrap_err().code, Code::Stale);
+}
+
+/// Keeps writes until it is told to answer them; answers all else.
+#[derive(Default)]
+struct KeepsWrites(Mutex<Vec<Done>>);
+
+impl KeepsWrites {
+    fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    fn answer_all(&self) {
+        let written = || Reply::Written { bytes: limits::IO_BYTES as u64, size: 1 << 30 };
+        std::mem::take(&mut *self.0.lock()).into_iter().for_each(|done| done(Ok(written())));
+    }
+}
+
+impl Service for KeepsWrites {
+    fn ask(
+        &self,
+        _: &Context,
+        request: Request,
+        _: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        match request {
+            Request::Write { .. } => {
+                self.0.lock().push(later());
+                None
+            }
+            _ => Some(Ok(Reply::Done)),
+        }
+    }
+
+    fn cancel(&self, _: &Context) {}
+}
+
+/// Sends a write of the largest size that was kept back.
+fn write_behind(remote: &Remote, number: usize) {
+    let offset = (number * limits::IO_BYTES) as u64;
+    let request = Request::Write { open: OPEN, offset, flags: WriteFlags::NONE };
+    let bulk = Bulk::Owned(vec![7; limits::IO_BYTES]);
+    remote.ask_first(&Context::direct(1, 2), request, bulk, Box::new(|_, _| {}));
+}
+
+/// All that a client had kept back when the server ended is read by the next run before anything
+/// goes on, and nothing of it is answered before all is read.
+#[test]
+fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
+    const WRITES: usize = limits::DIRTY_BYTES / limits::IO_BYTES;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let first = WithSessions::of_run(3, None, KeepsWrites::default());
+    let server = first.serve(&socket);
+    let remote = connect(&socket);
+    drop(server);
+    (0..WRITES).for_each(|number| write_behind(&remote, number));
+    let next = WithSessions::of_starting_run(4, &first, KeepsWrites::default());
+    let _server = next.serve(&socket);
+    until("all are read", || next.service.count() == WRITES);
 }

@@ -26,6 +26,8 @@ pub(crate) struct WithSessions<S> {
     begun: Mutex<HashMap<SessionId, SessionRecord>>,
     /// The newest sequence that is safe. Each mutation has sequence 1.
     safe: u64,
+    /// It waits for the clients of the last run.
+    is_starting: bool,
 }
 
 impl<S: Service> WithSessions<S> {
@@ -36,7 +38,8 @@ impl<S: Service> WithSessions<S> {
     /// Returns the service of a volume whose id has this number.
     pub(crate) fn of_volume(number: u8, service: S) -> Arc<Self> {
         let begun = Mutex::default();
-        Arc::new(Self { service, volume: [number; 16], epoch: 3, begun, safe: 1 })
+        let is_starting = false;
+        Arc::new(Self { service, volume: [number; 16], epoch: 3, begun, safe: 1, is_starting })
     }
 
     /// Returns the service of another run, which knows the sessions of the last one. What it does
@@ -44,7 +47,15 @@ impl<S: Service> WithSessions<S> {
     pub(crate) fn of_run(epoch: u32, last: Option<&Self>, service: S) -> Arc<Self> {
         let begun = last.map(|last| last.begun.lock().clone()).unwrap_or_default();
         let begun = Mutex::new(begun);
-        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0 })
+        let is_starting = false;
+        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0, is_starting })
+    }
+
+    /// The same, while it waits for the clients of the last run.
+    pub(crate) fn of_starting_run(epoch: u32, last: &Self, service: S) -> Arc<Self> {
+        let begun = Mutex::new(last.begun.lock().clone());
+        let is_starting = true;
+        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0, is_starting })
     }
 
     /// Returns the sessions that have begun and have not ended.
@@ -94,7 +105,7 @@ impl<S: Service> SessionService for WithSessions<S> {
     }
 
     fn is_starting(&self) -> bool {
-        false
+        self.is_starting
     }
 
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
