@@ -1,6 +1,7 @@
 //! What a killed mount leaves in the folder of control sockets.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -48,5 +49,25 @@ fn the_folder_of_a_killed_mount_goes_with_its_unmount_or_with_the_next_mount() {
         for mount in [&serves, &other] {
             world.pelago(&["status", mount.point.to_str().unwrap()]).expect_success();
         }
+    });
+}
+
+/// A mount whose control socket is gone is only detached if its process lives: what programs have
+/// open goes on.
+#[test]
+fn an_unmount_of_a_living_mount_without_its_socket_leaves_open_files() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root for /run/pelago");
+        return;
+    }
+    on_server(|world| {
+        let mount = world.mount_unix("living");
+        let mut file = File::create(mount.path("file")).unwrap();
+        fs::remove_file(folder_of(&mount).join("control.sock")).unwrap();
+        world.unmount(&mount);
+        assert!(!mount.path("file").exists());
+        file.write_all(b"still here").unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(fs::read(world.volume.files().join("file")).unwrap(), b"still here");
     });
 }
