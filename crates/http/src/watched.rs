@@ -125,8 +125,8 @@ impl AsyncWrite for Watched {
 mod tests {
     use std::future::poll_fn;
     use std::io::Read;
-    use std::net;
-    use std::thread;
+    use std::sync::mpsc;
+    use std::{net, thread};
 
     use tokio::runtime::Builder;
 
@@ -181,6 +181,49 @@ mod tests {
         });
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(taker);
+    }
+
+    /// The system says that there is room only once a third of its buffer is free: a client that
+    /// takes enough may need more than the limit for that.
+    #[test]
+    fn a_slow_client_that_takes_enough_gets_everything() {
+        const LIMIT: Duration = Duration::from_millis(500);
+        const BYTES_EACH_MS: usize = 500;
+        const MOST: usize = 64 << 20;
+        let (mut client, served) = connection();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let taker = thread::Builder::new().spawn(move || {
+            let begun = std::time::Instant::now();
+            let mut taken = 0;
+            let mut bytes = vec![0; 64 << 10];
+            while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+                // It keeps its pace also if the machine is busy.
+                let due = begun.elapsed().as_millis() as usize * BYTES_EACH_MS;
+                match client.read(&mut bytes[..due.saturating_sub(taken).min(64 << 10)]) {
+                    Ok(count) => taken += count,
+                    Err(error) => panic!("{error}"),
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        runtime.block_on(async {
+            let stream = TcpStream::from_std(served).unwrap();
+            let mut watched = Watched::new(stream, LIMIT, 64 << 10);
+            let mut waits = 0;
+            let mut total = 0;
+            // What the system buffers goes at once; then there were several limits.
+            while waits < 8 {
+                let before = Instant::now();
+                let bytes = vec![0; 32 << 10];
+                write_all(&mut watched, &bytes).await.unwrap();
+                total += bytes.len();
+                assert!(total < MOST);
+                waits += usize::from(before.elapsed() >= LIMIT / 4);
+            }
+        });
+        drop(stop);
+        taker.unwrap().join().unwrap();
     }
 
     #[test]
