@@ -136,3 +136,23 @@ fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     let _server = next.serve(&socket);
     until("all are read", || next.service.count() == WRITES);
 }
+
+/// Writes that were kept back go before others, and are bounded too, by what may be kept back: until
+/// they are answered, and until they are safe.
+#[test]
+fn writes_that_go_first_are_bounded_until_they_are_safe() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let service = WithSessions::of_run(3, None, KeepsWrites::default());
+    let _server = service.serve(&socket);
+    let remote = connect(&socket);
+    let most = (limits::DIRTY_BYTES + limits::SESSION_BYTES) / limits::IO_BYTES;
+    (0..4 * most).for_each(|number| write_behind(&remote, number));
+    let sent = || remote.status().requests as usize;
+    assert!((most / 2..=most).contains(&sent()), "{}", sent());
+    until("all that were sent are answered, and none is safe", || {
+        service.service.answer_all();
+        remote.status().kept == sent()
+    });
+    assert!(sent() <= most, "{}", sent());
+}

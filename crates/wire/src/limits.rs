@@ -121,7 +121,8 @@ pub const SESSION_LEAST_BYTES: usize = 256 << 10;
 pub const PEER_BYTES: usize = 32 << 20;
 /// Bytes that a request counts for in such a share, besides its own and those of its answer.
 pub const REQUEST_BYTES: usize = 512;
-/// Bytes of answered mutations that a client keeps until they are safe.
+/// Bytes of answered mutations that a client keeps until they are safe; [`DIRTY_BYTES`] more with
+/// writes that it had kept back.
 pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 /// Sessions of a server at the same time.
 pub const SESSIONS: usize = 1024;

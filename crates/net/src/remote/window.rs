@@ -12,16 +12,15 @@ const FIRST: usize = 64;
 
 impl State {
     pub(super) fn has_room(&self, call: &Call) -> bool {
+        // A server that starts reads so much more before anything goes on.
+        let more = if call.is_first { limits::DIRTY_BYTES } else { 0 };
         let held = self.payload + self.kept.bytes();
-        let fits = self.payload == 0 || held + call.payload <= self.bytes.under_way;
+        let fits = self.payload == 0 || held + call.payload <= self.bytes.under_way + more;
         let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
-            && (call.is_first || self.kept.bytes() < self.bytes.kept);
+            && self.kept.bytes() < self.bytes.kept + more;
         let window = if call.is_first { WINDOW + FIRST } else { WINDOW };
         let has_place = call.waits || self.under_way.len() - self.waits < window;
-        has_place
-            && !self.reclaiming
-            && (fits || call.is_first)
-            && (remembered || !call.is_mutation)
+        has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
     }
 
     /// Counts a request that is under way.
