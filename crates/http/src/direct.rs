@@ -36,7 +36,7 @@ pub(crate) fn content(
     let (to, pieces) = channel(1);
     let left = part.end - part.start;
     tokio::spawn(async move {
-        if let Err(broken) = send(&file, part, &delivery, (places.answer(), &to)).await {
+        if let Err(broken) = send(&file, part, &delivery, places.answer(), &to).await {
             // The client may be gone by now.
             let _unheard = to.send(Err(broken)).await;
         }
@@ -48,7 +48,8 @@ async fn send(
     file: &PinnedFile,
     mut left: Range<u64>,
     delivery: &Delivery,
-    (answer, to): (ReplyPieces, &Sender<Result<Bytes, Broken>>),
+    answer: ReplyPieces,
+    to: &Sender<Result<Bytes, Broken>>,
 ) -> Result<(), Broken> {
     while !left.is_empty() {
         let right = tokio::select! {

@@ -104,7 +104,7 @@ pub(crate) fn content(
     let (to, pieces) = channel(1);
     tokio::spawn(async move {
         let pages = Pages { tree, dir, format };
-        if let Err(error) = pages.send(format.head(&path), (places.answer(), &to)).await {
+        if let Err(error) = pages.send(format.head(&path), places.answer(), &to).await {
             // The client may be gone by now.
             let _unheard = to.send(Err(Broken::Failed(error))).await;
         }
@@ -124,7 +124,8 @@ impl Pages {
     async fn send(
         &self,
         mut page: String,
-        (answer, to): (ReplyPieces, &Sender<Result<Bytes, Broken>>),
+        answer: ReplyPieces,
+        to: &Sender<Result<Bytes, Broken>>,
     ) -> Result<(), Error> {
         let mut after = Some(Cookie::AFTER_DOT_DOT);
         while let Some(behind) = after {

@@ -141,7 +141,8 @@ async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) 
                 continue;
             }
         };
-        let (served, places) = (Arc::clone(&served), served.places_of(peer.ip()));
+        let places = served.places_of(peer.ip());
+        let served = Arc::clone(&served);
         let answer = move |request| {
             let served = Arc::clone(&served);
             let places = places.clone();

@@ -55,7 +55,7 @@ impl Adapter {
             b".." => files.parent(&self.0.context(header), Handle::own(node)),
             _ => return reply.error(Errno::INVAL),
         };
-        answer.then(move |found| state.reply_entry((&sample, None), found, reply));
+        answer.then(move |found| state.reply_entry(&sample, None, found, reply));
     }
 
     /// Reads attributes, and calls `then` with them once no cached page of the file is stale.
@@ -133,9 +133,9 @@ impl Filesystem for Adapter {
         self.0.files.lookup(&context, at).then(move |found| match found {
             Err(error) if error.code == Code::NotFound => {
                 state.retries.name_is_missing(thread);
-                state.reply_absent((&sample, name.as_deref()), hidden, reply);
+                state.reply_absent(&sample, name.as_deref(), hidden, reply);
             }
-            Ok(found) => state.reply_found(thread, (&sample, name.as_deref()), found, reply),
+            Ok(found) => state.reply_found(thread, &sample, name.as_deref(), found, reply),
             Err(error) => reply.error(attr::error(error)),
         });
     }

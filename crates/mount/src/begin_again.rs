@@ -184,9 +184,9 @@ impl HeldLookup {
         match found {
             Err(error) if error.code == Code::NotFound => {
                 let hidden = HiddenName::of(&at).map(|hidden| (hidden, user));
-                state.reply_absent((&sample, name.as_deref()), hidden, reply);
+                state.reply_absent(&sample, name.as_deref(), hidden, reply);
             }
-            Ok(found) => state.reply_found(thread, (&sample, name.as_deref()), found, reply),
+            Ok(found) => state.reply_found(thread, &sample, name.as_deref(), found, reply),
             Err(error) => reply.error(attr::error(error)),
         }
     }

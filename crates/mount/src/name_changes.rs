@@ -24,7 +24,7 @@ impl State {
         let at = at.clone();
         move |made| {
             state.end_change(change);
-            state.reply_made((&sample, &at), made, reply);
+            state.reply_made(&sample, &at, made, reply);
         }
     }
 

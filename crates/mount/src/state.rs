@@ -325,7 +325,8 @@ impl State {
     /// Replies that a name does not exist, unless it is a hidden one, which this user looks up.
     pub(crate) fn reply_absent(
         &self,
-        (sample, at): (&Sample, Option<&At>),
+        sample: &Sample,
+        at: Option<&At>,
         hidden: Option<(HiddenName, u32)>,
         mut reply: Reply<reply::Entry>,
     ) {
@@ -346,18 +347,20 @@ impl State {
     /// returns it.
     pub(crate) fn reply_entry(
         &self,
-        (sample, at): (&Sample, Option<&At>),
+        sample: &Sample,
+        at: Option<&At>,
         entry: Result<Entry, Error>,
         reply: Reply<reply::Entry>,
     ) {
         let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
-        self.reply_entry_for((sample, at), ttl, entry, reply);
+        self.reply_entry_for(sample, at, ttl, entry, reply);
     }
 
     /// Replies with the entry of a name that was made; see [`State::reply_entry`].
     pub(crate) fn reply_made(
         self: &Arc<Self>,
-        (sample, at): (&Sample, &At),
+        sample: &Sample,
+        at: &At,
         made: Result<Entry, Error>,
         mut reply: Reply<reply::Entry>,
     ) {
@@ -369,7 +372,7 @@ impl State {
         let at = self.lifetimes.is_leased().then_some(at);
         let ttl =
             |guard: &ReplyGuard<'_>, entry: &Entry| guard.unversioned_attr(&entry.attr, sample);
-        self.reply_entry_for((sample, at), ttl, made, reply);
+        self.reply_entry_for(sample, at, ttl, made, reply);
     }
 
     /// Replies with an entry that was found by its name; see [`State::reply_entry`]. If others have
@@ -377,7 +380,8 @@ impl State {
     pub(crate) fn reply_found(
         &self,
         thread: u32,
-        (sample, at): (&Sample, Option<&At>),
+        sample: &Sample,
+        at: Option<&At>,
         found: Entry,
         mut reply: Reply<reply::Entry>,
     ) {
@@ -394,13 +398,14 @@ impl State {
         }
         self.keep_entry(thread, &found);
         let ttl = |guard: &ReplyGuard<'_>, entry: &Entry| guard.found_attr(entry, sample);
-        self.reply_learned((sample, at), ttl, &found, reply);
+        self.reply_learned(sample, at, ttl, &found, reply);
     }
 
     /// Replies with an entry whose attributes hold for `attr_ttl`.
     fn reply_entry_for(
         &self,
-        (sample, at): (&Sample, Option<&At>),
+        sample: &Sample,
+        at: Option<&At>,
         attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
         entry: Result<Entry, Error>,
         mut reply: Reply<reply::Entry>,
@@ -410,7 +415,7 @@ impl State {
             Ok(_) if !reply.claim() => {}
             Ok(entry) => {
                 self.learn_at(&entry, sample.name_key());
-                self.reply_learned((sample, at), attr_ttl, &entry, reply);
+                self.reply_learned(sample, at, attr_ttl, &entry, reply);
             }
             Err(error) => reply.error(attr::error(error)),
         }
@@ -419,7 +424,8 @@ impl State {
     /// Replies with an entry once the kernel's reference to it is counted.
     fn reply_learned(
         &self,
-        (sample, at): (&Sample, Option<&At>),
+        sample: &Sample,
+        at: Option<&At>,
         attr_ttl: impl FnOnce(&ReplyGuard<'_>, &Entry) -> Duration,
         entry: &Entry,
         reply: Reply<reply::Entry>,

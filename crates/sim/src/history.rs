@@ -281,11 +281,7 @@ impl History {
     }
 
     /// A program was told that it has a lock. Returns the number of the lock in this run.
-    pub(crate) fn locked(
-        &mut self,
-        program: Program,
-        (file, lock): (&'static str, FileLock),
-    ) -> usize {
+    pub(crate) fn locked(&mut self, program: Program, file: &'static str, lock: FileLock) -> usize {
         let from = self.moment();
         self.held.push(LockSpan { program, file, lock, from, until: from });
         self.held.len() - 1
@@ -427,14 +423,14 @@ mod tests {
     #[test]
     fn locks_at_one_time_are_wrong_only_if_they_exclude_each_other() {
         let lock = |mode, start, end| FileLock { kind: LockKind::Posix, mode, start, end, pid: 1 };
-        let wrongs = |second: (&'static str, FileLock), program, ends_first: bool| {
+        let wrongs = |file: &'static str, second, program, ends_first: bool| {
             let mut history = History::default();
-            let first = history.locked(Program(1), ("one", lock(LockMode::Write, 0, 9)));
+            let first = history.locked(Program(1), "one", lock(LockMode::Write, 0, 9));
             let begun = history.moment();
             if ends_first {
                 history.held(first, begun);
             }
-            let second = history.locked(Program(program), second);
+            let second = history.locked(Program(program), file, second);
             let begun = history.moment();
             history.held(second, begun);
             if !ends_first {
@@ -444,10 +440,10 @@ mod tests {
             history.check_locks();
             history.wrong.len()
         };
-        assert_eq!(wrongs(("one", lock(LockMode::Read, 9, 20)), 2, false), 1);
-        assert_eq!(wrongs(("one", lock(LockMode::Read, 9, 20)), 2, true), 0);
-        assert_eq!(wrongs(("two", lock(LockMode::Read, 9, 20)), 2, false), 0);
-        assert_eq!(wrongs(("one", lock(LockMode::Write, 10, 20)), 2, false), 0);
-        assert_eq!(wrongs(("one", lock(LockMode::Write, 0, 9)), 1, false), 0, "its own");
+        assert_eq!(wrongs("one", lock(LockMode::Read, 9, 20), 2, false), 1);
+        assert_eq!(wrongs("one", lock(LockMode::Read, 9, 20), 2, true), 0);
+        assert_eq!(wrongs("two", lock(LockMode::Read, 9, 20), 2, false), 0);
+        assert_eq!(wrongs("one", lock(LockMode::Write, 10, 20), 2, false), 0);
+        assert_eq!(wrongs("one", lock(LockMode::Write, 0, 9), 1, false), 0, "its own");
     }
 }

@@ -242,10 +242,10 @@ impl Runner {
     }
 
     /// Sets a lock, and notes from when on the program has it.
-    fn lock(&self, open: OpenId, of: (&'static str, FileLock)) -> Result<usize, Error> {
-        self.files.set_lock(&CONTEXT, open, self.owner(), of.1, true).wait()?;
-        let held = self.history.lock().locked(self.plan.program, of);
-        self.tell(format_args!("has lock {held}: {of:?}"));
+    fn lock(&self, open: OpenId, file: &'static str, lock: FileLock) -> Result<usize, Error> {
+        self.files.set_lock(&CONTEXT, open, self.owner(), lock, true).wait()?;
+        let held = self.history.lock().locked(self.plan.program, file, lock);
+        self.tell(format_args!("has lock {held} of {file}: {lock:?}"));
         Ok(held)
     }
 
@@ -261,7 +261,7 @@ impl Runner {
         result
     }
 
-    fn unlock(&self, open: OpenId, (held, lock): (usize, FileLock)) -> Result<(), Error> {
+    fn unlock(&self, open: OpenId, held: usize, lock: FileLock) -> Result<(), Error> {
         let unlock = FileLock { mode: LockMode::Unlock, ..lock };
         let owner = self.owner();
         self.under(held, || self.files.set_lock(&CONTEXT, open, owner, unlock, false).wait())
@@ -272,7 +272,7 @@ impl Runner {
         let owner = self.owner();
         let lock = exclusive(0, FileLock::TO_END);
         let section = || -> Result<u64, Error> {
-            let held = self.lock(open, (COUNTER, lock))?;
+            let held = self.lock(open, COUNTER, lock)?;
             let read = || self.files.read(&CONTEXT, open, 0, 8).wait();
             let bytes = self.under(held, read)?;
             let next = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes) + 1;
@@ -282,7 +282,7 @@ impl Runner {
             let bytes = next.to_le_bytes();
             let write = || self.files.write(&CONTEXT, to, &bytes, WriteFlags::NONE).wait();
             self.under(held, write)?;
-            self.unlock(open, (held, lock))?;
+            self.unlock(open, held, lock)?;
             Ok(next)
         };
         let next = section();
@@ -305,7 +305,7 @@ impl Runner {
         let lock = FileLock { mode, ..exclusive(start, start + long) };
         // Returns the lock if it is not given up.
         let section = || -> Result<Option<usize>, Error> {
-            let held = self.lock(open, (LOCKED, lock))?;
+            let held = self.lock(open, LOCKED, lock)?;
             let computes = turns::random(2) == 0;
             if computes {
                 // It asks nothing for longer than a term, so that nothing can tell it of a loss.
@@ -322,11 +322,11 @@ impl Runner {
                 0 => return Ok(Some(held)),
                 1 => {
                     let Opened { open, .. } = self.open(LOCKED, OpenFlags::READ_WRITE)?;
-                    let unlocked = self.unlock(open, (held, lock));
+                    let unlocked = self.unlock(open, held, lock);
                     let closed = self.close(open);
                     unlocked.and(closed)?;
                 }
-                _ => self.unlock(open, (held, lock))?,
+                _ => self.unlock(open, held, lock)?,
             }
             Ok(None)
         };
