@@ -86,10 +86,8 @@ impl Holder {
         request: &Request,
         bulk: &Bulk<'_>,
     ) -> Written {
-        let has_lost = || match request {
-            Request::Write { open, .. } => self.service.has_lost_lock(*open),
-            _ => false,
-        };
+        let has_lost =
+            || matches!(request, Request::Write { open, .. } if self.service.has_lost_lock(*open));
         if self.service.lease_left().is_zero() || has_lost() {
             return Written::Through;
         }
@@ -148,9 +146,10 @@ impl Holder {
         let Send { ino, number, bytes, .. } = send;
         let (holder, length) = (Arc::clone(self), bytes.len() as u64);
         let done = move |result: Result<Reply, Error>, granted| {
+            let is_short =
+                |reply: &Reply| matches!(reply, Reply::Written { bytes, .. } if *bytes < length);
             let failed = match result {
-                Ok(Reply::Written { bytes, .. }) if bytes < length => Some(Code::NoSpace),
-                Ok(_) => None,
+                Ok(reply) => is_short(&reply).then_some(Code::NoSpace),
                 Err(error) => Some(error.code),
             };
             if let Some(code) = failed {

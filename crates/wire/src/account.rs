@@ -87,18 +87,35 @@ impl Operation {
             Self::GetLock | Self::Read | Self::StatFs | Self::Seek => &[],
             Self::Search | Self::Tags => &[],
         };
-        let bulk = match self {
-            Self::Write => limits::FRAME_BULK_BYTES,
-            _ => 0,
-        };
-        let answer_bulk = match self {
-            Self::Read => limits::IO_BYTES,
-            _ => 0,
-        };
-        let answer = self.longest_answer() + answer_bulk;
-        Account { body: self.longest_body(), bulk, answer, leaves }
+        let Bulks { request, answer } = self.bulks();
+        let answer = self.longest_answer() + answer;
+        Account { body: self.longest_body(), bulk: request, answer, leaves }
+    }
+
+    /// Returns the bytes that may come behind the bodies. Here too a new operation has to be named.
+    const fn bulks(self) -> Bulks {
+        match self {
+            Self::Write => Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 },
+            Self::Read => Bulks { request: 0, answer: limits::IO_BYTES },
+            Self::Lookup | Self::Parent | Self::Find | Self::GetAttr | Self::ReadLink => NO_BULKS,
+            Self::List | Self::GetXattr | Self::ListXattr | Self::StatFs | Self::Seek => NO_BULKS,
+            Self::SetAttr | Self::MakeDir | Self::MakeNode | Self::Symlink => NO_BULKS,
+            Self::Link | Self::Unlink | Self::RemoveDir | Self::Rename => NO_BULKS,
+            Self::SetXattr | Self::RemoveXattr | Self::Create | Self::CreateUnnamed => NO_BULKS,
+            Self::Open | Self::Reopen | Self::Flush | Self::Release | Self::Fsync => NO_BULKS,
+            Self::FsyncDir | Self::Allocate | Self::CopyRange | Self::GetLock => NO_BULKS,
+            Self::SetLock | Self::ReclaimLock | Self::Search | Self::Tags => NO_BULKS,
+        }
     }
 }
+
+/// Bytes that may come behind the bodies of a request and of its answer.
+struct Bulks {
+    request: usize,
+    answer: usize,
+}
+
+const NO_BULKS: Bulks = Bulks { request: 0, answer: 0 };
 
 impl Request {
     /// Returns the bytes that are in the share of a session from the moment this request is read
