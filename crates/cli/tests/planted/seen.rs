@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use super::{NOBODY, PLANTED, Scene};
+use super::{NOBODY, Scene, is_planted};
 use crate::harness::program::{pelago, run, until, wait};
 use crate::harness::volume::cannot_mount;
 
@@ -187,7 +187,7 @@ fn what_is_opened_in_the_folder_of_a_volume_goes_through_the_opener() {
         assert!(names.contains(name), "{name} was not seen: {names:?}");
     }
     // A key is written under a name that is made new (`O_EXCL`), `.key.PROCESS.NUMBER`.
-    let is_known = |name: &str| PLANTED.contains(&name) || name.starts_with(".key.");
+    let is_known = |name: &str| is_planted(name) || name.starts_with(".key.");
     let unknown: Vec<&String> = names.iter().filter(|name| !is_known(name)).collect();
     assert!(unknown.is_empty(), "not planted by any test: {unknown:?}");
 }
