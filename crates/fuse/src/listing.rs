@@ -62,8 +62,7 @@ impl Listing {
         if name.is_empty() || name.len() > NAME_BYTES {
             return true;
         }
-        let before = if self.with_attributes { ENTRY_BYTES } else { 0 };
-        let end = self.bytes.len() + (before + DIRENT_BYTES + name.len()).next_multiple_of(8);
+        let end = self.end_with(name);
         if !self.make_room(end) {
             return false;
         }
@@ -76,6 +75,12 @@ impl Listing {
         true
     }
 
+    /// Returns whether [`Listing::add`] will add an entry of this name.
+    #[must_use]
+    pub const fn has_room_for(&self, name: &[u8]) -> bool {
+        self.end_with(name) <= self.most
+    }
+
     /// Returns whether the reply is empty, which to the kernel is the end of the directory.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -86,6 +91,12 @@ impl Listing {
     #[must_use]
     pub const fn with_attributes(&self) -> bool {
         self.with_attributes
+    }
+
+    /// Returns the bytes of the reply with one more entry of this name.
+    const fn end_with(&self, name: &[u8]) -> usize {
+        let before = if self.with_attributes { ENTRY_BYTES } else { 0 };
+        self.bytes.len() + (before + DIRENT_BYTES + name.len()).next_multiple_of(8)
     }
 
     fn new(size: u32, with_attributes: bool) -> Self {

@@ -55,6 +55,13 @@ impl State {
         !self.lifetimes.is_leased() || self.page_versions.compare_entry(found)
     }
 
+    /// Notes that attributes which were compared did not arrive.
+    pub(crate) fn not_told(&self, ino: InodeId) {
+        if self.lifetimes.is_leased() {
+            self.page_versions.not_told(ino);
+        }
+    }
+
     /// Notes attributes that are about to be told, and that the kernel takes without a look at its
     /// pages.
     pub(crate) fn told_changed(&self, changed: &Attr) {

@@ -12,6 +12,9 @@
 //! - If both are the same, the kernel would keep the pages. So they are dropped by a notice, and
 //!   the attributes hold for no time. What the kernel discards then is what it has.
 //!
+//! What is told is noted before it arrives. If it does not, since its caller was killed, what the
+//! kernel has is unknown, and the next attributes drop the pages by a notice.
+//!
 //! The kernel may have discarded what it was last told, because a notice for another reason has
 //! crossed it. Then pages could stay that should go, if size and change time are also set back to
 //! what was told before that; and one read could end early. The next question mends both.
@@ -44,8 +47,9 @@ struct Version {
     opens: u32,
     /// The change time under which the pages hold; `None` if they hold under none.
     changed: Option<Time>,
-    /// By which the kernel judges the pages of a file: what it was last told.
-    told: Told,
+    /// By which the kernel judges the pages of a file: what it was last told; `None` if it is
+    /// unknown what of it has arrived.
+    told: Option<Told>,
     is_dir: bool,
     /// The kernel may have pages. It has none of a directory that was not listed since they were
     /// dropped.
@@ -89,7 +93,7 @@ impl PageVersions {
                 return None;
             }
         }
-        let told = Told::of(attr);
+        let told = Some(Told::of(attr));
         let (version, pages) = match stripe.entry(ino.raw()) {
             Entry::Vacant(place) => {
                 let (opens, changed, has_pages) = (0, None, !is_dir);
@@ -153,7 +157,15 @@ impl PageVersions {
     /// Notes attributes that the kernel takes without a look at its pages.
     pub(crate) fn told(&self, attr: &Attr) {
         if let Some(version) = open_version(&mut self.versions.lock(attr.ino.raw()), attr.ino) {
-            version.told = Told::of(attr);
+            version.told = Some(Told::of(attr));
+        }
+    }
+
+    /// Notes that attributes which were compared did not arrive, because the caller is gone: the
+    /// kernel has those that it was told before.
+    pub(crate) fn not_told(&self, ino: InodeId) {
+        if let Some(version) = open_version(&mut self.versions.lock(ino.raw()), ino) {
+            version.told = None;
         }
     }
 
@@ -197,8 +209,9 @@ impl Version {
     /// Notes attributes that are about to be told. Returns whether they may be of other bytes than
     /// the pages without a sign by which the kernel would notice it.
     fn is_other_unseen(&mut self, attr: &Attr) -> bool {
-        let told = std::mem::replace(&mut self.told, Told::of(attr));
-        self.changed != Some(attr.ctime) && told == self.told
+        let now = Told::of(attr);
+        let told = self.told.replace(now);
+        self.changed != Some(attr.ctime) && told.is_none_or(|told| told == now)
     }
 }
 
@@ -278,6 +291,22 @@ mod tests {
         assert!(!versions.compare_entry(&hidden) && !versions.compare_entry(&hidden));
         assert!(versions.compare(&hidden, None), "it asks, and the pages are dropped");
         assert!(versions.compare_entry(&hidden));
+    }
+
+    /// The program that asked was killed: the kernel has the size and the time of before, which may
+    /// come back with other bytes.
+    #[test]
+    fn attributes_that_did_not_arrive_say_nothing_about_what_the_kernel_has() {
+        let versions = PageVersions::default();
+        let compare = |attr: Attr| versions.compare(&attr, None);
+        versions.open(&file(1)).unwrap();
+        let longer = Attr { size: 5, ..file(2) };
+        assert!(!compare(longer), "the size would say it");
+        versions.not_told(FILE);
+        assert!(!compare(longer), "it says it now");
+        versions.not_told(FILE);
+        assert!(compare(file(3)), "the kernel has had this size and this time");
+        assert!(!compare(file(3)));
     }
 
     /// The kernel takes the times that a program of this mount sets, and keeps its pages.

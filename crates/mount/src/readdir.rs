@@ -179,6 +179,8 @@ impl Copier<'_> {
         };
         let fitted = match &dir_entry.entry {
             None if self.attributes => return Added::Unlinked,
+            // What is told about the pages of a file is noted: it must be told then.
+            Some(_) if self.attributes && !listing.has_room_for(named.name) => return Added::Full,
             Some(entry) if self.attributes => {
                 let name_ttl = self.guard.name_listed(&self.sample, &dir_entry.name);
                 let attr_ttl = match self.state.entry_holds(&entry.attr) {
@@ -208,9 +210,11 @@ enum Added {
 #[cfg(test)]
 mod tests {
     use pelago_client::Files;
-    use pelago_wire::{Attr, Entry, FileKind, NameHash};
+    use pelago_wire::{Attr, Entry, FileKind, LeaseTimes, NameHash, Time};
 
     use super::*;
+    use crate::init::TTL;
+    use crate::options::Keeps;
     use crate::silent::Silent;
     use crate::state::Preferences;
 
@@ -224,6 +228,45 @@ mod tests {
         let name = Name::new(number.to_string().as_bytes()).unwrap();
         let entry = Some(Entry { handle, attr });
         DirEntry { name, ino, kind: FileKind::Regular, cookie: Cookie(number), entry }
+    }
+
+    struct Leases;
+
+    impl LeaseTimes for Leases {
+        fn attr_left(&self, _: InodeId) -> Duration {
+            TTL
+        }
+
+        fn attr_holds(&self, attr: &Attr) -> Duration {
+            self.attr_left(attr.ino)
+        }
+
+        fn name_left(&self, _dir: InodeId, _name: &Name) -> Duration {
+            Duration::ZERO
+        }
+    }
+
+    /// What a full listing has no room for is not told: the kernel still has the old attributes of
+    /// an open file, with which the next ones are compared.
+    #[test]
+    fn an_entry_that_does_not_fit_is_not_noted_as_told() {
+        let keeps = Keeps::Leased(Arc::new(Leases));
+        let preferences = Preferences { keeps, ..Preferences::default() };
+        let state = State::new(Files::new(Arc::new(Silent)), preferences);
+        let stream = Stream::new(1_000);
+        let attr_of = |number, size, changed| {
+            let ctime = Time { seconds: changed, nanos: 0 };
+            Attr { size, ctime, ..Attr::empty(InodeId::from_raw(number), FileKind::Regular) }
+        };
+        state.open_pages(&attr_of(300, 0, 1)).unwrap();
+        let (sample, guard) = (state.sample(DIR), state.reply_guard());
+        let offsets = &stream.offsets;
+        let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes: true };
+        let mut entries = [100, 300].map(file);
+        entries[1].entry.as_mut().unwrap().attr = attr_of(300, 5, 2);
+        let mut listing = listing::Listing::of_entries(200);
+        assert_eq!(copier.fill(&mut listing, &entries), (1, true));
+        assert!(state.page_versions.compare(&attr_of(300, 0, 3), None));
     }
 
     /// Names beyond the limit are listed without attributes, so that they take no memory.

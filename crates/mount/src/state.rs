@@ -256,9 +256,10 @@ impl State {
         &self,
         sample: &Sample,
         found: Result<Attr, Error>,
-        reply: Reply<Attributes>,
+        mut reply: Reply<Attributes>,
     ) {
         match found {
+            Ok(found) if !reply.claim() => self.not_told(found.ino),
             Ok(found) => {
                 let guard = self.reply_guard();
                 let ttl = guard.attr(&found, sample);
@@ -272,9 +273,10 @@ impl State {
         &self,
         sample: &Sample,
         found: Result<Attr, Error>,
-        reply: Reply<Statx>,
+        mut reply: Reply<Statx>,
     ) {
         match found {
+            Ok(found) if !reply.claim() => self.not_told(found.ino),
             Ok(found) => {
                 let guard = self.reply_guard();
                 let (ttl, birth) = (guard.attr(&found, sample), attr::timestamp(found.btime));
