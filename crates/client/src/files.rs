@@ -230,9 +230,10 @@ impl Files {
         self.service.forsake(context);
     }
 
-    /// Returns how long the server has said nothing, although it should have.
+    /// Returns how long the server has said nothing, although it should have; `None` if it is in
+    /// this process.
     #[must_use]
-    pub fn silence(&self) -> Duration {
+    pub fn silence(&self) -> Option<Duration> {
         self.service.silence()
     }
 

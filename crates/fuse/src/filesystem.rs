@@ -194,10 +194,11 @@ pub trait Filesystem: Send + Sync + 'static {
         let _is_known = self.interrupt(unique);
     }
 
-    /// Returns how long what answers the requests has said nothing, although it should have. A
-    /// caller whose signals cannot be seen is given up after a long silence only.
-    fn silence(&self) -> Duration {
-        Duration::ZERO
+    /// Returns how long what answers the requests has said nothing, although it should have; `None`
+    /// if nothing else than this process answers them. A caller whose signals cannot be seen is
+    /// given up after a long silence only.
+    fn silence(&self) -> Option<Duration> {
+        None
     }
 
     /// The session has ended, and no more requests come.

@@ -22,28 +22,46 @@ pub(crate) struct FromDevice {
     device: Arc<Device>,
     /// The number of the request; zero once its reply has a sender.
     request: AtomicU64,
+    /// The request was begun before the file system is called with it, and may have a reply.
+    is_parked: bool,
 }
 
 impl ReplyTo {
     /// Returns the place of one request that is read from a descriptor.
     pub(crate) fn device_of(device: &Arc<Device>) -> Self {
-        let device = Arc::clone(device);
-        Self::Device(Arc::new(FromDevice { device, request: AtomicU64::new(0) }))
+        Self::from_device(device, 0, false)
     }
 
-    /// Makes room for the next request from the device: the last one may still wait for its reply.
-    pub(crate) fn renew(&mut self) {
-        if let Self::Device(from) = self
-            && Arc::get_mut(from).is_none()
-        {
-            *self = Self::device_of(&from.device);
+    /// Returns the place of a request that was read from a descriptor, and waits for a thread that
+    /// carries it out.
+    pub(crate) fn parked(device: &Arc<Device>, unique: u64) -> Self {
+        Self::from_device(device, unique, true)
+    }
+
+    fn from_device(device: &Arc<Device>, unique: u64, is_parked: bool) -> Self {
+        let (device, request) = (Arc::clone(device), AtomicU64::new(unique));
+        Self::Device(Arc::new(FromDevice { device, request, is_parked }))
+    }
+
+    /// Makes room for the next request from the device, if the last one still waits for its reply.
+    /// Returns whether it does. References to one that does not are harmless: what they ask is
+    /// about its number, which no other request has.
+    pub(crate) fn renew(&mut self) -> bool {
+        match self {
+            Self::Device(from) if from.request.load(Ordering::Acquire) != 0 => {
+                *self = Self::device_of(&from.device);
+                true
+            }
+            Self::Device(_) | Self::Ring(_) => false,
         }
     }
 
-    /// A request with this number waits for its reply from now on. That of a ring does already.
+    /// A request with this number waits for its reply from now on. One that was parked, or that of
+    /// a ring, does already.
     pub(crate) fn begin(&self, unique: u64) {
         match self {
-            Self::Device(from) => from.request.store(unique, Ordering::Relaxed),
+            Self::Device(from) if from.is_parked => {}
+            Self::Device(from) => from.request.store(unique, Ordering::Release),
             Self::Ring(_) => {}
         }
     }

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Errno;
+use crate::device::Device;
 use crate::filesystem::{Filesystem, dispatch};
+use crate::hand::Hand;
 use crate::interrupts::Interrupts;
 use crate::operation::{Operation, Wait};
+use crate::parked::{Note, Parked};
 use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, Malformed};
 use crate::waiters::Waiters;
@@ -18,6 +21,7 @@ pub(crate) struct Server {
     filesystem: Arc<dyn Filesystem>,
     interrupts: Arc<Interrupts>,
     waiters: Waiters,
+    parked: Parked,
     /// A malformed request was reported: one line is enough.
     has_complained: AtomicBool,
 }
@@ -28,9 +32,9 @@ impl Server {
         interrupts: Arc<Interrupts>,
         layouts: Layouts,
     ) -> Self {
-        let waiters = Waiters::default();
+        let (waiters, parked) = (Waiters::default(), Parked::default());
         let has_complained = AtomicBool::new(false);
-        Self { layouts, filesystem, interrupts, waiters, has_complained }
+        Self { layouts, filesystem, interrupts, waiters, parked, has_complained }
     }
 
     /// Calls the file system with a request, or fails one that is malformed.
@@ -53,14 +57,55 @@ impl Server {
         self.filesystem.interrupt(request)
     }
 
-    /// Gives up requests whose callers were killed, until [`Server::end`].
-    pub(crate) fn give_up_killed(&self) {
-        self.waiters.run(&*self.filesystem);
+    /// Gives up requests whose callers were killed, until [`Server::end`]. `all_hang` is called
+    /// again and again while no thread is left that reads from the device: it has one read what is
+    /// to be parked.
+    pub(crate) fn give_up_killed(&self, mut all_hang: impl FnMut()) {
+        self.waiters.run(&*self.filesystem, || {
+            self.parked.begin();
+            self.parked.drop_unwanted();
+            all_hang();
+        });
     }
 
-    /// Ends [`Server::give_up_killed`].
+    /// Looks at what a thread that reads from the device has in its hand.
+    pub(crate) fn add_reader(&self, hand: &Arc<Hand>) {
+        self.waiters.add_reader(hand);
+    }
+
+    /// A thread that reads from the device has a request in its hand.
+    pub(crate) fn begins(&self) {
+        self.waiters.begins();
+    }
+
+    /// Returns the requests that were read while no thread was left to carry them out.
+    pub(crate) const fn parked(&self) -> &Parked {
+        &self.parked
+    }
+
+    /// Parks requests that are read from a descriptor, until a thread is back that carries them
+    /// out.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn park(&self, device: &Arc<Device>, bytes: usize) -> Result<(), Errno> {
+        self.parked.read(device, bytes, self.layouts, |note| self.note(note))
+    }
+
+    /// Notes that the caller of a request waits which is parked.
+    fn note(&self, note: &Note) {
+        if let Some(request) = note.interrupts {
+            self.waiters.interrupted(request);
+        }
+        if note.wait != Wait::WriteBack {
+            self.waiters.add(&note.to, &note.header, note.wait);
+        }
+    }
+
+    /// Ends [`Server::give_up_killed`] and [`Server::park`].
     pub(crate) fn end(&self) {
         self.waiters.end();
+        self.parked.end();
     }
 
     fn call(&self, to: &ReplyTo, header: &Header, operation: Operation<'_>) {

@@ -16,9 +16,10 @@ use crate::init::{Capabilities, Init, InitOptions, MAJOR, MajorReply, Negotiated
 use crate::interrupts::Interrupts;
 use crate::notify::Notifier;
 use crate::operation::Operation;
+use crate::reader::Reader;
 use crate::reply::Encode;
-use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, parse};
+use crate::reserve::Reserve;
 use crate::ring::{NoRing, Ring, RingUse};
 use crate::server::Server;
 
@@ -144,9 +145,13 @@ impl Session {
         let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
         let clone = options.clone_device;
         let devices = Devices { first: device, interrupts, clone, bytes, is_aside: ring.is_ok() };
+        let mut reserve = devices.reserve(&server);
         let killed = Arc::clone(&server);
         let looks = thread::Builder::new().name("fuse-waiters".to_owned());
-        let looks = looks.spawn(move || killed.give_up_killed());
+        let looks = looks.spawn(move || {
+            killed.give_up_killed(|| reserve.start());
+            reserve.join();
+        });
         if let Err(error) = &looks {
             tracing::error!(%error, "programs that wait cannot be killed: a thread does not start");
         }
@@ -175,6 +180,12 @@ struct Devices {
 }
 
 impl Devices {
+    /// Returns the thread that reads if no other one is left.
+    fn reserve(&self, server: &Arc<Server>) -> Reserve {
+        let (device, interrupts) = (Arc::clone(&self.first), Arc::clone(&self.interrupts));
+        Reserve::new(device, interrupts, Arc::clone(server), self.bytes)
+    }
+
     /// Runs the threads to their end and returns the first error.
     fn serve(&self, server: &Arc<Server>, count: usize) -> io::Result<()> {
         let mut threads = Vec::with_capacity(count);
@@ -227,7 +238,7 @@ fn serve_device(
     pause: Duration,
 ) -> io::Result<()> {
     let mut buffer = vec![0; bytes];
-    let mut to = ReplyTo::device_of(&device);
+    let mut reader = Reader::new(server, &device);
     loop {
         let request = match receive(&device, &mut buffer) {
             Ok(request) => request,
@@ -245,8 +256,7 @@ fn serve_device(
             parsed => {
                 let is_forget =
                     matches!(parsed, Ok((_, Operation::Forget { .. } | Operation::BatchForget(_))));
-                server.take(&to, parsed);
-                to.renew();
+                reader.carry_out(parsed);
                 if is_forget && !pause.is_zero() {
                     thread::sleep(pause);
                 }

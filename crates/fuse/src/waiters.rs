@@ -9,24 +9,33 @@
 //! signal, which the caller may have a handler for; for a request of a ring it may be lost; and for
 //! the closes of a program that exits there is none.
 //!
-//! One thread looks, and rests while nothing waits. Time passes in rounds, so that a request that
-//! is answered soon costs no look at a clock.
+//! One thread looks, and rests while nothing is asked. Time passes in rounds, so that a request
+//! that is answered soon costs no look at a clock. A call that hangs is seen by what the thread
+//! that carries it out has in its [`Hand`].
 
-use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::Errno;
 use crate::filesystem::Filesystem;
+use crate::hand::{Hand, Held};
 use crate::operation::Wait;
 use crate::reply_to::ReplyTo;
 use crate::request::Header;
+
+use thread::Thread;
+
+mod thread;
 
 /// The time of a round. A caller is looked at first after one to two of them.
 const ROUND: Duration = Duration::from_millis(250);
 /// The most rounds between two looks at a caller.
 const LONGEST_PAUSE: u64 = 4;
+/// After so many rounds a call hangs. It delays nobody who waits for another one.
+const HANGS: u32 = 4;
 /// After so long a silence a caller is given up whose death cannot be seen.
 const LONG_SILENCE: Duration = Duration::from_secs(10);
 /// Requests that are noted before those are dropped that were answered.
@@ -39,6 +48,8 @@ const INTERRUPTS: usize = 4096;
 pub(crate) struct Waiters {
     state: Mutex<State>,
     changed: Condvar,
+    /// The thread waits for a request, or is about to.
+    rests: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -47,60 +58,63 @@ struct State {
     waiting: Vec<Waiting>,
     /// So many are noted before answered ones are dropped.
     room: usize,
+    /// The threads that read requests from descriptors.
+    readers: Vec<Reader>,
     round: u64,
-    /// The thread waits for the first request.
-    rests: bool,
     has_ended: bool,
     /// The newest interrupts, by the number of the request.
     interrupted: Vec<u64>,
 }
 
+/// A thread that reads requests, as it was seen last.
+#[derive(Debug)]
+struct Reader {
+    hand: Arc<Hand>,
+    /// The request that it had, or zero, and for how many rounds.
+    request: u64,
+    rounds: u32,
+}
+
 /// A request that waits, and its caller.
 #[derive(Debug)]
 struct Waiting {
-    to: ReplyTo,
-    request: u64,
-    thread: u32,
-    wait: Wait,
-    /// The round in which the caller is looked at, and rounds since the last look.
+    held: Held,
+    /// The rounds in which the caller is looked at first and next, and rounds since the last look.
+    since: u64,
     next: u64,
     pause: u64,
 }
 
-/// The state of a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Thread {
-    Lives,
-    /// Its program exits by itself. The kernel drops all signals to it, and nothing tells whether
-    /// there were any.
-    Exits,
-    Killed,
-    /// It is gone, or in another pid namespace, or hidden.
-    Unseen,
+/// What is known in a round, besides its callers.
+struct Round {
+    number: u64,
+    interrupted: Vec<u64>,
+    /// How long the server has been silent, or else all calls have hung.
+    silence: Duration,
+    is_remote: bool,
 }
 
 impl Waiters {
+    /// Looks at what a thread that reads requests has in its hand from now on.
+    pub(crate) fn add_reader(&self, hand: &Arc<Hand>) {
+        let reader = Reader { hand: Arc::clone(hand), request: 0, rounds: 0 };
+        self.state.lock().readers.push(reader);
+    }
+
+    /// A thread has a request in its hand.
+    pub(crate) fn begins(&self) {
+        if self.rests.load(Ordering::Relaxed) {
+            self.wake(&self.state.lock());
+        }
+    }
+
     /// Notes a request that was not answered at once, until it is.
     pub(crate) fn add(&self, to: &ReplyTo, header: &Header, wait: Wait) {
         let mut state = self.state.lock();
-        if state.waiting.len() >= state.room {
-            state.waiting.retain(Waiting::waits);
-            state.room = LEAST_NOTED.max(2 * state.waiting.len());
-        }
-        let waiting = Waiting {
-            to: to.clone(),
-            request: header.unique,
-            thread: header.pid,
-            wait,
-            next: state.round + 2,
-            pause: 1,
-        };
-        state.waiting.push(waiting);
-        if state.rests {
-            state.rests = false;
-            drop(state);
-            self.changed.notify_all();
-        }
+        let due = state.round + 2;
+        let (request, thread) = (header.unique, header.pid);
+        state.note(Waiting::new(Held { request, thread, wait, to: to.clone() }, due));
+        self.wake(&state);
     }
 
     /// Notes that the caller of a request got a signal, for the case that it cannot be seen.
@@ -114,37 +128,63 @@ impl Waiters {
         }
     }
 
-    /// Gives killed callers up until [`Waiters::end`].
-    pub(crate) fn run(&self, filesystem: &dyn Filesystem) {
+    /// Gives killed callers up until [`Waiters::end`]. `all_hang` is called in each round in which
+    /// no thread is left that reads requests.
+    pub(crate) fn run(&self, filesystem: &dyn Filesystem, mut all_hang: impl FnMut()) {
         let mut state = self.state.lock();
-        while !state.has_ended {
-            if state.waiting.is_empty() {
-                state.interrupted.clear();
-                state.rests = true;
-                self.changed.wait(&mut state);
-                state.rests = false;
-                continue;
+        loop {
+            if state.is_quiet() {
+                self.rest(&mut state);
+            }
+            if state.has_ended {
+                return;
             }
             self.changed.wait_for(&mut state, ROUND);
             drop(state);
-            self.round(filesystem);
+            self.round(filesystem, &mut all_hang);
             state = self.state.lock();
         }
     }
 
+    /// Waits for a request.
+    fn rest(&self, state: &mut MutexGuard<'_, State>) {
+        self.rests.store(true, Ordering::SeqCst);
+        // A thread that has looked just before may have a request that is not seen yet: its stores
+        // are not ordered with its look, which so costs no fence. A round later they are seen.
+        self.changed.wait_for(state, ROUND);
+        if self.rests.load(Ordering::Relaxed) && state.is_quiet() {
+            state.interrupted.clear();
+            self.changed.wait(state);
+        }
+        self.rests.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends a rest. The guard is of the state, so that no wake is lost.
+    fn wake(&self, _state: &MutexGuard<'_, State>) {
+        if self.rests.swap(false, Ordering::Relaxed) {
+            self.changed.notify_all();
+        }
+    }
+
     /// Looks at the callers whose turn it is.
-    fn round(&self, filesystem: &dyn Filesystem) {
+    fn round(&self, filesystem: &dyn Filesystem, all_hang: &mut dyn FnMut()) {
         let mut state = self.state.lock();
         let mut due = state.take_due();
+        let hang = state.all_hang();
+        let (number, interrupted) = (state.round, state.interrupted.clone());
+        drop(state);
+        if hang >= HANGS {
+            all_hang();
+        }
         if due.is_empty() {
             return;
         }
-        let interrupted = state.interrupted.clone();
-        drop(state);
+        let server = filesystem.silence();
+        let silence = server.unwrap_or(ROUND * hang);
+        let round = Round { number, interrupted, silence, is_remote: server.is_some() };
         due.retain_mut(|waiting| {
-            let is_interrupted = interrupted.contains(&waiting.request);
             waiting.looked_at();
-            !waiting.give_up(filesystem, is_interrupted)
+            !waiting.give_up(filesystem, &round)
         });
         self.state.lock().waiting.append(&mut due);
     }
@@ -160,19 +200,64 @@ impl Waiters {
 }
 
 impl State {
+    fn note(&mut self, waiting: Waiting) {
+        if self.waiting.len() >= self.room {
+            self.waiting.retain(Waiting::waits);
+            self.room = LEAST_NOTED.max(2 * self.waiting.len());
+        }
+        self.waiting.push(waiting);
+    }
+
+    /// Returns whether no request is known.
+    fn is_quiet(&self) -> bool {
+        !self.has_ended
+            && self.waiting.is_empty()
+            && self.readers.iter().all(|reader| reader.hand.request() == 0)
+    }
+
     /// Begins a round. Returns the requests whose callers are looked at in it.
     fn take_due(&mut self) -> Vec<Waiting> {
         self.round += 1;
         let round = self.round;
+        self.look_at_readers();
         self.waiting.retain(Waiting::waits);
         let is_due = |waiting: &mut Waiting| waiting.next <= round;
         self.waiting.extract_if(.., is_due).collect()
     }
+
+    /// Notes the requests that threads have had in their hands since the last round.
+    fn look_at_readers(&mut self) {
+        let (round, mut found) = (self.round, Vec::new());
+        for reader in &mut self.readers {
+            let request = reader.hand.request();
+            let stays = request != 0 && request == reader.request;
+            reader.rounds = if stays { reader.rounds.saturating_add(1) } else { 0 };
+            reader.request = request;
+            // Later rounds find it noted.
+            if reader.rounds == 1
+                && let Some(held) = reader.hand.held(request)
+                && held.wait != Wait::WriteBack
+            {
+                found.push(Waiting::new(held, round));
+            }
+        }
+        found.into_iter().for_each(|waiting| self.note(waiting));
+    }
+
+    /// Returns for how many rounds each thread that reads has had the same request.
+    fn all_hang(&self) -> u32 {
+        self.readers.iter().map(|reader| reader.rounds).min().unwrap_or(0)
+    }
 }
 
 impl Waiting {
+    /// Returns a request and its caller, who is looked at in round `next`.
+    const fn new(held: Held, next: u64) -> Self {
+        Self { held, since: next, next, pause: 1 }
+    }
+
     fn waits(&self) -> bool {
-        self.to.has(self.request)
+        self.held.to.has(self.held.request)
     }
 
     fn looked_at(&mut self) {
@@ -181,75 +266,32 @@ impl Waiting {
     }
 
     /// Answers the request if its caller is gone. Returns whether it has an answer.
-    fn give_up(&self, filesystem: &dyn Filesystem, is_interrupted: bool) -> bool {
-        let is_gone = match Thread::look(self.thread, self.wait) {
+    fn give_up(&self, filesystem: &dyn Filesystem, round: &Round) -> bool {
+        let Held { request, thread, wait, to } = &self.held;
+        let is_gone = match Thread::look(*thread, *wait) {
             Thread::Lives => false,
             Thread::Killed => true,
-            Thread::Exits => filesystem.silence() > LONG_SILENCE,
-            Thread::Unseen => is_interrupted && filesystem.silence() > LONG_SILENCE,
+            // Nobody sees what becomes of its closes. Those by this process may be hung alone.
+            Thread::Exits if round.is_remote => round.silence > LONG_SILENCE,
+            Thread::Exits => self.age(round) > LONG_SILENCE,
+            Thread::Unseen => round.interrupted.contains(request) && round.silence > LONG_SILENCE,
         };
         if !is_gone {
             return !self.waits();
         }
-        if self.to.claim(self.request) {
-            tracing::debug!(request = self.request, thread = self.thread, "a caller was killed");
-            self.to.send(self.request, Some(Errno::INTR), &[]);
-            filesystem.given_up(self.request);
+        if to.claim(*request) {
+            tracing::debug!(request, thread, "a caller was killed");
+            to.send(*request, Some(Errno::INTR), &[]);
+            filesystem.given_up(*request);
         }
         true
     }
-}
 
-/// Bit of SIGKILL in a set of signals. The kernel adds it to each thread of a program that any
-/// signal ends.
-const KILL: u64 = 1 << 8;
-/// The flag of a thread that exits (`PF_EXITING`), and the bits of the signal in its exit code.
-const EXITING: u64 = 4;
-const SIGNAL: u64 = 0x7f;
-/// Fields of `/proc/THREAD/stat` behind the name, from 0: flags and exit code.
-const FLAGS: usize = 6;
-const EXIT_CODE: usize = 49;
-
-impl Thread {
-    /// Looks at the caller of a request.
-    fn look(thread: u32, wait: Wait) -> Self {
-        if thread == 0 {
-            return Self::Unseen;
-        }
-        let read = |name: &str| fs::read_to_string(format!("/proc/{thread}/{name}")).ok();
-        let Some(status) = read("status") else { return Self::Unseen };
-        if is_killed(&status) {
-            return Self::Killed;
-        }
-        match wait {
-            // A thread that exits does not keep its SIGKILL, and closes its files nevertheless.
-            Wait::Close => read("stat").map_or(Self::Lives, |stat| Self::of_exit(&stat)),
-            Wait::Other | Wait::WriteBack => Self::Lives,
-        }
+    /// Returns how long ago its caller was looked at first.
+    fn age(&self, round: &Round) -> Duration {
+        let rounds = round.number.saturating_sub(self.since);
+        ROUND * u32::try_from(rounds).unwrap_or(u32::MAX)
     }
-
-    /// Returns what the status in one line (`proc(5)`) says of a thread.
-    fn of_exit(stat: &str) -> Self {
-        let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-        let field = |number| {
-            let field = fields.split(' ').nth(number).map(str::trim_end);
-            field.and_then(|field| field.parse::<u64>().ok()).unwrap_or(0)
-        };
-        match field(FLAGS) & EXITING != 0 {
-            true if field(EXIT_CODE) & SIGNAL != 0 => Self::Killed,
-            true => Self::Exits,
-            false => Self::Lives,
-        }
-    }
-}
-
-/// Returns whether the status of a thread (`proc(5)`) says that it was killed.
-fn is_killed(status: &str) -> bool {
-    let signals = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        u64::from_str_radix(line.trim(), 16).unwrap_or(0)
-    };
-    (signals("SigPnd:") | signals("ShdPnd:")) & KILL != 0
 }
 
 #[cfg(test)]

@@ -266,7 +266,7 @@ impl Service for Holder {
         self.service.losses()
     }
 
-    fn silence(&self) -> Duration {
+    fn silence(&self) -> Option<Duration> {
         self.service.silence()
     }
 }

@@ -456,7 +456,7 @@ impl Filesystem for Adapter {
         }
     }
 
-    fn silence(&self) -> Duration {
+    fn silence(&self) -> Option<Duration> {
         self.0.files.silence()
     }
 

@@ -211,7 +211,7 @@ impl Filesystem for Dispatch {
         }
     }
 
-    fn silence(&self) -> Duration {
+    fn silence(&self) -> Option<Duration> {
         self.0.silence()
     }
 

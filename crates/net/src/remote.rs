@@ -173,8 +173,8 @@ impl Service for Remote {
         self.calls.forsake(context.request);
     }
 
-    fn silence(&self) -> Duration {
-        self.calls.silence()
+    fn silence(&self) -> Option<Duration> {
+        Some(self.calls.silence())
     }
 }
 

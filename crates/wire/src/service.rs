@@ -125,9 +125,9 @@ pub trait Service: Send + Sync {
         0
     }
 
-    /// Returns how long the server has said nothing, although it should have: a server of another
-    /// process is asked for a sign of life again and again.
-    fn silence(&self) -> Duration {
-        Duration::ZERO
+    /// Returns how long the server has said nothing, although it should have: one of another
+    /// process is asked for a sign of life again and again. `None` if it is in this process.
+    fn silence(&self) -> Option<Duration> {
+        None
     }
 }

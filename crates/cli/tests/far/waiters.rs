@@ -10,8 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -324,40 +323,63 @@ impl Fault for Forwarder {
     }
 }
 
+/// After so long a disk answers again, also if no test says so: what waits for it cannot be killed
+/// if the code under test is wrong.
+const LONGEST_HANG: Duration = Duration::from_secs(60);
+
 /// Each change of the disk waits.
 struct Stuck {
     lossfs: Lossfs,
-    hangs: Arc<AtomicBool>,
+    until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Stuck {
     fn new(lossfs: Lossfs) -> Self {
-        let hangs = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&hangs);
+        let until = Arc::new(Mutex::new(None));
+        let seen = Arc::clone(&until);
         lossfs.control().watch(move |_| {
-            while seen.load(Ordering::Acquire) {
+            while seen.lock().unwrap().is_some_and(|until| Instant::now() < until) {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        Self { lossfs, hangs }
+        Self { lossfs, until }
+    }
+
+    fn set(&self, until: Option<Instant>) {
+        *self.until.lock().unwrap() = until;
     }
 }
 
 impl Fault for Stuck {
     fn begin(&self) {
-        self.hangs.store(true, Ordering::Release);
+        self.set(Some(Instant::now() + LONGEST_HANG));
     }
 
     fn end(&self) {
-        self.hangs.store(false, Ordering::Release);
+        self.set(None);
     }
 }
 
 impl Drop for Stuck {
     fn drop(&mut self) {
-        self.hangs.store(false, Ordering::Release);
+        self.set(None);
         self.lossfs.control().unwatch();
     }
+}
+
+/// The deadline of a test on a disk that hangs again and again.
+const DISK_WATCH: Duration = Duration::from_secs(250);
+
+/// Returns a volume that is up on a disk that can hang.
+fn on_disk(io_uring: Option<&'static str>) -> (World, Stuck) {
+    let mut fault = None;
+    let world = World::prepared("never", DISK_WATCH, |volume| {
+        volume.io_uring = io_uring;
+        fs::create_dir(&volume.dir).unwrap();
+        let lossfs = Lossfs::mount(&volume.dir, Model::new()).unwrap();
+        fault = Some(Stuck::new(lossfs));
+    });
+    (world, fault.unwrap())
 }
 
 /// Returns the reason to skip these tests, if there is one.
@@ -400,17 +422,94 @@ fn programs_that_wait_for_a_stuck_disk_can_be_killed() {
     if let Some(reason) = cannot() {
         return println!("skipped: {reason}");
     }
-    let mut fault = None;
-    let world = World::prepared("never", |volume| {
-        fs::create_dir(&volume.dir).unwrap();
-        let lossfs = Lossfs::mount(&volume.dir, Model::new()).unwrap();
-        fault = Some(Stuck::new(lossfs));
-    });
-    let fault = fault.unwrap();
+    let (world, fault) = on_disk(None);
     let far = world.mount_tls("tls");
     let waited = kill_waiters(&world, &far.point, "disk", &fault);
     assert!(waited > 0, "no operation waited");
     world.finish();
+}
+
+/// The calls that hang are those of the threads that read what the mount asks, one after the other;
+/// then nobody is left who reads the closes.
+#[test]
+fn programs_of_the_own_mount_that_wait_for_a_stuck_disk_can_be_killed() {
+    if let Some(reason) = cannot() {
+        return println!("skipped: {reason}");
+    }
+    let (world, fault) = on_disk(Some("never"));
+    world.mount_tls("tls");
+    let files = world.volume.files();
+    // A close that is read late ends the locks of its program all the same.
+    fs::write(files.join("locked"), "").unwrap();
+    let mut holder = locker(&files.join("locked"));
+    assert_eq!(holder.ask("try fcntl write 0 10"), "yes");
+    let until_killed = HeldLock { fault: &fault, holder: Mutex::new(Some(holder)) };
+    let waited = kill_waiters(&world, &files, "own", &until_killed);
+    assert!(waited > 30, "only {waited} operations waited");
+    let mut other = locker(&files.join("locked"));
+    assert_eq!(other.ask("try fcntl write 0 10"), "yes");
+    drop(other);
+    // What was read in reserve leaves nothing behind that keeps the next hang from ending well.
+    let waited = kill_waiters(&world, &files, "again", &fault);
+    assert!(waited > 30, "only {waited} operations waited");
+    world.finish();
+}
+
+/// Each operation is the first that hangs, in the call of the thread that has read it, and its
+/// program is killed before the next one begins.
+#[test]
+fn each_operation_of_the_own_mount_can_be_killed_alone() {
+    if let Some(reason) = cannot() {
+        return println!("skipped: {reason}");
+    }
+    let (world, fault) = on_disk(Some("never"));
+    world.mount_tls("tls");
+    let root = world.volume.files().join("alone");
+    fs::create_dir(&root).unwrap();
+    let operations = operations();
+    prepare(&root, &operations);
+    let mut waited = Vec::new();
+    for operation in &operations {
+        let mut asker = Asker::ready(&root, operation);
+        fault.begin();
+        asker.program.tell("go");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(300) {
+            asker.waits_in = asker.place().or_else(|| asker.waits_in.take());
+            thread::sleep(Duration::from_millis(20));
+        }
+        let mut askers = [asker];
+        kill_all(&mut askers);
+        let [asker] = askers;
+        waited.extend(asker.waits_in.as_ref().map(|place| format!("{operation} {place}")));
+        drop(asker);
+        fault.end();
+    }
+    println!("{} of {} waited: {}", waited.len(), operations.len(), waited.join(", "));
+    assert!(waited.len() > 15, "only {waited:?}");
+    settle(&world, "alone");
+    for (number, operation) in operations.iter().enumerate() {
+        check_operation(&root, operation, &bytes_of(number as u64, 30_000));
+    }
+    world.finish();
+}
+
+/// A fault under which a program is killed that has a lock, as all others are.
+struct HeldLock<'a> {
+    fault: &'a Stuck,
+    holder: Mutex<Option<Program>>,
+}
+
+impl Fault for HeldLock<'_> {
+    fn begin(&self) {
+        self.fault.begin();
+    }
+
+    fn end(&self) {
+        // It is gone once the drop returns.
+        drop(self.holder.lock().unwrap().take());
+        self.fault.end();
+    }
 }
 
 /// Signals of a round of the next test.

@@ -44,8 +44,12 @@ impl World {
     }
 
     /// The same, once `prepare` has prepared the place of the volume.
-    pub(crate) fn prepared(passthrough: &str, prepare: impl FnOnce(&Volume)) -> Self {
-        Self::start(passthrough, WATCH, prepare)
+    pub(crate) fn prepared(
+        passthrough: &str,
+        deadline: Duration,
+        prepare: impl FnOnce(&mut Volume),
+    ) -> Self {
+        Self::start(passthrough, deadline, prepare)
     }
 
     /// The same, with a deadline of its own.
@@ -53,10 +57,10 @@ impl World {
         Self::start(passthrough, deadline, |_| {})
     }
 
-    fn start(passthrough: &str, deadline: Duration, prepare: impl FnOnce(&Volume)) -> Self {
+    fn start(passthrough: &str, deadline: Duration, prepare: impl FnOnce(&mut Volume)) -> Self {
         let mut volume = Volume::new();
         volume.passthrough = Some(passthrough.to_owned());
-        prepare(&volume);
+        prepare(&mut volume);
         let up = volume.up(&["--listen", "127.0.0.1:0", "--json"]).expect_success().json();
         let address = up["listening"].as_str().unwrap().to_owned();
         let pids = Arc::new(Mutex::new(vec![volume.pid().unwrap()]));

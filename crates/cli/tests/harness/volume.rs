@@ -53,6 +53,8 @@ pub(crate) struct Volume {
     pub(crate) dir: PathBuf,
     /// The value of `up --passthrough`; `None` for the default.
     pub(crate) passthrough: Option<String>,
+    /// The value of `up --io-uring`; `None` for that of this run of the tests.
+    pub(crate) io_uring: Option<&'static str>,
     // Dropped last.
     _folder: TempDir,
 }
@@ -68,7 +70,7 @@ impl Volume {
         let (folder, root) = folder();
         let dir = root.join(below);
         fs::create_dir_all(dir.parent().unwrap()).unwrap();
-        Self { root, dir, passthrough: only_passthrough(), _folder: folder }
+        Self { root, dir, passthrough: only_passthrough(), io_uring: None, _folder: folder }
     }
 
     /// Returns one that is up.
@@ -104,10 +106,11 @@ impl Volume {
         {
             command.args(["--passthrough", passthrough]);
         }
-        for (variable, when) in [("PELAGO_FUSE_RING", "always"), ("PELAGO_FUSE_DEVICE", "never")] {
-            if verb == "up" && std::env::var_os(variable).is_some() {
-                command.args(["--io-uring", when]);
-            }
+        let doors = [("PELAGO_FUSE_RING", "always"), ("PELAGO_FUSE_DEVICE", "never")];
+        let of_run = || doors.into_iter().filter(|(name, _)| std::env::var_os(name).is_some());
+        let io_uring = self.io_uring.or_else(|| of_run().map(|(_, when)| when).next());
+        if let Some(when) = io_uring.filter(|_| verb == "up") {
+            command.args(["--io-uring", when]);
         }
         command
     }

@@ -1,14 +1,19 @@
 //! Callers that are killed, that exit, and that live.
 
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use super::thread::{EXIT_CODE, FLAGS, KILL, is_killed};
 use super::*;
 use crate::device::Device;
 use crate::ids::NodeId;
+
+/// The seconds of a file system that has no server.
+const HERE: u64 = u64::MAX;
 
 /// Is silent for so many seconds, and records the requests that were given up.
 #[derive(Default)]
@@ -22,8 +27,11 @@ impl Filesystem for Silent {
         self.given_up.lock().push(unique);
     }
 
-    fn silence(&self) -> Duration {
-        Duration::from_secs(self.seconds.load(Ordering::Relaxed))
+    fn silence(&self) -> Option<Duration> {
+        match self.seconds.load(Ordering::Relaxed) {
+            HERE => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        }
     }
 }
 
@@ -104,7 +112,7 @@ fn a_caller_that_lives_is_left_alone_and_looked_at_less_often() {
     let mut looks = Vec::new();
     for number in 1..=20 {
         let before = waiters.state.lock().waiting[0].next;
-        waiters.round(&filesystem);
+        waiters.round(&filesystem, &mut || ());
         if waiters.state.lock().waiting[0].next > before {
             looks.push(number);
         }
@@ -112,7 +120,7 @@ fn a_caller_that_lives_is_left_alone_and_looked_at_less_often() {
     assert_eq!(looks, [2, 3, 5, 9, 13, 17]);
     assert_eq!(kernel.reply(), None);
     assert!(to.claim(8));
-    waiters.round(&filesystem);
+    waiters.round(&filesystem, &mut || ());
     assert!(waiters.state.lock().waiting.is_empty(), "it has a reply");
 }
 
@@ -126,12 +134,12 @@ fn a_caller_that_cannot_be_seen_is_given_up_at_an_interrupt_after_a_long_silence
     let to = kernel.ask(&waiters, 8, 0);
     waiters.interrupted(8);
     for _ in 0..8 {
-        waiters.round(&filesystem);
+        waiters.round(&filesystem, &mut || ());
     }
     assert_eq!(kernel.reply(), None);
     filesystem.seconds.store(11, Ordering::Relaxed);
     for _ in 0..8 {
-        waiters.round(&filesystem);
+        waiters.round(&filesystem, &mut || ());
     }
     assert_eq!(kernel.reply(), Some((8, -Errno::INTR.raw_os_error())));
     assert_eq!(kernel.reply(), None);
@@ -177,8 +185,8 @@ fn the_thread_rests_until_a_request_waits_and_ends() {
     let kernel = Kernel::new();
     let filesystem = Silent::default();
     thread::scope(|scope| {
-        let run = scope.spawn(|| waiters.run(&filesystem));
-        while !waiters.state.lock().rests {
+        let run = scope.spawn(|| waiters.run(&filesystem, || ()));
+        while !waiters.rests.load(Ordering::Relaxed) {
             thread::yield_now();
         }
         assert_eq!(waiters.state.lock().round, 0);
@@ -187,8 +195,114 @@ fn the_thread_rests_until_a_request_waits_and_ends() {
             thread::sleep(Duration::from_millis(10));
         }
         assert!(to.claim(8));
-        while !waiters.state.lock().rests {
+        while !waiters.rests.load(Ordering::Relaxed) {
             thread::sleep(Duration::from_millis(10));
+        }
+        waiters.end();
+        run.join().unwrap();
+    });
+}
+
+/// Returns the hand of a thread that reads from the kernel's descriptor, with a request.
+fn hand(kernel: &Kernel, waiters: &Waiters, header: &Header, wait: Wait) -> Arc<Hand> {
+    let hand = Arc::new(Hand::of(&kernel.device));
+    waiters.add_reader(&hand);
+    hand.takes(header, wait);
+    hand.reply_to().begin(header.unique);
+    hand
+}
+
+const fn header(unique: u64, pid: u32) -> Header {
+    Header { unique, node: NodeId(1), uid: 0, gid: 0, pid }
+}
+
+/// A call that hangs tells nobody of its request.
+#[test]
+fn a_request_in_a_hand_is_given_up_when_its_call_hangs() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    filesystem.seconds.store(11, Ordering::Relaxed);
+    let hand = hand(&kernel, &waiters, &header(8, 0), Wait::Other);
+    waiters.interrupted(8);
+    waiters.round(&filesystem, &mut || ());
+    assert_eq!(kernel.reply(), None, "it may have come just now");
+    waiters.round(&filesystem, &mut || ());
+    assert_eq!(kernel.reply(), Some((8, -Errno::INTR.raw_os_error())));
+    assert!(!hand.reply_to().claim(8), "a later reply is dropped");
+    for _ in 0..8 {
+        waiters.round(&filesystem, &mut || ());
+    }
+    assert_eq!(kernel.reply(), None);
+    assert_eq!(*filesystem.given_up.lock(), [8]);
+}
+
+/// Nor are the bytes that have no other owner given up, nor what changes in every round.
+#[test]
+fn requests_in_hands_that_move_or_belong_to_nobody_are_left_alone() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    filesystem.seconds.store(11, Ordering::Relaxed);
+    let moves = hand(&kernel, &waiters, &header(10, 0), Wait::Other);
+    let _stays = hand(&kernel, &waiters, &header(8, 0), Wait::WriteBack);
+    waiters.interrupted(8);
+    for unique in (10..40).step_by(2) {
+        moves.takes(&header(unique, 0), Wait::Other);
+        moves.reply_to().begin(unique);
+        waiters.interrupted(unique);
+        waiters.round(&filesystem, &mut || ());
+    }
+    assert_eq!(kernel.reply(), None);
+}
+
+#[test]
+fn all_hands_hang_only_if_each_has_had_its_request_for_a_while() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let first = hand(&kernel, &waiters, &header(8, 1), Wait::Other);
+    let _second = hand(&kernel, &waiters, &header(10, 1), Wait::WriteBack);
+    let mut rounds = Vec::new();
+    for round in 0..12 {
+        if round == 6 {
+            first.is_free();
+            first.takes(&header(12, 1), Wait::Other);
+        }
+        waiters.round(&filesystem, &mut || rounds.push(round));
+    }
+    assert_eq!(rounds, [4, 5, 10, 11]);
+    first.is_free();
+    waiters.round(&filesystem, &mut || unreachable!("one is free"));
+}
+
+/// Without a server that could be silent, a program that exits waits as long as that one would.
+#[test]
+fn a_close_of_a_program_that_exits_is_given_up_by_its_age_where_no_server_is() {
+    let kernel = Kernel::new();
+    let waiting = |since| {
+        let to = ReplyTo::device_of(&kernel.device);
+        Waiting::new(Held { request: 8, thread: 0, wait: Wait::Close, to }, since)
+    };
+    let (interrupted, silence) = (Vec::new(), Duration::ZERO);
+    let round = Round { number: 50, interrupted, silence, is_remote: false };
+    assert_eq!(waiting(10).age(&round), LONG_SILENCE);
+    assert_eq!(waiting(51).age(&round), Duration::ZERO);
+}
+
+/// A thread that begins a request wakes the one that looks, if that one rests.
+#[test]
+fn a_request_in_a_hand_ends_a_rest() {
+    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let hand = Arc::new(Hand::of(&kernel.device));
+    waiters.add_reader(&hand);
+    thread::scope(|scope| {
+        let run = scope.spawn(|| waiters.run(&filesystem, || ()));
+        for _ in 0..2 {
+            while !waiters.rests.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let before = waiters.state.lock().round;
+            hand.takes(&header(8, std::process::id()), Wait::Other);
+            waiters.begins();
+            while waiters.state.lock().round < before + 3 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            hand.is_free();
         }
         waiters.end();
         run.join().unwrap();

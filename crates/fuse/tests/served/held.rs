@@ -26,6 +26,9 @@ struct Waiting {
     /// Whether syncs wait.
     holds_syncs: bool,
     syncs: Vec<Reply<()>>,
+    /// Calls that hang, and whether they return.
+    hanging: usize,
+    are_free: bool,
 }
 
 impl Held {
@@ -35,6 +38,34 @@ impl Held {
         waiting.known.push(unique);
         waiting.lookups.push((unique, reply));
         self.came.notify_all();
+    }
+
+    /// Does not return before [`Held::free`].
+    pub(crate) fn hang(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.hanging += 1;
+        self.came.notify_all();
+        while !waiting.are_free {
+            self.wait(&mut waiting);
+        }
+        waiting.hanging -= 1;
+        self.came.notify_all();
+    }
+
+    /// Waits until so many calls hang.
+    pub(crate) fn wait_for_hanging(&self, count: usize) {
+        let mut waiting = self.waiting.lock();
+        while waiting.hanging != count {
+            self.wait(&mut waiting);
+        }
+    }
+
+    /// Has no call hang any more. Returns how many did.
+    pub(crate) fn free(&self) -> usize {
+        let mut waiting = self.waiting.lock();
+        waiting.are_free = true;
+        self.came.notify_all();
+        waiting.hanging
     }
 
     /// Waits for the next held lookup.

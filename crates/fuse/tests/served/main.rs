@@ -14,6 +14,8 @@ mod ends;
 #[cfg(test)]
 mod everyday;
 #[cfg(test)]
+mod hangs;
+#[cfg(test)]
 mod held;
 #[cfg(test)]
 mod later;

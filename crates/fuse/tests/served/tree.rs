@@ -1,5 +1,6 @@
 //! A small file system in memory with faults on demand: to a lookup of a name that begins with
-//! `held-` the test replies, `lost-` gets no reply, `panic-` panics.
+//! `held-` the test replies, `lost-` gets no reply, `panic-` panics, and the call of `hangs-` does
+//! not return before the test says so.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -52,6 +53,7 @@ pub(crate) struct Seen {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    pub(crate) flushes: AtomicU64,
     pub(crate) xattrs: AtomicU64,
     pub(crate) forgotten: AtomicU64,
     pub(crate) ends: AtomicU64,
@@ -225,6 +227,9 @@ impl Filesystem for Tree {
         if name_bytes.starts_with(b"held-") {
             return self.held.hold(header.unique, reply);
         }
+        if name_bytes.starts_with(b"hangs-") {
+            self.held.hang();
+        }
         if name_bytes.starts_with(b"lost-") {
             return drop(reply);
         }
@@ -357,6 +362,7 @@ impl Filesystem for Tree {
     }
 
     fn flush(&self, header: &Header, request: Flush, reply: Reply<()>) {
+        self.seen.flushes.fetch_add(1, Ordering::Relaxed);
         self.locks.flush(header.node, request);
         reply.ok(&());
     }
