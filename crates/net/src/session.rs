@@ -253,16 +253,16 @@ impl Session {
         Ok(repetition)
     }
 
-    /// Returns the answer to a mutation that is over; for one that did not arrive, `interrupted`,
-    /// which it has from now on. `None` for one that runs, and for a request that is no mutation.
+    /// Returns the answer to a mutation that is over; for one that did not arrive, `before`, which
+    /// it has from now on. `None` for one that runs, and for a request that is no mutation.
     pub(crate) fn cancel(
         &self,
         mutation: u64,
-        interrupted: &Arc<[u8]>,
+        before: &Arc<[u8]>,
     ) -> Result<Option<Arc<[u8]>>, Violation> {
         match mutation {
             0 => Ok(None),
-            mutation => Ok(self.state.lock().machine.cancel(mutation, interrupted)?),
+            mutation => Ok(self.state.lock().machine.cancel(mutation, before)?),
         }
     }
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use pelago_proto::session::Repetition;
-use pelago_wire::codec::{self, Call};
+use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Bulk, Code, Context, Done, Replayed, Request, RequestId, SessionId, SessionService, limits,
-    version,
+    Bulk, Code, Context, Done, Granted, Replayed, Request, RequestId, SessionId, SessionService,
+    limits, version,
 };
 
 use crate::assembler::Frame;
@@ -343,7 +343,8 @@ impl Sessions {
     }
 
     /// The client does not wait for a request any more. A mutation that did not arrive will never
-    /// be carried out; one that is over gets its answer again.
+    /// be carried out; one that is over gets its answer again, also if an earlier run carried it
+    /// out.
     fn cancel(
         &self,
         session: &Arc<Session>,
@@ -352,7 +353,8 @@ impl Sessions {
         body: &[u8],
     ) -> Result<(), Violation> {
         let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
-        match session.cancel(u64::from_le_bytes(body), &failure(Code::Interrupted))? {
+        let mutation = u64::from_le_bytes(body);
+        match session.cancel(mutation, &self.answer_before(session, mutation))? {
             Some(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
                 link.send([head, Bytes::Shared(answer)]);
@@ -362,6 +364,22 @@ impl Sessions {
             }
         }
         Ok(())
+    }
+
+    /// Returns the answer to a mutation that did not arrive in this run: no other one than that of
+    /// an earlier run.
+    fn answer_before(&self, session: &Session, mutation: u64) -> Arc<[u8]> {
+        match self.service.stored_reply(session.id, mutation) {
+            Ok(Some(reply)) => {
+                let sequence = self.service.sequence_of(session.id, mutation);
+                let stamp = ReplyStamp { epoch: self.service.served().epoch, sequence };
+                let mut body = Vec::new();
+                codec::encode_answer(stamp, &Ok(reply), Granted::default(), &mut body);
+                body.into()
+            }
+            Ok(None) => failure(Code::Interrupted),
+            Err(error) => failure(error.code),
+        }
     }
 
     fn request(

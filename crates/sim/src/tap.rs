@@ -163,6 +163,10 @@ impl SessionService for Tap {
         self.service.progress()
     }
 
+    fn stored_reply(&self, session: SessionId, mutation: u64) -> Result<Option<Reply>, Error> {
+        self.service.stored_reply(session, mutation)
+    }
+
     fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
         self.service.sequence_of(session, mutation)
     }

@@ -157,6 +157,15 @@ pub trait SessionService: Service {
     /// already, or the mutation cannot be repeated.
     fn sequence_of(&self, session: SessionId, mutation: u64) -> u64;
 
+    /// Returns the reply to a mutation that was carried out, perhaps by an earlier run, and whose
+    /// client may not have it. `None` if there was none.
+    ///
+    /// # Errors
+    /// If the table cannot be read.
+    fn stored_reply(&self, _session: SessionId, _mutation: u64) -> Result<Option<Reply>, Error> {
+        Ok(None)
+    }
+
     /// Calls back once everything that is done now is safe, or may never be: at once if it is safe.
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>);
 }

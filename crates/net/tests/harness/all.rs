@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Context, Done, Error, Handle, Reply, Request, Served, Service, SessionId,
+    Attr, Bulk, Context, Done, Entry, Error, Handle, Reply, Request, Served, Service, SessionId,
     SessionRecord, SessionService,
 };
 
@@ -28,6 +28,8 @@ pub(crate) struct WithSessions<S> {
     safe: u64,
     /// It waits for the clients of the last run.
     is_starting: bool,
+    /// The mutations that an earlier run has carried out, and what each has made.
+    pub(crate) stored: Mutex<HashMap<u64, Entry>>,
 }
 
 impl<S: Service> WithSessions<S> {
@@ -38,8 +40,15 @@ impl<S: Service> WithSessions<S> {
     /// Returns the service of a volume whose id has this number.
     pub(crate) fn of_volume(number: u8, service: S) -> Arc<Self> {
         let begun = Mutex::default();
-        let is_starting = false;
-        Arc::new(Self { service, volume: [number; 16], epoch: 3, begun, safe: 1, is_starting })
+        Arc::new(Self {
+            service,
+            volume: [number; 16],
+            epoch: 3,
+            begun,
+            safe: 1,
+            is_starting: false,
+            stored: Mutex::default(),
+        })
     }
 
     /// Returns the service of another run, which knows the sessions of the last one. What it does
@@ -47,15 +56,29 @@ impl<S: Service> WithSessions<S> {
     pub(crate) fn of_run(epoch: u32, last: Option<&Self>, service: S) -> Arc<Self> {
         let begun = last.map(|last| last.begun.lock().clone()).unwrap_or_default();
         let begun = Mutex::new(begun);
-        let is_starting = false;
-        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0, is_starting })
+        Arc::new(Self {
+            service,
+            volume: [7; 16],
+            epoch,
+            begun,
+            safe: 0,
+            is_starting: false,
+            stored: Mutex::default(),
+        })
     }
 
     /// The same, while it waits for the clients of the last run.
     pub(crate) fn of_starting_run(epoch: u32, last: &Self, service: S) -> Arc<Self> {
         let begun = Mutex::new(last.begun.lock().clone());
-        let is_starting = true;
-        Arc::new(Self { service, volume: [7; 16], epoch, begun, safe: 0, is_starting })
+        Arc::new(Self {
+            service,
+            volume: [7; 16],
+            epoch,
+            begun,
+            safe: 0,
+            is_starting: true,
+            stored: Mutex::default(),
+        })
     }
 
     /// Returns the sessions that have begun and have not ended.
@@ -128,6 +151,10 @@ impl<S: Service> SessionService for WithSessions<S> {
 
     fn sequence_of(&self, _: SessionId, _: u64) -> u64 {
         u64::from(self.safe == 0)
+    }
+
+    fn stored_reply(&self, _: SessionId, mutation: u64) -> Result<Option<Reply>, Error> {
+        Ok(self.stored.lock().get(&mutation).copied().map(Reply::Entry))
     }
 
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 
 use pelago_data::OpenKey;
+use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
-    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Request, Served,
-    SessionId, SessionRecord, SessionService,
+    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
+    Served, SessionId, SessionRecord, SessionService,
 };
 
 use super::{Dispatcher, LocalService};
@@ -65,6 +66,14 @@ impl SessionService for LocalService {
 
     fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
         self.dispatcher.parts.shard.sequence_of(session, mutation)
+    }
+
+    fn stored_reply(&self, session: SessionId, mutation: u64) -> Result<Option<Reply>, Error> {
+        let context = Context { session, mutation, ..Context::direct(0, 0) };
+        match RequestKey::of(&context) {
+            Some(request_key) => self.dispatcher.parts.shard.cached_reply(&request_key),
+            None => Ok(None),
+        }
     }
 
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
