@@ -182,8 +182,8 @@ fn content_without_names_is_found_by_number() {
     assert_eq!(sizes, [20_000; 20]);
 }
 
-/// A list of runs in which one bit is wrong still says which runs there were; of one that is damaged
-/// more nothing does. A run that is missing too is told of in both cases.
+/// A list of runs in which one bit is wrong still says which runs there were; of one that is
+/// damaged more nothing does. A run that is missing too is told of in both cases.
 #[test]
 fn a_run_that_is_missing_beside_a_damaged_list_is_told_of() {
     needs_mount!();

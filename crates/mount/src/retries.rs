@@ -16,9 +16,10 @@
 //! that was last seen under another name, and has no other name, others have moved it, and the
 //! answer is `ESTALE`: then the kernel asks for both.
 //!
-//! If the kernel knows another file by the second name it asks twice: it checks what it knows, takes
-//! any error for "not so any more", and looks the name up. So a thread that asks for the same name
-//! at once is answered `ESTALE` again. (A rename that begins again asks for its first name before.)
+//! If the kernel knows another file by the second name it asks twice: it checks what it knows,
+//! takes any error for "not so any more", and looks the name up. So a thread that asks for the same
+//! name at once is answered `ESTALE` again. (A rename that begins again asks for its first name
+//! before.)
 //!
 //! The kernel begins a call again once only. So a rename that has begun again is answered what is
 //! so.

@@ -7,28 +7,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use pelago_proto::session::Repetition;
-use pelago_wire::codec::{self, Call, ReplyStamp};
-use pelago_wire::frame::{CANCEL_BYTES, FrameKind, Header};
+use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
-use pelago_wire::{
-    Bulk, Code, Context, Done, Granted, Replayed, Request, RequestId, SessionId, SessionService,
-    limits, version,
-};
+use pelago_wire::{Context, RequestId, SessionId, SessionService, limits, version};
 
-use crate::assembler::Frame;
 use crate::clients::list::ClientList;
 use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::log_limit::ServerLog;
 use crate::peers::{self, PeerRecord, SessionShare};
-use crate::session::{Peer, Session, SessionStatus, Violation};
+use crate::session::{Peer, Session, SessionStatus};
 
-use pending_reply::{PendingReply, ShareGuard, Told, failure};
 use room::make_room;
 
 mod connections;
+mod frames;
 mod pending_reply;
 mod room;
 
@@ -291,163 +285,6 @@ impl Sessions {
         self.table.lock().values().cloned().collect()
     }
 
-    /// Handles a frame of a session's connection.
-    pub(crate) fn frame(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        link: &Arc<Link>,
-        frame: Frame,
-    ) -> Result<(), Violation> {
-        let Frame { header, body, bulk } = frame;
-        session.heard(link, header.progress)?;
-        match header.kind {
-            FrameKind::Request => self.request(session, link, (header.number, None), (&body, bulk)),
-            FrameKind::Replay => {
-                let (replayed, body) = codec::decode_replay(&body)?;
-                self.request(session, link, (header.number, Some(replayed)), (body, bulk))
-            }
-            FrameKind::Cancel => self.cancel(session, link, header.number, &body),
-            FrameKind::Ping => {
-                self.pong(session, link, header.number);
-                Ok(())
-            }
-            FrameKind::Recalled => {
-                if session.recalled(header.number) {
-                    self.service.recalled(session.id, header.number);
-                }
-                Ok(())
-            }
-            FrameKind::Reclaimed => {
-                self.service.reclaimed(session.id);
-                Ok(())
-            }
-            FrameKind::Goodbye => {
-                self.end(session, "the client said goodbye");
-                Ok(())
-            }
-            other => Err(Violation::Unexpected(other)),
-        }
-    }
-
-    /// Answers a ping now, and once more when all is safe that is done.
-    fn pong(self: &Arc<Self>, session: &Arc<Session>, link: &Arc<Link>, ping: u64) {
-        link.send([self.header_to(session, FrameKind::Pong, ping, [0, 0])]);
-        let (done, safe) = self.service.progress();
-        if done > safe {
-            let (this, session, link) = (Arc::clone(self), Arc::clone(session), Arc::clone(link));
-            let pong = move || {
-                link.send([this.header_to(&session, FrameKind::Pong, ping, [0, 0])]);
-            };
-            self.service.when_safe(Box::new(pong));
-        }
-    }
-
-    /// The client does not wait for a request any more. A mutation that did not arrive will never
-    /// be carried out; one that is over gets its answer again, also if an earlier run carried it
-    /// out.
-    fn cancel(
-        &self,
-        session: &Arc<Session>,
-        link: &Arc<Link>,
-        number: u64,
-        body: &[u8],
-    ) -> Result<(), Violation> {
-        let body = <[u8; CANCEL_BYTES]>::try_from(body).map_err(|_| Violation::ShortCancel)?;
-        let mutation = u64::from_le_bytes(body);
-        match session.cancel(mutation, &self.answer_before(session, mutation))? {
-            Some(answer) => {
-                let head = self.header(FrameKind::Reply, number, answer.len(), 0);
-                link.send([head, Bytes::Shared(answer)]);
-            }
-            None => {
-                self.service.cancel(&context(session.id, number));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the answer to a mutation that did not arrive in this run: no other one than that of
-    /// an earlier run.
-    fn answer_before(&self, session: &Session, mutation: u64) -> Arc<[u8]> {
-        match self.service.stored_reply(session.id, mutation) {
-            Ok(Some(reply)) => {
-                let sequence = self.service.sequence_of(session.id, mutation);
-                let stamp = ReplyStamp { epoch: self.service.served().epoch, sequence };
-                let mut body = Vec::new();
-                codec::encode_answer(stamp, &Ok(reply), Granted::default(), &mut body);
-                body.into()
-            }
-            Ok(None) => failure(Code::Interrupted),
-            Err(error) => failure(error.code),
-        }
-    }
-
-    fn request(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        link: &Arc<Link>,
-        (number, replayed): (u64, Option<Replayed>),
-        (body, bulk): (&[u8], Vec<u8>),
-    ) -> Result<(), Violation> {
-        let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
-        if (mutation > 0) != request.is_mutation() {
-            return Err(Violation::WrongMutation);
-        }
-        if !bulk.is_empty() && !request.has_bulk() {
-            return Err(Violation::Bulk);
-        }
-        let waits = matches!(request, Request::SetLock { wait: true, .. });
-        match session.admit((number, replayed.is_some()), mutation, (hash(body), waits))? {
-            Repetition::None => {}
-            // The answer goes to the connection that the session has by then.
-            Repetition::Running => return Ok(()),
-            Repetition::Answered(answer) => {
-                let head = self.header(FrameKind::Reply, number, answer.len(), 0);
-                link.send([head, Bytes::Shared(answer)]);
-                return Ok(());
-            }
-        }
-        let acknowledged = session.acknowledged();
-        let changed = self.service.changed_node(session.id, &request);
-        let told = Told::by(&request, self.service.lease_moment());
-        let told = told.filter(|_| replayed.is_none());
-        let context = context(session.id, number);
-        let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
-        let held = match waits {
-            true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
-            false => {
-                // A client may have one request of any size under way. It counts for no more than
-                // a client has under way otherwise, so that what goes past it is read.
-                let most = session.share.window();
-                let bytes = request.held_bytes(body.len(), bulk.len()).min(most);
-                Some(ShareGuard::Bytes(session.share.account.hold(bytes)))
-            }
-        };
-        let is_refused = held.is_none();
-        let (sessions, session) = (Arc::clone(self), Arc::clone(session));
-        let mutation = (mutation, session.epochs());
-        let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
-        if is_refused {
-            answer.send(Err(Code::NoLocks.into()));
-            return Ok(());
-        }
-        let mut answer = Some(answer);
-        let mut later = || -> Done {
-            let answer = answer.take();
-            Box::new(move |result| {
-                if let Some(answer) = answer {
-                    answer.send(result);
-                }
-            })
-        };
-        let bulk = if bulk.is_empty() { Bulk::None } else { Bulk::Owned(bulk) };
-        let now = self.service.ask(&context, request, bulk, &mut later);
-        if let (Some(result), Some(answer)) = (now, answer) {
-            answer.send(result);
-        }
-        Ok(())
-    }
-
     /// Tells a client that its bytes arrive, if it was told nothing for a while: a frame may take
     /// longer than a term, and what it asks waits behind it.
     pub(crate) fn encourage(&self, link: &Link) {
@@ -486,11 +323,6 @@ impl Sessions {
         let [body, bulk] = sizes.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         Bytes::Header(Header { body, bulk, kind, is_overdue, number, progress }.encode())
     }
-}
-
-/// Returns a hash by which a repeated request is told from another one.
-fn hash(body: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(body)
 }
 
 /// Returns the context of a request, without its caller.

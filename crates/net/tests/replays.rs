@@ -137,8 +137,8 @@ fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     until("all are read", || next.service.count() == WRITES);
 }
 
-/// Writes that were kept back go before others, and are bounded too, by what may be kept back: until
-/// they are answered, and until they are safe.
+/// Writes that were kept back go before others, and are bounded too, by what may be kept back:
+/// until they are answered, and until they are safe.
 #[test]
 fn writes_that_go_first_are_bounded_until_they_are_safe() {
     let folder = tempfile::tempdir().unwrap();

@@ -32,7 +32,7 @@ pub(super) struct TreeCopy<'a> {
 }
 
 /// A name in the target.
-struct Place<'a> {
+struct TargetName<'a> {
     folder: BorrowedFd<'a>,
     name: &'a [u8],
     /// Its path in the target, for the report.
@@ -200,7 +200,7 @@ impl<'a> TreeCopy<'a> {
             Ok((_, row)) => row,
             Err(error) => return self.report.lose(&path, &format!("its row: {error}")),
         };
-        let place = Place { folder, name, path: &path };
+        let place = TargetName { folder, name, path: &path };
         match row {
             NameRow::Link { ino, kind: FileKind::Directory } => {
                 level.directories.push((name.to_vec(), ino));
@@ -212,7 +212,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Copies a file that has, or had, several names, or gives its copy another name.
-    fn linked(&mut self, ino: InodeId, place: &Place<'_>) -> Result<(), SalvageError> {
+    fn linked(&mut self, ino: InodeId, place: &TargetName<'_>) -> Result<(), SalvageError> {
         if self.rows.is_marked(ino).map_err(failed_rows)? {
             return match self.target.link(ino, place.folder, place.name) {
                 Ok(()) => Ok(()),
@@ -234,7 +234,7 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Copies a file that is no directory.
-    fn file(&mut self, rnode: &Rnode, place: &Place<'_>) -> Result<(), SalvageError> {
+    fn file(&mut self, rnode: &Rnode, place: &TargetName<'_>) -> Result<(), SalvageError> {
         let made = match rnode.kind {
             FileKind::Regular => self.regular(rnode, place)?,
             FileKind::Directory => {
@@ -262,7 +262,11 @@ impl<'a> TreeCopy<'a> {
     }
 
     /// Copies a regular file. Returns the time of its last change; `None` if nothing was made.
-    fn regular(&mut self, rnode: &Rnode, place: &Place<'_>) -> Result<Option<Time>, SalvageError> {
+    fn regular(
+        &mut self,
+        rnode: &Rnode,
+        place: &TargetName<'_>,
+    ) -> Result<Option<Time>, SalvageError> {
         let source = self.copier.source(rnode).map_err(failed_rows)?;
         if rnode.flags.inline {
             self.doubt(&key::inline(rnode.ino), place.path)?;

@@ -2,10 +2,10 @@
 //!
 //! The rows of tags are in the order of keys, values and files. So a scan steps from one key or
 //! value to the next, and reads as many files of each as it takes to find one that the asker may
-//! read. What has none is passed over, however much that is: neither the parts nor `more` tell whether
-//! it exists. A limit of the rows for one answer would, because `more` would then depend on hidden
-//! rows. So the work is bounded by the rows of tags that begin alike, on a thread of the asker's
-//! share of the pool.
+//! read. What has none is passed over, however much that is: neither the parts nor `more` tell
+//! whether it exists. A limit of the rows for one answer would, because `more` would then depend on
+//! hidden rows. So the work is bounded by the rows of tags that begin alike, on a thread of the
+//! asker's share of the pool.
 
 use std::ops::ControlFlow;
 
