@@ -192,3 +192,29 @@ impl Made<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file may have as many names in the copy as the file system allows: the one that is ours
+    /// becomes the last one.
+    #[test]
+    fn the_last_name_that_a_file_may_have_is_the_one_that_was_kept() {
+        const MOST: u32 = 70_000;
+        let folder = tempfile::tempdir().unwrap();
+        let target = Target::open(folder.path()).unwrap();
+        let ino = InodeId::from_raw(7);
+        make_file(target.folder.as_fd(), b"first").unwrap();
+        target.keep_for_links(ino, target.folder.as_fd(), b"first").unwrap();
+        let kept = folder.path().join(LINKS).join(link_name(ino));
+        for number in 0..MOST {
+            target.link(ino, target.folder.as_fd(), number.to_string().as_bytes()).unwrap();
+            if !kept.exists() {
+                assert!(folder.path().join(number.to_string()).exists());
+                return;
+            }
+        }
+        println!("skipped: this file system allows more than {MOST} names");
+    }
+}
