@@ -256,10 +256,7 @@ impl Drop for Null {
 }
 
 fn build_null() -> Result<PathBuf, String> {
-    let build = ["build", "--release", "--package", "pelago-mount", "--example", "nullfs"];
-    let status = process::run_foreground(&mut workspace::cargo(&build))?;
-    let program = workspace::target_folder()?.join("release/examples/nullfs");
-    if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
+    workspace::build(&["--example", "nullfs"], "examples/nullfs")
 }
 
 /// Waits for a child and returns whether it succeeded.

@@ -124,8 +124,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let logs = mounted::log_folder("circus")?;
     tools::install_packages(&PACKAGES, &logs)?;
     let pelago = mounted::build()?;
-    let example = ["--package", "pelago-workload", "--example", "crowd"];
-    let crowd = workspace::build(&example, "examples/crowd")?;
+    let crowd = workspace::build(&["--example", "crowd"], "examples/crowd")?;
     let loads = options.loads.iter().filter(|load| *load != FAR).map(|load| Load::parse(load));
     let loads: Vec<Load> = loads.collect::<Result<_, _>>()?;
     let small_files = loads.iter().map(Load::files).filter(|files| *files > 1).max().unwrap_or(0);

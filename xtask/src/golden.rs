@@ -1,6 +1,6 @@
 //! `golden`: writes the golden files again, from the present output.
 
-use crate::{VerbResult, arguments, process, verdict, workspace};
+use crate::{VerbResult, arguments, process, test, verdict, workspace};
 
 /// Test targets that compare with golden files.
 const TARGETS: &[&str] = &["golden", "keys", "rows", "vectors"];
@@ -10,8 +10,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     arguments::none(arguments)?;
     let mut passed = true;
     for (package, target) in golden_targets()? {
-        let test = ["test", "--release", "--package", &package, "--test", &target];
-        let mut command = workspace::cargo(&test);
+        let mut command = test::built(&package, &target)?.command();
         let status = process::run_foreground(command.env("PELAGO_GOLDEN", "accept"))?;
         passed &= status.success();
     }

@@ -25,7 +25,7 @@ const SHOWN_BYTES: usize = 4000;
 
 /// Builds the binary and returns its path.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    workspace::build(&["--package", "pelago-cli", "--bins"], "pelago")
+    workspace::build(&["--bin", "pelago"], "pelago")
 }
 
 /// Creates `target/xtask/VERB` unless it exists, and returns its path.

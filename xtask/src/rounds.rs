@@ -3,10 +3,8 @@
 
 mod faults;
 
-use std::process::Command;
-
 use crate::io_uring::SwitchedOn;
-use crate::{VerbResult, arguments, process, verdict, workspace};
+use crate::{VerbResult, arguments, process, test, verdict};
 
 /// A test whose rounds an environment variable sets.
 struct Rounds {
@@ -108,16 +106,9 @@ fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
 /// The same with these environment variables.
 fn run_with(rounds: &Rounds, arguments: &[String], variables: &[(&str, &str)]) -> VerbResult {
     let count = arguments::count(arguments, rounds.default, rounds.unit)?;
-    let mut command = test(rounds.package, rounds.test);
-    command.args(["--", rounds.filter, "--nocapture"]).env(rounds.variable, count.to_string());
+    let suite = test::built(rounds.package, rounds.test)?;
+    let mut command = suite.command();
+    command.args([rounds.filter, "--nocapture"]).env(rounds.variable, count.to_string());
     command.envs(variables.iter().copied());
     verdict(process::run_foreground(&mut command)?.success())
-}
-
-/// Returns the command that runs one test target.
-fn test(package: &str, target: &str) -> Command {
-    let mut command =
-        workspace::cargo(&["test", "--release", "--package", package, "--test", target]);
-    command.env("PELAGO_TEST", "1");
-    command
 }

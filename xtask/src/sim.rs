@@ -2,6 +2,8 @@
 
 pub(crate) mod mutants;
 
+use std::process::Command;
+
 use crate::{VerbResult, arguments, process, verdict, workspace};
 
 const DEFAULT_SEEDS: u32 = 1000;
@@ -9,7 +11,8 @@ const DEFAULT_SEEDS: u32 = 1000;
 /// Builds `pelago-sim` and runs so many seeds, from 1 on. `pelago-sim SEED` tells of one.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let seeds = arguments::count(arguments, DEFAULT_SEEDS, "seeds")?;
-    let mut command = workspace::cargo(&["run", "--release", "-p", "pelago-sim", "--", "1"]);
-    let status = process::run_foreground(command.arg(seeds.to_string()))?;
+    let program = workspace::build(&["--bin", "pelago-sim"], "pelago-sim")?;
+    let mut command = Command::new(program);
+    let status = process::run_foreground(command.args(["1", &seeds.to_string()]))?;
     verdict(status.success())
 }

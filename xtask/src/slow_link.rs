@@ -27,7 +27,7 @@ pub(crate) struct SlowLink {
 impl SlowLink {
     /// Builds the program.
     pub(crate) fn build() -> Result<PathBuf, String> {
-        workspace::build(&["--package", "pelago-slowlink", "--bins"], "slowlink")
+        workspace::build(&["--bin", "slowlink"], "slowlink")
     }
 
     /// Makes a link by this program; words are those that it takes.

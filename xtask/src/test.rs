@@ -14,7 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::libtest::{Report, Verdict};
-use self::suite::{Paths, Suite};
+use self::suite::Paths;
+pub(crate) use self::suite::Suite;
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
 use crate::process::Ending;
@@ -57,6 +58,13 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     }
     println!("{}", tally.counts());
     verdict(tally.is_good(is_strict))
+}
+
+/// Builds all tests, and returns those of one target of a package.
+pub(crate) fn built(package: &str, target: &str) -> Result<Suite, String> {
+    let name = format!("{package}::{target}");
+    let found = suite::build()?.into_iter().find(|suite| suite.name == name);
+    found.ok_or_else(|| format!("no tests are called {name}"))
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, String> {

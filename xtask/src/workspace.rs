@@ -7,7 +7,12 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Builds the binary and the examples that tests and benchmarks start; not xtask, which runs now.
+/// Selects all packages but xtask, which runs now. Cargo chooses the features of other crates for
+/// all packages that it builds together: a build of one package alone would choose fewer, and build
+/// hundreds of crates again.
+pub(crate) const ALL: [&str; 3] = ["--workspace", "--exclude", "xtask"];
+
+/// Builds the binary and the examples that tests and benchmarks start.
 pub(crate) const BUILD: &[&str] =
     &["build", "--release", "--workspace", "--exclude", "xtask", "--bins", "--examples"];
 
@@ -25,10 +30,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Builds what the arguments name, in release, and returns the path of a program of it.
+/// Builds the targets that the arguments name, in release, and returns the path of a program of
+/// them.
 pub(crate) fn build(arguments: &[&str], program: &str) -> Result<PathBuf, String> {
     let mut command = cargo(&["build", "--release"]);
-    let status = process::run_foreground(command.args(arguments))?;
+    let status = process::run_foreground(command.args(ALL).args(arguments))?;
     let program = target_folder()?.join("release").join(program);
     if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
 }

@@ -60,10 +60,7 @@ pub(super) fn run(arguments: &[String]) -> VerbResult {
 
 /// Builds the program that performs the operations, and returns its path.
 fn build() -> Result<PathBuf, String> {
-    let build = ["build", "--release", "--package", "pelago-workload", "--example", "together"];
-    let status = process::run_foreground(&mut workspace::cargo(&build))?;
-    let program = workspace::target_folder()?.join("release/examples/together");
-    if status.success() { Ok(program) } else { Err("the build failed".to_owned()) }
+    workspace::build(&["--example", "together"], "examples/together")
 }
 
 fn exercise(

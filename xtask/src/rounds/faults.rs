@@ -1,9 +1,10 @@
 //! `loss --errors`: fails each call to the disk, one after the other.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 
-use crate::{VerbResult, arguments, process, verdict};
+use crate::test::{self, Suite};
+use crate::{VerbResult, arguments, verdict};
 
 const DEFAULT_SEED: u64 = 1;
 /// The variable that tells the test which calls to fail.
@@ -22,10 +23,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
             return Err("--errors takes a seed and a part of a case's line, or one case".to_owned());
         }
     };
-    if !process::run_foreground(test().arg("--no-run"))?.success() {
-        return verdict(false);
-    }
-    let started: Vec<_> = choices.iter().map(|choice| start(choice)).collect();
+    let suite = test::built("pelago-server", "faults")?;
+    let started: Vec<_> = choices.iter().map(|choice| start(&suite, choice)).collect();
     let mut all_passed = true;
     for child in started {
         let status = child?.wait().map_err(|why| format!("cannot wait for a part: {why}"))?;
@@ -41,13 +40,9 @@ fn parts(seed: u64, within: &str) -> Vec<String> {
         .collect()
 }
 
-fn start(choice: &str) -> Result<Child, String> {
-    let mut command = test();
-    command.args(["--", "no_call_that_fails_breaks_a_promise", "--nocapture"]);
+fn start(suite: &Suite, choice: &str) -> Result<Child, String> {
+    let mut command = suite.command();
+    command.args(["no_call_that_fails_breaks_a_promise", "--nocapture"]);
     command.env(CHOICE, choice).stdin(Stdio::null());
     command.spawn().map_err(|why| format!("cannot start the tests: {why}"))
-}
-
-fn test() -> Command {
-    super::test("pelago-server", "faults")
 }

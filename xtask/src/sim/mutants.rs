@@ -253,13 +253,16 @@ impl Copy {
             command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
             command.output().map_err(|why| format!("cannot run cargo: {why}"))
         };
-        let built = cargo(&["build", "--release", "-p", "pelago-sim"])?;
+        let build = ["build", "--release", "--bin", "pelago-sim"];
+        let built = cargo(&[&build[..], &workspace::ALL[..]].concat())?;
         if !built.status.success() {
             let said = String::from_utf8_lossy(&built.stderr).into_owned();
             return Err(format!("with `{name}` it does not build: {said}"));
         }
         let seeds = MOST_SEEDS.to_string();
-        let run = cargo(&["run", "--release", "-p", "pelago-sim", "--", "1", &seeds, "--first"])?;
+        let mut run = Command::new(self.target.join("release/pelago-sim"));
+        run.current_dir(&self.root).args(["1", &seeds, "--first"]);
+        let run = run.output().map_err(|why| format!("cannot run the simulation: {why}"))?;
         let said = String::from_utf8_lossy(&run.stdout).into_owned();
         let seed = said.lines().find_map(|line| line.strip_suffix(" failed:"));
         Ok((!run.status.success()).then(|| seed.unwrap_or("the run as a whole").to_owned()))

@@ -124,6 +124,11 @@ impl Suite {
         command
     }
 
+    /// Returns the command that runs all its tests, without arguments.
+    pub(crate) fn command(&self) -> Command {
+        self.binary.as_ref().map_or_else(|| self.run(None), Binary::command)
+    }
+
     /// Returns the command that lists these tests; `None` for documentation.
     pub(crate) fn list(&self, filter: Option<&str>) -> Option<Command> {
         let mut command = self.binary.as_ref()?.command();
@@ -134,7 +139,7 @@ impl Suite {
     /// Returns the command that runs one test. Its output is not captured, because an abort would
     /// lose it.
     pub(crate) fn alone(&self, test: &str) -> Command {
-        let mut command = self.binary.as_ref().map_or_else(|| self.run(None), Binary::command);
+        let mut command = self.command();
         command.args(["--exact", test, "--nocapture"]);
         command
     }
