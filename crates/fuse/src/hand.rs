@@ -1,7 +1,7 @@
 //! The request that a thread carries out, for another thread to see.
 //!
 //! A call of the file system may hang, with a disk for example. Its thread cannot tell anybody
-//! then, and has done so before: by three plain stores for each request.
+//! then, and has done so before: by plain stores, which cost each request next to nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};

@@ -73,7 +73,7 @@ impl Renaming {
     }
 
     fn perform(self, retained: Option<Retained>) {
-        let Self { state, context, from, to, how, reply } = self;
+        let Self { state, context, from, to, how, mut reply } = self;
         let (files, is_one) = (state.files.clone(), from.dir.ino == to.dir.ino);
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
@@ -85,6 +85,9 @@ impl Renaming {
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
                 [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]
             });
+            // The kernel drops both names when the program is killed, and has perhaps forgotten what
+            // is replaced: it would not forget it once more.
+            let retained = if reply.claim() { retained } else { state.not_retained(retained) };
             let renamed = state.renamed(result, retained, how, &names);
             if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
                 state.find.replaced(hidden);
@@ -135,6 +138,12 @@ impl State {
             None => self.release_retained(retained),
         }
         Ok(())
+    }
+
+    /// Releases a retained file, and returns that nothing is retained.
+    fn not_retained(&self, retained: Option<Retained>) -> Option<Retained> {
+        self.release_retained(retained);
+        None
     }
 
     /// Releases a retained file.

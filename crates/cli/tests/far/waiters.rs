@@ -484,6 +484,9 @@ fn each_operation_of_the_own_mount_can_be_killed_alone() {
         waited.extend(asker.waits_in.as_ref().map(|place| format!("{operation} {place}")));
         drop(asker);
         fault.end();
+        until(&format!("what was opened for {operation} is closed"), || {
+            world.status()["open_files"] == 0
+        });
     }
     println!("{} of {} waited: {}", waited.len(), operations.len(), waited.join(", "));
     assert!(waited.len() > 15, "only {waited:?}");

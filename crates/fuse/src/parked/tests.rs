@@ -3,6 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 
 use super::*;
+use crate::bytes::Layout;
 
 const LOOKUP: u32 = 1;
 const RELEASE: u32 = 18;
@@ -25,16 +26,13 @@ impl Kernel {
     fn send(&self, opcode: u32, unique: u64) {
         let body: Vec<u8> = match opcode {
             LOOKUP => b"a\0".to_vec(),
-            INTERRUPT => 2_u64.to_ne_bytes().to_vec(),
+            INTERRUPT => Layout::<8>::new().u64(2).done().to_vec(),
             _ => vec![0; 24],
         };
-        let mut request = Vec::new();
-        request.extend_from_slice(&(40 + u32::try_from(body.len()).unwrap()).to_ne_bytes());
-        request.extend_from_slice(&opcode.to_ne_bytes());
-        request.extend_from_slice(&unique.to_ne_bytes());
-        request.extend_from_slice(&1_u64.to_ne_bytes());
-        request.extend_from_slice(&[0; 16]);
-        request.extend_from_slice(&body);
+        let bytes = u32::try_from(Header::BYTES + body.len()).unwrap();
+        let mut header = Layout::<{ Header::BYTES }>::new();
+        header.u32(bytes).u32(opcode).u64(unique).u64(1).padding(16);
+        let request = [&header.done()[..], &body].concat();
         self.end.send(&request).unwrap();
     }
 }
