@@ -28,7 +28,7 @@ pub(crate) struct Hand {
 
 /// A request that a thread has in its hands.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct InHand {
     pub(crate) request: u64,
     pub(crate) thread: u32,
     pub(crate) wait: Wait,
@@ -75,11 +75,11 @@ impl Hand {
     }
 
     /// Returns the request with this number, if the thread still has it.
-    pub(crate) fn held(&self, request: u64) -> Option<Held> {
+    pub(crate) fn in_hand(&self, request: u64) -> Option<InHand> {
         let thread = self.thread.load(Ordering::Acquire);
         let wait = wait(self.wait.load(Ordering::Acquire));
         let to = self.reply_to();
-        (self.request() == request).then_some(Held { request, thread, wait, to })
+        (self.request() == request).then_some(InHand { request, thread, wait, to })
     }
 }
 
@@ -120,12 +120,12 @@ mod tests {
             let header = Header { unique: 8, node: NodeId(1), uid: 0, gid: 0, pid: 17 };
             hand.takes(&header, kind);
             assert_eq!(hand.request(), 8);
-            let held = hand.held(8).unwrap();
-            assert_eq!((held.request, held.thread, held.wait), (8, 17, kind));
-            assert!(hand.held(6).is_none());
+            let in_hand = hand.in_hand(8).unwrap();
+            assert_eq!((in_hand.request, in_hand.thread, in_hand.wait), (8, 17, kind));
+            assert!(hand.in_hand(6).is_none());
             hand.is_free();
             assert_eq!(hand.request(), 0);
-            assert!(hand.held(8).is_none());
+            assert!(hand.in_hand(8).is_none());
         }
     }
 }

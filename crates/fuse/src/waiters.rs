@@ -21,7 +21,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::Errno;
 use crate::filesystem::Filesystem;
-use crate::hand::{Hand, Held};
+use crate::hand::{Hand, InHand};
 use crate::operation::Wait;
 use crate::reply_to::ReplyTo;
 use crate::request::Header;
@@ -78,7 +78,7 @@ struct Reader {
 /// A request that waits, and its caller.
 #[derive(Debug)]
 struct Waiting {
-    held: Held,
+    in_hand: InHand,
     /// The rounds in which the caller is looked at first and next, and rounds since the last look.
     since: u64,
     next: u64,
@@ -113,7 +113,7 @@ impl Waiters {
         let mut state = self.state.lock();
         let due = state.round + 2;
         let (request, thread) = (header.unique, header.pid);
-        state.note(Waiting::new(Held { request, thread, wait, to: to.clone() }, due));
+        state.note(Waiting::new(InHand { request, thread, wait, to: to.clone() }, due));
         self.wake(&state);
     }
 
@@ -235,10 +235,10 @@ impl State {
             reader.request = request;
             // Later rounds find it noted.
             if reader.rounds == 1
-                && let Some(held) = reader.hand.held(request)
-                && held.wait != Wait::WriteBack
+                && let Some(in_hand) = reader.hand.in_hand(request)
+                && in_hand.wait != Wait::WriteBack
             {
-                found.push(Waiting::new(held, round));
+                found.push(Waiting::new(in_hand, round));
             }
         }
         found.into_iter().for_each(|waiting| self.note(waiting));
@@ -252,12 +252,12 @@ impl State {
 
 impl Waiting {
     /// Returns a request and its caller, who is looked at in round `next`.
-    const fn new(held: Held, next: u64) -> Self {
-        Self { held, since: next, next, pause: 1 }
+    const fn new(in_hand: InHand, next: u64) -> Self {
+        Self { in_hand, since: next, next, pause: 1 }
     }
 
     fn waits(&self) -> bool {
-        self.held.to.has(self.held.request)
+        self.in_hand.to.has(self.in_hand.request)
     }
 
     fn looked_at(&mut self) {
@@ -267,7 +267,7 @@ impl Waiting {
 
     /// Answers the request if its caller is gone. Returns whether it has an answer.
     fn give_up(&self, filesystem: &dyn Filesystem, round: &Round) -> bool {
-        let Held { request, thread, wait, to } = &self.held;
+        let InHand { request, thread, wait, to } = &self.in_hand;
         let is_gone = match Thread::look(*thread, *wait) {
             Thread::Lives => false,
             Thread::Killed => true,

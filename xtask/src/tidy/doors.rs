@@ -78,7 +78,7 @@ const DOORS: &[Door] = &[
     door("crates/fuse/src/ring.rs", "reads /sys"),
     door("crates/fuse/src/ring/retries.rs", "reads /proc"),
     door("crates/fuse/src/ring/system.rs", "reads /proc"),
-    door("crates/fuse/src/waiters.rs", "reads /proc"),
+    door("crates/fuse/src/waiters/thread.rs", "reads /proc"),
     door("crates/http/src/fetch/workspace.rs", "reads /proc"),
     door("crates/mount/src/busy.rs", "reads /proc"),
     door("crates/mount/src/connection.rs", "opens the control file of a connection in /sys"),

@@ -532,31 +532,54 @@ fn random_signals_leave_each_change_done_once_or_never() {
     }
     let mut random = Random::new(32);
     for round in 0..rounds() {
-        random_round(&format!("round{round}"), &mut random);
+        // A volume of its own: a mount that is cut off may delay the others for a term.
+        let world = World::new("auto");
+        let forwarder = Forwarder::to(world.tcp());
+        let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+        random_round(&world, &far.point, &format!("round{round}"), &forwarder, &mut random);
+        world.finish();
     }
 }
 
-/// One round on a volume of its own: a mount that is cut off may delay the others for a term.
-fn random_round(name: &str, random: &mut Random) {
-    let world = World::new("auto");
-    let forwarder = Forwarder::to(world.tcp());
-    let far = world.mount(&world.address_at(forwarder.port), "tls", &[]);
+/// The same while the disk below the server's own mount hangs or not.
+#[test]
+fn random_signals_under_a_disk_that_hangs_leave_each_change_done_once_or_never() {
+    if let Some(reason) = cannot() {
+        return println!("skipped: {reason}");
+    }
+    let mut random = Random::new(33);
+    for round in 0..rounds() {
+        let (world, fault) = on_disk(Some("never"));
+        world.mount_tls("tls");
+        let files = world.volume.files();
+        random_round(&world, &files, &format!("round{round}"), &fault, &mut random);
+        world.finish();
+    }
+}
+
+/// One round by the mount at `root`.
+fn random_round(world: &World, root: &Path, name: &str, fault: &dyn Fault, random: &mut Random) {
     let operations = operations();
     let own = world.volume.files().join(name);
     fs::create_dir(&own).unwrap();
     prepare(&own, &operations);
     let holders = hold_shared(&own);
-    let root = far.point.join(name);
+    let root = root.join(name);
     let ready = |operation: &String| Asker::ready(&root, operation);
     let mut askers: Vec<Asker> = operations.iter().map(ready).collect();
-    for asker in &mut askers {
-        if random.below(8) == 0 {
-            let is_cut = random.below(2) == 0;
-            forwarder.cut(is_cut);
+    let turn = |random: &mut Random, one_in| {
+        if random.below(one_in) == 0 {
+            match random.below(2) {
+                0 => fault.begin(),
+                _ => fault.end(),
+            }
         }
+    };
+    for asker in &mut askers {
+        turn(random, 8);
         asker.program.tell("go");
     }
-    forwarder.cut(true);
+    fault.begin();
     let mut sent = 0;
     for _ in 0..SIGNALS {
         let asker = &askers[random.below(askers.len() as u64) as usize];
@@ -564,20 +587,16 @@ fn random_round(name: &str, random: &mut Random) {
         let signal = signals[random.below(signals.len() as u64) as usize];
         sent += usize::from(kill_process(asker.pid(), signal).is_ok());
         thread::sleep(Duration::from_millis(random.below(10)));
-        if random.below(40) == 0 {
-            let is_cut = random.below(2) == 0;
-            forwarder.cut(is_cut);
-        }
+        turn(random, 40);
     }
-    forwarder.cut(true);
+    fault.begin();
     let took = kill_all(&mut askers);
     println!("{name}: gone after {took:?}, {sent} signals before");
     drop(askers);
-    forwarder.cut(false);
+    fault.end();
     drop(holders);
-    settle(&world, name);
+    settle(world, name);
     for (number, operation) in operations.iter().enumerate() {
         check_operation(&own, operation, &bytes_of(number as u64, 30_000));
     }
-    world.finish();
 }

@@ -276,7 +276,7 @@ fn a_close_of_a_program_that_exits_is_given_up_by_its_age_where_no_server_is() {
     let kernel = Kernel::new();
     let waiting = |since| {
         let to = ReplyTo::device_of(&kernel.device);
-        Waiting::new(Held { request: 8, thread: 0, wait: Wait::Close, to }, since)
+        Waiting::new(InHand { request: 8, thread: 0, wait: Wait::Close, to }, since)
     };
     let (interrupted, silence) = (Vec::new(), Duration::ZERO);
     let round = Round { number: 50, interrupted, silence, is_remote: false };
