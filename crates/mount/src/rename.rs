@@ -85,8 +85,8 @@ impl Renaming {
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
                 [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]
             });
-            // The kernel drops both names when the program is killed, and has perhaps forgotten what
-            // is replaced: it would not forget it once more.
+            // The kernel drops both names when the program is killed, and has perhaps forgotten
+            // what is replaced: it would not forget it once more.
             let retained = if reply.claim() { retained } else { state.not_retained(retained) };
             let renamed = state.renamed(result, retained, how, &names);
             if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {

@@ -8,7 +8,7 @@ use super::{OPERATIONS_EACH, in_processes};
 use crate::mounted::Mounted;
 use crate::run_as::{RunAs, Way};
 use crate::steps::{self, Step};
-use crate::{VerbResult, arguments, process, workspace};
+use crate::{VerbResult, arguments, workspace};
 
 const DEFAULT_OPERATIONS: u64 = 200_000;
 const FIRST_SEED: u64 = 60_071;
