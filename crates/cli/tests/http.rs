@@ -89,7 +89,13 @@ impl Served {
             let (name, value) = line.split_once(": ").unwrap();
             (name.to_ascii_lowercase(), value.to_owned())
         });
-        Answer { status, headers: headers.collect(), body: all[end + 4..].to_vec() }
+        let mut answer = Answer { status, headers: headers.collect(), body: Vec::new() };
+        let body = &all[end + 4..];
+        answer.body = match answer.header("transfer-encoding") {
+            "chunked" => joined(body),
+            _ => body.to_vec(),
+        };
+        answer
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -104,6 +110,21 @@ impl Served {
 impl Answer {
     fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
+    }
+}
+
+/// Returns the bytes of a body that is sent in chunks, whatever sizes these have.
+fn joined(mut chunks: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let end = chunks.windows(2).position(|it| it == b"\r\n").unwrap();
+        let size = usize::from_str_radix(std::str::from_utf8(&chunks[..end]).unwrap(), 16).unwrap();
+        if size == 0 {
+            return body;
+        }
+        let chunk = &chunks[end + 2..];
+        body.extend(&chunk[..size]);
+        chunks = &chunk[size + 2..];
     }
 }
 
