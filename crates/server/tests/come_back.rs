@@ -129,6 +129,19 @@ fn a_lock_is_given_back_before_all_else_and_only_then() {
     set(&rig, TWO, 6, LockMode::Write).unwrap();
 }
 
+/// A client that has given a request up asks what became of it, without the request.
+#[test]
+fn the_next_run_knows_what_became_of_a_change() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    let rig = rig.restarted(false, waiting());
+    let stored = |mutation| rig.server.session_service().stored_reply(ONE, mutation).unwrap();
+    assert!(
+        matches!(stored(1), Some(Reply::Created { entry, .. }) if entry.handle.ino == file.ino)
+    );
+    assert!(stored(2).is_none());
+}
+
 /// A session was silent for its term, and its lock goes to the server's own mount. If the machine
 /// loses power at that moment, the next run does not know the session: its client, which believes
 /// that it has the lock, cannot have it back.
