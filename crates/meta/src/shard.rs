@@ -15,10 +15,12 @@
 //! - `OpenInodes`: which inodes are open, and the size and times that open files have before they
 //!   are committed. Every attribute that leaves the shard has them merged in, under the same lock
 //!   that a commit takes, so that no caller sees the past of a file. It has a lock of its own: a
-//!   write into an open file and its release wait for no operation.
+//!   write into an open file and its release wait for no operation;
+//! - `RemovedFiles`: files that were removed a moment ago, and can be brought back for a while.
 //!
 //! Lock order: an open file, then the `writing` rows of `data`, then the movers of directories,
-//! then a shard's state, then one leaf (open inodes, durability, tables of opens).
+//! then a shard's state, then one leaf (open inodes, removed files, durability, tables
+//! of opens).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -52,6 +54,7 @@ pub use scan::{Scan, Scanned};
 use feed::Feed;
 use inode_ids::InodeIds;
 use open_inodes::OpenInodes;
+use removed::RemovedFiles;
 
 mod acl;
 mod climb;
@@ -71,6 +74,7 @@ mod open_inodes;
 mod orphans;
 mod read_times;
 mod remove;
+mod removed;
 mod rename;
 mod replies;
 mod scan;
@@ -115,6 +119,7 @@ pub struct Shard {
     started: Time,
     state: Mutex<State>,
     open_inodes: OpenInodes,
+    removed: RemovedFiles,
     /// Locked for writing by a rename of a directory that climbed a long way and was outdated too
     /// often; for reading, and without waiting under the lock of the state, by every other rename
     /// that moves a directory to another one.
@@ -190,6 +195,7 @@ impl Shard {
             started: parts.started,
             state: Mutex::new(state),
             open_inodes: OpenInodes::default(),
+            removed: RemovedFiles::default(),
             movers: RwLock::default(),
             tags_are_complete: AtomicBool::new(false),
             has_sessions: AtomicBool::new(false),

@@ -70,6 +70,17 @@ pub const REPLACED_SECONDS: u64 = 2;
 /// Such files at the same time. From half of them on the oldest are released early, and beyond all
 /// of them the next one is not held.
 pub const REPLACED_FILES: usize = 4096;
+/// Seconds for which a file that has lost its last name can still be opened by its handle: a kernel
+/// may hold it.
+pub const REMOVED_SECONDS: u64 = 2;
+/// Such files at the same time. Of more the oldest are forgotten, and all while the disk is nearly
+/// full.
+pub const REMOVED_FILES: usize = 16_384;
+/// Bytes of the extended attributes of such a file; one with more cannot be opened.
+pub const REMOVED_XATTR_BYTES: usize = 4 << 20;
+/// Files without a name that a mount holds open because its kernel has not forgotten them. Of more
+/// the oldest are released.
+pub const HELD_INODES: usize = 1024;
 /// Bytes that open files hold in memory before they are spilled to content files.
 pub const OPEN_BYTES: usize = 24 << 20;
 /// Bytes of the engine's block cache and memtables.

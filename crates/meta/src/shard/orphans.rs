@@ -13,7 +13,7 @@ use super::{Shard, stored, xattr};
 pub(super) type RemovedRows = (u64, Option<Generation>);
 
 /// Deletes the rows of a file, except its orphan row: from then on it cannot be opened. `None`, and
-/// nothing is done, if it is open or has a name.
+/// nothing is done, if it is open or has a name, or can be brought back.
 pub(super) fn remove_unnamed(shard: &Shard, ino: InodeId) -> Result<Option<RemovedRows>, Error> {
     let Some((mut sequence, generation, mut xattrs_are_left)) = remove_rows(shard, ino)? else {
         return Ok(None);
@@ -33,7 +33,7 @@ fn remove_rows(
     ino: InodeId,
 ) -> Result<Option<(u64, Option<Generation>, bool)>, Error> {
     let mut txn = shard.begin_upkeep();
-    if shard.open_inodes.contains(ino) {
+    if shard.open_inodes.contains(ino) || shard.removed.contains(ino) {
         return Ok(None);
     }
     let (generation, xattrs_are_left) = match stored::rnode(&*shard.table, ino)? {

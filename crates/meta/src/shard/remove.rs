@@ -20,7 +20,7 @@ use crate::row_cache::{Node, RowLocation};
 pub struct Removed {
     /// The attributes afterwards; `links` counts the names that are left (a directory: 0).
     pub attr: Attr,
-    /// Whether an orphan row was written for the worker `orphans`.
+    /// Whether an orphan row was written for the worker `orphans`, which may remove the file now.
     pub orphaned: bool,
 }
 
@@ -144,8 +144,10 @@ pub(super) fn remove_file(
         keep_unnamed(txn, node);
         return Ok(Removed { attr, orphaned: false });
     }
-    let orphaned = delete_rows(txn, &node)?;
-    Ok(Removed { attr, orphaned })
+    let left = delete_rows(txn, &node)?;
+    // The worker hears of it when it can be brought back no more.
+    let is_remembered = txn.remember(node, left.xattrs);
+    Ok(Removed { attr, orphaned: left.orphan && !is_remembered })
 }
 
 /// Removes an empty directory with its name. `replaced`: as for [`Txn::remove_name`].
@@ -162,7 +164,7 @@ pub(super) fn remove_directory(
     txn.remove_name(key, &node, replaced);
     txn.delete(key::partition(ino, 0));
     txn.forget_directory(ino);
-    let orphaned = delete_rows(txn, &node)?;
+    let orphaned = delete_rows(txn, &node)?.orphan;
     Ok(Removed { attr, orphaned })
 }
 
@@ -177,9 +179,16 @@ fn keep_unnamed(txn: &mut Txn<'_>, mut node: Node) {
     txn.put_unnamed(node);
 }
 
-/// Deletes the rows of a node without a name. Returns whether an orphan row was written, because a
-/// content file, or many extended attributes, are left to a worker.
-fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<bool, Error> {
+/// What is left of a node whose rows were deleted.
+struct Left {
+    /// Extended attributes, because they are many.
+    xattrs: bool,
+    /// An orphan row, because of these or of a content file.
+    orphan: bool,
+}
+
+/// Deletes the rows of a node without a name, except what is left to a worker.
+fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<Left, Error> {
     let rnode = &node.rnode;
     if node.location == RowLocation::Own {
         txn.delete(key::inode(rnode.ino));
@@ -192,10 +201,11 @@ fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<bool, Error> {
     }
     let xattrs_are_left = rnode.flags.has_xattrs && xattr::delete_few(txn, rnode)?;
     let orphan = Orphan { generation: rnode.generation };
-    let is_left = xattrs_are_left || orphan.generation.is_some();
-    if is_left {
+    let left =
+        Left { xattrs: xattrs_are_left, orphan: xattrs_are_left || orphan.generation.is_some() };
+    if left.orphan {
         txn.put(key::orphan(rnode.ino), &orphan);
     }
     txn.forget_node(rnode.ino);
-    Ok(is_left)
+    Ok(left)
 }

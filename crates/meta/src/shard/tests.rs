@@ -33,6 +33,7 @@ mod lock_cost;
 mod open_inodes;
 mod orphans;
 mod remove;
+mod removed;
 mod rename;
 mod sessions;
 mod set_attr;

@@ -12,6 +12,7 @@ use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash, Reply,
 
 use super::feed::Feed;
 use super::locked::Locked;
+use super::removed::{GoneFile, RemovedFiles};
 use super::{Shard, State};
 use crate::directory::Directory;
 use crate::reply_cache::{ExpectedNodes, OpContext, ReplyStored, RequestKey};
@@ -95,6 +96,8 @@ enum MemoryChange {
     NameRemoved(DirEntryKey, FileKind),
     NodeChanged(Node),
     NodeRemoved(InodeId),
+    /// A file that can be brought back for a while.
+    FileRemoved(Box<GoneFile>),
     /// A directory, and the one above it.
     DirectoryMade(InodeId, InodeId),
     DirectoryRemoved(InodeId),
@@ -187,8 +190,9 @@ impl<'a> Txn<'a> {
         if let Some(feed) = &mut locked.state.feed {
             changes.iter().for_each(|change| change.feed(feed));
         }
+        let removed = &locked.shard.removed;
         for change in changes {
-            locked.state.apply(change, now);
+            locked.state.apply(change, removed, now);
         }
         Ok(locked)
     }
@@ -304,6 +308,11 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::NodeRemoved(ino));
     }
 
+    /// Remembers a file whose rows the batch deletes.
+    pub(super) fn file_removed(&mut self, gone: GoneFile) {
+        self.changes.push(MemoryChange::FileRemoved(Box::new(gone)));
+    }
+
     /// Begins the counts of a directory that the batch makes.
     pub(super) fn add_directory(&mut self, ino: InodeId, parent: InodeId) {
         self.changes.push(MemoryChange::DirectoryMade(ino, parent));
@@ -344,7 +353,7 @@ impl MemoryChange {
             | Self::DirectoryMoved(ino, _)
             | Self::DirectoryRemoved(ino)
             | Self::DirectoryTimeSet(ino, _) => feed.add(Handle::own(*ino)),
-            Self::ReplyStored(_) => {}
+            Self::ReplyStored(_) | Self::FileRemoved(_) => {}
         }
     }
 
@@ -375,7 +384,7 @@ impl MemoryChange {
             Self::NodeRemoved(ino)
             | Self::DirectoryMade(ino, _)
             | Self::DirectoryTimeSet(ino, _) => each(inode(ino), Access::Write),
-            Self::ReplyStored(_) => {}
+            Self::ReplyStored(_) | Self::FileRemoved(_) => {}
         }
     }
 }
@@ -393,7 +402,7 @@ impl Locked<'_> {
 
 impl State {
     #[inline]
-    fn apply(&mut self, change: MemoryChange, now: Time) {
+    fn apply(&mut self, change: MemoryChange, removed: &RemovedFiles, now: Time) {
         match change {
             MemoryChange::NameAdded(entry_key, named) => {
                 self.changed.insert(entry_key.dir);
@@ -417,6 +426,7 @@ impl State {
                 self.rows.put_node(node);
             }
             MemoryChange::NodeRemoved(ino) => self.rows.remove_node(ino),
+            MemoryChange::FileRemoved(gone) => removed.add(gone),
             MemoryChange::DirectoryMade(ino, parent) => {
                 self.directories.insert(ino, Directory::empty(now, parent));
             }

@@ -60,6 +60,8 @@ pub(super) fn reopen(shard: &Shard) -> Result<bool, table::Error> {
     let mut locked = shard.lock();
     let loses = shard.table.reopen()?;
     locked.state.forget_rows();
+    // Some have their names again, and their snapshots are stale.
+    shard.removed.clear();
     let next_id = locked.state.ids.invalidate();
     if !locked.state.replies.is_empty() {
         super::sessions::begin_epoch(&mut locked, next_id)?;

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use pelago_store::key;
 use pelago_store::report::row_damaged;
 use pelago_store::rows::{Rnode, Row, Xattr, XattrNames};
-use pelago_store::table::Table;
+use pelago_store::table::{Table, TableRead};
 use pelago_wire::xattr::{PREFIXES, tag_key};
 use pelago_wire::{Code, Context, Error, Handle, InodeId, Reply, XattrFlags, limits};
 
@@ -264,6 +264,36 @@ pub(super) fn delete_some(txn: &mut Txn<'_>, ino: InodeId) -> Result<bool, Error
     Ok(!rest.is_empty())
 }
 
+/// Puts the rows of extended attributes again that [`delete_few`] has deleted, as they were in a
+/// snapshot. `has_rows`: it has left those that are no access control lists.
+///
+/// # Errors
+/// As [`delete_few`]; `TooBig` if they have too many bytes to be put with one batch.
+pub(super) fn put_back(
+    txn: &mut Txn<'_>,
+    before: &dyn TableRead,
+    node: &Node,
+    has_rows: bool,
+) -> Result<(), Error> {
+    let ino = node.rnode.ino;
+    let names = match has_rows {
+        true => Vec::new(),
+        false => names_in(before, ino)?,
+    };
+    let mut left = limits::REMOVED_XATTR_BYTES;
+    let lists = List::ALL.iter().filter(|list| list.is_on(&node.rnode)).map(|list| list.name());
+    for name in lists.chain(split(&names)) {
+        let value = stored::xattr(before, ino, name)?.ok_or(Code::Corrupt)?;
+        left = left.checked_sub(value.len()).ok_or(Code::TooBig)?;
+        tags::set(txn, node, (name, &value), false)?;
+        txn.put(key::xattr(ino, name), &Xattr { value: &value });
+    }
+    if !names.is_empty() {
+        txn.put(key::xattr_names(ino), &XattrNames { names: &names });
+    }
+    Ok(())
+}
+
 /// Whether any file has extended attributes; `true` if the table fails.
 pub(super) fn are_in(table: &dyn Table) -> bool {
     let from = key::xattrs_of(InodeId::from_raw(0)).from;
@@ -299,8 +329,12 @@ pub(super) fn names_of(locked: &Locked<'_>, rnode: &Rnode) -> Result<Vec<u8>, Er
 }
 
 fn stored_names(locked: &Locked<'_>, ino: InodeId) -> Result<Vec<u8>, Error> {
+    names_in(&*locked.shard.table, ino)
+}
+
+fn names_in(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
     let key = key::xattr_names(ino);
-    let Some(value) = stored::get(&*locked.shard.table, &key)? else { return Ok(Vec::new()) };
+    let Some(value) = stored::get(table, &key)? else { return Ok(Vec::new()) };
     let (_, row) = XattrNames::decode(&value).map_err(|error| row_damaged(&key, error))?;
     Ok(row.names.to_vec())
 }

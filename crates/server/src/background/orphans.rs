@@ -229,6 +229,10 @@ impl Worker for RemoveOrphans {
         if !self.grace.is_over() {
             return Ok(WorkDone { items: 0, next: NextRun::OnNotify });
         }
+        let (any_forgotten, next_forgotten) = self.shard.expire_removed(Instant::now());
+        if any_forgotten {
+            self.notified();
+        }
         self.remove_rows()?;
         let items = self.remove_content()?;
         self.remove_orphan_rows()?;
@@ -244,6 +248,11 @@ impl Worker for RemoveOrphans {
             NextRun::After(SYNC_INTERVAL)
         } else {
             NextRun::OnNotify
+        };
+        let next = match (next, next_forgotten) {
+            (NextRun::After(wait), Some(forgotten)) => NextRun::After(wait.min(forgotten)),
+            (NextRun::OnNotify, Some(forgotten)) => NextRun::After(forgotten),
+            (next, _) => next,
         };
         Ok(WorkDone { items, next })
     }

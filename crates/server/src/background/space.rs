@@ -1,9 +1,11 @@
-//! Watches the free space of the disk.
+//! Watches the free space of the disk. While it is short, what was removed is not kept for kernels
+//! that may hold it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pelago_data::Space;
+use pelago_data::{Space, WakeWorker};
+use pelago_meta::shard::Shard;
 use pelago_store::report::table_failed;
 use pelago_store::table::{self, SharedTable};
 use pelago_wire::Error;
@@ -17,20 +19,36 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct WatchSpace {
     space: Arc<Space>,
     table: SharedTable,
+    shard: Arc<Shard>,
+    notify_orphans: WakeWorker,
+    /// Whether removed files are kept at all; a test that counts each step would have to wait.
+    keeps_removed: bool,
 }
 
 impl WatchSpace {
     /// Returns a worker that watches this space, and lets this table flush again once the disk has
     /// room.
     #[must_use]
-    pub(crate) fn new(space: Arc<Space>, table: SharedTable) -> Self {
-        Self { space, table }
+    pub(crate) fn new(
+        space: Arc<Space>,
+        table: SharedTable,
+        shard: Arc<Shard>,
+        notify_orphans: WakeWorker,
+        keeps_removed: bool,
+    ) -> Self {
+        Self { space, table, shard, notify_orphans, keeps_removed }
     }
 }
 
 impl Worker for WatchSpace {
     fn work(&mut self) -> Result<WorkDone, Error> {
+        // Before it measures: it may have been noted that the disk is full.
+        let was_short = self.space.is_short();
         self.space.refresh()?;
+        let is_short = was_short || self.space.is_short();
+        if self.shard.remember_removed(self.keeps_removed && !is_short) {
+            (self.notify_orphans)();
+        }
         if !self.space.is_short() {
             match self.table.resume_flushes() {
                 // The group commit reopens a stopped table.

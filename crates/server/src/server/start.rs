@@ -372,8 +372,15 @@ impl Core {
             Arc::clone(&self.durability),
         );
         workers.start(&notifies.index, index)?;
-        let table = Arc::clone(&self.parts.table);
-        workers.start(&notifies.space, WatchSpace::new(Arc::clone(&self.space), table))?;
+        let _none_yet = self.shard.remember_removed(!self.options.stepped);
+        let space = WatchSpace::new(
+            Arc::clone(&self.space),
+            Arc::clone(&self.parts.table),
+            Arc::clone(&self.shard),
+            notifier(&notifies.orphans),
+            !self.options.stepped,
+        );
+        workers.start(&notifies.space, space)?;
         Ok(workers)
     }
 

@@ -7,7 +7,7 @@ use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Context, Entry, Error, Reply, Request};
+use pelago_wire::{Attr, Code, Context, Entry, Error, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -29,7 +29,41 @@ impl Executor<'_> {
     pub(super) fn execute(&self, request: &Request) -> OpResult {
         match self.context.replayed {
             Some(replayed) => self.execute_again(request, replayed),
-            None => self.execute_new(request),
+            None => self.execute_or_bring_back(request),
+        }
+    }
+
+    /// Executes a request; if it names a file that has lost its last name a moment ago, as if that
+    /// had been open: a kernel may hold it.
+    fn execute_or_bring_back(&self, request: &Request) -> OpResult {
+        let result = self.execute_new(request);
+        let Err(OpError::Failed(Error { code: Code::Stale | Code::NoXattr })) = result else {
+            return result;
+        };
+        let shard = &self.parts.shard;
+        let node = match request {
+            Request::GetAttr { node } => match shard.removed_attr(node.ino) {
+                Some(attr) => return Ok(Reply::Attr(attr).into()),
+                None => return result,
+            },
+            Request::Open { node, .. }
+            | Request::SetAttr { node, .. }
+            | Request::GetXattr { node, .. }
+            | Request::ListXattr { node }
+            | Request::SetXattr { node, .. }
+            | Request::RemoveXattr { node, .. } => node,
+            _ => return result,
+        };
+        if !shard.can_bring_back(node.ino) {
+            return result;
+        }
+        match shard.bring_back(node.ino) {
+            Ok(true) => self.execute_new(request),
+            Ok(false) => result,
+            Err(error) => {
+                tracing::debug!(?error, inode = node.ino.raw(), "a removed file stays removed");
+                result
+            }
         }
     }
 

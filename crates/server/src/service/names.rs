@@ -54,10 +54,16 @@ impl Executor<'_> {
 
     pub(super) fn removed(&self, removed: Result<Removed, Error>) -> OpResult {
         let removed = removed?;
-        if removed.orphaned {
-            (self.parts.notify_orphans)();
-        }
+        self.note_removed(removed);
         Ok(Reply::Removed(removed.attr).into())
+    }
+
+    /// Tells the worker `orphans` of a removal, unless it looks by itself.
+    fn note_removed(&self, removed: Removed) {
+        let Parts { shard, notify_orphans, .. } = self.parts;
+        if removed.orphaned || shard.has_removed_news() {
+            notify_orphans();
+        }
     }
 
     pub(super) fn list(&self, page: Page<'_>) -> OpResult {
@@ -129,8 +135,8 @@ impl Executor<'_> {
             self.parts.replaced.settle(held, replaced.map(|removed| removed.attr.ino));
         }
         let renamed = renamed.ok_or(OpError::WouldBlock)??;
-        if renamed.replaced.is_some_and(|removed| removed.orphaned) {
-            (self.parts.notify_orphans)();
+        if let Some(removed) = renamed.replaced {
+            self.note_removed(removed);
         }
         Ok(renamed.reply().into())
     }

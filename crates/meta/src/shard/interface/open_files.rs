@@ -24,15 +24,17 @@ impl Shard {
         Ok((node, attr))
     }
 
-    /// Removes a reference. Returns whether the inode has neither name nor reference now, so that
-    /// the worker `orphans` can remove it. Takes the lock only if it has no name.
+    /// Removes a reference. Returns whether the worker `orphans` has work: the inode has neither
+    /// name nor reference now, and is not remembered for a while. Takes the lock only if it has no
+    /// name.
     pub fn release(&self, ino: InodeId) -> bool {
-        let is_orphan = self.open_inodes.release(ino);
-        if is_orphan {
-            // The operation that removes its last name may still be writing the orphan row.
-            drop(self.lock());
+        if !self.open_inodes.release(ino) {
+            return false;
         }
-        is_orphan
+        let is_remembered = self.removed.closed(ino);
+        // The operation that removes its last name may still be writing the orphan row.
+        drop(self.lock());
+        !is_remembered || self.has_removed_news()
     }
 
     /// Whether an open file or an unfinished release refers to an inode.

@@ -271,7 +271,8 @@ impl Shard {
 
     /// Deletes the rows of a file that has no name and is not open, except its orphan row: from
     /// then on it cannot be opened. Returns the sequence of the last batch, and the newest content
-    /// file that the rows named; `None`, and nothing is done, if the file is open or has a name.
+    /// file that the rows named; `None`, and nothing is done, if the file is open or has a name, or
+    /// can be brought back.
     ///
     /// # Errors
     /// If the table fails, or a row is damaged.

@@ -1,0 +1,103 @@
+//! Files that were removed a moment ago: a kernel may hold them without an open, and opens them by
+//! their handle.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+use pelago_server::Options;
+use pelago_wire::{Attr, Code, Handle, Reply, Request, SetAttr, XattrFlags};
+
+use harness::rig::{Rig, name};
+
+#[path = "harness/all.rs"]
+mod harness;
+
+const ROOT: Handle = Handle::ROOT;
+const SIZES: [usize; 2] = [3, 100_000];
+
+fn with_workers() -> Options {
+    Options { workers: true, ..Options::default() }
+}
+
+fn content_files(rig: &Rig) -> u64 {
+    rig.check().checked.content_files
+}
+
+fn attr(rig: &Rig, node: Handle) -> Result<Attr, Code> {
+    match rig.call(Request::GetAttr { node })? {
+        Reply::Attr(attr) => Ok(attr),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn set_xattr(rig: &Rig, node: Handle, text: &str) {
+    let (name, value) = (format!("user.{text}").into_bytes(), text.as_bytes().to_vec());
+    let flags = XattrFlags::Any;
+    rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).unwrap();
+}
+
+fn get_xattr(rig: &Rig, node: Handle, text: &str) -> Result<Vec<u8>, Code> {
+    match rig.call(Request::GetXattr { node, name: format!("user.{text}").into_bytes() })? {
+        Reply::Bytes(value) => Ok(value),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_removed_file_can_be_opened_for_a_while_and_goes_then() {
+    let rig = Rig::new(with_workers());
+    for size in SIZES {
+        let file = rig.put(ROOT, "file", &vec![1; size]).unwrap().handle;
+        set_xattr(&rig, file, "kept");
+        rig.unlink(ROOT, "file").unwrap();
+        let found = attr(&rig, file).unwrap();
+        assert_eq!((found.links, found.size), (0, size as u64));
+        for _ in 0..2 {
+            assert_eq!(rig.read(file, size as u64).unwrap(), vec![1; size]);
+        }
+        assert_eq!(get_xattr(&rig, file, "kept").unwrap(), b"kept");
+        harness::until("it is gone", || attr(&rig, file).is_err());
+        assert_eq!(rig.read(file, 1), Err(Code::Stale));
+        assert_eq!(get_xattr(&rig, file, "kept"), Err(Code::NoXattr));
+    }
+    harness::until("its bytes are gone", || content_files(&rig) == 0);
+    rig.expect_whole("after removed files");
+}
+
+#[test]
+fn a_removed_file_that_is_opened_in_time_stays_until_it_is_closed() {
+    let rig = Rig::new(with_workers());
+    let opened = SIZES.map(|size| {
+        let file = rig.put(ROOT, "file", &vec![1; size]).unwrap().handle;
+        rig.unlink(ROOT, "file").unwrap();
+        (file, rig.open(file).unwrap(), size)
+    });
+    let canary = rig.put(ROOT, "canary", b"canary").unwrap().handle;
+    rig.unlink(ROOT, "canary").unwrap();
+    harness::until("what is removed later is gone", || attr(&rig, canary).is_err());
+    for (file, open, size) in opened {
+        assert_eq!(rig.read(file, size as u64).unwrap(), vec![1; size]);
+        rig.close(open).unwrap();
+        harness::until("it is gone", || attr(&rig, file).is_err());
+    }
+    harness::until("its bytes are gone", || content_files(&rig) == 0);
+    rig.expect_whole("after removed files");
+}
+
+#[test]
+fn a_removed_file_that_is_named_by_its_handle_can_be_changed() {
+    let rig = Rig::new(with_workers());
+    let file = rig.put(ROOT, "file", b"bytes").unwrap().handle;
+    rig.unlink(ROOT, "file").unwrap();
+    let set = SetAttr { mode: Some(0o600), size: Some(2), ..SetAttr::default() };
+    rig.call(Request::SetAttr { node: file, open: None, set }).unwrap();
+    set_xattr(&rig, file, "new");
+    assert_eq!(rig.read(file, 10).unwrap(), b"by");
+    let found = attr(&rig, file).unwrap();
+    assert_eq!((found.mode, found.links), (0o600, 0));
+    assert_eq!(get_xattr(&rig, file, "new").unwrap(), b"new");
+    // It gets no name any more.
+    let link = Request::Link { node: file, dir: ROOT, name: name("again") };
+    assert_eq!(rig.call(link).map(drop), Err(Code::NotFound));
+    harness::until("it is gone", || attr(&rig, file).is_err());
+    rig.expect_whole("after a removed file");
+}
