@@ -7,13 +7,15 @@ use pelago_wire::{Attr, InodeId, LeaseHolder, LeaseTimes, Name, Then, Touched};
 
 use crate::clock;
 use crate::holder::Holder;
+use crate::state::State;
 
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
-        let (written, dirty, opens) = {
+        let (led_to, written, dirty, opens) = {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
+            let led_to = state.led_to(&touched);
             state.kept.drop_touched(&touched);
             let nodes = touched.iter().filter_map(|touched| match touched {
                 Touched::Node(ino) => Some(*ino),
@@ -25,12 +27,12 @@ impl LeaseHolder for Holder {
             nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
-            (written, nodes, opens)
+            (led_to, written, nodes, opens)
         };
         let holder = Arc::clone(&this);
         let flushed: Then = Box::new(move || {
             let of_report = Arc::clone(&holder);
-            let reported = move || of_report.tell_cache(touched, then);
+            let reported = move || of_report.tell_cache(touched, led_to, then);
             holder.report_all(&opens, Box::new(reported));
         });
         let of_pages = Arc::clone(&this);
@@ -65,9 +67,10 @@ impl Holder {
         cache.when_dropped(&bytes, then);
     }
 
-    /// Has the cache below drop what is recalled, and ends the recall.
-    fn tell_cache(self: Arc<Self>, touched: Arc<[Touched]>, then: Then) {
+    /// Has the cache below drop what is recalled, and what its names lead to, and ends the recall.
+    fn tell_cache(self: Arc<Self>, touched: Arc<[Touched]>, led_to: Vec<Touched>, then: Then) {
         let mut all = touched.to_vec();
+        all.extend(led_to);
         all.extend(touched.iter().filter_map(|touched| match touched {
             Touched::Node(ino) => Some(Touched::Bytes(*ino)),
             _ => None,
@@ -91,6 +94,20 @@ impl Holder {
             Some(cache) => cache.begin(&all, Box::new(ended)),
             None => ended(),
         }
+    }
+}
+
+impl State {
+    /// Returns the nodes to which names lead that are recalled, as far as that is kept and they are
+    /// not recalled themselves: their leases have ended before. A kernel that holds such a file is
+    /// told that its name may go.
+    fn led_to(&self, touched: &[Touched]) -> Vec<Touched> {
+        let nodes = touched.iter().filter_map(|touched| match touched {
+            Touched::Name { dir, name } => self.kept.name(*dir, name)?,
+            Touched::Node(_) | Touched::Bytes(_) => None,
+        });
+        let nodes = nodes.map(|handle| Touched::Node(handle.ino));
+        nodes.filter(|node| !touched.contains(node)).collect()
     }
 }
 

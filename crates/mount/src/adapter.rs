@@ -313,7 +313,7 @@ impl Filesystem for Adapter {
         let answer = self.0.files.create_unnamed(&context, dir, mode, wanted);
         answer.then(move |created| match created {
             Ok(created) => {
-                opening.state.unlinked.add(created.entry.attr);
+                opening.state.unlinked.add_looked_at(created.entry.attr);
                 opening.created(None, created);
             }
             Err(error) => opening.reply.reply.error(attr::error(error)),

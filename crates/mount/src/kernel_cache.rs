@@ -177,11 +177,12 @@ impl LocalCache for KernelCache {
             }
         }
         if let Some(kernel) = state.kernel.get() {
-            for change in changes {
-                if let Touched::Node(ino) = change {
-                    invalidate(kernel, *ino);
-                }
-            }
+            let nodes = changes.iter().filter_map(|change| match change {
+                Touched::Node(ino) => Some(*ino),
+                Touched::Name { .. } | Touched::Bytes(_) => None,
+            });
+            let known: Vec<InodeId> = nodes.filter(|ino| invalidate(kernel, *ino)).collect();
+            state.note_known(changes, &known);
         }
         state.lifetimes.unmark(changes);
     }
@@ -253,7 +254,7 @@ fn drop_pages(state: &State, ino: InodeId) {
 }
 
 /// Invalidates attributes and access control lists. Returns whether the kernel knows the inode.
-fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
+pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
     match kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
         Ok(()) => true,
         Err(error) => {

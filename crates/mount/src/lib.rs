@@ -46,6 +46,7 @@ mod dispatch;
 mod entry_attrs;
 mod find;
 mod flags;
+mod held_inodes;
 mod init;
 mod inodes;
 mod installing;

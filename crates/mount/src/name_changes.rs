@@ -49,9 +49,13 @@ impl State {
             {
                 state.lost_a_name(attr.ino, &at);
             }
+            let is_gone = removed.as_ref().is_ok_and(|removed| removed.attr.links == 0);
             let removed = removed.map(|removed| state.unlinked.add(removed.attr));
             let touched = || iter::once(touched_name(&at)).chain(ino.map(Touched::Node)).collect();
             state.done(removed, reply, touched);
+            if is_gone {
+                state.has_removed();
+            }
         }
     }
 

@@ -41,6 +41,16 @@ pub(crate) fn start(inodes: &Arc<Inodes>, kernel: &Notifier) {
     }
 }
 
+/// Asks the kernel to forget those of these inodes that only its cache of names refers to. An older
+/// kernel does nothing.
+pub(crate) fn ask_for(kernel: &Notifier, nodes: &[NodeId]) {
+    for part in nodes.chunks(NODES) {
+        if let Err(error) = kernel.prune(part) {
+            tracing::debug!(%error, "no pruning");
+        }
+    }
+}
+
 /// Prunes one part of the table after the other until there is room.
 fn make_room(inodes: &Inodes, kernel: &Notifier) -> io::Result<()> {
     for _ in 0..ROUNDS {

@@ -97,6 +97,9 @@ impl Renaming {
                 let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
                 names.iter().map(touched_name).chain(nodes).collect()
             });
+            if nodes.is_some_and(|[_, replaced]| replaced.is_some()) {
+                state.has_removed();
+            }
         });
     }
 }

@@ -23,6 +23,7 @@ use crate::dir_attrs::DirAttrs;
 use crate::dir_streams::Streams;
 use crate::entry_attrs::EntryAttrs;
 use crate::find::{Find, HiddenName};
+use crate::held_inodes::HeldInodes;
 use crate::inodes::Inodes;
 use crate::late_names::{LateNames, touched_name};
 use crate::lifetimes::{Lifetimes, ReplyGuard, Sample};
@@ -79,6 +80,7 @@ pub(crate) struct State {
     /// The kernel has SELinux, whose labels are extended attributes.
     has_selinux: bool,
     pub(crate) unlinked: Unlinked,
+    pub(crate) held_inodes: HeldInodes,
     pub(crate) entry_attrs: EntryAttrs,
     pub(crate) dir_attrs: Arc<DirAttrs>,
     pub(crate) streams: Streams,
@@ -107,6 +109,7 @@ impl State {
             has_setxattr_ext: AtomicBool::new(false),
             has_selinux: has_selinux(),
             unlinked: Unlinked::default(),
+            held_inodes: HeldInodes::default(),
             entry_attrs: EntryAttrs::default(),
             dir_attrs: Arc::default(),
             streams: Streams::default(),

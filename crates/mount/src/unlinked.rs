@@ -1,20 +1,27 @@
 //! Inodes that have lost their last name while the kernel still refers to them.
 //!
 //! A process may stand in a removed directory, and a descriptor may refer to one, to a pipe, or
-//! (`O_PATH`) to any file. Unless a file is open, the server has forgotten it by then, for only
-//! this kernel can still reach it. So its attributes are answered from here until the kernel
-//! forgets it too, which it does at once if no process refers to it.
+//! (`O_PATH`) to any file. Unless a file is open, the server forgets it soon, for only this kernel
+//! can still reach it. A regular file is opened in time ([`crate::held_inodes`]). Of the others the
+//! attributes are answered from here until the kernel forgets them too, which it does at once if no
+//! process refers to them.
 
-use pelago_wire::{Attr, InodeId, OpenId, SetAttr, SetTime, Time};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use pelago_wire::{Attr, FileKind, InodeId, OpenId, SetAttr, SetTime, Time};
 
 use crate::clock;
 use crate::striped::StripedMap;
 
 /// Attributes of unlinked inodes. The size of the map follows the kernel's own inode cache.
 #[derive(Default)]
-pub(crate) struct Unlinked(StripedMap<Inode>);
+pub(crate) struct Unlinked {
+    inodes: StripedMap<Inode>,
+    /// Counts the looks at what the kernel still has.
+    tick: AtomicU32,
+}
 
-/// What stays usable of a file that a rename has replaced.
+/// What stays usable of a file that has lost its last name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Retained {
     /// The file itself, open.
@@ -26,12 +33,24 @@ pub(crate) enum Retained {
 struct Inode {
     attr: Attr,
     retained: Option<Retained>,
+    /// When it was added; `None` once it was looked at.
+    since: Option<u32>,
 }
+
+/// Ticks until an inode is looked at: at least the time between two.
+const TICKS: u32 = 2;
 
 impl Unlinked {
     /// Adds an inode that lost a name; `attr` says how many it has left.
     pub(crate) fn add(&self, attr: Attr) {
         drop(self.retain(attr, None));
+    }
+
+    /// Adds an inode without a name that is open, or about to be: it is not looked at.
+    pub(crate) fn add_looked_at(&self, attr: Attr) {
+        let ino = attr.ino.raw();
+        let new = Inode { attr, retained: None, since: None };
+        let _known = self.inodes.lock(ino).entry(ino).or_insert(new);
     }
 
     /// Adds an inode as [`Unlinked::add`] does, with what is retained of it. Returns `retained` if
@@ -40,18 +59,67 @@ impl Unlinked {
         if attr.links > 0 {
             return retained;
         }
-        drop(self.0.insert(attr.ino.raw(), Inode { attr, retained }));
+        let since = (attr.kind == FileKind::Regular && retained.is_none()).then(|| self.tick());
+        drop(self.inodes.insert(attr.ino.raw(), Inode { attr, retained, since }));
         None
+    }
+
+    /// Returns the number of the last look.
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// Begins the next look, and returns its number.
+    pub(crate) fn next_tick(&self) -> u32 {
+        self.tick.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Returns files of which nothing is retained and that were added two looks before, each once;
+    /// and whether others will be.
+    pub(crate) fn due(&self, tick: u32) -> (Vec<InodeId>, bool) {
+        let (mut due, mut any_later) = (Vec::new(), false);
+        for mut stripe in self.inodes.stripes() {
+            for (ino, inode) in stripe.iter_mut().filter(|(_, inode)| inode.since.is_some()) {
+                match inode.since.take_if(|since| tick.wrapping_sub(*since) >= TICKS) {
+                    Some(_) => due.push(InodeId::from_raw(*ino)),
+                    None => any_later = true,
+                }
+            }
+        }
+        (due, any_later)
+    }
+
+    /// Retains an open of an unlinked file. Returns whether it does: not if the kernel has forgotten
+    /// the file, or something is retained.
+    pub(crate) fn hold(&self, ino: InodeId, open: OpenId) -> bool {
+        match self.inodes.lock(ino.raw()).get_mut(&ino.raw()) {
+            Some(Inode { retained: retained @ None, .. }) => {
+                *retained = Some(Retained::Open(open));
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Returns whether something is retained of an inode.
+    pub(crate) fn is_held(&self, ino: InodeId) -> bool {
+        let stripe = self.inodes.lock(ino.raw());
+        stripe.get(&ino.raw()).is_some_and(|inode| inode.retained.is_some())
+    }
+
+    /// Returns what was retained of an inode, of which the attributes stay.
+    pub(crate) fn let_go(&self, ino: InodeId) -> Option<Retained> {
+        self.inodes.lock(ino.raw()).get_mut(&ino.raw())?.retained.take()
     }
 
     /// Removes an inode that the kernel has forgotten, and returns what was retained of it.
     pub(crate) fn forget(&self, ino: InodeId) -> Option<Retained> {
-        self.0.remove(ino.raw()).and_then(|inode| inode.retained)
+        self.inodes.remove(ino.raw()).and_then(|inode| inode.retained)
     }
 
     /// Returns the target of an unlinked symbolic link, if it was retained.
     pub(crate) fn target(&self, ino: InodeId) -> Option<Vec<u8>> {
-        match self.0.lock(ino.raw()).get(&ino.raw())?.retained.as_ref()? {
+        match self.inodes.lock(ino.raw()).get(&ino.raw())?.retained.as_ref()? {
             Retained::Target(target) => Some(target.clone()),
             Retained::Open(_) => None,
         }
@@ -59,13 +127,13 @@ impl Unlinked {
 
     /// Returns the attributes of an unlinked inode.
     pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
-        self.0.lock(ino.raw()).get(&ino.raw()).map(|inode| inode.attr)
+        self.inodes.lock(ino.raw()).get(&ino.raw()).map(|inode| inode.attr)
     }
 
     /// Changes and returns the attributes of an unlinked inode. A size is ignored: there are no
     /// bytes any more.
     pub(crate) fn change(&self, ino: InodeId, set: &SetAttr) -> Option<Attr> {
-        let mut stripe = self.0.lock(ino.raw());
+        let mut stripe = self.inodes.lock(ino.raw());
         let attr = &mut stripe.get_mut(&ino.raw())?.attr;
         attr.mode = set.mode.unwrap_or(attr.mode);
         attr.uid = set.uid.unwrap_or(attr.uid);

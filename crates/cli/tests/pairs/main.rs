@@ -16,6 +16,7 @@ mod again;
 #[path = "../harness/all.rs"]
 mod harness;
 mod held;
+mod held_inodes;
 mod locks;
 #[expect(dead_code, reason = "the tests of far mounts use all of it")]
 #[path = "../far/world.rs"]
