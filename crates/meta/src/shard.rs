@@ -57,6 +57,7 @@ use open_inodes::OpenInodes;
 use removed::RemovedFiles;
 
 mod acl;
+mod bring_back;
 mod climb;
 mod create;
 mod feed;

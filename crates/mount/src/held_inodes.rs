@@ -16,30 +16,18 @@
 //! the name still, in its cache: it is asked now and then to forget that, so that FORGET comes.
 
 use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_client::Opened;
-use pelago_fuse::Notifier;
-use pelago_fuse::ids::NodeId;
-use pelago_wire::{Attr, Context, FileKind, InodeId, OpenFlags, Touched, limits};
-
-use crate::kernel_cache::invalidate;
-use crate::open_ids::OpenPath;
-use crate::prune;
-use crate::state::State;
-use crate::unlinked::Retained;
+use pelago_wire::{InodeId, limits};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(250);
 /// After which the kernel is asked again to forget what others have removed and only it refers to.
 const PRUNE: Duration = Duration::from_secs(5);
-/// Ticks from a notice to the question for the names, the first time.
-const FIRST: u32 = 2;
-/// How often the server is asked, each time after twice as long.
-const QUESTIONS: u32 = 5;
 
 /// What the thread that looks needs beside the state of the mount.
 #[derive(Default)]
@@ -66,41 +54,40 @@ struct Work {
 
 /// An inode whose names others have changed.
 #[derive(Debug, Clone, Copy)]
-struct Told {
-    ino: InodeId,
+pub(crate) struct Told {
+    pub(crate) ino: InodeId,
     /// The tick at which the server is asked.
-    due: u32,
+    pub(crate) due: u32,
     /// How often it was asked.
-    questions: u32,
+    pub(crate) questions: u32,
 }
 
 /// A file that was opened.
 #[derive(Debug, Clone, Copy)]
-struct HeldInode {
-    ino: InodeId,
-    by: Remover,
+pub(crate) struct HeldInode {
+    pub(crate) ino: InodeId,
+    pub(crate) by: Remover,
 }
 
 /// Who has removed the name of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Remover {
+pub(crate) enum Remover {
     /// This mount: its kernel has dropped the name.
     This,
     Other,
 }
 
 impl HeldInodes {
-    /// Has the thread look, unless it is about to.
-    fn wake(&self, state: &Arc<State>) {
+    /// Has the thread look, unless it is about to; `start` starts it.
+    pub(crate) fn wake(&self, start: impl FnOnce(Looks) -> io::Result<()>) {
         if self.0.is_awake.load(Ordering::SeqCst) {
             return;
         }
         let mut work = self.0.work.lock();
         self.0.is_awake.store(true, Ordering::SeqCst);
         if !work.has_thread {
-            let (shared, state) = (Arc::clone(&self.0), Arc::downgrade(state));
-            match pelago_threads::spawn("fuse-held", move || shared.look(&state)) {
-                Ok(_) => work.has_thread = true,
+            match start(Looks(Arc::clone(&self.0))) {
+                Ok(()) => work.has_thread = true,
                 Err(error) => tracing::warn!(%error, "what the kernel holds may be lost"),
             }
         }
@@ -109,7 +96,7 @@ impl HeldInodes {
     }
 
     /// Adds inodes whose names others have changed; the oldest go if there are too many.
-    fn add(&self, inodes: impl Iterator<Item = Told>) {
+    pub(crate) fn add(&self, inodes: impl Iterator<Item = Told>) {
         let mut work = self.0.work.lock();
         work.told.extend(inodes);
         let extra = work.told.len().saturating_sub(limits::HELD_INODES);
@@ -117,11 +104,43 @@ impl HeldInodes {
     }
 
     /// Takes what is due. Returns also whether there is more.
-    fn due(&self, tick: u32) -> (Vec<Told>, bool) {
+    pub(crate) fn due(&self, tick: u32) -> (Vec<Told>, bool) {
         let mut work = self.0.work.lock();
         let (due, later) = work.told.drain(..).partition(|told| told.due <= tick);
         work.told = later;
         (due.into(), !work.told.is_empty())
+    }
+}
+
+impl HeldInodes {
+    /// Adds a file that was opened. Returns those that are to be released, the oldest, if there are
+    /// too many; `is_held` says which were not released since.
+    pub(crate) fn opened(
+        &self,
+        held: HeldInode,
+        is_held: impl Fn(InodeId) -> bool,
+    ) -> Vec<InodeId> {
+        let mut work = self.0.work.lock();
+        work.opened.push_back(held);
+        let mut oldest = Vec::new();
+        if work.opened.len() > limits::HELD_INODES {
+            work.opened.retain(|held| is_held(held.ino));
+            let extra = work.opened.len().saturating_sub(limits::HELD_INODES);
+            oldest.extend(work.opened.drain(..extra).map(|held| held.ino));
+        }
+        drop(work);
+        if held.by == Remover::Other {
+            self.0.wake.notify_one();
+        }
+        oldest
+    }
+
+    /// Returns those that are held and whose names others have removed.
+    pub(crate) fn removed_by_others(&self, is_held: impl Fn(InodeId) -> bool) -> Vec<InodeId> {
+        let mut work = self.0.work.lock();
+        work.opened.retain(|held| is_held(held.ino));
+        let told = work.opened.iter().filter(|held| held.by == Remover::Other);
+        told.map(|held| held.ino).collect()
     }
 }
 
@@ -132,24 +151,31 @@ impl Drop for HeldInodes {
     }
 }
 
-impl Shared {
-    /// Looks as long as the mount lasts.
-    fn look(&self, state: &Weak<State>) {
+/// The thread that looks.
+pub(crate) struct Looks(Arc<Shared>);
+
+impl Looks {
+    /// Calls `look` for each look, with whether it is time to prune, as long as the mount lasts and
+    /// it returns whether there will be more to look at.
+    pub(crate) fn run(self, mut look: impl FnMut(bool) -> Option<bool>) {
         let mut pruned = Instant::now();
-        while self.wait(pruned + PRUNE) {
-            let Some(state) = state.upgrade() else { return };
+        while self.0.wait(pruned + PRUNE) {
             // Before it looks: what is removed from here on wakes it.
-            self.is_awake.store(false, Ordering::SeqCst);
-            if state.look_at_held() {
-                self.is_awake.store(true, Ordering::SeqCst);
+            self.0.is_awake.store(false, Ordering::SeqCst);
+            let prunes = pruned.elapsed() >= PRUNE;
+            match look(prunes) {
+                None => return,
+                Some(true) => self.0.is_awake.store(true, Ordering::SeqCst),
+                Some(false) => {}
             }
-            if pruned.elapsed() >= PRUNE {
-                state.prune_held();
+            if prunes {
                 pruned = Instant::now();
             }
         }
     }
+}
 
+impl Shared {
     /// Waits for something to look at, and then for a tick; at most until `prune`, if others have
     /// removed what is held. Returns whether the mount lasts.
     fn wait(&self, prune: Instant) -> bool {
@@ -164,137 +190,5 @@ impl Shared {
         let until = Instant::now() + TICK;
         while !work.ended && !self.wake.wait_until(&mut work, until).timed_out() {}
         !work.ended
-    }
-}
-
-impl State {
-    /// This mount has removed names: what the kernel holds is looked at soon.
-    pub(crate) fn has_removed(self: &Arc<Self>) {
-        self.held_inodes.wake(self);
-    }
-
-    /// Others have made these changes, or are about to: perhaps they remove names. `known`: nodes of
-    /// them that the kernel has behind the notices.
-    pub(crate) fn note_known(self: &Arc<Self>, changes: &[Touched], known: &[InodeId]) {
-        let dirs = changes.iter().filter_map(|change| match change {
-            Touched::Name { dir, .. } => Some(*dir),
-            Touched::Node(_) | Touched::Bytes(_) => None,
-        });
-        let dirs: Vec<InodeId> = dirs.collect();
-        let mut files = known.iter().filter(|ino| !dirs.contains(ino)).peekable();
-        if dirs.is_empty() || files.peek().is_none() {
-            return;
-        }
-        let due = self.unlinked.tick() + FIRST;
-        self.held_inodes.add(files.map(|ino| Told { ino: *ino, due, questions: 0 }));
-        self.held_inodes.wake(self);
-    }
-
-    /// Opens what the kernel has not forgotten in time. Returns whether there will be more to look
-    /// at. Waits for nothing.
-    fn look_at_held(self: &Arc<Self>) -> bool {
-        let tick = self.unlinked.next_tick();
-        let (unlinked, more_unlinked) = self.unlinked.due(tick);
-        for ino in unlinked {
-            self.hold(ino, Remover::This);
-        }
-        let (told, more_told) = self.held_inodes.due(tick);
-        if let Some(kernel) = self.kernel.get()
-            && !told.is_empty()
-        {
-            let nodes: Vec<NodeId> = told.iter().map(|told| NodeId(told.ino.raw())).collect();
-            prune::ask_for(kernel, &nodes);
-            for told in told {
-                self.ask_for_names(kernel, told);
-            }
-        }
-        more_unlinked || more_told
-    }
-
-    /// Opens a file that others have removed, if the kernel has it.
-    fn ask_for_names(self: &Arc<Self>, kernel: &Notifier, told: Told) {
-        if !invalidate(kernel, told.ino) {
-            return;
-        }
-        let (state, handle) = (Arc::clone(self), self.inodes.handle(told.ino));
-        let asked = self.files.get_attr(&Context::direct(0, 0), handle);
-        asked.then(move |found| match found {
-            Ok(attr) if attr.kind != FileKind::Regular => {}
-            Ok(attr) if attr.links == 0 => state.is_removed(&attr),
-            Ok(_) => state.ask_again(told),
-            Err(error) => tracing::debug!(%error, ino = told.ino.raw(), "a held file is gone"),
-        });
-    }
-
-    /// The name is still there. If nothing says so to the server, it may be about to go.
-    fn ask_again(self: &Arc<Self>, told: Told) {
-        let Told { ino, questions, .. } = told;
-        let questions = questions + 1;
-        let is_told = self.lifetimes.keeps_everything() || !self.lifetimes.keeps_nothing_of(ino);
-        if is_told || questions == QUESTIONS {
-            return;
-        }
-        let due = self.unlinked.tick() + (FIRST << questions);
-        self.held_inodes.add([Told { ino, due, questions }].into_iter());
-        self.held_inodes.wake(self);
-    }
-
-    fn is_removed(self: &Arc<Self>, attr: &Attr) {
-        self.unlinked.add_looked_at(*attr);
-        // What it forgets from here on is taken out there.
-        match self.kernel.get().is_some_and(|kernel| invalidate(kernel, attr.ino)) {
-            true => self.hold(attr.ino, Remover::Other),
-            false => self.release_retained(self.unlinked.forget(attr.ino)),
-        }
-    }
-
-    /// Opens an unlinked file until the kernel forgets it.
-    fn hold(self: &Arc<Self>, ino: InodeId, by: Remover) {
-        // The kernel does not know of this open, so any data path will do.
-        let passthrough = self.passthrough.is_on();
-        let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
-        let (state, handle) = (Arc::clone(self), self.inodes.handle(ino));
-        self.files.open(&Context::direct(0, 0), handle, read).then(move |opened| match opened {
-            Ok(opened) => state.is_held(HeldInode { ino, by }, &opened),
-            Err(error) => tracing::debug!(%error, ino = ino.raw(), "a held file is gone"),
-        });
-    }
-
-    fn is_held(&self, held: HeldInode, opened: &Opened) {
-        let Opened { open, attr, .. } = opened;
-        self.open_ids.add(*open, OpenPath::Cached, false);
-        if attr.links > 0 || !self.unlinked.hold(held.ino, *open) {
-            return self.release_retained(Some(Retained::Open(*open)));
-        }
-        let mut work = self.held_inodes.0.work.lock();
-        let wakes = held.by == Remover::Other;
-        work.opened.push_back(held);
-        let oldest = match work.opened.len() > limits::HELD_INODES {
-            true => {
-                work.opened.retain(|held| self.unlinked.is_held(held.ino));
-                let extra = work.opened.len().saturating_sub(limits::HELD_INODES);
-                work.opened.drain(..extra).collect()
-            }
-            false => Vec::new(),
-        };
-        drop(work);
-        if wakes {
-            self.held_inodes.0.wake.notify_one();
-        }
-        oldest.into_iter().for_each(|held| {
-            self.release_retained(self.unlinked.let_go(held.ino));
-        });
-    }
-
-    /// Asks the kernel to forget those files that others have removed and nothing holds any more.
-    fn prune_held(&self) {
-        let mut work = self.held_inodes.0.work.lock();
-        work.opened.retain(|held| self.unlinked.is_held(held.ino));
-        let told = work.opened.iter().filter(|held| held.by == Remover::Other);
-        let told: Vec<NodeId> = told.map(|held| NodeId(held.ino.raw())).collect();
-        drop(work);
-        if let Some(kernel) = self.kernel.get() {
-            prune::ask_for(kernel, &told);
-        }
     }
 }

@@ -47,6 +47,7 @@ mod entry_attrs;
 mod find;
 mod flags;
 mod held_inodes;
+mod holding;
 mod init;
 mod inodes;
 mod installing;

@@ -89,8 +89,8 @@ impl Unlinked {
         (due, any_later)
     }
 
-    /// Retains an open of an unlinked file. Returns whether it does: not if the kernel has forgotten
-    /// the file, or something is retained.
+    /// Retains an open of an unlinked file. Returns whether it does: not if the kernel has
+    /// forgotten the file, or something is retained.
     pub(crate) fn hold(&self, ino: InodeId, open: OpenId) -> bool {
         match self.inodes.lock(ino.raw()).get_mut(&ino.raw()) {
             Some(Inode { retained: retained @ None, .. }) => {

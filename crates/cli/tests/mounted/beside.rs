@@ -6,11 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use rustix::fs::statfs;
-use rustix::process::{Gid, Uid, geteuid};
+use pelago_wire::limits;
+use rustix::fs::{Mode, OFlags, open, statfs};
+use rustix::process::{Gid, Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
-use crate::harness::volume::folder;
+use crate::harness::program::until;
+use crate::harness::volume::{Volume, folder};
 use crate::on_mount;
 
 /// `EXT4_SUPER_MAGIC`.
@@ -83,4 +85,23 @@ impl Door {
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+/// Removes files that descriptors of `O_PATH` hold, one more than a mount opens for that. Returns
+/// the descriptors; the file of the first one is gone.
+pub(crate) fn one_more_than_is_held(volume: &Volume) -> Vec<Door> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let paths: Vec<PathBuf> =
+        (0..=limits::HELD_INODES).map(|number| volume.files().join(number.to_string())).collect();
+    paths.iter().for_each(|path| fs::write(path, "x").unwrap());
+    volume.wait_until_closed();
+    let hold = |path: &PathBuf| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    let doors: Vec<Door> = paths.iter().map(|path| Door::of(File::from(hold(path)))).collect();
+    let held = || volume.run("status", &["--json"]).expect_success().json()["open_files"].as_u64();
+    fs::remove_file(&paths[0]).unwrap();
+    until("the first one is held", || held() == Some(1));
+    paths[1..].iter().for_each(|path| fs::remove_file(path).unwrap());
+    until("the first one is gone", || File::open(doors[0].path()).is_err());
+    doors
 }

@@ -16,17 +16,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pelago_store::key;
-use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Inline, Row};
 use pelago_store::sync::Mutex;
-use pelago_store::table::{Snapshot, TableRead};
+use pelago_store::table::Snapshot;
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{Attr, Code, Error, FileKind, InodeId, limits};
+use pelago_wire::{InodeId, limits};
 
-use super::txn::Txn;
-use super::{Shard, xattr};
-use crate::row_cache::{Node, RowLocation};
+use crate::row_cache::Node;
 
 /// How long a file can be brought back.
 const HOLDS: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
@@ -37,24 +32,19 @@ const HOLDS: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
 pub(super) struct RemovedFiles {
     inner: Mutex<Inner>,
     /// Files are remembered at all.
-    is_on: AtomicBool,
+    pub(super) is_on: AtomicBool,
     count: AtomicUsize,
     /// The worker is to be told that there are some.
-    is_news: AtomicBool,
+    pub(super) is_news: AtomicBool,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// The oldest first. A file that was closed again is there once more.
+    /// The oldest first.
     order: VecDeque<(Instant, InodeId)>,
-    files: IdMap<InodeId, RemovedFile>,
+    files: IdMap<InodeId, Rows>,
     /// Some were forgotten since the worker was told.
     any_forgotten: bool,
-}
-
-struct RemovedFile {
-    since: Instant,
-    rows: Rows,
 }
 
 enum Rows {
@@ -79,131 +69,29 @@ impl fmt::Debug for RemovedFiles {
     }
 }
 
-impl Shard {
-    /// Sets whether files that have lost their last name can be brought back for a while. If not,
-    /// those that could are forgotten, so that the worker `orphans` may remove their bytes. Returns
-    /// whether there were any.
-    pub fn remember_removed(&self, remember: bool) -> bool {
-        self.removed.is_on.store(remember, Ordering::Release);
-        !remember && self.removed.clear()
-    }
-
-    /// Forgets the files that were removed too long ago. Returns whether any were forgotten since
-    /// the last call, and how long the oldest of the others is kept.
-    pub fn expire_removed(&self, now: Instant) -> (bool, Option<Duration>) {
-        self.removed.expire(now)
-    }
-
-    /// Returns whether the worker `orphans` is to be notified that files are remembered which it
-    /// does not know of; it is told once.
-    pub fn has_removed_news(&self) -> bool {
-        self.removed.is_news.load(Ordering::Acquire)
-            && self.removed.is_news.swap(false, Ordering::AcqRel)
-    }
-
-    /// Returns whether a file was removed a moment ago and can be brought back.
-    #[must_use]
-    pub fn can_bring_back(&self, ino: InodeId) -> bool {
-        self.removed.with_gone(ino, |_| ()).is_some()
-    }
-
-    /// Returns the attributes of a file that was removed a moment ago.
-    #[must_use]
-    pub fn removed_attr(&self, ino: InodeId) -> Option<Attr> {
-        self.removed.with_gone(ino, |gone| gone.node.rnode.attr())
-    }
-
-    /// Brings back a file that was removed a moment ago, without a name: it is removed again unless
-    /// it is opened. Returns whether it is there.
-    ///
-    /// # Errors
-    /// If the table fails, or was opened again since; `TooBig` if its extended attributes are more
-    /// than [`limits::REMOVED_XATTR_BYTES`].
-    pub fn bring_back(&self, ino: InodeId) -> Result<bool, Error> {
-        if self.removed.is_empty() {
-            return Ok(false);
-        }
-        let mut txn = self.begin_upkeep();
-        let Some(gone) = self.removed.take_gone(ino) else {
-            return Ok(self.removed.contains(ino));
-        };
-        put_back(&mut txn, &gone)?;
-        txn.commit()?;
-        Ok(true)
-    }
-}
-
-/// Puts the rows again that went with the last name of a file, and its orphan row.
-fn put_back(txn: &mut Txn<'_>, gone: &GoneFile) -> Result<(), Error> {
-    let mut node = gone.node.clone();
-    node.location = RowLocation::Own;
-    node.rnode.flags.moved = false;
-    let ino = node.rnode.ino;
-    if let Some(before) = &gone.before {
-        let before = &**before;
-        if node.rnode.flags.inline {
-            put_inline(txn, before, ino)?;
-        }
-        if node.rnode.flags.has_xattrs {
-            xattr::put_back(txn, before, &node, gone.has_xattr_rows)?;
-        }
-    }
-    txn.put_unnamed(node);
-    Ok(())
-}
-
-fn put_inline(txn: &mut Txn<'_>, before: &dyn TableRead, ino: InodeId) -> Result<(), Error> {
-    let key = key::inline(ino);
-    let value = before.get(&key).map_err(|error| table_failed("reading", &error))?;
-    let value = value.ok_or(Code::Corrupt)?;
-    let (_, row) = Inline::decode(&value).map_err(|error| row_damaged(&key, error))?;
-    txn.put(key.clone(), &row);
-    Ok(())
-}
-
-impl Txn<'_> {
-    /// Takes what is needed to bring a file back whose rows this batch deletes. Returns whether it
-    /// can be.
-    pub(super) fn remember(&mut self, mut node: Node, has_xattr_rows: bool) -> bool {
-        let is_on = self.shard.removed.is_on.load(Ordering::Acquire);
-        if !is_on || node.rnode.kind != FileKind::Regular {
-            return false;
-        }
-        let flags = &node.rnode.flags;
-        let before = match flags.inline || flags.has_xattrs {
-            false => None,
-            true => match self.shard.table.snapshot() {
-                Ok(before) => Some(before),
-                Err(_) => return false,
-            },
-        };
-        node.rnode.deleted_at = self.now;
-        self.file_removed(GoneFile { node, before, has_xattr_rows });
-        true
-    }
-}
-
 impl RemovedFiles {
     /// Adds a file whose rows were deleted.
     pub(super) fn add(&self, gone: Box<GoneFile>) {
         self.insert(gone.node.rnode.ino, Rows::Gone(gone));
     }
 
-    /// Adds a file without a name that was closed. Returns whether it is added.
+    /// Adds a file without a name that was closed, unless it is there: opening it again and again
+    /// does not keep it. Returns whether it is there.
     pub(super) fn closed(&self, ino: InodeId) -> bool {
         let is_on = self.is_on.load(Ordering::Acquire);
-        if is_on {
+        if is_on && !self.contains(ino) {
             self.insert(ino, Rows::There);
         }
         is_on
     }
 
     fn insert(&self, ino: InodeId, rows: Rows) {
-        let since = Instant::now();
         let mut inner = self.inner.lock();
         let is_first = inner.order.is_empty();
-        inner.order.push_back((since, ino));
-        let before = inner.files.insert(ino, RemovedFile { since, rows });
+        let before = inner.files.insert(ino, rows);
+        if before.is_none() {
+            inner.order.push_back((Instant::now(), ino));
+        }
         let oldest = match inner.order.len() > limits::REMOVED_FILES {
             true => inner.forget_oldest(),
             false => None,
@@ -234,31 +122,35 @@ impl RemovedFiles {
         any
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// Takes what is kept of a file that is gone: it is about to be back.
-    fn take_gone(&self, ino: InodeId) -> Option<Box<GoneFile>> {
+    pub(super) fn take_gone(&self, ino: InodeId) -> Option<Box<GoneFile>> {
         let mut inner = self.inner.lock();
-        match std::mem::replace(&mut inner.files.get_mut(&ino)?.rows, Rows::There) {
+        match std::mem::replace(inner.files.get_mut(&ino)?, Rows::There) {
             Rows::Gone(gone) => Some(gone),
             Rows::There => None,
         }
     }
 
     /// Calls `with` with what is kept of a file that is gone.
-    fn with_gone<T>(&self, ino: InodeId, with: impl FnOnce(&GoneFile) -> T) -> Option<T> {
+    pub(super) fn with_gone<T>(
+        &self,
+        ino: InodeId,
+        with: impl FnOnce(&GoneFile) -> T,
+    ) -> Option<T> {
         if self.is_empty() {
             return None;
         }
-        match &self.inner.lock().files.get(&ino)?.rows {
+        match self.inner.lock().files.get(&ino)? {
             Rows::Gone(gone) => Some(with(gone)),
             Rows::There => None,
         }
     }
 
-    fn expire(&self, now: Instant) -> (bool, Option<Duration>) {
+    pub(super) fn expire(&self, now: Instant) -> (bool, Option<Duration>) {
         let mut forgotten = Vec::new();
         let mut inner = self.inner.lock();
         while inner.order.front().is_some_and(|(since, _)| now.duration_since(*since) >= HOLDS) {
@@ -274,11 +166,8 @@ impl RemovedFiles {
 }
 
 impl Inner {
-    fn forget_oldest(&mut self) -> Option<RemovedFile> {
-        let (since, ino) = self.order.pop_front()?;
-        if self.files.get(&ino)?.since != since {
-            return None;
-        }
+    fn forget_oldest(&mut self) -> Option<Rows> {
+        let (_, ino) = self.order.pop_front()?;
         self.any_forgotten = true;
         self.files.remove(&ino)
     }
