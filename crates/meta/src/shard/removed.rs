@@ -43,7 +43,7 @@ struct Inner {
     /// The oldest first.
     order: VecDeque<(Instant, InodeId)>,
     files: IdMap<InodeId, Rows>,
-    /// Some were forgotten since the worker was told.
+    /// Some were forgotten since the worker was told, and have left an orphan row.
     any_forgotten: bool,
 }
 
@@ -61,6 +61,16 @@ pub(super) struct GoneFile {
     pub(super) before: Option<Snapshot>,
     /// The rows of its extended attributes, except access control lists, are still there.
     pub(super) has_xattr_rows: bool,
+}
+
+impl Rows {
+    /// Returns whether there is an orphan row, so that the worker `orphans` has work.
+    const fn have_orphan(&self) -> bool {
+        match self {
+            Self::Gone(gone) => gone.has_xattr_rows || gone.node.rnode.generation.is_some(),
+            Self::There => true,
+        }
+    }
 }
 
 impl fmt::Debug for RemovedFiles {
@@ -113,7 +123,7 @@ impl RemovedFiles {
     pub(super) fn clear(&self) -> bool {
         let mut inner = self.inner.lock();
         let any = !inner.order.is_empty();
-        inner.any_forgotten |= any;
+        inner.any_forgotten |= inner.files.values().any(Rows::have_orphan);
         inner.order.clear();
         let files = std::mem::take(&mut inner.files);
         self.count.store(0, Ordering::Release);
@@ -168,7 +178,8 @@ impl RemovedFiles {
 impl Inner {
     fn forget_oldest(&mut self) -> Option<Rows> {
         let (_, ino) = self.order.pop_front()?;
-        self.any_forgotten = true;
-        self.files.remove(&ino)
+        let rows = self.files.remove(&ino);
+        self.any_forgotten |= rows.as_ref().is_some_and(Rows::have_orphan);
+        rows
     }
 }

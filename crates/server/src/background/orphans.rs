@@ -33,6 +33,9 @@ const BATCH: usize = 64;
 const IN_PROGRESS_MAX: usize = 1 << 16;
 /// How often it checks whether removed rows are safe.
 const SAFE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often it forgets files that can be brought back, at most: while names are removed, the time
+/// of one is over at each moment.
+const FORGET_INTERVAL: Duration = Duration::from_millis(250);
 /// How long orphan rows wait for the removal of their content files to be synced. One sync serves
 /// many files.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
@@ -249,6 +252,7 @@ impl Worker for RemoveOrphans {
         } else {
             NextRun::OnNotify
         };
+        let next_forgotten = next_forgotten.map(|wait| wait.max(FORGET_INTERVAL));
         let next = match (next, next_forgotten) {
             (NextRun::After(wait), Some(forgotten)) => NextRun::After(wait.min(forgotten)),
             (NextRun::OnNotify, Some(forgotten)) => NextRun::After(forgotten),

@@ -190,8 +190,12 @@ fn of_many_files_the_oldest_cannot_be_brought_back() {
         .collect();
     assert!(!rig.shard.bring_back(files[0].ino).unwrap());
     assert!(rig.shard.bring_back(files[1].ino).unwrap());
-    assert!(rig.shard.expire_removed(Instant::now()).0);
+    assert!(!rig.shard.expire_removed(Instant::now()).0, "it had no rows of its own");
+    let large = rig.large("large");
+    rig.rm("large");
     assert!(rig.shard.remember_removed(false));
+    assert!(rig.shard.expire_removed(Instant::now()).0);
+    assert!(!rig.shard.bring_back(large.ino).unwrap());
     assert!(!rig.shard.bring_back(files[2].ino).unwrap());
 }
 
