@@ -55,7 +55,7 @@ impl Shard {
     ///
     /// # Errors
     /// If the table fails, or was opened again since; `TooBig` if its extended attributes are more
-    /// than [`limits::REMOVED_XATTR_BYTES`].
+    /// than [`pelago_wire::limits::REMOVED_XATTR_BYTES`].
     pub fn bring_back(&self, ino: InodeId) -> Result<bool, Error> {
         if self.removed.is_empty() {
             return Ok(false);
