@@ -49,20 +49,11 @@ impl State {
     ) -> Option<Why> {
         let name = name?;
         match self.retries.why(thread) {
-            // The kernel has only checked what it knew.
-            Some(Why::Moved(asked)) if asked == name => Some(Why::MovedBefore(name)),
+            // It has begun again, and the kernel does so once only.
             Some(Why::Moved(asked)) => {
-                self.begins_again(thread, Why::MovedBefore(asked));
-                None
-            }
-            Some(Why::MovedBefore(asked)) => {
                 if asked == name {
-                    self.begins_again(thread, Why::Answered);
+                    self.ends_retry(thread);
                 }
-                None
-            }
-            Some(Why::Answered) => {
-                self.ends_retry(thread);
                 None
             }
             Some(Why::Gone) | None => {

@@ -16,11 +16,6 @@
 //! that was last seen under another name, and has no other name, others have moved it, and the
 //! answer is `ESTALE`: then the kernel asks for both.
 //!
-//! If the kernel knows another file by the second name it asks twice: it checks what it knows,
-//! takes any error for "not so any more", and looks the name up. So a thread that asks for the same
-//! name at once is answered `ESTALE` again. (A rename that begins again asks for its first name
-//! before.)
-//!
 //! The kernel begins a call again once only. So a rename that has begun again is answered what is
 //! so.
 
@@ -59,13 +54,8 @@ struct Retry {
 pub(crate) enum Why {
     /// An inode was gone when it was to be used.
     Gone,
-    /// Others have moved the inode to which the name of this key led. The thread has asked for
-    /// nothing since.
+    /// Others have moved the inode to which the name of this key led.
     Moved(u64),
-    /// The same, and the thread has begun its rename again.
-    MovedBefore(u64),
-    /// That name was answered then. If it is the first one of the rename, the second one follows.
-    Answered,
 }
 
 /// A file that is held for a thread.
@@ -146,7 +136,7 @@ impl Retries {
     /// more.)
     pub(crate) fn name_is_missing(&self, thread: u32) {
         match self.why(thread) {
-            Some(Why::Moved(_) | Why::MovedBefore(_) | Why::Answered) => drop(self.end(thread)),
+            Some(Why::Moved(_)) => drop(self.end(thread)),
             Some(Why::Gone) | None => {}
         }
     }
