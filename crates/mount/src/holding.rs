@@ -61,12 +61,19 @@ impl State {
     }
 
     /// Opens what the kernel has not forgotten in time. Returns whether there will be more to look
-    /// at. Waits for nothing.
+    /// at. Waits for no answer.
     fn look_at_held(self: &Arc<Self>) -> bool {
         let tick = self.unlinked.next_tick();
         let (unlinked, more_unlinked) = self.unlinked.due(tick);
         for ino in unlinked {
-            self.hold(ino, Remover::This);
+            // A removal whose program was killed ends perhaps after the kernel's FORGET, of which
+            // there is no second one.
+            match self.kernel.get() {
+                Some(kernel) if !invalidate(kernel, ino) => {
+                    self.release_retained(self.unlinked.forget(ino));
+                }
+                Some(_) | None => self.hold(ino, Remover::This),
+            }
         }
         let (told, more_told) = self.held_inodes.due(tick);
         if let Some(kernel) = self.kernel.get()
