@@ -196,7 +196,8 @@ mod tests {
         let other = parent();
         other.lock().unwrap();
         let (done, is_done) = mpsc::channel();
-        let (own, removed) = (parent(), second.clone());
+        let own = parent();
+        let removed = second.clone();
         let removes = thread::Builder::new().spawn(move || {
             remove_own(&own, &removed).unwrap();
             done.send(()).unwrap();

@@ -300,7 +300,8 @@ fn an_ordinary_user_keeps_tags_and_times_of_what_is_read_only() {
     let found = tree(&to.join("files"));
     assert_eq!(found.len(), good.len());
     for (path, good) in good {
-        let (good, found) = (good.unwrap(), found[&path].as_ref().unwrap().clone());
+        let good = good.unwrap();
+        let found = found[&path].as_ref().unwrap().clone();
         assert_eq!(found.of_owner((0, 0)), good, "{path}");
     }
 }

@@ -13,7 +13,7 @@ use crate::operation::Wait;
 use crate::reply_to::ReplyTo;
 use crate::request::Header;
 
-/// What a thread that reads requests from a descriptor has in its hands.
+/// The request of a thread that reads from a descriptor, if it carries one out.
 #[derive(Debug)]
 pub(crate) struct Hand {
     /// The number of the request; zero between two.
@@ -22,7 +22,7 @@ pub(crate) struct Hand {
     /// before and after they are read.
     thread: AtomicU32,
     wait: AtomicU8,
-    /// Where the reply goes. A leaf lock.
+    /// The place of its reply. A leaf lock.
     to: Mutex<ReplyTo>,
 }
 

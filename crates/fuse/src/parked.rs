@@ -52,7 +52,7 @@ pub(crate) struct Request {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What is to be known of a request that is parked.
+/// The facts about a request that is parked, without its bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Note {
     pub(crate) header: Header,
@@ -75,7 +75,8 @@ impl Request {
         };
         let interrupts =
             if let Operation::Interrupt { unique } = operation { Some(unique) } else { None };
-        let (wait, to) = (operation.wait(), ReplyTo::parked(device, header.unique));
+        let wait = operation.wait();
+        let to = ReplyTo::parked(device, header.unique);
         Some(Self { note: Note { header, wait, to, interrupts }, bytes: bytes.to_vec() })
     }
 

@@ -34,7 +34,7 @@ mod thread;
 const ROUND: Duration = Duration::from_millis(250);
 /// The most rounds between two looks at a caller.
 const LONGEST_PAUSE: u64 = 4;
-/// After so many rounds a call hangs. It delays nobody who waits for another one.
+/// After so many rounds a call hangs. No caller of another request is delayed by it.
 const HANGS: u32 = 4;
 /// After so long a silence a caller is given up whose death cannot be seen.
 const LONG_SILENCE: Duration = Duration::from_secs(10);
@@ -271,7 +271,7 @@ impl Waiting {
         let is_gone = match Thread::look(*thread, *wait) {
             Thread::Lives => false,
             Thread::Killed => true,
-            // Nobody sees what becomes of its closes. Those by this process may be hung alone.
+            // No signal tells when its closes may end. Those by this process may hang alone.
             Thread::Exits if round.is_remote => round.silence > LONG_SILENCE,
             Thread::Exits => self.age(round) > LONG_SILENCE,
             Thread::Unseen => round.interrupted.contains(request) && round.silence > LONG_SILENCE,

@@ -110,9 +110,7 @@ impl HeldInodes {
         work.told = later;
         (due.into(), !work.told.is_empty())
     }
-}
 
-impl HeldInodes {
     /// Adds a file that was opened. Returns those that are to be released, the oldest, if there are
     /// too many; `is_held` says which were not released since.
     pub(crate) fn opened(

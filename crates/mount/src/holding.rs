@@ -22,8 +22,8 @@ const FIRST: u32 = 2;
 const QUESTIONS: u32 = 5;
 
 impl State {
-    /// Has the thread look at what the kernel holds, unless it is about to.
-    fn wake_looks(self: &Arc<Self>) {
+    /// Has the thread look at what the kernel holds, unless it is about to: names were removed.
+    pub(crate) fn has_removed(self: &Arc<Self>) {
         self.held_inodes.wake(|looks| {
             let state = Arc::downgrade(self);
             let look = move |prunes| {
@@ -36,11 +36,6 @@ impl State {
             };
             pelago_threads::spawn("fuse-held", move || looks.run(look)).map(drop)
         });
-    }
-
-    /// This mount has removed names: what the kernel holds is looked at soon.
-    pub(crate) fn has_removed(self: &Arc<Self>) {
-        self.wake_looks();
     }
 
     /// Others have made these changes, or are about to: perhaps they remove names. `known`: nodes
@@ -57,7 +52,7 @@ impl State {
         }
         let due = self.unlinked.tick() + FIRST;
         self.held_inodes.add(files.map(|ino| Told { ino: *ino, due, questions: 0 }));
-        self.wake_looks();
+        self.has_removed();
     }
 
     /// Opens what the kernel has not forgotten in time. Returns whether there will be more to look
@@ -113,7 +108,7 @@ impl State {
         }
         let due = self.unlinked.tick() + (FIRST << questions);
         self.held_inodes.add([Told { ino, due, questions }].into_iter());
-        self.wake_looks();
+        self.has_removed();
     }
 
     fn is_removed(self: &Arc<Self>, attr: &Attr) {

@@ -430,7 +430,7 @@ fn programs_that_wait_for_a_stuck_disk_can_be_killed() {
 }
 
 /// The calls that hang are those of the threads that read what the mount asks, one after the other;
-/// then nobody is left who reads the closes.
+/// then no thread is left that reads the closes.
 #[test]
 fn programs_of_the_own_mount_that_wait_for_a_stuck_disk_can_be_killed() {
     if let Some(reason) = cannot() {

@@ -24,7 +24,7 @@ const SIZES: [usize; 2] = [6, 1 << 20];
 /// An extended attribute of a file that is held.
 const KEPT: &str = "user.kept";
 
-/// What holds a file.
+/// A way to hold a file without an open.
 #[derive(Debug)]
 enum Holder {
     /// A mount of the file alone, at this path.
@@ -33,7 +33,7 @@ enum Holder {
     Path(OwnedFd),
 }
 
-/// How a file loses its name.
+/// The ways in which a file loses its name.
 #[derive(Debug, Clone, Copy)]
 enum How {
     Removed,
@@ -97,7 +97,8 @@ fn held_by(pair: &Pair, below: &Path) -> Vec<HeldFile> {
         for how in [How::Removed, How::Replaced] {
             for binds in [true, false] {
                 let name = format!("conf-{number}-{how:?}-{binds}");
-                let (one, other) = (pair.one.join(&name), pair.other.join(&name));
+                let one = pair.one.join(&name);
+                let other = pair.other.join(&name);
                 let bytes = vec![b'o'; size];
                 fs::write(&one, &bytes).unwrap();
                 let holder = match binds {
@@ -194,7 +195,7 @@ fn what_a_kernel_holds_lives_until_it_lets_go() {
     });
 }
 
-/// What a program does with a file that it holds by a descriptor made with `O_PATH`.
+/// Uses a file as a program does that holds it by a descriptor made with `O_PATH`.
 fn used(path: &Path) -> io::Result<String> {
     let mut said = String::new();
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
@@ -226,7 +227,8 @@ struct Unnamed {
 
 impl Unnamed {
     fn by(pair: &Pair) -> Self {
-        let (one, other) = (pair.one.join("used"), pair.other.join("used"));
+        let one = pair.one.join("used");
+        let other = pair.other.join("used");
         fs::write(&one, b"text").unwrap();
         setxattr(&one, KEPT, b"kept", XattrFlags::empty()).unwrap();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -259,7 +261,7 @@ fn a_file_that_is_held_is_used_as_on_the_disk() {
     });
 }
 
-/// What is held by a mount that has not opened it is gone with its server, and leaves nothing.
+/// A file that is held without an open is gone with its server, and leaves nothing.
 #[test]
 fn a_server_that_is_killed_leaves_nothing_of_what_was_held() {
     on_each_path(|world| {

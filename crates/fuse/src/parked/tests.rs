@@ -1,4 +1,4 @@
-//! What is parked, and what becomes of it.
+//! Requests that are parked, carried out and dropped.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -61,7 +61,8 @@ fn next(parked: &Parked) -> Option<u64> {
 
 #[test]
 fn requests_are_carried_out_in_their_order_by_the_first_that_comes_back() {
-    let (parked, kernel) = (Parked::default(), Kernel::new());
+    let parked = Parked::default();
+    let kernel = Kernel::new();
     kernel.send(LOOKUP, 2);
     parked.read(&kernel.device, 4096, Layouts::default(), |_| unreachable!("it is off")).unwrap();
     parked.begin();
@@ -90,7 +91,8 @@ fn requests_are_carried_out_in_their_order_by_the_first_that_comes_back() {
 /// A close ends locks, and what no caller waits for has no other owner.
 #[test]
 fn what_no_caller_waits_for_any_more_is_dropped_but_for_closes() {
-    let (parked, kernel) = (Parked::default(), Kernel::new());
+    let parked = Parked::default();
+    let kernel = Kernel::new();
     parked.begin();
     for (opcode, unique) in [(LOOKUP, 2), (FLUSH, 4), (RELEASE, 6), (LOOKUP, 8), (LOOKUP, 10)] {
         kernel.send(opcode, unique);
@@ -115,7 +117,8 @@ fn what_no_caller_waits_for_any_more_is_dropped_but_for_closes() {
 
 #[test]
 fn what_is_parked_is_bounded() {
-    let (parked, kernel) = (Parked::default(), Kernel::new());
+    let parked = Parked::default();
+    let kernel = Kernel::new();
     parked.begin();
     let mut requests: VecDeque<Request> = VecDeque::new();
     kernel.send(FLUSH, 4);

@@ -216,7 +216,7 @@ const fn header(unique: u64, pid: u32) -> Header {
     Header { unique, node: NodeId(1), uid: 0, gid: 0, pid }
 }
 
-/// A call that hangs tells nobody of its request.
+/// A call that hangs reports no request.
 #[test]
 fn a_request_in_a_hand_is_given_up_when_its_call_hangs() {
     let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());

@@ -26,7 +26,7 @@ impl Shard {
     }
 
     /// Forgets the files that were removed too long ago. Returns whether any were forgotten since
-    /// the last call, and how long the oldest of the others is kept.
+    /// the last call that have left an orphan row, and how long the oldest of the others is kept.
     pub fn expire_removed(&self, now: Instant) -> (bool, Option<Duration>) {
         self.removed.expire(now)
     }

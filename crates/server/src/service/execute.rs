@@ -7,7 +7,7 @@ use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Context, Entry, Error, Reply, Request};
+use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -41,22 +41,14 @@ impl Executor<'_> {
             return result;
         };
         let shard = &self.parts.shard;
-        let node = match request {
-            Request::GetAttr { node } => match shard.removed_attr(node.ino) {
-                Some(attr) => return Ok(Reply::Attr(attr).into()),
-                None => return result,
-            },
-            Request::Open { node, .. }
-            | Request::SetAttr { node, .. }
-            | Request::GetXattr { node, .. }
-            | Request::ListXattr { node }
-            | Request::SetXattr { node, .. }
-            | Request::RemoveXattr { node, .. } => node,
-            _ => return result,
-        };
-        if !shard.can_bring_back(node.ino) {
-            return result;
+        if let Request::GetAttr { node } = request {
+            // Attributes are kept in memory.
+            return shard
+                .removed_attr(node.ino)
+                .map_or(result, |attr| Ok(Reply::Attr(attr).into()));
         }
+        let used = used_by_handle(request).filter(|node| shard.can_bring_back(node.ino));
+        let Some(node) = used else { return result };
         match shard.bring_back(node.ino) {
             Ok(true) => self.execute_new(request),
             Ok(false) => result,
@@ -184,4 +176,50 @@ fn bytes(found: Result<Vec<u8>, Error>) -> OpResult {
 
 pub(super) fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
     result.map(|()| Reply::Done.into()).map_err(Into::into)
+}
+
+/// Returns the file that a request uses by its handle as a kernel does that holds it without an
+/// open. The match has no wildcard, so the compiler names a new request here.
+const fn used_by_handle(request: &Request) -> Option<Handle> {
+    match request {
+        Request::Open { node, .. }
+        | Request::SetAttr { node, .. }
+        | Request::GetXattr { node, .. }
+        | Request::ListXattr { node }
+        | Request::SetXattr { node, .. }
+        | Request::RemoveXattr { node, .. } => Some(*node),
+        // The attributes of a removed file are answered from memory; a symbolic link is no file
+        // that is brought back; the kernel itself refuses to link a file without a name.
+        Request::GetAttr { .. } | Request::ReadLink { .. } | Request::Link { .. } => None,
+        // By names.
+        Request::Lookup { .. }
+        | Request::Parent { .. }
+        | Request::Find { .. }
+        | Request::Create { .. }
+        | Request::CreateUnnamed { .. }
+        | Request::MakeDir { .. }
+        | Request::MakeNode { .. }
+        | Request::Symlink { .. }
+        | Request::Unlink { .. }
+        | Request::RemoveDir { .. }
+        | Request::Rename { .. }
+        | Request::List { .. }
+        | Request::FsyncDir { .. }
+        | Request::Search { .. }
+        | Request::Tags { .. } => None,
+        // By opens.
+        Request::Reopen { .. }
+        | Request::Flush { .. }
+        | Request::Release { .. }
+        | Request::GetLock { .. }
+        | Request::SetLock { .. }
+        | Request::ReclaimLock { .. }
+        | Request::Fsync { .. }
+        | Request::Read { .. }
+        | Request::Write { .. }
+        | Request::Allocate { .. }
+        | Request::Seek { .. }
+        | Request::CopyRange { .. } => None,
+        Request::StatFs => None,
+    }
 }
