@@ -38,6 +38,7 @@ impl Server {
     }
 
     /// Calls the file system with a request, or fails one that is malformed.
+    #[inline]
     pub(crate) fn take(&self, to: &ReplyTo, request: Result<(Header, Operation<'_>), Malformed>) {
         match request {
             Ok((header, operation)) => self.call(to, &header, operation),

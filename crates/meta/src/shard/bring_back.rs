@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pelago_store::key;
 use pelago_store::report::{row_damaged, table_failed};
-use pelago_store::rows::{Inline, Row};
+use pelago_store::rows::{Inline, Rnode, Row};
 use pelago_store::table::TableRead;
 use pelago_wire::{Attr, Code, Error, FileKind, InodeId};
 
@@ -47,7 +47,7 @@ impl Shard {
     /// Returns the attributes of a file that was removed a moment ago.
     #[must_use]
     pub fn removed_attr(&self, ino: InodeId) -> Option<Attr> {
-        self.removed.with_gone(ino, |gone| gone.node.rnode.attr())
+        self.removed.with_gone(ino, |gone| gone.rnode.attr())
     }
 
     /// Brings back a file that was removed a moment ago, without a name: it is removed again unless
@@ -72,8 +72,7 @@ impl Shard {
 
 /// Puts the rows again that went with the last name of a file, and its orphan row.
 fn put_back(txn: &mut Txn<'_>, gone: &GoneFile) -> Result<(), Error> {
-    let mut node = gone.node.clone();
-    node.location = RowLocation::Own;
+    let mut node = Node { rnode: gone.rnode.clone(), location: RowLocation::Own };
     node.rnode.flags.moved = false;
     let ino = node.rnode.ino;
     if let Some(before) = &gone.before {
@@ -101,12 +100,12 @@ fn put_inline(txn: &mut Txn<'_>, before: &dyn TableRead, ino: InodeId) -> Result
 impl Txn<'_> {
     /// Takes what is needed to bring a file back whose rows this batch deletes. Returns whether it
     /// can be.
-    pub(super) fn remember(&mut self, mut node: Node, has_xattr_rows: bool) -> bool {
+    pub(super) fn remember(&mut self, mut rnode: Rnode, has_xattr_rows: bool) -> bool {
         let is_on = self.shard.removed.is_on.load(Ordering::Acquire);
-        if !is_on || node.rnode.kind != FileKind::Regular {
+        if !is_on || rnode.kind != FileKind::Regular {
             return false;
         }
-        let flags = &node.rnode.flags;
+        let flags = &rnode.flags;
         let before = match flags.inline || flags.has_xattrs {
             false => None,
             true => match self.shard.table.snapshot() {
@@ -114,8 +113,8 @@ impl Txn<'_> {
                 Err(_) => return false,
             },
         };
-        node.rnode.deleted_at = self.now;
-        self.file_removed(GoneFile { node, before, has_xattr_rows });
+        rnode.deleted_at = self.now;
+        self.file_removed(GoneFile { rnode, before, has_xattr_rows });
         true
     }
 }

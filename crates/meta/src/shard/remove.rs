@@ -59,7 +59,7 @@ impl Shard {
         decide: fn(&mut Txn<'_>, &DirEntryKey) -> Result<Removed, Error>,
     ) -> Result<Removed, Error> {
         let key = self.entry_key(dir.ino, name);
-        let mut txn = self.begin(op);
+        let mut txn = self.begin_removal(op);
         let removed = decide(&mut txn, &key)?;
         txn.commit()?;
         Ok(removed)
@@ -146,7 +146,7 @@ pub(super) fn remove_file(
     }
     let left = delete_rows(txn, &node)?;
     // The worker hears of it when it can be brought back no more.
-    let is_remembered = txn.remember(node, left.xattrs);
+    let is_remembered = txn.remember(node.rnode, left.xattrs);
     Ok(Removed { attr, orphaned: left.orphan && !is_remembered })
 }
 

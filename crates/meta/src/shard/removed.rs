@@ -16,18 +16,22 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pelago_store::rows::Rnode;
 use pelago_store::sync::Mutex;
 use pelago_store::table::Snapshot;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, limits};
 
-use crate::row_cache::Node;
-
-/// How long a file can be brought back.
-const HOLDS: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
+/// How long a file can be brought back, at least.
+const KEPT: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
+/// How much longer, at most, if the worker comes in time.
+const SLACK: Duration = Duration::from_millis(250);
 
 /// The files that were removed a moment ago. They are added under the shard's lock, and removed
 /// without it. A leaf.
+///
+/// Each removal adds one, and next to none is ever looked up. So adding one is a copy to the end of
+/// a queue: it reads no clock, allocates nothing, and enters no map.
 #[derive(Default)]
 pub(super) struct RemovedFiles {
     inner: Mutex<Inner>,
@@ -38,17 +42,30 @@ pub(super) struct RemovedFiles {
     pub(super) is_news: AtomicBool,
 }
 
+/// The files have consecutive numbers, in the order in which they were added.
 #[derive(Default)]
 struct Inner {
     /// The oldest first.
-    order: VecDeque<(Instant, InodeId)>,
-    files: IdMap<InodeId, Rows>,
+    files: VecDeque<(InodeId, Rows)>,
+    /// The number of the oldest.
+    first: u64,
+    /// The numbers of those that are below `indexed`. The others follow with the next look-up.
+    numbers: IdMap<InodeId, u64>,
+    indexed: u64,
+    /// The oldest first.
+    marks: VecDeque<Mark>,
     /// Some were forgotten since the worker was told, and have left an orphan row.
     any_forgotten: bool,
 }
 
+/// A time, and the number of the first file that was added after it.
+struct Mark {
+    time: Instant,
+    end: u64,
+}
+
 enum Rows {
-    Gone(Box<GoneFile>),
+    Gone(GoneFile),
     /// They were brought back, or never went.
     There,
 }
@@ -56,7 +73,7 @@ enum Rows {
 /// What is kept of a file whose rows are gone.
 pub(super) struct GoneFile {
     /// As it was after its last name was removed.
-    pub(super) node: Node,
+    pub(super) rnode: Rnode,
     /// The table from before; `None` if no row beside the rnode is needed.
     pub(super) before: Option<Snapshot>,
     /// The rows of its extended attributes, except access control lists, are still there.
@@ -67,7 +84,7 @@ impl Rows {
     /// Returns whether there is an orphan row, so that the worker `orphans` has work.
     const fn have_orphan(&self) -> bool {
         match self {
-            Self::Gone(gone) => gone.has_xattr_rows || gone.node.rnode.generation.is_some(),
+            Self::Gone(gone) => gone.has_xattr_rows || gone.rnode.generation.is_some(),
             Self::There => true,
         }
     }
@@ -81,8 +98,8 @@ impl fmt::Debug for RemovedFiles {
 
 impl RemovedFiles {
     /// Adds a file whose rows were deleted.
-    pub(super) fn add(&self, gone: Box<GoneFile>) {
-        self.insert(gone.node.rnode.ino, Rows::Gone(gone));
+    pub(super) fn add(&self, gone: GoneFile) {
+        self.push(gone.rnode.ino, Rows::Gone(gone));
     }
 
     /// Adds a file without a name that was closed, unless it is there: opening it again and again
@@ -90,25 +107,22 @@ impl RemovedFiles {
     pub(super) fn closed(&self, ino: InodeId) -> bool {
         let is_on = self.is_on.load(Ordering::Acquire);
         if is_on && !self.contains(ino) {
-            self.insert(ino, Rows::There);
+            self.push(ino, Rows::There);
         }
         is_on
     }
 
-    fn insert(&self, ino: InodeId, rows: Rows) {
+    fn push(&self, ino: InodeId, rows: Rows) {
         let mut inner = self.inner.lock();
-        let is_first = inner.order.is_empty();
-        let before = inner.files.insert(ino, rows);
-        if before.is_none() {
-            inner.order.push_back((Instant::now(), ino));
-        }
-        let oldest = match inner.order.len() > limits::REMOVED_FILES {
+        let is_first = inner.files.is_empty();
+        inner.files.push_back((ino, rows));
+        let snapshot = match inner.files.len() > limits::REMOVED_FILES {
             true => inner.forget_oldest(),
             false => None,
         };
-        self.count.store(inner.order.len(), Ordering::Release);
+        self.count.store(inner.files.len(), Ordering::Release);
         drop(inner);
-        drop((before, oldest));
+        drop(snapshot);
         if is_first {
             self.is_news.store(true, Ordering::Release);
         }
@@ -116,20 +130,22 @@ impl RemovedFiles {
 
     /// Returns whether the worker must leave a file alone.
     pub(super) fn contains(&self, ino: InodeId) -> bool {
-        !self.is_empty() && self.inner.lock().files.contains_key(&ino)
+        !self.is_empty() && self.inner.lock().find(ino).is_some()
     }
 
     /// Forgets all files. Returns whether there were any.
     pub(super) fn clear(&self) -> bool {
         let mut inner = self.inner.lock();
-        let any = !inner.order.is_empty();
-        inner.any_forgotten |= inner.files.values().any(Rows::have_orphan);
-        inner.order.clear();
-        let files = std::mem::take(&mut inner.files);
+        let first = inner.first + inner.files.len() as u64;
+        let any_forgotten =
+            inner.any_forgotten || inner.files.iter().any(|(_, rows)| rows.have_orphan());
+        let forgotten = std::mem::replace(
+            &mut *inner,
+            Inner { first, indexed: first, any_forgotten, ..Inner::default() },
+        );
         self.count.store(0, Ordering::Release);
         drop(inner);
-        drop(files);
-        any
+        !forgotten.files.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -137,9 +153,8 @@ impl RemovedFiles {
     }
 
     /// Takes what is kept of a file that is gone: it is about to be back.
-    pub(super) fn take_gone(&self, ino: InodeId) -> Option<Box<GoneFile>> {
-        let mut inner = self.inner.lock();
-        match std::mem::replace(inner.files.get_mut(&ino)?, Rows::There) {
+    pub(super) fn take_gone(&self, ino: InodeId) -> Option<GoneFile> {
+        match std::mem::replace(self.inner.lock().find(ino)?, Rows::There) {
             Rows::Gone(gone) => Some(gone),
             Rows::There => None,
         }
@@ -154,21 +169,29 @@ impl RemovedFiles {
         if self.is_empty() {
             return None;
         }
-        match self.inner.lock().files.get(&ino)? {
+        match self.inner.lock().find(ino)? {
             Rows::Gone(gone) => Some(with(gone)),
             Rows::There => None,
         }
     }
 
+    /// Forgets the files that were added too long before `now`. Returns whether any were forgotten
+    /// since the last call that have left an orphan row, and when to call again.
     pub(super) fn expire(&self, now: Instant) -> (bool, Option<Duration>) {
-        let mut forgotten = Vec::new();
+        // They are dropped without the lock.
+        let mut snapshots = Vec::new();
         let mut inner = self.inner.lock();
-        while inner.order.front().is_some_and(|(since, _)| now.duration_since(*since) >= HOLDS) {
-            forgotten.extend(inner.forget_oldest());
+        let is_over = |mark: &mut Mark| now.duration_since(mark.time) >= KEPT;
+        while let Some(mark) = inner.marks.pop_front_if(is_over) {
+            while inner.first < mark.end && !inner.files.is_empty() {
+                snapshots.extend(inner.forget_oldest());
+            }
         }
-        self.count.store(inner.order.len(), Ordering::Release);
-        let next =
-            inner.order.front().map(|(since, _)| HOLDS.saturating_sub(now.duration_since(*since)));
+        let unmarked = !inner.mark(now);
+        self.count.store(inner.files.len(), Ordering::Release);
+        let oldest = inner.marks.front();
+        let next = oldest.map(|mark| KEPT.saturating_sub(now.duration_since(mark.time)));
+        let next = next.map(|next| if unmarked { next.min(SLACK) } else { next });
         let any_forgotten = std::mem::take(&mut inner.any_forgotten);
         drop(inner);
         (any_forgotten, next)
@@ -176,10 +199,52 @@ impl RemovedFiles {
 }
 
 impl Inner {
-    fn forget_oldest(&mut self) -> Option<Rows> {
-        let (_, ino) = self.order.pop_front()?;
-        let rows = self.files.remove(&ino);
-        self.any_forgotten |= rows.as_ref().is_some_and(Rows::have_orphan);
-        rows
+    /// Returns what is kept of a file.
+    fn find(&mut self, ino: InodeId) -> Option<&mut Rows> {
+        let known = usize::try_from(self.indexed - self.first).unwrap_or(usize::MAX);
+        for (number, (ino, _)) in (self.indexed..).zip(self.files.iter().skip(known)) {
+            self.numbers.insert(*ino, number);
+        }
+        self.indexed = self.first + self.files.len() as u64;
+        let index = usize::try_from(self.numbers.get(&ino)? - self.first).ok()?;
+        self.files.get_mut(index).map(|(_, rows)| rows)
+    }
+
+    /// Forgets the oldest file in place. Returns its snapshot, to be dropped without the lock.
+    fn forget_oldest(&mut self) -> Option<Snapshot> {
+        let (ino, rows) = self.files.front_mut()?;
+        self.any_forgotten |= rows.have_orphan();
+        let snapshot = match rows {
+            Rows::Gone(gone) => gone.before.take(),
+            Rows::There => None,
+        };
+        if self.first < self.indexed && self.numbers.get(ino) == Some(&self.first) {
+            self.numbers.remove(ino);
+        }
+        self.files.pop_front();
+        self.first += 1;
+        self.indexed = self.indexed.max(self.first);
+        if self.files.is_empty() {
+            self.files = VecDeque::new();
+        }
+        snapshot
+    }
+
+    /// Notes the time for the files that were added since it was noted last, unless that was a
+    /// moment ago. Returns whether all have one.
+    fn mark(&mut self, now: Instant) -> bool {
+        let end = self.first + self.files.len() as u64;
+        let is_marked = match self.marks.back() {
+            Some(last) => last.end == end,
+            None => self.files.is_empty(),
+        };
+        if is_marked {
+            return true;
+        }
+        let is_time = self.marks.back().is_none_or(|last| now.duration_since(last.time) >= SLACK);
+        if is_time {
+            self.marks.push_back(Mark { time: now, end });
+        }
+        is_time
     }
 }

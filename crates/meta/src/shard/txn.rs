@@ -56,6 +56,12 @@ impl Shard {
         Txn::new(self.lock(), op.into(), USUAL_CHANGES)
     }
 
+    /// Takes the lock for an operation that removes a name, perhaps the last one of a file.
+    #[inline]
+    pub(super) fn begin_removal(&self, op: OpContext) -> Txn<'_> {
+        Txn::new(self.lock(), op, CHANGES_OF_REMOVAL)
+    }
+
     /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
     /// the workers, of the group commit, and of open files that are committed.
     pub(super) fn begin_upkeep(&self) -> Txn<'_> {
@@ -97,7 +103,7 @@ enum MemoryChange {
     NodeChanged(Node),
     NodeRemoved(InodeId),
     /// A file that can be brought back for a while.
-    FileRemoved(Box<GoneFile>),
+    FileRemoved(GoneFile),
     /// A directory, and the one above it.
     DirectoryMade(InodeId, InodeId),
     DirectoryRemoved(InodeId),
@@ -109,6 +115,8 @@ enum MemoryChange {
 
 /// Most operations on names change memory in two places: a name and a node, or two names.
 pub(super) const USUAL_CHANGES: usize = 2;
+/// A removal changes memory in three: the name, the node, and the files that can be brought back.
+const CHANGES_OF_REMOVAL: usize = 3;
 
 impl<'a> Deref for Txn<'a> {
     type Target = Locked<'a>;
@@ -310,7 +318,7 @@ impl<'a> Txn<'a> {
 
     /// Remembers a file whose rows the batch deletes.
     pub(super) fn file_removed(&mut self, gone: GoneFile) {
-        self.changes.push(MemoryChange::FileRemoved(Box::new(gone)));
+        self.changes.push(MemoryChange::FileRemoved(gone));
     }
 
     /// Begins the counts of a directory that the batch makes.

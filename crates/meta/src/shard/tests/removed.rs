@@ -167,15 +167,52 @@ fn a_file_that_is_closed_without_a_name_can_be_opened_for_a_while() {
     assert!(rig.shard.release(file.ino), "the worker is told of the first one");
     assert_eq!(rig.shard.remove_unnamed(file.ino), Ok(None));
     // It is opened and closed again: its time does not begin anew.
-    let closed = Instant::now();
+    let seen = Instant::now();
+    assert_eq!(rig.shard.expire_removed(seen), (false, Some(LONG)));
     rig.shard.acquire(file).unwrap();
     assert!(!rig.shard.release(file.ino));
-    assert_eq!(rig.shard.expire_removed(closed + LONG), (true, None));
+    assert_eq!(rig.shard.expire_removed(seen + LONG), (true, None));
     rig.shard.acquire(file).unwrap();
     assert!(rig.shard.release(file.ino));
     assert_eq!(rig.shard.remove_unnamed(file.ino), Ok(None));
-    assert_eq!(rig.shard.expire_removed(Instant::now() + LONG), (true, None));
+    let seen = Instant::now();
+    assert_eq!(rig.shard.expire_removed(seen), (false, Some(LONG)));
+    assert_eq!(rig.shard.expire_removed(seen + LONG), (true, None));
     assert!(rig.shard.remove_unnamed(file.ino).unwrap().is_some());
+}
+
+/// The time of a file begins when the worker sees it, at most a moment after the last look.
+#[test]
+fn each_file_is_kept_for_its_time_and_a_moment() {
+    let rig = rig();
+    let start = Instant::now();
+    let after = |millis| start + Duration::from_millis(millis);
+    let remove = |text: &str| {
+        let file = rig.small(text, b"bytes");
+        rig.rm(text);
+        file.ino
+    };
+    let first = remove("first");
+    assert_eq!(rig.shard.expire_removed(after(0)), (false, Some(LONG)));
+    // Within a moment of the last look: the next one is soon.
+    let second = remove("second");
+    let (_, next) = rig.shard.expire_removed(after(100));
+    assert!(next.unwrap() < LONG / 4);
+    let third = remove("third");
+    let _next = rig.shard.expire_removed(after(400));
+    let is_kept = |inodes: [InodeId; 3]| inodes.map(|ino| rig.shard.can_bring_back(ino));
+    let inodes = [first, second, third];
+    let _next = rig.shard.expire_removed(after(1_999));
+    assert_eq!(is_kept(inodes), [true; 3]);
+    // Looked up before, so they are in the map.
+    assert!(rig.shard.bring_back(second).unwrap());
+    let (_, next) = rig.shard.expire_removed(after(2_000));
+    assert_eq!(is_kept(inodes), [false, false, true]);
+    assert!(rig.shard.bring_back(second).unwrap(), "it is back, and waits for an open");
+    assert_eq!(next, Some(Duration::from_millis(400)));
+    let fourth = remove("fourth");
+    assert_eq!(rig.shard.expire_removed(after(2_400)), (true, Some(LONG)));
+    assert_eq!(is_kept([third, fourth, first]), [false, true, false]);
 }
 
 #[test]
