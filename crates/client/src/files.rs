@@ -230,6 +230,11 @@ impl Files {
         self.service.forsake(context);
     }
 
+    /// The kernel refers no more to a file that has lost its last name.
+    pub fn forgotten(&self, removed: InodeId) {
+        self.service.forgotten(removed);
+    }
+
     /// Returns how long the server has said nothing, although it should have; `None` if it is in
     /// this process.
     #[must_use]

@@ -147,7 +147,7 @@ impl Filesystem for Adapter {
         self.0.backings.forget(attr::ino(node));
         self.0.open_ids.forget(attr::ino(node));
         self.0.forget_pages(attr::ino(node));
-        self.0.release_retained(self.0.unlinked.forget(attr::ino(node)));
+        self.0.forget_unlinked(attr::ino(node));
         self.0.end_old_retries();
     }
 

@@ -65,7 +65,7 @@ impl State {
             // there is no second one.
             match self.kernel.get() {
                 Some(kernel) if !invalidate(kernel, ino) => {
-                    self.release_retained(self.unlinked.forget(ino));
+                    self.forget_unlinked(ino);
                 }
                 Some(_) | None => self.hold(ino, Remover::This),
             }
@@ -116,7 +116,16 @@ impl State {
         // What it forgets from here on is taken out there.
         match self.kernel.get().is_some_and(|kernel| invalidate(kernel, attr.ino)) {
             true => self.hold(attr.ino, Remover::Other),
-            false => self.release_retained(self.unlinked.forget(attr.ino)),
+            false => self.forget_unlinked(attr.ino),
+        }
+    }
+
+    /// Releases what was retained of an inode without a name that the kernel has forgotten.
+    pub(crate) fn forget_unlinked(&self, ino: InodeId) {
+        let Some(forgotten) = self.unlinked.forget(ino) else { return };
+        self.release_retained(forgotten.retained);
+        if forgotten.is_file {
+            self.files.forgotten(ino);
         }
     }
 

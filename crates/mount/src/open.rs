@@ -305,7 +305,7 @@ impl ReplyTo for EntryReply {
             }
             if made.is_none() && entry.attr.links == 0 {
                 // The kernel never had the file without a name, and forgets nothing.
-                state.release_retained(state.unlinked.forget(entry.attr.ino));
+                state.forget_unlinked(entry.attr.ino);
             }
             return false;
         }

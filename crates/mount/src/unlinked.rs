@@ -30,6 +30,14 @@ pub(crate) enum Retained {
     Target(Vec<u8>),
 }
 
+/// An inode without a name that the kernel has forgotten.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    /// It is a regular file, which the server may keep.
+    pub(crate) is_file: bool,
+    pub(crate) retained: Option<Retained>,
+}
+
 struct Inode {
     attr: Attr,
     retained: Option<Retained>,
@@ -112,9 +120,11 @@ impl Unlinked {
         self.inodes.lock(ino.raw()).get_mut(&ino.raw())?.retained.take()
     }
 
-    /// Removes an inode that the kernel has forgotten, and returns what was retained of it.
-    pub(crate) fn forget(&self, ino: InodeId) -> Option<Retained> {
-        self.inodes.remove(ino.raw()).and_then(|inode| inode.retained)
+    /// Removes an inode that the kernel has forgotten.
+    pub(crate) fn forget(&self, ino: InodeId) -> Option<Forgotten> {
+        let inode = self.inodes.remove(ino.raw())?;
+        let is_file = inode.attr.kind == FileKind::Regular;
+        Some(Forgotten { is_file, retained: inode.retained })
     }
 
     /// Returns the target of an unlinked symbolic link, if it was retained.
@@ -177,6 +187,7 @@ mod tests {
         let unlinked = Unlinked::default();
         unlinked.add(attr(0));
         assert_eq!(unlinked.attr(DIR), Some(attr(0)));
+        assert_eq!(unlinked.forget(DIR), Some(Forgotten { is_file: false, retained: None }));
         assert_eq!(unlinked.forget(DIR), None);
         assert_eq!(unlinked.attr(DIR), None);
     }
@@ -201,6 +212,7 @@ mod tests {
         assert_eq!(unlinked.retain(attr(1), retained()), retained());
         assert_eq!(unlinked.retain(attr(0), retained()), None);
         assert_eq!(unlinked.target(DIR), Some(b"there".to_vec()));
-        assert_eq!(unlinked.forget(DIR), retained());
+        let forgotten = Forgotten { is_file: false, retained: retained() };
+        assert_eq!(unlinked.forget(DIR), Some(forgotten));
     }
 }

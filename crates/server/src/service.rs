@@ -235,6 +235,10 @@ impl Service for LocalService {
         }
     }
 
+    fn forgotten(&self, removed: InodeId) {
+        self.dispatcher.forget_removed(removed);
+    }
+
     fn losses(&self) -> u64 {
         self.dispatcher.parts.durability.writeback_errors.count()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::codec::Replayed;
 use crate::error::Error;
-use crate::id::{RequestId, SessionId};
+use crate::id::{InodeId, RequestId, SessionId};
 use crate::reply::Reply;
 use crate::request::Request;
 
@@ -118,6 +118,10 @@ pub trait Service: Send + Sync {
     /// the request. One that was not begun may end with [`crate::Code::Interrupted`], so that what
     /// no program waits for takes no room while the server is away.
     fn forsake(&self, _context: &Context) {}
+
+    /// Says that the kernel of this session refers no more to a file that has lost its last name.
+    /// If no other one can, the file need not be kept for those that come back to it.
+    fn forgotten(&self, _removed: InodeId) {}
 
     /// Returns how many times acknowledged changes were lost, because the disk failed before they
     /// were safe. [`Request::FsyncDir`] reports the losses since a given count.

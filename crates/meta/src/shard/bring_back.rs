@@ -31,6 +31,12 @@ impl Shard {
         self.removed.expire(now)
     }
 
+    /// Forgets a file that was removed, and that nothing refers to any more. Returns whether it was
+    /// kept and has left an orphan row, so that the worker `orphans` has work.
+    pub fn forget_removed(&self, ino: InodeId) -> bool {
+        self.removed.forget(ino)
+    }
+
     /// Returns whether the worker `orphans` is to be notified that files are remembered which it
     /// does not know of; it is told once.
     pub fn has_removed_news(&self) -> bool {

@@ -12,9 +12,9 @@
 //! Nothing of it survives the process: a file that was not brought back is gone then.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use std::{fmt, mem};
 
 use pelago_store::rows::Rnode;
 use pelago_store::sync::Mutex;
@@ -27,11 +27,17 @@ const KEPT: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
 /// How much longer, at most, if the worker comes in time.
 const SLACK: Duration = Duration::from_millis(250);
 
+/// So many of the newest are compared one by one with an id that is looked up: most often a kernel
+/// forgets a file right after its removal.
+const NEAR: usize = 8;
+/// An empty queue keeps memory for so many.
+const SMALL: usize = 64;
+
 /// The files that were removed a moment ago. They are added under the shard's lock, and removed
 /// without it. A leaf.
 ///
-/// Each removal adds one, and next to none is ever looked up. So adding one is a copy to the end of
-/// a queue: it reads no clock, allocates nothing, and enters no map.
+/// Each removal adds one, and next to none is brought back. So adding one is a copy to the end of a
+/// queue: it reads no clock, allocates nothing, and enters no map.
 #[derive(Default)]
 pub(super) struct RemovedFiles {
     inner: Mutex<Inner>,
@@ -52,22 +58,27 @@ struct Inner {
     /// The numbers of those that are below `indexed`. The others follow with the next look-up.
     numbers: IdMap<InodeId, u64>,
     indexed: u64,
-    /// The oldest first.
-    marks: VecDeque<Mark>,
+    /// Looks of the worker, the oldest first, while files are there that were added before.
+    looks: VecDeque<Look>,
     /// Some were forgotten since the worker was told, and have left an orphan row.
     any_forgotten: bool,
+    /// The worker comes by itself, or is about to be told.
+    worker_knows: bool,
 }
 
-/// A time, and the number of the first file that was added after it.
-struct Mark {
+/// A look of the worker: its time, and the number of the first file that was added after it.
+struct Look {
     time: Instant,
     end: u64,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all files are gone, and a box costs more")]
 enum Rows {
     Gone(GoneFile),
     /// They were brought back, or never went.
     There,
+    /// Nothing refers to the file any more. It stays until all that were added before are gone.
+    Forgotten,
 }
 
 /// What is kept of a file whose rows are gone.
@@ -86,6 +97,7 @@ impl Rows {
         match self {
             Self::Gone(gone) => gone.has_xattr_rows || gone.rnode.generation.is_some(),
             Self::There => true,
+            Self::Forgotten => false,
         }
     }
 }
@@ -114,7 +126,7 @@ impl RemovedFiles {
 
     fn push(&self, ino: InodeId, rows: Rows) {
         let mut inner = self.inner.lock();
-        let is_first = inner.files.is_empty();
+        let is_news = !mem::replace(&mut inner.worker_knows, true);
         inner.files.push_back((ino, rows));
         let snapshot = match inner.files.len() > limits::REMOVED_FILES {
             true => inner.forget_oldest(),
@@ -123,7 +135,7 @@ impl RemovedFiles {
         self.count.store(inner.files.len(), Ordering::Release);
         drop(inner);
         drop(snapshot);
-        if is_first {
+        if is_news {
             self.is_news.store(true, Ordering::Release);
         }
     }
@@ -133,13 +145,29 @@ impl RemovedFiles {
         !self.is_empty() && self.inner.lock().find(ino).is_some()
     }
 
+    /// Forgets a file. Returns whether it was kept, and has left an orphan row.
+    pub(super) fn forget(&self, ino: InodeId) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let mut inner = self.inner.lock();
+        let Some(rows) = inner.find(ino) else { return false };
+        let forgotten = mem::replace(rows, Rows::Forgotten);
+        while let Some((_, Rows::Forgotten)) = inner.files.front() {
+            inner.forget_oldest();
+        }
+        self.count.store(inner.files.len(), Ordering::Release);
+        drop(inner);
+        forgotten.have_orphan()
+    }
+
     /// Forgets all files. Returns whether there were any.
     pub(super) fn clear(&self) -> bool {
         let mut inner = self.inner.lock();
         let first = inner.first + inner.files.len() as u64;
         let any_forgotten =
             inner.any_forgotten || inner.files.iter().any(|(_, rows)| rows.have_orphan());
-        let forgotten = std::mem::replace(
+        let forgotten = mem::replace(
             &mut *inner,
             Inner { first, indexed: first, any_forgotten, ..Inner::default() },
         );
@@ -154,9 +182,9 @@ impl RemovedFiles {
 
     /// Takes what is kept of a file that is gone: it is about to be back.
     pub(super) fn take_gone(&self, ino: InodeId) -> Option<GoneFile> {
-        match std::mem::replace(self.inner.lock().find(ino)?, Rows::There) {
+        match mem::replace(self.inner.lock().find(ino)?, Rows::There) {
             Rows::Gone(gone) => Some(gone),
-            Rows::There => None,
+            Rows::There | Rows::Forgotten => None,
         }
     }
 
@@ -171,7 +199,7 @@ impl RemovedFiles {
         }
         match self.inner.lock().find(ino)? {
             Rows::Gone(gone) => Some(with(gone)),
-            Rows::There => None,
+            Rows::There | Rows::Forgotten => None,
         }
     }
 
@@ -181,33 +209,46 @@ impl RemovedFiles {
         // They are dropped without the lock.
         let mut snapshots = Vec::new();
         let mut inner = self.inner.lock();
-        let is_over = |mark: &mut Mark| now.duration_since(mark.time) >= KEPT;
-        while let Some(mark) = inner.marks.pop_front_if(is_over) {
-            while inner.first < mark.end && !inner.files.is_empty() {
+        let is_over = |look: &mut Look| now.duration_since(look.time) >= KEPT;
+        while let Some(look) = inner.looks.pop_front_if(is_over) {
+            while inner.first < look.end && !inner.files.is_empty() {
                 snapshots.extend(inner.forget_oldest());
             }
         }
-        let unmarked = !inner.mark(now);
+        let unseen = !inner.note_look(now);
         self.count.store(inner.files.len(), Ordering::Release);
-        let oldest = inner.marks.front();
-        let next = oldest.map(|mark| KEPT.saturating_sub(now.duration_since(mark.time)));
-        let next = next.map(|next| if unmarked { next.min(SLACK) } else { next });
-        let any_forgotten = std::mem::take(&mut inner.any_forgotten);
+        let oldest = inner.looks.front();
+        let next = oldest.map(|look| KEPT.saturating_sub(now.duration_since(look.time)));
+        let next = next.map(|next| if unseen { next.min(SLACK) } else { next });
+        inner.worker_knows = next.is_some();
+        let any_forgotten = mem::take(&mut inner.any_forgotten);
         drop(inner);
         (any_forgotten, next)
     }
 }
 
 impl Inner {
-    /// Returns what is kept of a file.
+    /// Returns what is kept of a file, unless it was forgotten.
     fn find(&mut self, ino: InodeId) -> Option<&mut Rows> {
-        let known = usize::try_from(self.indexed - self.first).unwrap_or(usize::MAX);
+        let near = self.files.iter().rev().take(NEAR).position(|(other, _)| *other == ino);
+        let index = match near {
+            Some(from_the_end) => self.files.len() - 1 - from_the_end,
+            None => self.index_of(ino)?,
+        };
+        match self.files.get_mut(index)? {
+            (_, Rows::Forgotten) => None,
+            (_, rows) => Some(rows),
+        }
+    }
+
+    /// Returns where a file is in the queue, after the numbers of all were entered.
+    fn index_of(&mut self, ino: InodeId) -> Option<usize> {
+        let known = usize::try_from(self.indexed - self.first).ok()?;
         for (number, (ino, _)) in (self.indexed..).zip(self.files.iter().skip(known)) {
             self.numbers.insert(*ino, number);
         }
         self.indexed = self.first + self.files.len() as u64;
-        let index = usize::try_from(self.numbers.get(&ino)? - self.first).ok()?;
-        self.files.get_mut(index).map(|(_, rows)| rows)
+        usize::try_from(self.numbers.get(&ino)? - self.first).ok()
     }
 
     /// Forgets the oldest file in place. Returns its snapshot, to be dropped without the lock.
@@ -216,7 +257,7 @@ impl Inner {
         self.any_forgotten |= rows.have_orphan();
         let snapshot = match rows {
             Rows::Gone(gone) => gone.before.take(),
-            Rows::There => None,
+            Rows::There | Rows::Forgotten => None,
         };
         if self.first < self.indexed && self.numbers.get(ino) == Some(&self.first) {
             self.numbers.remove(ino);
@@ -224,26 +265,26 @@ impl Inner {
         self.files.pop_front();
         self.first += 1;
         self.indexed = self.indexed.max(self.first);
-        if self.files.is_empty() {
+        if self.files.is_empty() && self.files.capacity() > SMALL {
             self.files = VecDeque::new();
         }
         snapshot
     }
 
-    /// Notes the time for the files that were added since it was noted last, unless that was a
-    /// moment ago. Returns whether all have one.
-    fn mark(&mut self, now: Instant) -> bool {
+    /// Notes a look if files were added since the last one, unless that was a moment ago. Returns
+    /// whether all files were added before a look.
+    fn note_look(&mut self, now: Instant) -> bool {
         let end = self.first + self.files.len() as u64;
-        let is_marked = match self.marks.back() {
+        let is_seen = match self.looks.back() {
             Some(last) => last.end == end,
             None => self.files.is_empty(),
         };
-        if is_marked {
+        if is_seen {
             return true;
         }
-        let is_time = self.marks.back().is_none_or(|last| now.duration_since(last.time) >= SLACK);
+        let is_time = self.looks.back().is_none_or(|last| now.duration_since(last.time) >= SLACK);
         if is_time {
-            self.marks.push_back(Mark { time: now, end });
+            self.looks.push_back(Look { time: now, end });
         }
         is_time
     }

@@ -9,9 +9,21 @@ use pelago_wire::{
 };
 
 use super::execute::{Executor, entry};
-use super::{OpResult, Outcome, Parts};
+use super::{Dispatcher, OpResult, Outcome, Parts};
 use crate::replaced::ReplacedFile;
 use crate::search::{self, Searched};
+
+impl Dispatcher {
+    /// Forgets a removed file that the kernel of the server's own mount refers to no more; see
+    /// [`Service::forgotten`](pelago_wire::Service::forgotten).
+    pub(super) fn forget_removed(&self, removed: InodeId) {
+        let Parts { shard, notify_orphans, .. } = &self.parts;
+        // The kernels of other sessions may refer to it still.
+        if !self.others.any() && shard.forget_removed(removed) {
+            notify_orphans();
+        }
+    }
+}
 
 impl Executor<'_> {
     /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of

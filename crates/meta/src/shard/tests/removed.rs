@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pelago_store::rows::{Inline, Rnode};
 use pelago_store::table::{Error as TableError, TableRead};
 use pelago_wire::xattr::ACL_ACCESS;
-use pelago_wire::{Generation, limits};
+use pelago_wire::{Generation, InodeId, limits};
 
 use super::*;
 use crate::shard::stored;
@@ -213,6 +213,55 @@ fn each_file_is_kept_for_its_time_and_a_moment() {
     let fourth = remove("fourth");
     assert_eq!(rig.shard.expire_removed(after(2_400)), (true, Some(LONG)));
     assert_eq!(is_kept([third, fourth, first]), [false, true, false]);
+}
+
+#[test]
+fn a_file_that_nothing_refers_to_is_removed_at_once() {
+    let rig = rig();
+    let files = ["first", "second", "third"].map(|text| (rig.large(text), text));
+    for (_, text) in files {
+        rig.rm(text);
+    }
+    let [first, second, third] = files.map(|(file, _)| file.ino);
+    for ino in [second, first] {
+        assert_eq!(rig.shard.remove_unnamed(ino), Ok(None), "it can be opened still");
+        assert!(rig.shard.forget_removed(ino), "the worker is told");
+        assert!(!rig.shard.forget_removed(ino) && !rig.shard.bring_back(ino).unwrap());
+        assert!(rig.shard.remove_unnamed(ino).unwrap().is_some());
+    }
+    assert!(rig.shard.can_bring_back(third));
+    let small = rig.file(ROOT, "small", 110).handle;
+    rig.rm("small");
+    assert!(!rig.shard.forget_removed(small.ino), "it has no rows");
+    assert!(rig.shard.forget_removed(third));
+    assert_eq!(rig.shard.expire_removed(Instant::now()), (false, None));
+}
+
+/// Files are found among the newest, and in the map of all.
+#[test]
+fn any_of_many_files_can_be_forgotten() {
+    let rig = rig();
+    let make = |number: u64| {
+        let file = rig.large(&number.to_string());
+        rig.rm(&number.to_string());
+        file.ino
+    };
+    let inodes: Vec<InodeId> = (0..100).map(make).collect();
+    let odd = |number: &usize| number % 2 == 1;
+    for number in (0..100).filter(odd).rev() {
+        assert!(rig.shard.forget_removed(inodes[number]));
+    }
+    let more: Vec<InodeId> = (100..150).map(make).collect();
+    let all = [inodes, more].concat();
+    for (number, ino) in all.iter().enumerate() {
+        assert_eq!(rig.shard.can_bring_back(*ino), number >= 100 || !odd(&number), "{number}");
+    }
+    let start = Instant::now();
+    let _next = rig.shard.expire_removed(start);
+    for ino in all {
+        let _was_kept = rig.shard.forget_removed(ino);
+    }
+    assert_eq!(rig.shard.expire_removed(start + LONG), (false, None));
 }
 
 #[test]
