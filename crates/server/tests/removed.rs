@@ -3,10 +3,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use pelago_server::Options;
-use pelago_wire::{Attr, Code, Handle, Reply, Request, SetAttr, XattrFlags};
+use std::time::{Duration, Instant};
 
-use harness::rig::{Rig, name};
+use pelago_server::Options;
+use pelago_wire::{
+    Attr, Code, Context, Handle, Reply, Request, RequestId, SessionId, SetAttr, XattrFlags, limits,
+};
+
+use harness::rig::{CALLER, Rig, name};
 
 #[path = "harness/all.rs"]
 mod harness;
@@ -100,4 +104,37 @@ fn a_removed_file_that_is_named_by_its_handle_can_be_changed() {
     assert_eq!(rig.call(link).map(drop), Err(Code::NotFound));
     harness::until("it is gone", || attr(&rig, file).is_err());
     rig.expect_whole("after a removed file");
+}
+
+/// A kernel refers to it no more, and there is no other one.
+#[test]
+fn a_removed_file_that_is_forgotten_goes_at_once() {
+    let rig = Rig::new(with_workers());
+    let remove = || {
+        let file = rig.put(ROOT, "file", &[1; 100_000]).unwrap().handle;
+        rig.unlink(ROOT, "file").unwrap();
+        assert!(attr(&rig, file).is_ok());
+        rig.server.service().forgotten(file.ino);
+        file
+    };
+    assert_eq!(attr(&rig, remove()), Err(Code::Stale));
+    // Another session's kernel may refer to it.
+    let other = Context { session: SessionId(9), request: RequestId(1), ..CALLER };
+    rig.call_as(&other, Request::StatFs, &[]).unwrap();
+    assert!(attr(&rig, remove()).is_ok());
+}
+
+/// The worker is told: each file would be kept for two seconds else.
+#[test]
+fn the_bytes_of_files_that_are_forgotten_are_soon_free() {
+    let rig = Rig::new(with_workers());
+    let start = Instant::now();
+    for _ in 0..10 {
+        let file = rig.put(ROOT, "file", &[1; 100_000]).unwrap().handle;
+        rig.unlink(ROOT, "file").unwrap();
+        rig.server.service().forgotten(file.ino);
+        harness::until("its bytes are gone", || content_files(&rig) == 0);
+    }
+    assert!(start.elapsed() < 10 * Duration::from_secs(limits::REMOVED_SECONDS));
+    rig.expect_whole("after removed files");
 }

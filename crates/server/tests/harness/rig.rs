@@ -23,7 +23,7 @@ use super::requests::{self, next_open};
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
 const VOLUME: VolumeId = VolumeId([9; 16]);
-const CALLER: Context = Context::direct(10, 20);
+pub(crate) const CALLER: Context = Context::direct(10, 20);
 
 /// A server with its table and its folder of content files.
 pub(crate) struct Rig {
