@@ -28,8 +28,9 @@ agree() {
 
 # Asks all that is asked of the tree in folder $1.
 ask() {
-    # The folder itself is not below itself. getfattr writes a blank in its own way.
-    getfattr -R -P -h --absolute-names -n user.tag.area "$1" 2> /dev/null |
+    # The folder itself is not below itself. getfattr writes a blank in its own way, and ends with 1
+    # if any file has no such attribute.
+    { getfattr -R -P -h --absolute-names -n user.tag.area "$1" 2> /dev/null || test $? = 1; } |
         sed -n 's/\\040/ /g; s/^# file: \(.*\/.*\)/\1/p' | agree tag:area "$1"
     find "$1" -path '*/Documentation/*' -name 'git-*.txt' | agree area=manual "$1"
     find "$1" -name '*.[ch]' | agree 'name~*.[ch]' "$1"
