@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
-use pelago_wire::{Context, RequestId, SessionId, SessionService, limits, version};
+use pelago_wire::{Context, RequestId, SessionId, SessionService, limits, reserved, version};
 
 use crate::clients::list::ClientList;
 use crate::clock::boot_time;
@@ -42,6 +42,8 @@ pub(crate) struct Sessions {
     pub(crate) log: ServerLog,
     /// How long a session outlives its last message: its client counts a little less.
     term: Duration,
+    /// How long leases last after the last message that lengthens them: as `term`.
+    lease: Duration,
     /// A leaf lock.
     listening: Mutex<Listening>,
 }
@@ -72,8 +74,18 @@ impl Sessions {
         let table = Mutex::default();
         let peers = Mutex::default();
         let is_open = RwLock::new(true);
-        let sessions =
-            Self { service, table, peers, next_id, stopping, is_open, log, term, listening };
+        let sessions = Self {
+            service,
+            table,
+            peers,
+            next_id,
+            stopping,
+            is_open,
+            log,
+            term,
+            lease: term,
+            listening,
+        };
         sessions.remember();
         sessions
     }
@@ -112,10 +124,16 @@ impl Sessions {
             return Err(refused(RefusalCode::Starting));
         }
         if hello.role != Hello::CLIENT {
-            return Err(refused(RefusalCode::UnknownRole));
+            return Err(unknown_role(hello.role));
         }
         let version = version::negotiate(hello.wire_min, hello.wire_max)
             .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
+        let served = self.service.served();
+        if hello.volume.is_some_and(|wanted| wanted != served.volume)
+            || (hello.shard, hello.site) != (0, 0)
+        {
+            return Err(not_served(hello));
+        }
         let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
         let resumed = known.filter(|session| session.resume(hello, peer, link));
         let is_resumed = resumed.is_some();
@@ -124,13 +142,13 @@ impl Sessions {
             None if self.service.is_starting() => return Err(refused(RefusalCode::Starting)),
             None => self.begin(hello, peer, link)?,
         };
-        let served = self.service.served();
         let welcome = Welcome {
             version,
             features: hello.features & version::FEATURES,
             session: session.id,
             resumed: is_resumed,
-            term_ms: u32::try_from(self.term.as_millis()).unwrap_or(u32::MAX),
+            term_ms: millis(self.term),
+            lease_ms: millis(self.lease),
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -206,21 +224,22 @@ impl Sessions {
             return;
         }
         let limit = self.term + self.term / 64;
+        let lease_limit = self.lease + self.lease / 64;
         let is_starting = self.service.is_starting();
         for session in self.all() {
             if !is_starting {
                 session.share.narrow();
             }
             if session.silent(now, self.term / 4).min(listens) > limit {
-                if session.leases_ended(now, self.term / 2) {
+                if session.leases_ended(now, self.lease / 2) {
                     // Others waited for long, and another session of its client may go on so.
-                    session.share.peer.not_answered(now, limit);
+                    session.share.peer.not_answered(now, lease_limit);
                 }
                 self.end(&session, "it was silent for a term");
-            } else if session.leases_ended(now, self.term + self.term / 64) {
+            } else if session.leases_ended(now, lease_limit) {
                 // While it is overdue, so that it is granted none in between.
                 self.service.leases_lost(session.id);
-                session.forget_recalls(now, limit);
+                session.forget_recalls(now, lease_limit);
                 if let Some(left_out) = self.log.overdue.admit() {
                     tracing::warn!(session = ?session.id, left_out, "a recall was not answered");
                 }
@@ -328,6 +347,26 @@ impl Sessions {
 /// Returns the context of a request, without its caller.
 const fn context(session: SessionId, number: u64) -> Context {
     Context { session, request: RequestId(number), ..Context::direct(0, 0) }
+}
+
+fn millis(time: Duration) -> u32 {
+    u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+fn unknown_role(role: u16) -> Refused {
+    let text = format!("role {role}{}", reserved::says(reserved::ROLES, role));
+    Refused { text, ..refused(RefusalCode::UnknownRole) }
+}
+
+fn not_served(hello: &Hello) -> Refused {
+    let Hello { shard, site, .. } = hello;
+    let text = match (shard, site) {
+        (0, 0) => "its volume is another one".to_owned(),
+        _ => format!(
+            "shard {shard} of site {site} was asked for, and there is only shard 0 of site 0"
+        ),
+    };
+    Refused { text, ..refused(RefusalCode::NotServed) }
 }
 
 /// Returns the refusal with this code.

@@ -22,7 +22,7 @@ use pelago_wire::codec::encode_call;
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::{
-    Buffer, Bulk, Code, Context, Done, Error, OpenId, Reply, Request, Service, limits, version,
+    Buffer, Bulk, Code, Context, Done, Error, OpenId, Reply, Request, Service, limits,
 };
 
 use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
@@ -120,15 +120,7 @@ impl Raw {
         static NONCES: AtomicUsize = AtomicUsize::new(1);
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&NONCES.fetch_add(1, Ordering::SeqCst).to_le_bytes());
-        let hello = Hello {
-            wire_min: version::OLDEST,
-            wire_max: version::NEWEST,
-            role: Hello::CLIENT,
-            read_only: false,
-            features: 0,
-            nonce,
-            resume: None,
-        };
+        let hello = Hello::new(nonce);
         let mut raw = Self::connect(socket);
         raw.send(FrameKind::Hello, 0, &hello.encode());
         let (kind, body) = raw.hear().unwrap();

@@ -18,7 +18,7 @@ use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::Hello;
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, FileLock, LockKind, LockMode, LockOwner, OpenId,
-    Reply, Request, RequestId, Service, SessionId, SessionService, WriteFlags, limits, version,
+    Reply, Request, RequestId, Service, SessionId, SessionService, WriteFlags, limits,
 };
 use tempfile::TempDir;
 
@@ -146,15 +146,7 @@ struct Peer(UnixStream);
 impl Peer {
     fn join(socket: &Path) -> Self {
         let peer = Self(UnixStream::connect(socket).unwrap());
-        let hello = Hello {
-            wire_min: version::OLDEST,
-            wire_max: version::NEWEST,
-            role: Hello::CLIENT,
-            read_only: false,
-            features: 0,
-            nonce: [7; 16],
-            resume: None,
-        };
+        let hello = Hello::new([7; 16]);
         peer.send(&Self::frame(FrameKind::Hello, 0, &hello.encode()));
         peer
     }

@@ -11,7 +11,7 @@ use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Hello, Welcome};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Error, FileKind, Handle, InodeId, Reply, Request,
-    Service, SessionId, version,
+    Service, SessionId,
 };
 
 use crate::harness::{PATIENCE, WithSessions};
@@ -43,15 +43,7 @@ impl Client {
         let stream = UnixStream::connect(socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut client = Self(stream);
-        let hello = Hello {
-            wire_min: version::OLDEST,
-            wire_max: version::NEWEST,
-            role: Hello::CLIENT,
-            read_only: false,
-            features: 0,
-            nonce: [9; 16],
-            resume,
-        };
+        let hello = Hello { resume, ..Hello::new([9; 16]) };
         client.send(FrameKind::Hello, 0, &hello.encode());
         let (kind, _, body) = client.hear();
         assert_eq!(kind, FrameKind::Welcome);

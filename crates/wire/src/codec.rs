@@ -15,10 +15,10 @@ use crate::attr::{Attr, Time};
 use crate::error::{Code, Error};
 use crate::id::Handle;
 use crate::leases::{Granted, Leases};
-use crate::limits;
 use crate::local_cache::Touched;
 use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
+use crate::{limits, reserved};
 
 pub(crate) mod field;
 pub(crate) mod fields;
@@ -220,7 +220,8 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
             Ok(reply)
         }
         number => {
-            let code = Code::from_number(number).ok_or_else(|| from.unknown(number.into()))?;
+            let code = Code::from_number(number)
+                .ok_or_else(|| from.not_spoken(reserved::ERRORS, number))?;
             ErrorPayload::take(from.at("the error's payload"))?;
             Err(Error::new(code))
         }

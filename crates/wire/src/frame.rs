@@ -3,7 +3,7 @@
 //! The bulk bytes are those of a file. They follow the body, so that a receiver reads them straight
 //! into memory of their own.
 
-use crate::limits;
+use crate::{limits, reserved};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 32;
@@ -114,6 +114,13 @@ impl FrameKind {
     }
 }
 
+fn unknown(number: u16) -> FrameError {
+    match reserved::name(reserved::FRAMES, number) {
+        Some(name) => FrameError::Newer { number, name },
+        None => FrameError::Kind(number),
+    }
+}
+
 /// The flag of a reply or a pong that lengthens no lease.
 const OVERDUE: u16 = 1;
 
@@ -143,6 +150,14 @@ pub enum FrameError {
     /// No frame has this kind.
     #[error("a frame has the unknown kind {0}")]
     Kind(u16),
+    /// Only newer versions have frames of this kind.
+    #[error("a frame has the kind {number} ({name}), which needs a newer version of pelago")]
+    Newer {
+        /// The kind.
+        number: u16,
+        /// Its name.
+        name: &'static str,
+    },
     /// A flag is not defined, or not for this kind.
     #[error("a frame has the flags {0:#x}, which its kind does not have")]
     Flags(u16),
@@ -206,7 +221,7 @@ impl Header {
         let (flags, reserved) =
             (u16::from_le_bytes([f0, f1]), u32::from_le_bytes([r0, r1, r2, r3]));
         let number = u16::from_le_bytes([k0, k1]);
-        let kind = FrameKind::from_number(number).ok_or(FrameError::Kind(number))?;
+        let kind = FrameKind::from_number(number).ok_or_else(|| unknown(number))?;
         let header = Self {
             body: u32::from_le_bytes([b0, b1, b2, b3]),
             bulk: u32::from_le_bytes([c0, c1, c2, c3]),

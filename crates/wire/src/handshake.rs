@@ -8,7 +8,7 @@ use crate::codec::field::{Field, Reader};
 use crate::codec::fields::Text;
 use crate::error::Error;
 use crate::id::SessionId;
-use crate::limits;
+use crate::{limits, version};
 
 /// The first bytes of a hello. A text protocol would have to change them.
 pub const MAGIC: [u8; 8] = *b"PELAGO\r\n";
@@ -22,7 +22,7 @@ pub struct Hello {
     pub wire_min: u16,
     /// The newest version.
     pub wire_max: u16,
-    /// What the client is: [`Hello::CLIENT`].
+    /// What the client is: [`Hello::CLIENT`]. Later versions have [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -32,6 +32,12 @@ pub struct Hello {
     pub nonce: [u8; 16],
     /// The session that continues; `None` (0 in the bytes) for a new one.
     pub resume: Option<SessionId>,
+    /// The volume; `None` (0 in the bytes) for the only one there.
+    pub volume: Option<[u8; 16]>,
+    /// The shard of the volume, from 0.
+    pub shard: u16,
+    /// The site, from 0.
+    pub site: u16,
 }
 
 const READ_ONLY: u16 = 1;
@@ -39,6 +45,23 @@ const READ_ONLY: u16 = 1;
 impl Hello {
     /// The role of a client.
     pub const CLIENT: u16 = 1;
+
+    /// Returns the message of a client of this version that begins a session.
+    #[must_use]
+    pub const fn new(nonce: [u8; 16]) -> Self {
+        Self {
+            wire_min: version::OLDEST,
+            wire_max: version::NEWEST,
+            role: Self::CLIENT,
+            read_only: false,
+            features: version::FEATURES,
+            nonce,
+            resume: None,
+            volume: None,
+            shard: 0,
+            site: 0,
+        }
+    }
 
     /// Encodes the message. Bytes that mean nothing yet are zero.
     #[must_use]
@@ -53,6 +76,9 @@ impl Hello {
         out[16..24].copy_from_slice(&self.features.to_le_bytes());
         out[24..40].copy_from_slice(&self.nonce);
         out[40..48].copy_from_slice(&self.resume.map_or(0, |session| session.0).to_le_bytes());
+        out[48..64].copy_from_slice(&self.volume.unwrap_or_default());
+        out[64..66].copy_from_slice(&self.shard.to_le_bytes());
+        out[66..68].copy_from_slice(&self.site.to_le_bytes());
         out
     }
 
@@ -73,11 +99,26 @@ impl Hello {
         let features = u64::take(from.at("Hello.features"))?;
         let nonce = from.at("Hello.nonce").array()?;
         let resume = u64::take(from.at("Hello.resume"))?;
-        from.at("Hello.reserved").array::<48>()?;
+        let volume = from.at("Hello.volume").array()?;
+        let shard = u16::take(from.at("Hello.shard"))?;
+        let site = u16::take(from.at("Hello.site"))?;
+        from.at("Hello.reserved").array::<28>()?;
         from.finish("Hello")?;
         let read_only = flags & READ_ONLY != 0;
         let resume = (resume != 0).then_some(SessionId(resume));
-        Ok(Self { wire_min, wire_max, role, read_only, features, nonce, resume })
+        let volume = (volume != [0; 16]).then_some(volume);
+        Ok(Self {
+            wire_min,
+            wire_max,
+            role,
+            read_only,
+            features,
+            nonce,
+            resume,
+            volume,
+            shard,
+            site,
+        })
     }
 }
 
@@ -134,6 +175,8 @@ messages! {
         resumed: bool => bool,
         /// Milliseconds that the session lives without a frame of the client.
         term_ms: u32 => u32,
+        /// Milliseconds that its leases last; 0 if it is granted none.
+        lease_ms: u32 => u32,
         /// The server's turn of owning the shard.
         epoch: u32 => u32,
         /// The id of the volume.
@@ -249,6 +292,8 @@ codes! {
         TooManyOfPeer = 11, "this machine or user has as many sessions as one may have";
         /// Newer connections without a session took the place of this one.
         TooManyStrangers = 12, "too many connections to the server have no session yet";
+        /// The hello names another volume, shard or site.
+        NotServed = 18, "the server does not serve this volume, shard or site";
     }
 
     /// Why a server ends a connection. Numbers are never reused.

@@ -57,6 +57,7 @@ mod operation;
 mod pins;
 mod reply;
 mod request;
+pub mod reserved;
 mod search;
 mod service;
 mod session_service;

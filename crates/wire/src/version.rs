@@ -11,7 +11,10 @@ pub struct WireVersion {
 }
 
 /// The versions that this program speaks, newest first: at most the current one and the one before.
-pub const VERSIONS: &[WireVersion] = &[WireVersion { number: 1, changed: "the first version" }];
+pub const VERSIONS: &[WireVersion] = &[WireVersion {
+    number: 2,
+    changed: "a Welcome has the time of leases, and a Hello names volume, shard and site",
+}];
 
 /// The newest version.
 pub const NEWEST: u16 = VERSIONS[0].number;

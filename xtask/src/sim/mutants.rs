@@ -111,14 +111,14 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "leases last a term from the answer, not from the request",
         file: "crates/net/src/remote/lease_clock.rs",
-        from: "let until = asked + term * 63 / 64;",
-        to: "let until = boot_time().max(asked) + term * 2;",
+        from: "let until = asked + lease * 63 / 64;",
+        to: "let until = boot_time().max(asked) + lease * 2;",
     },
     Mutant {
         name: "the server ends leases before their client does",
         file: "crates/net/src/sessions.rs",
-        from: "session.leases_ended(now, self.term + self.term / 64)",
-        to: "session.leases_ended(now, self.term / 16)",
+        from: "session.leases_ended(now, lease_limit)",
+        to: "session.leases_ended(now, self.lease / 16)",
     },
     Mutant {
         name: "the next run takes what this one has refused",

@@ -69,7 +69,18 @@ fn what_is_no_hello_is_refused() {
         }
         let mut peer = Peer::unix(&socket);
         peer.send_hello(&Hello { role: 2, ..hello() });
-        assert_eq!(peer.hear_refused().code, RefusalCode::UnknownRole);
+        let refused = peer.hear_refused();
+        assert_eq!(refused.code, RefusalCode::UnknownRole);
+        assert!(refused.text.contains("role 2 (guest)"), "{refused:?}");
+        for other in [
+            Hello { volume: Some([1; 16]), ..hello() },
+            Hello { shard: 1, ..hello() },
+            Hello { site: 7, ..hello() },
+        ] {
+            let mut peer = Peer::unix(&socket);
+            peer.send_hello(&other);
+            assert_eq!(peer.hear_refused().code, RefusalCode::NotServed, "{other:?}");
+        }
         // A request, or any other message, before the hello.
         for kind in [FrameKind::Request, FrameKind::Cancel, FrameKind::Ping, FrameKind::Goodbye] {
             let mut peer = Peer::unix(&socket);
@@ -81,7 +92,7 @@ fn what_is_no_hello_is_refused() {
         let mut peer = Peer::unix(&socket);
         let mut newer = Hello { wire_max: u16::MAX, features: u64::MAX, ..hello() }.encode();
         newer[14..16].copy_from_slice(&u16::MAX.to_le_bytes());
-        newer[48..].fill(0xff);
+        newer[68..].fill(0xff);
         peer.send_frame(FrameKind::Hello, 0, &newer, &[]);
         let welcome = peer.hear_welcome();
         assert_eq!((welcome.version, welcome.features), (version::NEWEST, version::FEATURES));

@@ -8,7 +8,7 @@ use std::path::Path;
 use pelago_wire::codec::{decode_answer, encode_call};
 use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Closing, Hello, Refused, Welcome};
-use pelago_wire::{Error, Leases, Reply, Request, SessionId, version};
+use pelago_wire::{Error, Leases, Reply, Request};
 
 use crate::harness::program::DEADLINE;
 
@@ -188,9 +188,7 @@ pub(crate) fn tcp(address: &str) -> TcpStream {
 
 /// Returns the hello of a correct client.
 pub(crate) fn hello() -> Hello {
-    let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
-    let (role, resume): (_, Option<SessionId>) = (Hello::CLIENT, None);
-    Hello { wire_min, wire_max, role, read_only: false, features: 0, nonce: [7; 16], resume }
+    Hello::new([7; 16])
 }
 
 /// Returns the body of a request of root.

@@ -247,10 +247,10 @@ impl Calls {
         let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
         state.send_backlog();
-        let term = state.term();
+        let lease = state.lease();
         drop(state);
         if !frame.is_overdue {
-            self.leases.renew(call.asked, term);
+            self.leases.renew(call.asked, lease);
         }
         if let (Some(changed), Some(on_dir)) = (granted.changed, self.on_dir.get())
             && changed.kind == FileKind::Directory
@@ -274,7 +274,7 @@ impl Calls {
         }
         let (at, term) = (boot_time(), state.term());
         let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > term;
-        if at.saturating_sub(state.sent) > term / 3 {
+        if at.saturating_sub(state.sent) > state.heartbeat() {
             state.send_ping();
         }
         drop(state);
@@ -445,6 +445,19 @@ impl State {
     pub(super) fn term(&self) -> Duration {
         let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
         Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
+    }
+
+    /// Returns how long leases last; zero if the server grants none.
+    pub(super) fn lease(&self) -> Duration {
+        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.lease_ms);
+        Duration::from_millis(millis.into())
+    }
+
+    /// Returns how long nothing is sent at most: a third of the time of the leases, or of the
+    /// session if there are none.
+    fn heartbeat(&self) -> Duration {
+        let lease = self.lease();
+        if lease.is_zero() { self.term() / 3 } else { lease / 3 }
     }
 
     /// Takes over a connection. Returns the session's last welcome.

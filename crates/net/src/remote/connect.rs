@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use pelago_wire::codec::{self, DecodeError};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused, Welcome};
-use pelago_wire::{limits, version};
+use pelago_wire::limits;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
@@ -182,13 +182,9 @@ impl Connector {
         let handler = Box::new(Connection { calls, attempt: told, welcomed: false });
         let link = self.mailbox.add(stream, tls, |_| handler);
         let hello = Hello {
-            wire_min: version::OLDEST,
-            wire_max: version::NEWEST,
-            role: Hello::CLIENT,
             read_only: self.options.read_only,
-            features: version::FEATURES,
-            nonce: self.nonce,
             resume: self.calls.session(),
+            ..Hello::new(self.nonce)
         };
         let body = hello.encode().to_vec();
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -270,6 +266,7 @@ const fn is_definite(error: &ConnectError) -> bool {
                 | RefusalCode::OtherVersion
                 | RefusalCode::NotPelago
                 | RefusalCode::UnknownRole
+                | RefusalCode::NotServed
         ),
         _ => false,
     }

@@ -2,7 +2,7 @@
 //!
 //! Only an answer lengthens them, counted from the time at which its request was sent: the server
 //! has heard the client then or later, and counts from there. The client counts a little less than
-//! a term, the server a little more, so that clocks may run differently.
+//! the time of a lease, the server a little more, so that clocks may run differently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,9 +47,9 @@ impl LeaseClock {
     }
 
     /// A request that was sent at `asked` is answered.
-    pub(super) fn renew(&self, asked: Duration, term: Duration) {
+    pub(super) fn renew(&self, asked: Duration, lease: Duration) {
         self.look();
-        let until = asked + term * 63 / 64;
+        let until = asked + lease * 63 / 64;
         if until <= boot_time() {
             return;
         }

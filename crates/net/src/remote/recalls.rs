@@ -14,11 +14,12 @@ impl Calls {
         let mut state = self.state.lock();
         state.heard = boot_time();
         state.note_safe(pong.progress);
-        let (term, asked) = (state.term(), state.pings.answered(pong.number));
+        let lease = state.lease();
+        let asked = state.pings.answered(pong.number);
         state.heard_by_server = state.heard_by_server.max(asked.unwrap_or_default());
         drop(state);
         if let Some(asked) = asked.filter(|_| !pong.is_overdue) {
-            self.leases.renew(asked, term);
+            self.leases.renew(asked, lease);
         }
     }
 

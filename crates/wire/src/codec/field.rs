@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::reserved::{self, Reserved};
 
 /// What is wrong with the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,16 @@ pub enum DecodeError {
         what: &'static str,
         /// The number.
         number: u64,
+    },
+    /// Only newer versions speak what the number stands for.
+    #[error("{what} has the number {number} ({name}), which needs a newer version of pelago")]
+    Newer {
+        /// The message and the field.
+        what: &'static str,
+        /// The number.
+        number: u16,
+        /// What it stands for.
+        name: &'static str,
     },
     /// A byte string or a list exceeds its limit.
     #[error("{what} has a length of {length}, and the limit is {limit}")]
@@ -138,6 +149,14 @@ impl<'a> Reader<'a> {
     /// Returns the error of a number that this version does not have.
     pub(crate) const fn unknown(&self, number: u64) -> DecodeError {
         DecodeError::Unknown { what: self.at, number }
+    }
+
+    /// As [`Reader::unknown`], by its name if it is one of `reserved`.
+    pub(crate) fn not_spoken(&self, reserved: &[Reserved], number: u16) -> DecodeError {
+        match reserved::name(reserved, number) {
+            Some(name) => DecodeError::Newer { what: self.at, number, name },
+            None => self.unknown(number.into()),
+        }
     }
 
     /// Checks that nothing is left of `message`.

@@ -3,10 +3,10 @@
 use super::field::{DecodeError, Field, Reader};
 use crate::error::{Code, Error};
 use crate::id::InodeId;
-use crate::limits;
 use crate::local_cache::Touched;
 use crate::name::Name;
 use crate::reply::{DirEntry, Entry};
+use crate::{limits, reserved};
 
 /// Entries of a listing: their number as u16, and each of them.
 pub(crate) enum DirEntries {}
@@ -72,7 +72,7 @@ impl Field for RecalledThings {
                 2 => {
                     Touched::Name { dir: InodeId::take(from)?, name: <Name as Field>::take(from)? }
                 }
-                kind => return Err(from.unknown(kind.into())),
+                kind => return Err(from.not_spoken(reserved::RECALLS, kind.into())),
             });
         }
         Ok(all)

@@ -16,6 +16,7 @@ use crate::name::Name;
 use crate::operation::Operation;
 use crate::reply::{DataPath, Entry, Reply, VolumeStats};
 use crate::request::Request;
+use crate::reserved;
 use crate::search::{Search, SearchPage, TagPage, Tags};
 
 macro_rules! requests {
@@ -49,7 +50,7 @@ macro_rules! requests {
                     let what = concat!(stringify!($name), ".", stringify!($field));
                     <$type as Field>::take(from.at(what))?
                 }),* },)+
-                number => return Err(from.unknown(number.into())),
+                number => return Err(from.not_spoken(reserved::REQUESTS, number)),
             })
         }
 
@@ -191,7 +192,7 @@ macro_rules! replies {
                         let what = concat!(stringify!($name), ".", stringify!($field));
                         <$type as Field>::take(from.at(what))?
                     }),+ })?,)+
-                number => return Err(from.unknown(number.into())),
+                number => return Err(from.not_spoken(reserved::REPLIES, number)),
             })
         }
     };

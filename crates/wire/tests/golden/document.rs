@@ -10,12 +10,28 @@ use pelago_wire::blocks::BlockFrameKind;
 use pelago_wire::codec::{LayoutRow, RECORDS, REPLIES, REQUESTS};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{ClosingCode, RefusalCode};
+use pelago_wire::reserved::{self, Reserved};
 
 use crate::samples::requests;
 
 fn fields(row: &LayoutRow) -> String {
     let fields: Vec<String> = row.fields.iter().map(|(name, of)| format!("{name}: {of}")).collect();
     if fields.is_empty() { "–".to_owned() } else { format!("`{}`", fields.join(", ")) }
+}
+
+/// Adds lines for numbers that nobody sends yet, and which are refused by their names.
+fn add_reserved(table: &mut String, list: &[Reserved], columns: usize) {
+    for Reserved { first, last, name } in list {
+        let numbers = if first == last { first.to_string() } else { format!("{first} to {last}") };
+        let empty = " – |".repeat(columns - 3);
+        writeln!(table, "| {numbers} | *{name}* |{empty} reserved |").unwrap();
+    }
+}
+
+fn table_of_reserved(what: &str, list: &[Reserved]) -> String {
+    let mut table = format!("| {what} | name | |\n|---|---|---|\n");
+    add_reserved(&mut table, list, 3);
+    table
 }
 
 fn table_of_requests() -> String {
@@ -33,6 +49,7 @@ fn table_of_requests() -> String {
         let mutation = if mutations[name] { "yes" } else { "–" };
         writeln!(table, "| {number} | {name} | {} | {reply} | {mutation} |", fields(row)).unwrap();
     }
+    add_reserved(&mut table, reserved::REQUESTS, 5);
     table
 }
 
@@ -41,6 +58,7 @@ fn table_of_replies() -> String {
     for row in REPLIES {
         writeln!(table, "| {} | {} | {} |", row.number, row.name, fields(row)).unwrap();
     }
+    add_reserved(&mut table, reserved::REPLIES, 3);
     table
 }
 
@@ -61,15 +79,23 @@ fn table_of_frames() -> String {
         let numbered = if kind.has_number() { "yes" } else { "0" };
         writeln!(table, "| {number} | {kind:?} | {body} | {bulk} | {numbered} |").unwrap();
     }
+    add_reserved(&mut table, reserved::FRAMES, 5);
     table
 }
 
-fn table_of_codes(codes: impl Iterator<Item = (u16, String, &'static str)>) -> String {
-    let mut table = "| number | code | meaning |\n|---|---|---|\n".to_owned();
-    for (number, name, says) in codes {
-        writeln!(table, "| {number} | {name} | {says} |").unwrap();
+fn table_of_codes(
+    codes: impl Iterator<Item = (u16, String, &'static str)>,
+    reserved: &[Reserved],
+) -> String {
+    let mut lines: BTreeMap<u16, String> = codes
+        .map(|(number, name, says)| (number, format!("| {number} | {name} | {says} |\n")))
+        .collect();
+    for one in reserved {
+        let line = lines.entry(one.first).or_default();
+        add_reserved(line, &[*one], 3);
     }
-    table
+    let lines: String = lines.into_values().collect();
+    format!("| number | code | meaning |\n|---|---|---|\n{lines}")
 }
 
 fn table_of_block_frames() -> String {
@@ -80,7 +106,7 @@ fn table_of_block_frames() -> String {
     table
 }
 
-fn tables() -> [(&'static str, String); 8] {
+fn tables() -> [(&'static str, String); 11] {
     let errors = Code::ALL.iter().map(|code| (code.number(), format!("{code:?}"), code.says()));
     let refusals = RefusalCode::ALL.iter();
     let refusals = refusals.map(|code| (code.number(), format!("{code:?}"), code.says()));
@@ -88,12 +114,15 @@ fn tables() -> [(&'static str, String); 8] {
     let closings = closings.map(|code| (code.number(), format!("{code:?}"), code.says()));
     [
         ("frames", table_of_frames()),
-        ("refusals", table_of_codes(refusals)),
-        ("closings", table_of_codes(closings)),
+        ("refusals", table_of_codes(refusals, reserved::REFUSALS)),
+        ("closings", table_of_codes(closings, reserved::CLOSINGS)),
+        ("roles", table_of_reserved("role", reserved::ROLES)),
+        ("features", table_of_reserved("bit", reserved::FEATURES)),
+        ("recalls", table_of_reserved("kind", reserved::RECALLS)),
         ("records", table_of_records()),
         ("requests", table_of_requests()),
         ("replies", table_of_replies()),
-        ("errors", table_of_codes(errors)),
+        ("errors", table_of_codes(errors, reserved::ERRORS)),
         ("block-frames", table_of_block_frames()),
     ]
 }

@@ -333,6 +333,9 @@ pub(crate) fn hello() -> Hello {
         features: 0x0102_0304_0506_0708,
         nonce: *b"0123456789abcdef",
         resume: Some(SessionId(0x1112_1314_1516_1718)),
+        volume: Some(*b"fedcba9876543210"),
+        shard: 0x2122,
+        site: 0x3132,
     }
 }
 
@@ -343,6 +346,7 @@ pub(crate) fn welcome() -> Welcome {
         session: SessionId(0x1112_1314_1516_1718),
         resumed: true,
         term_ms: 30_000,
+        lease_ms: 20_000,
         epoch: 0x2122_2324,
         volume: *b"0123456789abcdef",
         read_only: false,

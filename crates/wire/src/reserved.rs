@@ -1,0 +1,198 @@
+//! Numbers that later versions use, with their names.
+//!
+//! They are given here so that no two changes take the same one, and so that a number which this
+//! version does not speak is refused by its name. Nothing else is known of them. A number moves to
+//! the table of its messages once those are built.
+
+/// A number, or a range of numbers without names yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// The first number.
+    pub first: u16,
+    /// The last number; as `first` if there is one.
+    pub last: u16,
+    /// The name; of a range what its numbers are for.
+    pub name: &'static str,
+}
+
+const fn one(number: u16, name: &'static str) -> Reserved {
+    Reserved { first: number, last: number, name }
+}
+
+const fn range(first: u16, last: u16, name: &'static str) -> Reserved {
+    Reserved { first, last, name }
+}
+
+/// Kinds of frames.
+pub const FRAMES: &[Reserved] = &[
+    one(15, "Present"),
+    one(16, "Forward"),
+    one(17, "ForwardReplay"),
+    one(18, "ForwardCancel"),
+    one(19, "OriginEnds"),
+    one(20, "Group"),
+    one(21, "GroupState"),
+    one(22, "Digests"),
+    one(24, "Query"),
+    one(25, "Answer"),
+    one(26, "Summary"),
+];
+
+/// Requests.
+pub const REQUESTS: &[Reserved] = &[
+    one(38, "Attach"),
+    one(39, "Issue"),
+    one(40, "Revoke"),
+    one(41, "Access"),
+    range(42, 47, "credentials"),
+    range(48, 63, "sites"),
+    range(64, 71, "mirrors"),
+    one(72, "Servers"),
+    range(73, 79, "shared stores"),
+    one(80, "CreateMany"),
+    range(81, 95, "split directories"),
+    one(96, "Blocks"),
+    range(97, 103, "blocks between sites"),
+    one(104, "Trash"),
+    one(105, "Restore"),
+    range(106, 111, "operation"),
+];
+
+/// Replies.
+pub const REPLIES: &[Reserved] = &[
+    range(17, 23, "credentials"),
+    range(24, 31, "sites"),
+    range(32, 39, "mirrors"),
+    range(40, 47, "shared stores"),
+    range(48, 55, "split directories"),
+    range(56, 63, "blocks between sites"),
+    range(64, 71, "operation"),
+];
+
+/// Errors.
+pub const ERRORS: &[Reserved] =
+    &[one(36, "HostDown"), one(37, "Elsewhere"), one(38, "Moved"), one(39, "NotOwner")];
+
+/// Why a server gives no session.
+pub const REFUSALS: &[Reserved] = &[
+    one(13, "NoAccess"),
+    one(14, "NotInvited"),
+    one(15, "Older"),
+    one(16, "NotPrimary"),
+    one(17, "NotOwner"),
+];
+
+/// Why a server ends a connection.
+pub const CLOSINGS: &[Reserved] = &[one(7, "NoAccess"), one(8, "NotOwner"), one(9, "NotPrimary")];
+
+/// What a recall names.
+pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
+
+/// Roles of a client.
+pub const ROLES: &[Reserved] = &[
+    one(2, "guest"),
+    one(3, "site"),
+    one(4, "bulk connection of a site"),
+    one(5, "reverse connection"),
+    one(6, "stream of a mirror"),
+    one(7, "relay"),
+    one(8, "server of the same store"),
+];
+
+/// Bits of the features of a connection.
+pub const FEATURES: &[Reserved] = &[
+    one(0, "sites"),
+    one(1, "mirror"),
+    one(2, "shards"),
+    one(3, "batches"),
+    one(4, "find between sites"),
+    one(5, "sources"),
+];
+
+/// Returns the name of a number in such a list.
+#[must_use]
+pub fn name(list: &[Reserved], number: u16) -> Option<&'static str> {
+    let found = list.iter().find(|reserved| (reserved.first..=reserved.last).contains(&number))?;
+    Some(found.name)
+}
+
+/// Returns the end of a sentence about a number that this version does not speak: the name in
+/// parentheses, and what to do.
+#[must_use]
+pub fn says(list: &[Reserved], number: u16) -> String {
+    match name(list, number) {
+        Some(name) => format!(" ({name}), for which both ends need a newer version of pelago"),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{self, DecodeError, decode_call, encode_call};
+    use crate::error::Code;
+    use crate::frame::{FrameKind, Header};
+    use crate::handshake::{ClosingCode, RefusalCode};
+    use crate::request::Request;
+
+    fn last<N: Into<u64>>(numbers: impl Iterator<Item = N>) -> u64 {
+        numbers.map(Into::into).max().unwrap_or(0)
+    }
+
+    /// No number is given twice, and each list rises.
+    #[test]
+    fn reserved_numbers_follow_those_that_are_built() {
+        let requests = last(codec::REQUESTS.iter().map(|row| row.number));
+        let replies = last(codec::REPLIES.iter().map(|row| row.number));
+        let lists = [
+            (FRAMES, last(FrameKind::ALL.iter().map(|kind| kind.number()))),
+            (REQUESTS, requests),
+            (REPLIES, replies),
+            (ERRORS, last(Code::ALL.iter().map(|code| code.number()))),
+            (CLOSINGS, last(ClosingCode::ALL.iter().map(|code| code.number()))),
+        ];
+        for (list, built) in lists {
+            let mut before = built;
+            for reserved in list {
+                assert!(u64::from(reserved.first) > before, "{reserved:?}");
+                assert!(reserved.last >= reserved.first, "{reserved:?}");
+                before = reserved.last.into();
+            }
+        }
+        for code in RefusalCode::ALL {
+            assert_eq!(name(REFUSALS, code.number()), None, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_reserved_number_is_refused_by_its_name() {
+        let mut header = Header::new(FrameKind::Ping, 0, 0).encode();
+        header[8] = 16;
+        let says = Header::decode(&header).unwrap_err().to_string();
+        assert!(says.contains("16 (Forward)"), "{says}");
+        let request = |number: u16| {
+            let mut body = Vec::new();
+            encode_call((0, 0), 0, &Request::StatFs, &mut body).unwrap();
+            let end = body.len();
+            body[end - 2..].copy_from_slice(&number.to_le_bytes());
+            decode_call(&body).unwrap_err()
+        };
+        assert_eq!(request(40), newer("the request's number", 40, "Revoke"));
+        assert_eq!(request(63), newer("the request's number", 63, "sites"));
+        let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
+        assert_eq!(request(112), unknown);
+    }
+
+    const fn newer(what: &'static str, number: u16, name: &'static str) -> DecodeError {
+        DecodeError::Newer { what, number, name }
+    }
+
+    #[test]
+    fn a_number_is_found_by_its_range() {
+        assert_eq!(name(REQUESTS, 38), Some("Attach"));
+        assert_eq!(name(REQUESTS, 47), Some("credentials"));
+        assert_eq!(name(REQUESTS, 37), None);
+        assert_eq!(name(REQUESTS, 112), None);
+        assert_eq!(says(FRAMES, 23), "");
+    }
+}
