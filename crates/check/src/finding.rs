@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pelago_store::key::{Key, RowKind};
+use pelago_store::key::{self, Key, RowKind};
 use pelago_store::table::Change;
 use pelago_wire::{Generation, InodeId};
 
@@ -233,7 +233,12 @@ impl fmt::Display for Finding {
             }
             Some(Key::Tag { tag, ino, .. }) => write!(f, " (tag {tag} of inode {ino})"),
             Some(Key::Partition { dir, .. }) => write!(f, " (directory {dir})"),
-            _ => write!(f, " (row {})", self.key.escape_ascii()),
+            _ => write!(f, " (row {}", self.key.escape_ascii()).and_then(|()| {
+                match key::reserved_name(&self.key) {
+                    Some(name) => write!(f, ", \"{name}\" of a newer pelago)"),
+                    None => f.write_str(")"),
+                }
+            }),
         }
     }
 }

@@ -27,7 +27,7 @@ macro_rules! row_kinds {
         }
     )+) => {
         /// The kind of a row, whose number is the first byte of the row's key. Numbers never
-        /// change. 11 (quota), 13 (log), 14 (intent), 15 (lease holder) and 16 (site) are reserved.
+        /// change. Later versions have [`RESERVED_KINDS`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum RowKind {
@@ -199,6 +199,36 @@ impl RowKind {
     pub fn of(key: &[u8]) -> Option<Self> {
         key.first().copied().and_then(Self::from_number)
     }
+}
+
+/// The kinds of rows of later versions, with their names; 13 was never used and never will be.
+pub const RESERVED_KINDS: &[(u8, &str)] = &[
+    (11, "quota"),
+    (13, "retired"),
+    (14, "intent"),
+    (15, "lent"),
+    (16, "site list"),
+    (20, "revocation"),
+    (21, "copy"),
+    (22, "ancestry"),
+    (23, "keep"),
+    (24, "kept version"),
+    (25, "arriving"),
+    (26, "trash"),
+];
+
+/// The rows about the volume of later versions, with their names.
+pub const RESERVED_VOLUME_ROWS: &[(u8, &str)] = &[(3, "mirror"), (4, "newest of each site")];
+
+/// Returns the name of the kind of a key that this version does not know, if a later one does.
+#[must_use]
+pub fn reserved_name(key: &[u8]) -> Option<&'static str> {
+    let (list, number) = match key {
+        [kind, row, ..] if *kind == RowKind::Volume.number() => (RESERVED_VOLUME_ROWS, row),
+        [kind, ..] => (RESERVED_KINDS, kind),
+        [] => return None,
+    };
+    list.iter().find(|(reserved, _)| reserved == number).map(|(_, name)| *name)
 }
 
 /// A row about the volume itself.

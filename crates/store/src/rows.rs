@@ -14,6 +14,7 @@ pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
+pub use session::RESERVED_PEERS;
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 
 mod codec;

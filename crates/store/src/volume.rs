@@ -41,10 +41,12 @@ use crate::hash::NameHasher;
 use crate::table::TableRead;
 
 pub use error::VolumeError;
-pub use format::{FORMAT_VERSION, Format, FormatError, TAGS_ARE_COMPLETE, VolumeId};
+pub use format::{
+    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, TAGS_ARE_COMPLETE, VolumeId,
+};
 pub use layout::{CLIENTS, KEY};
 pub use remains::Remains;
-pub use seed::HashSeed;
+pub use seed::{HashSeed, SeedError};
 pub use twice::Mend;
 
 mod detect;

@@ -16,7 +16,7 @@ use pelago_store::rows::{
     Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
-    FORMAT_VERSION, Format, FormatError, HashSeed, TAGS_ARE_COMPLETE, VolumeId,
+    FORMAT_VERSION, Format, FormatError, HashSeed, SeedError, TAGS_ARE_COMPLETE, VolumeId,
 };
 use pelago_wire::{
     Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time,
@@ -164,6 +164,8 @@ fn format() -> Format {
         inline_bytes: 4096,
         needed_features: 0,
         optional_features: 0,
+        site: 0,
+        shards: 1,
     }
 }
 
@@ -184,17 +186,32 @@ fn the_format_file_is_the_bytes_it_always_was() {
     let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
     let seed = HashSeed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
     let tags = Format { needed_features: TAGS_ARE_COMPLETE, ..format() };
+    // Of later versions.
+    let needed_features = TAGS_ARE_COMPLETE | 2 | 16;
+    let sites = Format { needed_features, site: 7, shards: 4, ..format() };
+    let two_keys = {
+        let mut bytes = seed.encode()[..32].to_vec();
+        bytes[8] = 2;
+        bytes.extend_from_slice(b"sixteen bytes ok");
+        let sum = xxh3_64(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    };
     let values = [
         ("format.v1", v1.clone()),
         ("format.v2", format().encode()),
         ("seed.v1", seed.encode()),
         ("format.v2.tags", tags.encode()),
+        ("format.v2.sites", sites.encode()),
+        ("seed.v2", two_keys.clone()),
     ];
     check_vectors("format.txt", &values);
     assert_eq!(Format::decode(&v1), Err(FormatError::Older(1)));
     assert_eq!(HashSeed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
     assert_eq!(Format::decode(&tags.encode()), Ok(tags));
+    assert_eq!(Format::decode(&sites.encode()), Err(FormatError::UnknownFeatures(18)));
+    assert_eq!(HashSeed::decode(&two_keys), Err(SeedError::UnknownHash(2)));
     assert!(tags.tags_are_complete() && !format().tags_are_complete());
 }
 
@@ -288,6 +305,23 @@ fn a_newer_version_is_told_from_damage() {
     );
 }
 
+/// Peers of later versions are refused by their names.
+#[test]
+fn a_reserved_peer_is_refused_by_its_name() {
+    let record = SessionRecord::new([7; 16], RecordedPeer::User(1000));
+    let peer = |number: u8| {
+        let mut value = record.encode(STAMP);
+        value[13 + 16] = number;
+        let end = value.len() - 4;
+        let sum = xxh3_64_with_seed(&value[..end], RowKind::Session.number().into());
+        value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);
+        SessionRecord::decode(&value).unwrap_err().reason
+    };
+    assert_eq!(peer(3), DecodeError::Newer { field: "peer", name: "guest" });
+    assert_eq!(peer(0x10 | 5), DecodeError::Newer { field: "peer", name: "site" });
+    assert_eq!(peer(7), DecodeError::Field("peer"));
+}
+
 /// An error names the field that is out of range.
 #[test]
 fn fields_out_of_range_are_found() {
@@ -331,6 +365,9 @@ fn a_format_file_says_why_it_is_none() {
     assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
     assert_eq!(resealed(8, 0), Err(FormatError::Field));
     assert_eq!(resealed(16, 5), Err(FormatError::UnknownFeatures(4)));
+    assert_eq!(resealed(48, 1), Err(FormatError::Field), "a site without its feature");
+    assert_eq!(resealed(50, 2), Err(FormatError::Field), "shards without their feature");
+    assert_eq!(resealed(50, 1), Ok(format()), "one shard");
     assert_eq!(resealed(14, 9), Err(FormatError::Field), "inline bytes past the limit");
     assert_eq!(resealed(119, 1), Err(FormatError::Field), "reserved bytes");
     assert_eq!(resealed(0, b'Q'), Err(FormatError::Magic));
@@ -362,7 +399,11 @@ fn a_seed_is_whole_or_is_none() {
         other[at] = 9;
         let sum = xxh3_64(&other);
         other.extend_from_slice(&sum.to_le_bytes());
-        assert_eq!(HashSeed::decode(&other), Err("a field is out of range"), "{at}");
+        let expected = match at {
+            8 => SeedError::UnknownHash(9),
+            _ => SeedError::Damaged("a field is out of range"),
+        };
+        assert_eq!(HashSeed::decode(&other), Err(expected), "{at}");
     }
 }
 

@@ -24,6 +24,14 @@ pub enum DecodeError {
     /// The value ends too early, or has bytes after its end.
     #[error("its length is wrong")]
     Length,
+    /// Only later versions know the value of this field.
+    #[error("its {field} is a {name}, which needs a newer pelago")]
+    Newer {
+        /// The field.
+        field: &'static str,
+        /// The name of the value.
+        name: &'static str,
+    },
     /// The field with this name has a value that the format forbids.
     #[error("its {0} is out of range")]
     Field(&'static str),

@@ -9,6 +9,9 @@ use crate::key::RowKind;
 
 const USER: u8 = 1;
 const MACHINE: u8 = 2;
+/// The peers of later versions, with their names.
+pub const RESERVED_PEERS: &[(u8, &str)] =
+    &[(3, "guest"), (4, "origin"), (5, "site"), (6, "mount of a store's server")];
 /// Added to these if the era follows.
 const WITH_ERA: u8 = 0x10;
 
@@ -49,7 +52,7 @@ impl Body<'_> for SessionRecord {
         let peer = match kind & !WITH_ERA {
             USER => RecordedPeer::User(body.u32()?),
             MACHINE => RecordedPeer::Machine(body.array()?),
-            _ => return Err(DecodeError::Field("peer")),
+            number => return Err(unknown_peer(number)),
         };
         if kind & WITH_ERA == 0 {
             return Ok(Self::new(nonce, peer));
@@ -59,5 +62,12 @@ impl Body<'_> for SessionRecord {
             return Err(DecodeError::Field("era"));
         }
         Ok(Self { nonce, peer, era })
+    }
+}
+
+fn unknown_peer(number: u8) -> DecodeError {
+    match RESERVED_PEERS.iter().find(|(reserved, _)| *reserved == number) {
+        Some((_, name)) => DecodeError::Newer { field: "peer", name },
+        None => DecodeError::Field("peer"),
     }
 }

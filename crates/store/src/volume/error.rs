@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pelago_wire::Kind;
 
-use super::format::{FORMAT_VERSION, FormatError};
+use super::format::{FORMAT_VERSION, FormatError, names_of_features};
 use crate::folder::FolderError;
 
 /// Why a volume cannot be opened or created. Nothing in it was changed.
@@ -70,13 +70,26 @@ pub enum VolumeError {
         known: u32,
     },
     /// The volume needs features that this program does not have.
-    #[error("{} needs features {unknown:#x}, which this pelago does not have: use a newer pelago",
-        path.display())]
+    #[error("{} needs what this pelago does not have ({}): use a newer pelago",
+        path.display(), names_of_features(*unknown))]
     UnknownFeatures {
         /// The `format` file.
         path: PathBuf,
         /// The bits of these features.
         unknown: u64,
+    },
+    /// The volume hashes names in a way that this program does not know.
+    #[error(
+        "{} has the hash {found} ({name}), and this pelago knows hash 1 only: use a newer pelago",
+        path.display()
+    )]
+    UnknownHash {
+        /// The file of the seed.
+        path: PathBuf,
+        /// The number of the hash.
+        found: u32,
+        /// What volumes have it.
+        name: &'static str,
     },
     /// A file of the volume is damaged or missing.
     #[error("{} is damaged ({what}): restore a backup, or copy what is whole", path.display())]
@@ -141,7 +154,8 @@ impl VolumeError {
             | Self::NotAFolder { .. }
             | Self::Newer { .. }
             | Self::Older { .. }
-            | Self::UnknownFeatures { .. } => Kind::Invalid,
+            | Self::UnknownFeatures { .. }
+            | Self::UnknownHash { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,
             Self::PermissionDenied { .. } | Self::ReadOnly { .. } | Self::Insecure(_) => {
                 Kind::Denied

@@ -41,11 +41,40 @@ pub struct Format {
     pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
+    /// The site whose volume this is, from 0; others than 0 need a feature that no program has yet.
+    pub site: u16,
+    /// The number of shards, at least 1; more need a feature that no program has yet. In the file
+    /// 0 stands for 1.
+    pub shards: u16,
 }
 
 /// The needed feature that there is a [`crate::rows::Tag`] row for each tag, and no other. A
 /// program that does not know such rows must not change tags.
 pub const TAGS_ARE_COMPLETE: u64 = 1;
+
+/// The bits of all needed features, also of those that only later versions have, with their names.
+pub const NEEDED_FEATURES: &[(u64, &str)] = &[
+    (TAGS_ARE_COMPLETE, "complete tags"),
+    (2, "sites"),
+    (4, "revocations"),
+    (8, "a shared store"),
+    (16, "split directories"),
+    (32, "the folder of a mirror"),
+    (64, "trash"),
+];
+
+/// Returns the names of the features of these bits, for a message; of a bit without a name its
+/// value.
+#[must_use]
+pub(super) fn names_of_features(bits: u64) -> String {
+    let known = NEEDED_FEATURES.iter().filter(|(bit, _)| bits & bit != 0);
+    let mut names: Vec<String> = known.map(|(_, name)| (*name).to_owned()).collect();
+    let nameless = NEEDED_FEATURES.iter().fold(bits, |bits, (bit, _)| bits & !bit);
+    if nameless != 0 {
+        names.push(format!("{nameless:#x}"));
+    }
+    names.join(", ")
+}
 
 /// Why the bytes of a file are no [`Format`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +99,7 @@ const MAGIC: [u8; 8] = *b"PELAGO\x1a\n";
 const BYTES: usize = 128;
 /// Greatest length of the file in any version, in bytes.
 pub(super) const MAX_BYTES: usize = 4096;
-const RESERVED_BYTES: usize = BYTES - 8 - 48;
+const RESERVED_BYTES: usize = BYTES - 8 - 52;
 /// The needed features that this program has.
 const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE;
 
@@ -80,7 +109,8 @@ impl Format {
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(io::Error::other)?;
         let needed_features = TAGS_ARE_COMPLETE;
-        Ok(Self { id: VolumeId(id), inline_bytes, needed_features, optional_features: 0 })
+        let id = VolumeId(id);
+        Ok(Self { id, inline_bytes, needed_features, optional_features: 0, site: 0, shards: 1 })
     }
 
     /// Returns whether there is a [`crate::rows::Tag`] row for each tag, and no other.
@@ -99,6 +129,10 @@ impl Format {
         bytes.extend_from_slice(&self.needed_features.to_le_bytes());
         bytes.extend_from_slice(&self.optional_features.to_le_bytes());
         bytes.extend_from_slice(&self.id.0);
+        bytes.extend_from_slice(&self.site.to_le_bytes());
+        // As versions wrote it that knew no shards.
+        let shards = if self.shards == 1 { 0 } else { self.shards };
+        bytes.extend_from_slice(&shards.to_le_bytes());
         bytes.extend_from_slice(&[0; RESERVED_BYTES]);
         let sum = xxh3_64(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
@@ -138,11 +172,15 @@ impl Format {
         }
         let optional_features = u64::from_le_bytes(take(&mut rest)?);
         let id = VolumeId(take(&mut rest)?);
+        let site = u16::from_le_bytes(take(&mut rest)?);
+        let shards = u16::from_le_bytes(take(&mut rest)?).max(1);
         let reserved = rest.iter().any(|byte| *byte != 0);
-        if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved {
+        // Others need features that this program does not have, and are refused by their names.
+        let is_ours = (site, shards) == (0, 1);
+        if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved || !is_ours {
             return Err(FormatError::Field);
         }
-        Ok(Self { id, inline_bytes, needed_features, optional_features })
+        Ok(Self { id, inline_bytes, needed_features, optional_features, site, shards })
     }
 }
 

@@ -3,7 +3,8 @@
 //! It is secret: a user who knows it can choose names with equal hashes. No name is found without
 //! it, so it is in the folder of the rows, which other users cannot write.
 //!
-//! 40 bytes, little-endian; `docs/format.md` has the table.
+//! 40 bytes, little-endian, or 56 of a hash that this version does not know. `docs/format.md` has
+//! the table.
 
 use std::ops::ControlFlow;
 use std::{fmt, io};
@@ -34,7 +35,26 @@ impl fmt::Debug for HashSeed {
 const MAGIC: [u8; 8] = *b"PELSEED\n";
 /// The number of the hash function SipHash-2-4.
 const SIP_HASH: u32 = 1;
+/// That of later versions with shards in a shared store: 16 more bytes, the key of the top 16 bits.
+const TWO_KEYS: u32 = 2;
 const BYTES: usize = 40;
+/// Greatest length of the file that any version is known to write, in bytes.
+const MAX_BYTES: usize = BYTES + 16;
+/// Why the bytes of a file are no [`HashSeed`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeedError {
+    /// What is wrong with them, for a message.
+    Damaged(&'static str),
+    /// The hash has this number, which this program does not know.
+    UnknownHash(u32),
+}
+
+impl From<&'static str> for SeedError {
+    fn from(what: &'static str) -> Self {
+        Self::Damaged(what)
+    }
+}
+
 /// Names that are compared with a seed at most.
 const NAMES_LOOKED_AT: u32 = 16;
 const FILES: TwoFiles = TwoFiles { first: SEED, copy: SEED_COPY, new: SEED_NEW, mode: SECRET };
@@ -68,19 +88,26 @@ impl HashSeed {
     /// Decodes the bytes of a file.
     ///
     /// # Errors
-    /// What is wrong with the file, for a message.
-    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let bytes: &[u8; BYTES] = bytes.try_into().map_err(|_| "its length is wrong")?;
+    /// [`SeedError`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, SeedError> {
         let (written, sum) = bytes.split_last_chunk::<8>().ok_or("its length is wrong")?;
-        let rest = written.strip_prefix(&MAGIC).ok_or("its first bytes are not those of a seed")?;
+        if bytes.len() > MAX_BYTES {
+            return Err("its length is wrong".into());
+        }
+        let rest =
+            written.strip_prefix(&MAGIC[..]).ok_or("its first bytes are not those of a seed")?;
         if u64::from_le_bytes(*sum) != xxh3_64(written) {
-            return Err("its checksum does not match");
+            return Err("its checksum does not match".into());
         }
         let (hash, rest) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
+        let hash = u32::from_le_bytes(*hash);
+        if hash > SIP_HASH {
+            return Err(SeedError::UnknownHash(hash));
+        }
         let (zero, key) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
         let key: &[u8; 16] = key.try_into().map_err(|_| "its length is wrong")?;
-        if u32::from_le_bytes(*hash) != SIP_HASH || *zero != [0; 4] {
-            return Err("a field is out of range");
+        if hash != SIP_HASH || *zero != [0; 4] {
+            return Err("a field is out of range".into());
         }
         Ok(Self { key: u128::from_le_bytes(*key) })
     }
@@ -104,8 +131,14 @@ impl HashSeed {
 
     /// Reads both files.
     pub(super) fn read(table: &Folder) -> Result<Pair<Self>, VolumeError> {
-        twice::read(table, &FILES, BYTES, |path, bytes| {
-            Self::decode(bytes).map_err(|what| VolumeError::Corrupt { path: path.into(), what })
+        twice::read(table, &FILES, MAX_BYTES, |path, bytes| {
+            Self::decode(bytes).map_err(|error| match error {
+                SeedError::Damaged(what) => VolumeError::Corrupt { path: path.into(), what },
+                SeedError::UnknownHash(found) => {
+                    let name = if found == TWO_KEYS { "of a shared store" } else { "a later one" };
+                    VolumeError::UnknownHash { path: path.into(), found, name }
+                }
+            })
         })
     }
 
