@@ -90,8 +90,9 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "crash",
-        arguments: "[--far | --ring] [ROUNDS]",
-        does: "kills the binary in 200 rounds, not 20; --far: the server of a far mount, not 5",
+        arguments: "[--far | [--ring] [--notices]] [ROUNDS]",
+        does: "kills the binary in 200 rounds, not 20; --far: a far mount's server, not 5; \
+               --notices: servers, mounts and guards under notices to the kernel, not 6",
         run: rounds::crash,
     },
     Verb {

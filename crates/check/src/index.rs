@@ -11,7 +11,6 @@ use pelago_store::folder::Folder;
 use pelago_store::key::{self, RowKind};
 use pelago_store::rows::{HalfCommits, IndexCommits, NameRow, Row, Stamp};
 use pelago_store::table;
-use pelago_store::volume::SHARD;
 
 use super::{Check, CheckError, Damage, Finding, Repair};
 
@@ -49,7 +48,7 @@ impl Check<'_> {
 
     /// Returns whether both indexes in a folder are of these rows, as far as they exist.
     fn both(&self, folder: &Folder) -> Result<Result<bool, Error>, table::Error> {
-        let commits = self.table.get(&key::index_commits(SHARD))?;
+        let commits = self.table.get(&key::index_commits(self.shard.shard))?;
         let commits = commits.and_then(|value| IndexCommits::decode(&value).ok());
         let commits = commits.map(|(_, commits)| commits).unwrap_or_default();
         let is_of_rows = |covered: Option<Covered>, commits: HalfCommits| {

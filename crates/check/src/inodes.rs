@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{HighWater, Moved, Orphan, Rnode, Row, XattrNames};
 use pelago_store::table::{self, Change};
-use pelago_store::volume::{Owner, SHARD, SITE};
+use pelago_store::volume::Owner;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{FileKind, InodeId, limits};
 
@@ -48,8 +48,9 @@ impl Check<'_> {
         // Removed files may have had higher ids.
         let next = (self.highest + 2 * limits::ID_BLOCK).min(1 << 36);
         let row = HighWater { next }.encode(self.stamp);
-        let repair = Repair::put("continue well above the highest id", key::high_water(SHARD), row);
-        let highest = InodeId::new(SITE, SHARD, self.highest).unwrap_or(InodeId::ROOT);
+        let key = key::high_water(self.shard.shard);
+        let repair = Repair::put("continue well above the highest id", key, row);
+        let highest = self.shard.inode(self.highest).unwrap_or(InodeId::ROOT);
         self.report_inode(Damage::Number, highest, Some(repair));
     }
 

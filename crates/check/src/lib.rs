@@ -20,8 +20,8 @@ use pelago_store::key::{self, KeyRange};
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::table::{self, Table};
-use pelago_store::volume::{SHARD, Volume, VolumeError, VolumeId};
-use pelago_wire::{InodeId, Time, limits};
+use pelago_store::volume::{Volume, VolumeError, VolumeId};
+use pelago_wire::{InodeId, ShardId, Time, limits};
 
 pub use finding::{Damage, Finding, Repair};
 pub use salvage::{SalvageError, Salvaged, salvage};
@@ -99,6 +99,8 @@ pub struct Parts<'a> {
     pub content: &'a ContentStore,
     /// The volume's id, which the table must bear.
     pub volume: VolumeId,
+    /// The shard whose rows are in the table.
+    pub shard: ShardId,
     /// The volume's keyed hash of names.
     pub hasher: NameHasher,
     /// Whether the volume says that there is a row for each tag.
@@ -258,6 +260,7 @@ struct Check<'a> {
     content: &'a ContentStore,
     hasher: NameHasher,
     volume: VolumeId,
+    shard: ShardId,
     tags_are_complete: bool,
     /// Give a name to bytes of no inode.
     adopt_stray: bool,
@@ -273,7 +276,7 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn new(parts: Parts<'a>, adopt_stray: bool) -> Result<Self, CheckError> {
-        let mark = parts.table.get(&key::high_water(SHARD))?;
+        let mark = parts.table.get(&key::high_water(parts.shard.shard))?;
         let mark = mark.as_deref().and_then(|value| HighWater::decode(value).ok());
         let (epoch, next_id) = mark.map_or((0, 0), |(stamp, mark)| (stamp.epoch, mark.next));
         Ok(Self {
@@ -281,6 +284,7 @@ impl<'a> Check<'a> {
             content: parts.content,
             hasher: parts.hasher,
             volume: parts.volume,
+            shard: parts.shard,
             tags_are_complete: parts.tags_are_complete,
             adopt_stray,
             next_id,
@@ -347,11 +351,13 @@ fn with_volume<T>(
     volume.confirm_seed(&table)?;
     let content = ContentStore::open_in(volume.content())?;
     let (hasher, id) = (volume.hasher(), volume.id());
+    let shard = volume.shard_id();
     let tags_are_complete = volume.format().tags_are_complete();
     let parts = Parts {
         table: &table,
         content: &content,
         volume: id,
+        shard,
         hasher,
         tags_are_complete,
         index: Some(volume.folder()),

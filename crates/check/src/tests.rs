@@ -21,7 +21,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{
     Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
-    Time, XattrFlags,
+    ShardId, Time, XattrFlags,
 };
 
 use super::{Applied, Damage, Parts, Plan, apply_on, plan_on};
@@ -54,9 +54,10 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let content = ContentStore::open(folder.path()).unwrap();
         let table = FakeTable::new();
-        let start = recovery::begin(&table, VOLUME, Owner::default(), NOW).unwrap();
+        let start = recovery::begin(&table, VOLUME, ShardId::FIRST, Owner::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);
         let shard = Shard::new(shard::Parts {
+            id: ShardId::FIRST,
             table: Arc::new(table.clone()),
             hasher,
             durability: Arc::new(Durability::default()),
@@ -113,6 +114,7 @@ impl Rig {
 
     fn parts(&self) -> Parts<'_> {
         Parts {
+            shard: ShardId::FIRST,
             table: &self.table,
             content: &self.content,
             volume: VOLUME,

@@ -18,6 +18,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
 use pelago_wire::{
     Backing, Code, Context, Entry, Generation, Handle, Name, NewMode, OpenFlags, OpenId, SessionId,
+    ShardId,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -72,10 +73,12 @@ impl Rig {
     fn over(dir: Arc<TempDir>, descriptors: usize, options: Options) -> Self {
         let (started, volume) = (clock::now(), VolumeId([7; 16]));
         let table = FakeTable::new();
-        let start = recovery::begin(&table, volume, Owner::default(), started).unwrap();
+        let start =
+            recovery::begin(&table, volume, ShardId::FIRST, Owner::default(), started).unwrap();
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
+            id: ShardId::FIRST,
             table: Arc::clone(&shared),
             hasher: NameHasher::new(7),
             durability: Arc::clone(&durability),

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use pelago_store::key::{self, VolumeRow};
 use pelago_store::rows::{HighWater, Identity, Rnode, Row, RowError, Stamp};
 use pelago_store::table::{self, Batch, Table};
-use pelago_store::volume::{Owner, SHARD, VolumeId};
-use pelago_wire::{InodeId, Time};
+use pelago_store::volume::{Owner, VolumeId};
+use pelago_wire::{InodeId, ShardId, Time};
 
 /// Where a shard continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,23 +58,24 @@ pub enum RecoverError {
 pub fn begin(
     table: &dyn Table,
     volume: VolumeId,
+    shard: ShardId,
     owner: Owner,
     now: Time,
 ) -> Result<Start, RecoverError> {
     let Some(value) = table.get(&key::volume_row(VolumeRow::Identity))? else {
-        return make(table, volume, owner, now);
+        return make(table, volume, shard, owner, now);
     };
     let (_, identity) = Identity::decode(&value)?;
     if identity.volume != volume {
         return Err(RecoverError::Foreign { found: identity.volume, wanted: volume });
     }
-    let value = table.get(&key::high_water(SHARD))?.ok_or(RecoverError::NoHighWater)?;
+    let value = table.get(&key::high_water(shard.shard))?.ok_or(RecoverError::NoHighWater)?;
     let (stamp, high_water) = HighWater::decode(&value)?;
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
     // On a full disk nothing could be removed without it.
     batch.allow_reserve();
-    batch.put(key::high_water(SHARD), high_water.encode(Stamp { epoch, sequence: 0 }));
+    batch.put(key::high_water(shard.shard), high_water.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;
     Ok(Start { epoch, next_id: high_water.next })
 }
@@ -83,6 +84,7 @@ pub fn begin(
 fn make(
     table: &dyn Table,
     volume: VolumeId,
+    shard: ShardId,
     owner: Owner,
     now: Time,
 ) -> Result<Start, RecoverError> {
@@ -99,7 +101,7 @@ fn make(
     let mut batch = Batch::new();
     batch.allow_reserve();
     batch.put(key::volume_row(VolumeRow::Identity), Identity { volume }.encode(stamp));
-    batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
+    batch.put(key::high_water(shard.shard), HighWater { next: next_id }.encode(stamp));
     batch.put(key::inode(InodeId::ROOT), Rnode::root(owner, now).encode(stamp));
     table.write(&batch)?;
     table.persist()?;

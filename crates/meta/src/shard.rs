@@ -29,8 +29,7 @@ use pelago_store::sync::{Mutex, RwLock};
 
 use pelago_store::hash::NameHasher;
 use pelago_store::table::SharedTable;
-use pelago_store::volume::{SHARD, SITE};
-use pelago_wire::Time;
+use pelago_wire::{ShardId, Time};
 
 use crate::directory::Directories;
 use crate::durability::Durability;
@@ -94,6 +93,8 @@ mod tests;
 
 /// What a shard is made of.
 pub struct Parts {
+    /// Its number, and that of its site.
+    pub id: ShardId,
     /// Its rows.
     pub table: SharedTable,
     /// The volume's hash of names.
@@ -112,6 +113,7 @@ pub struct Parts {
 
 /// The single writer of a set of directories and inodes.
 pub struct Shard {
+    id: ShardId,
     table: SharedTable,
     hasher: NameHasher,
     durability: Arc<Durability>,
@@ -173,7 +175,7 @@ impl Shard {
     pub fn new(parts: Parts) -> Self {
         let state = State {
             sequence: 0,
-            ids: InodeIds::new(SITE, SHARD, parts.next_id),
+            ids: InodeIds::new(parts.id, parts.next_id),
             rows: RowCache::new(parts.cache_bytes),
             directories: Directories::default(),
             directory_moves: 0,
@@ -185,6 +187,7 @@ impl Shard {
             locked_times: 0,
         };
         Self {
+            id: parts.id,
             has_xattrs: AtomicBool::new(xattr::are_in(&*parts.table)),
             #[cfg(test)]
             table: lock_cost::counted(parts.table),

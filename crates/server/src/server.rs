@@ -13,7 +13,7 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Error, Handle, LocalCache, PinError, Pinned, Pins, Service, SessionService, Time,
+    Error, Handle, LocalCache, PinError, Pinned, Pins, Service, SessionService, ShardId, Time,
 };
 
 use crate::background::{STOP_TIMEOUT, Workers};
@@ -42,6 +42,8 @@ pub struct Parts {
     pub content: Arc<ContentStore>,
     /// The volume's id. The table must bear the same one, or none yet.
     pub volume: VolumeId,
+    /// The shard that is served, with its site.
+    pub shard: ShardId,
     /// The volume's keyed hash of names.
     pub hasher: NameHasher,
 }

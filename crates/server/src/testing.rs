@@ -24,7 +24,7 @@ use pelago_store::volume::{Owner, VolumeId};
 use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
-    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, Time, WriteFlags,
+    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, ShardId, Time, WriteFlags,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -134,10 +134,11 @@ impl Rig {
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
         let (volume, owner) = (VolumeId([7; 16]), Owner::default());
-        let start = meta_recovery::begin(&table, volume, owner, started).unwrap();
+        let start = meta_recovery::begin(&table, volume, ShardId::FIRST, owner, started).unwrap();
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
+            id: ShardId::FIRST,
             table: Arc::clone(&shared),
             hasher: NameHasher::new(7),
             durability: Arc::clone(&durability),

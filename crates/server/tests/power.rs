@@ -16,7 +16,8 @@ use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
-    Code, Cookie, Handle, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time,
+    Code, Cookie, Handle, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime,
+    ShardId, Time,
 };
 
 use harness::program::Random;
@@ -318,6 +319,7 @@ fn serve(table: &FakeTable, folder: &Path) -> Server {
 
 fn serve_so(table: &FakeTable, folder: &Path, passthrough: Passthrough) -> Server {
     let parts = Parts {
+        shard: ShardId::FIRST,
         table: Arc::new(table.clone()),
         content: Arc::new(ContentStore::open(folder).unwrap()),
         volume: VOLUME,
@@ -330,6 +332,7 @@ fn check_on(table: &FakeTable, folder: &Path) -> Plan {
     let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
     let parts = check::Parts {
+        shard: ShardId::FIRST,
         table,
         content: &content,
         volume: VOLUME,

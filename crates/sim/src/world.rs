@@ -1,5 +1,6 @@
 //! A server, its clients, the cables between them, and one run of all.
 
+use pelago_wire::ShardId;
 use std::collections::BTreeMap;
 use std::mem;
 use std::path::Path;
@@ -112,6 +113,7 @@ impl World<'_> {
         let machine = turns::machine(&format!("server {}", self.runs), gains());
         let content = Arc::new(ContentStore::open(self.dir).expect("a folder"));
         let parts = Parts {
+            shard: ShardId::FIRST,
             table: Arc::new(self.table.clone()),
             content,
             volume: VolumeId([7; 16]),

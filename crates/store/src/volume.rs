@@ -26,7 +26,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use pelago_wire::limits;
+use pelago_wire::{ShardId, limits};
 use rustix::fs::OFlags;
 
 use self::detect::Detected;
@@ -57,11 +57,6 @@ mod lock;
 mod remains;
 mod seed;
 mod twice;
-
-/// The site of all inodes: a volume has one so far.
-pub const SITE: u16 = 0;
-/// The shard of all inodes: a site has one so far.
-pub const SHARD: u16 = 0;
 
 /// The owner of the root directory of a new volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -305,6 +300,12 @@ impl Volume {
     #[must_use]
     pub const fn format(&self) -> &Format {
         &self.format
+    }
+
+    /// Returns the shard whose rows are in the table: a site has one so far.
+    #[must_use]
+    pub const fn shard_id(&self) -> ShardId {
+        ShardId { site: self.format.site, shard: 0 }
     }
 
     /// Returns the id.

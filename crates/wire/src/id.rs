@@ -53,6 +53,12 @@ impl InodeId {
         ((self.0 >> Self::COUNTER_BITS) & ((1 << Self::SHARD_BITS) - 1)) as u16
     }
 
+    /// Returns the shard that created the file, with its site.
+    #[must_use]
+    pub const fn home(self) -> ShardId {
+        ShardId { site: self.site(), shard: self.shard() }
+    }
+
     /// Returns whether the id is of a mount, not of a volume.
     #[must_use]
     pub const fn is_of_mount(self) -> bool {
@@ -63,6 +69,26 @@ impl InodeId {
     #[must_use]
     pub const fn counter(self) -> u64 {
         self.0 & ((1 << Self::COUNTER_BITS) - 1)
+    }
+}
+
+/// A shard, with its site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId {
+    /// The site, from 0.
+    pub site: u16,
+    /// The shard of the site, from 0; below 4096.
+    pub shard: u16,
+}
+
+impl ShardId {
+    /// The first shard of the first site, in which each volume begins.
+    pub const FIRST: Self = Self { site: 0, shard: 0 };
+
+    /// Returns the id of `counter` (36 bits) in this shard, or `None` if a number is too large.
+    #[must_use]
+    pub const fn inode(self, counter: u64) -> Option<InodeId> {
+        InodeId::new(self.site, self.shard, counter)
     }
 }
 

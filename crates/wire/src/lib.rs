@@ -18,7 +18,9 @@ pub use codec::Replayed;
 pub use description::{Effect, Right, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
-pub use id::{Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId};
+pub use id::{
+    Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId, ShardId,
+};
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};
 pub use local_cache::{LocalCache, Then, Touched};

@@ -1,12 +1,12 @@
 //! A search index beside the rows.
 
+use pelago_wire::ShardId;
 use std::fs;
 use std::ops::ControlFlow;
 
 use pelago_index::{Covered, Document, Names, Origin};
 use pelago_store::folder::Folder;
 use pelago_store::rows::{HalfCommits, IndexCommits};
-use pelago_store::volume::SHARD;
 
 use super::*;
 
@@ -18,7 +18,7 @@ const COMMIT: u64 = 5;
 fn build(rig: &Rig, volume: &Folder, is_left_out: impl Fn(&[u8]) -> bool) {
     let names = HalfCommits { last: COMMIT, before: 0 };
     let commits = IndexCommits { names, texts: HalfCommits::default() };
-    rig.put(key::index_commits(SHARD), commits.encode(STAMP));
+    rig.put(key::index_commits(ShardId::FIRST.shard), commits.encode(STAMP));
     let names = Names::open(&volume.create_folder("index").unwrap()).unwrap();
     let all = key::all(RowKind::Name);
     rig.table
@@ -101,7 +101,7 @@ fn an_index_of_another_commit_or_volume_is_found() {
         texts: HalfCommits::default(),
     };
     let found = |commits: IndexCommits| {
-        rig.put(key::index_commits(SHARD), commits.encode(STAMP));
+        rig.put(key::index_commits(ShardId::FIRST.shard), commits.encode(STAMP));
         damage(&rig, &folder)
     };
     assert!(found(names(COMMIT + 1, COMMIT)).is_empty(), "a crash before the commit");

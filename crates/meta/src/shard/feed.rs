@@ -9,7 +9,6 @@ use std::sync::Arc;
 use pelago_store::key;
 use pelago_store::report::table_failed;
 use pelago_store::rows::{IndexCommits, Row, Stamp};
-use pelago_store::volume::SHARD;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Error, Handle, InodeId, limits};
 
@@ -81,7 +80,7 @@ impl Shard {
     /// # Errors
     /// If the table fails.
     pub fn index_commits(&self) -> Result<IndexCommits, Error> {
-        let value = self.table.get(&key::index_commits(SHARD));
+        let value = self.table.get(&key::index_commits(self.id.shard));
         let value = value.map_err(|error| table_failed("reading", &error))?;
         let decoded = value.and_then(|value| IndexCommits::decode(&value).ok());
         Ok(decoded.map(|(_, commits)| commits).unwrap_or_default())
@@ -94,7 +93,7 @@ impl Shard {
     /// If the table fails.
     pub fn set_index_commits(&self, commits: &IndexCommits) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
-        txn.put(key::index_commits(SHARD), commits);
+        txn.put(key::index_commits(self.id.shard), commits);
         txn.commit()?;
         Ok(())
     }

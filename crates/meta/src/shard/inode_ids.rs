@@ -11,9 +11,8 @@ use pelago_store::key;
 use pelago_store::report::table_failed;
 use pelago_store::rows::{HighWater, Row};
 use pelago_store::table::Batch;
-use pelago_store::volume::SHARD;
 use pelago_wire::limits::ID_BLOCK;
-use pelago_wire::{Code, Error, Handle, InodeId};
+use pelago_wire::{Code, Error, Handle, InodeId, ShardId};
 
 use super::locked::Locked;
 use super::stored;
@@ -21,8 +20,7 @@ use super::stored;
 /// The ids of one shard.
 #[derive(Debug)]
 pub(super) struct InodeIds {
-    site: u16,
-    shard: u16,
+    shard: ShardId,
     next: u64,
     /// Counters below are this run's to use.
     ready: u64,
@@ -52,10 +50,10 @@ pub(super) enum Need {
 impl InodeIds {
     /// Returns the ids from the counter `next` on, none of them reserved yet.
     #[must_use]
-    pub(super) fn new(site: u16, shard: u16, next: u64) -> Self {
+    pub(super) fn new(shard: ShardId, next: u64) -> Self {
         let next = next.max(InodeId::ROOT.counter() + 1);
         let claimed = HashSet::new();
-        Self { site, shard, next, ready: next, written: next, written_at: 0, first: next, claimed }
+        Self { shard, next, ready: next, written: next, written_at: 0, first: next, claimed }
     }
 
     /// Returns what must happen before the next id is taken, if all batches up to the sequence
@@ -93,7 +91,7 @@ impl InodeIds {
             self.ready = self.written;
         }
         assert!(self.next < self.ready, "I-3: an inode id is above the high-water mark");
-        let id = InodeId::new(self.site, self.shard, self.next).ok_or(Code::NoSpace)?;
+        let id = self.shard.inode(self.next).ok_or(Code::NoSpace)?;
         self.next += 1;
         Ok(id)
     }
@@ -102,7 +100,7 @@ impl InodeIds {
     /// can have done so, and no other inode has claimed the id.
     pub(super) fn claim(&mut self, id: InodeId) -> bool {
         let counter = id.counter();
-        let is_ours = InodeId::new(self.site, self.shard, counter) == Some(id);
+        let is_ours = id.home() == self.shard;
         let is_earlier = (InodeId::ROOT.counter() + 1..self.first).contains(&counter);
         is_ours && is_earlier && self.claimed.insert(counter)
     }
@@ -173,7 +171,10 @@ impl Locked<'_> {
 
     fn reserve_ids(&mut self, to: u64) -> Result<(), Error> {
         let mut batch = Batch::new();
-        batch.put(key::high_water(SHARD), HighWater { next: to }.encode(self.next_stamp()));
+        batch.put(
+            key::high_water(self.shard.id.shard),
+            HighWater { next: to }.encode(self.next_stamp()),
+        );
         self.write(&batch)?;
         let sequence = self.state.sequence;
         self.state.ids.wrote(to, sequence);
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_block_is_safe_before_its_first_id_is_used() {
-        let mut ids = InodeIds::new(0, 0, 0);
+        let mut ids = InodeIds::new(ShardId::FIRST, 0);
         assert_eq!(ids.need(0), Need::WriteAndWait(2 + ID_BLOCK));
         ids.wrote(2 + ID_BLOCK, 1);
         assert_eq!(ids.need(0), Need::Wait(1));
@@ -216,7 +217,7 @@ mod tests {
     /// Only an id that an earlier run can have given is taken over, and by one inode.
     #[test]
     fn an_id_of_an_earlier_run_is_claimed_once() {
-        let mut ids = InodeIds::new(3, 4, 100);
+        let mut ids = InodeIds::new(ShardId { site: 3, shard: 4 }, 100);
         let id = |site, shard, counter| InodeId::new(site, shard, counter).unwrap();
         assert!(ids.claim(id(3, 4, 99)) && !ids.claim(id(3, 4, 99)));
         assert!(ids.claim(id(3, 4, 2)) && !ids.claim(id(3, 4, 1)), "1 is the root");
@@ -227,7 +228,7 @@ mod tests {
     /// Neither a high-water mark that may be lost nor one that was lowered lets an id be used.
     #[test]
     fn a_high_water_mark_that_may_be_lost_is_written_again() {
-        let mut ids = InodeIds::new(0, 0, 0);
+        let mut ids = InodeIds::new(ShardId::FIRST, 0);
         ids.wrote(2 + ID_BLOCK, 1);
         ids.invalidate();
         assert_eq!(ids.need(1), Need::WriteAndWait(2 + ID_BLOCK));

@@ -7,7 +7,6 @@ use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::{self, Batch};
-use pelago_store::volume::SHARD;
 use pelago_wire::{Error, RequestId, SessionId, SessionRecord, WriteEra, limits};
 
 use super::Shard;
@@ -115,7 +114,7 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), t
     let mut batch = Batch::new();
     batch.allow_reserve();
     // It tells the next run the newest epoch.
-    batch.put(key::high_water(SHARD), HighWater { next: next_id }.encode(stamp));
+    batch.put(key::high_water(shard.id.shard), HighWater { next: next_id }.encode(stamp));
     for (session, record) in state.replies.rows() {
         match record {
             Some(record) => batch.put(key::session(session), record.encode(stamp)),

@@ -11,7 +11,7 @@ use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume::Owner;
 use pelago_wire::{
     Code, Context, Cookie, Entry, FileKind, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
-    SetAttr, SetTime, Time, XattrFlags,
+    SetAttr, SetTime, ShardId, Time, XattrFlags,
 };
 
 use super::rename::Renamed;
@@ -65,6 +65,7 @@ impl Rig {
     /// A run of the shard over a table.
     fn over(table: FakeTable, epoch: u32, started: Time) -> Self {
         let shard = Shard::new(Parts {
+            id: ShardId::FIRST,
             table: Arc::new(table.clone()),
             hasher: NameHasher::new(7),
             durability: Arc::new(Durability::default()),

@@ -2,7 +2,6 @@
 //! batch of a run, and the reopening of a table that has stopped.
 
 use pelago_store::rows::HighWater;
-use pelago_store::volume::SHARD;
 use pelago_store::{key, table};
 use pelago_wire::Error;
 
@@ -47,7 +46,7 @@ pub(super) fn finish(shard: &Shard) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
     txn.batch.allow_reserve();
     let high_water = HighWater { next: txn.state.ids.next() };
-    txn.put(key::high_water(SHARD), &high_water);
+    txn.put(key::high_water(shard.id.shard), &high_water);
     txn.commit()?.state.ids.returned();
     Ok(())
 }

@@ -58,6 +58,7 @@ impl Server {
             table: Arc::clone(&table) as SharedTable,
             content,
             volume: volume.id(),
+            shard: volume.shard_id(),
             hasher: volume.hasher(),
         };
         Self::start_over(parts, options, Some(reserve), Some(OpenVolume { table, volume }))
@@ -84,15 +85,7 @@ impl Server {
         let mended = volume.as_ref().map(|open| mend(&open.volume)).unwrap_or_default();
         let memory = MemoryLimits::of(options.memory_bytes);
         let durability = Arc::new(Durability::default());
-        let shard = Arc::new(Shard::new(shard::Parts {
-            table: Arc::clone(&parts.table),
-            hasher: parts.hasher,
-            durability: Arc::clone(&durability),
-            epoch: begun.epoch,
-            next_id: begun.next_id,
-            cache_bytes: memory.rows as usize,
-            started,
-        }));
+        let shard = new_shard(&parts, &begun, &durability, memory.rows, started);
         let detects_writers = data::can_detect_writers(&parts.content)?;
         let passthrough = data::probe(options.passthrough, detects_writers);
         let measured =
@@ -199,6 +192,26 @@ fn open_table(
     }
 }
 
+/// Returns the shard over the rows of a table that was taken over.
+fn new_shard(
+    parts: &Parts,
+    begun: &meta_recovery::Start,
+    durability: &Arc<Durability>,
+    cache_bytes: u64,
+    started: Time,
+) -> Arc<Shard> {
+    Arc::new(Shard::new(shard::Parts {
+        id: parts.shard,
+        table: Arc::clone(&parts.table),
+        hasher: parts.hasher,
+        durability: Arc::clone(durability),
+        epoch: begun.epoch,
+        next_id: begun.next_id,
+        cache_bytes: cache_bytes as usize,
+        started,
+    }))
+}
+
 /// Takes over the table and begins a new epoch; on a full disk, a second time with the space of the
 /// reserve.
 fn begin(
@@ -208,7 +221,7 @@ fn begin(
     now: Time,
     reserve: Option<&Reserve>,
 ) -> Result<meta_recovery::Start, StartError> {
-    let begin = || meta_recovery::begin(&*parts.table, parts.volume, owner, now);
+    let begin = || meta_recovery::begin(&*parts.table, parts.volume, parts.shard, owner, now);
     let mut begun = begin();
     if let (Err(RecoverError::Table(table::Error::NoSpace)), Some(reserve)) = (&begun, reserve)
         && reserve.release()?

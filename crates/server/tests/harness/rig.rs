@@ -14,7 +14,7 @@ use pelago_store::table::fake::FakeTable;
 use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Context, Cookie, Entry, FileKind, Handle, Name, NewMode, OpenFlags, OpenId, Reply,
-    Request, WriteFlags, limits,
+    Request, ShardId, WriteFlags, limits,
 };
 
 use super::requests::{self, next_open};
@@ -76,6 +76,7 @@ impl Rig {
     #[must_use]
     pub(crate) fn over(table: FakeTable, folder: tempfile::TempDir, options: Options) -> Self {
         let parts = Parts {
+            shard: ShardId::FIRST,
             table: Arc::new(table.clone()),
             content: Arc::new(ContentStore::open(folder.path()).unwrap()),
             volume: VOLUME,
@@ -119,6 +120,7 @@ impl Rig {
     pub(crate) fn check(&self) -> Plan {
         let content = ContentStore::open(self.folder.path()).unwrap();
         let parts = check::Parts {
+            shard: ShardId::FIRST,
             table: &self.table,
             content: &content,
             volume: VOLUME,

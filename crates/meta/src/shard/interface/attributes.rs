@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use pelago_store::hash::NameHasher;
 use pelago_store::table::Table;
-use pelago_store::volume::{SHARD, SITE};
 use pelago_wire::{Attr, Code, Entry, Error, FileKind, Handle, InodeId};
 
 use crate::place_hints::PlaceHints;
@@ -66,8 +65,7 @@ impl Shard {
     /// Whether an inode has ever had this id.
     #[must_use]
     pub fn has_issued(&self, ino: InodeId) -> bool {
-        let is_ours = (ino.site(), ino.shard()) == (SITE, SHARD);
-        is_ours && ino.counter() < self.lock().state.ids.next()
+        ino.home() == self.id && ino.counter() < self.lock().state.ids.next()
     }
 
     /// Whether the bytes of an inode are in a content file.

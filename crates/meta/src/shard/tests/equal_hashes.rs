@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pelago_store::table::{self, Pressure, Snapshot, Usage, Visitor};
-use pelago_wire::{DirEntry, limits};
+use pelago_wire::{DirEntry, ShardId, limits};
 
 use super::*;
 
@@ -113,6 +113,7 @@ impl Scene {
         let visited = Arc::new(AtomicUsize::new(0));
         let counted = Counted { table: table.clone(), visited: Arc::clone(&visited) };
         let shard = Shard::new(Parts {
+            id: ShardId::FIRST,
             table: Arc::new(counted),
             hasher: NameHasher::truncated(7, bits),
             durability: Arc::new(Durability::default()),
