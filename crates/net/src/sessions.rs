@@ -213,6 +213,17 @@ impl Sessions {
         }
     }
 
+    /// Ends a session that its client does not want any more. If a recall has waited for a while,
+    /// it counts as one that was not answered: a client could delay others for as long as leases
+    /// last, and begin anew each time.
+    pub(crate) fn goodbye(&self, session: &Arc<Session>) {
+        let now = boot_time();
+        if session.leases_ended(now, self.lease / 8) {
+            session.share.peer.not_answered(now, self.lease + self.lease / 64);
+        }
+        self.end(session, "the client said goodbye");
+    }
+
     /// Ends the sessions that were silent for a term. Called several times a second: if it was not,
     /// this process did not run (it was stopped, or the machine slept), and what its clients said
     /// meanwhile is not read yet. The term begins anew then.

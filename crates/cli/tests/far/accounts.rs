@@ -665,6 +665,34 @@ fn a_peer_that_answers_no_recall_gets_no_leases_in_its_next_session() {
     });
 }
 
+/// It says goodbye before its lease has ended, and begins another session each time. Recalls that
+/// are not answered within one time of a lease count once, so the third one is the second.
+#[test]
+fn a_peer_that_says_goodbye_instead_of_answering_gets_no_leases_in_its_next_session() {
+    on_server(|world| {
+        let absent = || Request::Lookup { dir: Handle::ROOT, name: Name::new(b"absent").unwrap() };
+        let is_leased = |peer: &mut Peer| {
+            peer.send_call(1, 0, &absent());
+            let leases = peer.hear_leases();
+            leases.names || leases.node
+        };
+        for round in 0..3 {
+            let mut peer = Peer::session(&world.socket()).0;
+            assert!(is_leased(&mut peer), "round {round}");
+            let made = world.volume.files().join(format!("made{round}"));
+            thread::scope(|scope| {
+                let maker = scope.spawn(|| fs::create_dir(&made).unwrap());
+                // The change waits for the answer to the recall meanwhile.
+                thread::sleep(Duration::from_millis(limits::TERM_SECONDS * 1000 * 53 / 100));
+                assert!(!maker.is_finished(), "round {round}");
+                peer.send_frame(FrameKind::Goodbye, 0, &[], &[]);
+            });
+        }
+        let mut next = Peer::session(&world.socket()).0;
+        assert!(!is_leased(&mut next), "its peer is not trusted");
+    });
+}
+
 /// Four sessions could take all opens of a server.
 #[test]
 fn the_sessions_of_a_peer_leave_opens_for_all_others() {

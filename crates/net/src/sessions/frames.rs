@@ -45,7 +45,7 @@ impl Sessions {
                 Ok(())
             }
             FrameKind::Goodbye => {
-                self.end(session, "the client said goodbye");
+                self.goodbye(session);
                 Ok(())
             }
             other => Err(Violation::Unexpected(other)),
