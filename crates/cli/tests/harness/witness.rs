@@ -32,7 +32,7 @@ pub(crate) fn work_if_told() {
     let log = Path::new(told.next().unwrap());
     let seed = told.next().unwrap().parse().unwrap();
     match witness::run(dir, log, seed, None) {
-        Ok(ran) => println!("answered {}", ran.answered),
+        Ok(ran) => println!("answered {}, ended by {:?}", ran.answered, ran.died),
         Err(error) => panic!("{error:?}"),
     }
 }
