@@ -32,8 +32,8 @@ const TRUSTS_TOO_LONG: &str = r"
 ";
 
 /// One for each rule of sessions and leases that some run breaks. Four rules are left to the tests
-/// of their code. So many seeds do not meet three: bytes that overlap are sent one after the other, a
-/// change waits for writes under a lease that has ended, and answers lengthen no lease while a
+/// of their code. So many seeds do not meet three: bytes that overlap are sent one after the other,
+/// a change waits for writes under a lease that has ended, and answers lengthen no lease while a
 /// recall is not answered. And under a lock that is granted too late nothing goes well.
 const MUTANTS: &[Mutant] = &[
     Mutant {
