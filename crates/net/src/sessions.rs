@@ -42,7 +42,7 @@ pub(crate) struct Sessions {
     pub(crate) log: ServerLog,
     /// How long a session outlives its last message: its client counts a little less.
     term: Duration,
-    /// How long leases last after the last message that lengthens them: as `term`.
+    /// The time that leases last after the last message that lengthens them; here as `term`.
     lease: Duration,
     /// A leaf lock.
     listening: Mutex<Listening>,
@@ -213,13 +213,18 @@ impl Sessions {
         }
     }
 
+    /// Returns the time after which all leases have ended by the clock of their client.
+    fn lease_limit(&self) -> Duration {
+        self.lease + self.lease / 64
+    }
+
     /// Ends a session that its client does not want any more. If a recall has waited for a while,
     /// it counts as one that was not answered: a client could delay others for as long as leases
     /// last, and begin anew each time.
     pub(crate) fn goodbye(&self, session: &Arc<Session>) {
         let now = boot_time();
         if session.leases_ended(now, self.lease / 8) {
-            session.share.peer.not_answered(now, self.lease + self.lease / 64);
+            session.share.peer.not_answered(now, self.lease_limit());
         }
         self.end(session, "the client said goodbye");
     }
@@ -235,7 +240,7 @@ impl Sessions {
             return;
         }
         let limit = self.term + self.term / 64;
-        let lease_limit = self.lease + self.lease / 64;
+        let lease_limit = self.lease_limit();
         let is_starting = self.service.is_starting();
         for session in self.all() {
             if !is_starting {

@@ -85,7 +85,7 @@ pub const REFUSALS: &[Reserved] = &[
 /// Why a server ends a connection.
 pub const CLOSINGS: &[Reserved] = &[one(7, "NoAccess"), one(8, "NotOwner"), one(9, "NotPrimary")];
 
-/// What a recall names.
+/// Kinds of things that a recall names.
 pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
 
 /// Roles of a client.

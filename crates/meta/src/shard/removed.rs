@@ -9,6 +9,7 @@
 //! `orphans` leaves its content file alone until then. A file that was open when it lost its name
 //! has its rows still when it is closed, and keeps them for as long.
 //!
+//! FORGET by the kernel of the server's own mount ends that time, if there is no other session.
 //! Nothing of it survives the process: a file that was not brought back is gone then.
 
 use std::collections::VecDeque;
@@ -22,15 +23,15 @@ use pelago_store::table::Snapshot;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, limits};
 
-/// How long a file can be brought back, at least.
+/// The shortest time for which a file can be brought back, if nothing forgets it before.
 const KEPT: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
-/// How much longer, at most, if the worker comes in time.
+/// The shortest time between two looks that are noted: a file is kept so much longer at most.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// So many of the newest are compared one by one with an id that is looked up: most often a kernel
-/// forgets a file right after its removal.
+/// The number of the newest files that are compared one by one with an id that is looked up: most
+/// often a kernel forgets a file right after its removal.
 const NEAR: usize = 8;
-/// An empty queue keeps memory for so many.
+/// The number of files for which an empty queue keeps memory.
 const SMALL: usize = 64;
 
 /// The files that were removed a moment ago. They are added under the shard's lock, and removed

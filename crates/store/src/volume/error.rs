@@ -88,7 +88,7 @@ pub enum VolumeError {
         path: PathBuf,
         /// The number of the hash.
         found: u32,
-        /// What volumes have it.
+        /// The kind of volumes that have it.
         name: &'static str,
     },
     /// A file of the volume is damaged or missing.

@@ -36,7 +36,7 @@ pub enum DecodeError {
         what: &'static str,
         /// The number.
         number: u16,
-        /// What it stands for.
+        /// The name of the number.
         name: &'static str,
     },
     /// A byte string or a list exceeds its limit.

@@ -19,7 +19,7 @@ fn fields(row: &LayoutRow) -> String {
     if fields.is_empty() { "–".to_owned() } else { format!("`{}`", fields.join(", ")) }
 }
 
-/// Adds lines for numbers that nobody sends yet, and which are refused by their names.
+/// Adds the lines of reserved numbers.
 fn add_reserved(table: &mut String, list: &[Reserved], columns: usize) {
     for Reserved { first, last, name } in list {
         let numbers = if first == last { first.to_string() } else { format!("{first} to {last}") };
