@@ -21,6 +21,8 @@ mod harness;
 
 #[path = "restart/appends.rs"]
 mod appends;
+#[path = "restart/kept_back.rs"]
+mod kept_back;
 #[path = "restart/locks.rs"]
 mod locks;
 

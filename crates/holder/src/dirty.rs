@@ -32,6 +32,8 @@ pub(crate) struct Dirty {
     /// Bytes of all files, those on their way included, and how many there may be.
     bytes: usize,
     limit: usize,
+    /// Chunks of all files, those on their way included.
+    chunks: usize,
     /// Requests under way.
     under_way: usize,
     last_number: u64,
@@ -117,6 +119,7 @@ impl Default for Dirty {
             unsent: BTreeSet::new(),
             bytes: 0,
             limit: LEAST_BYTES,
+            chunks: 0,
             under_way: 0,
             last_number: 0,
         }
@@ -181,18 +184,22 @@ impl Dirty {
         if !fits || !file.is_leased {
             return Kept::Full;
         }
-        let end = offset + added as u64;
-        file.size = file.size.max(end);
-        let size = file.size;
+        let size = file.size.max(offset + added as u64);
         if let Some(last) = file.unsent.back_mut().filter(|last| last.takes(by, offset, added)) {
             let at = usize::try_from(offset - last.offset).unwrap_or(usize::MAX);
             let over = last.bytes.len().saturating_sub(at).min(added);
             last.bytes[at..at + over].copy_from_slice(&bytes[..over]);
             last.bytes.extend_from_slice(&bytes[over..]);
+            file.size = size;
             file.bytes += added - over;
             self.bytes += added - over;
             return Kept::Joined { size };
         }
+        if self.chunks == limits::DIRTY_WRITES {
+            return Kept::Full;
+        }
+        file.size = size;
+        self.chunks += 1;
         let chunk = Chunk { by, offset, bytes: bytes.to_vec(), since: now, commit: false };
         file.unsent.push_back(chunk);
         file.bytes += added;
@@ -231,10 +238,11 @@ impl Dirty {
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Send> {
         let mut due = Vec::new();
         let mut empty = Vec::new();
+        let are_many = self.chunks > limits::DIRTY_WRITES / 2;
         for ino in &self.unsent {
             let Some(file) = self.files.get_mut(ino) else { continue };
             while self.under_way < AT_ONCE
-                && let Some(chunk) = file.take_due(now)
+                && let Some(chunk) = file.take_due(now, are_many)
             {
                 self.last_number += 1;
                 self.under_way += 1;
@@ -264,6 +272,7 @@ impl Dirty {
     /// The server has answered a request. Returns what waited for that.
     pub(crate) fn answered(&mut self, ino: InodeId, number: u64, now: Duration) -> Vec<Then> {
         self.under_way -= 1;
+        self.chunks -= 1;
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
         let Some(at) = file.sent.iter().position(|sent| sent.number == number) else {
             return Vec::new();
@@ -292,9 +301,10 @@ impl File {
         self.unsent.is_empty() && self.sent.is_empty()
     }
 
-    /// Takes the next bytes if they are due.
-    fn take_due(&mut self, now: Duration) -> Option<Chunk> {
-        let is_wanted = !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS;
+    /// Takes the next bytes if they are due; `are_many`: there are many of other files.
+    fn take_due(&mut self, now: Duration, are_many: bool) -> Option<Chunk> {
+        let is_wanted =
+            !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS || are_many;
         let next = self.unsent.front()?;
         let age = now.saturating_sub(next.since);
         let is_due = is_wanted
@@ -457,6 +467,25 @@ mod tests {
         assert_eq!(dirty.limit, LEAST_BYTES);
         dirty.answered(ONE, 3, Duration::from_secs(2));
         assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
+    }
+
+    /// A server of a new epoch takes them as numbered requests, and only so many.
+    #[test]
+    fn writes_of_all_files_are_bounded() {
+        let mut dirty = Dirty::default();
+        let inode = |number: usize| InodeId::from_raw(1 + number as u64);
+        let most = limits::DIRTY_WRITES;
+        (0..=most).for_each(|number| dirty.lease(inode(number), WriteEra::FIRST, 0));
+        for number in 0..most {
+            let kept = write(&mut dirty, inode(number), 0, b"x");
+            assert_eq!(kept, Kept::New { size: 1 });
+        }
+        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Kept::Full);
+        assert_eq!(dirty.size(inode(most)), Some(0));
+        assert_eq!(write(&mut dirty, inode(0), 1, b"y"), Kept::Joined { size: 2 });
+        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are not kept back any longer");
+        dirty.answered(inode(0), 1, ZERO);
+        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Kept::New { size: 1 });
     }
 
     #[test]

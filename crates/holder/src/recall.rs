@@ -54,6 +54,12 @@ impl LeaseHolder for Holder {
         }
         this.report_all(&opens, Box::new(|| {}));
     }
+
+    fn flush(&self, then: Then) {
+        let Some(this) = self.this.upgrade() else { return then() };
+        let dirty = self.state.lock().dirty.all();
+        this.flush_all(&dirty, then);
+    }
 }
 
 impl Holder {

@@ -27,6 +27,7 @@ use connect::Connector;
 mod answers;
 mod calls;
 mod connect;
+mod flush;
 mod given_up;
 mod kept;
 mod lease_clock;

@@ -3,12 +3,14 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use pelago_net::Remote;
 use pelago_wire::{
     Attr, Bulk, Code, Context, DataPath, Done, Entry, Error, FileKind, Handle, InodeId,
-    LeasedService, Name, NewMode, OpenFlags, OpenId, Reply, Request, Service, WriteFlags, limits,
+    LeaseHolder, LeasedService, Name, NewMode, OpenFlags, OpenId, Reply, Request, Service, Then,
+    Touched, WriteFlags, limits,
 };
 
 use crate::harness::{PATIENCE, WithSessions, connect, until};
@@ -135,6 +137,61 @@ fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     let next = WithSessions::of_starting_run(4, &first, KeepsWrites::default());
     let _server = next.serve(&socket);
     until("all are read", || next.service.count() == WRITES);
+}
+
+/// Has something kept back that nobody takes until the test says so.
+#[derive(Default)]
+struct KeepsBack(Mutex<Vec<Then>>);
+
+impl LeaseHolder for KeepsBack {
+    fn recalled(&self, _touched: Arc<[Touched]>, then: Then) {
+        then();
+    }
+
+    fn lost(&self) {}
+
+    fn flush(&self, then: Then) {
+        self.0.lock().push(then);
+    }
+}
+
+fn sync() -> Request {
+    Request::FsyncDir { dir: Handle::ROOT, since: None }
+}
+
+/// A server of the next run, and of the one after that, is told once all is answered that the
+/// client had kept back, and then over each new connection.
+#[test]
+fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let first = WithSessions::of_run(3, None, KeepsWrites::default());
+    let server = first.serve(&socket);
+    let remote = connect(&socket);
+    let holder = Arc::new(KeepsBack::default());
+    let weak: Weak<KeepsBack> = Arc::downgrade(&holder);
+    remote.set_holder(weak);
+    ask(&remote, sync()).unwrap();
+    drop(server);
+    let second = WithSessions::of_run(4, Some(&first), KeepsWrites::default());
+    let server = second.serve(&socket);
+    ask(&remote, sync()).unwrap();
+    drop(server);
+    let third = WithSessions::of_run(5, Some(&second), KeepsWrites::default());
+    let server = third.serve(&socket);
+    let told = || third.flushed.lock().len();
+    until("both runs are waited for", || holder.0.lock().len() == 2);
+    ask(&remote, sync()).unwrap();
+    let mut rounds = std::mem::take(&mut *holder.0.lock()).into_iter();
+    rounds.next().unwrap()();
+    ask(&remote, sync()).unwrap();
+    assert_eq!((second.flushed.lock().len(), told()), (0, 0), "that of an earlier run");
+    rounds.next().unwrap()();
+    until("the server is told", || told() == 1);
+    drop(server);
+    let _server = third.serve(&socket);
+    until("the server is told again", || told() == 2);
+    assert!(holder.0.lock().is_empty(), "it is the same epoch");
 }
 
 /// Writes that were kept back go before others, and are bounded too, by what may be kept back:

@@ -6,7 +6,8 @@
 //! have carried out and not answered. So until each of them has opened its files again, has
 //! repeated its requests, or has ended, all other requests wait: they must not see, change or
 //! remove what these rely on. Then what the last run has answered and may have lost is carried out
-//! again, in the order in which it was done, then the repeated requests, and then all others.
+//! again, in the order in which it was done, then the repeated requests and what clients had kept
+//! back under leases, and then all others.
 //!
 //! This is a state machine: it says which requests go on, and a thread of `service::starting` does
 //! that.
@@ -39,6 +40,9 @@ struct State {
     is_replaying: bool,
     /// Sessions that have not said that they are done, and have not ended.
     waits_for: HashSet<SessionId>,
+    /// Sessions that have not said that all is answered that their clients had kept back, and have
+    /// not ended.
+    keeps_back: HashSet<SessionId>,
     /// Their time is over.
     is_late: bool,
     /// Sessions that came back after that, and before they were given up.
@@ -48,7 +52,7 @@ struct State {
     /// Repeated appends whose bytes have a place in their file. They go behind those, so that no
     /// other append takes it.
     placed: VecDeque<Parked>,
-    /// Repeated requests, which go behind those.
+    /// Repeated requests, which go behind those, and writes that clients had kept back.
     repeated: VecDeque<Parked>,
     /// All other requests.
     others: VecDeque<Parked>,
@@ -56,6 +60,8 @@ struct State {
     bytes: usize,
     /// Repeated requests that run.
     running: usize,
+    /// When [`Phase::Repeating`] began.
+    repeats_since: Instant,
     /// [`Step::EndEras`] was taken.
     has_ended_eras: bool,
 }
@@ -104,12 +110,14 @@ impl Grace {
     pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
         let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
         let [placed, repeated, others] = Default::default();
+        let now = Instant::now();
         let state = State {
             phase,
-            since: Instant::now(),
+            since: now,
             round: Round::default(),
             has_thread: false,
             is_replaying: false,
+            keeps_back: waits_for.clone(),
             waits_for,
             is_late: false,
             came_late: Vec::new(),
@@ -119,6 +127,7 @@ impl Grace {
             others,
             bytes: 0,
             running: 0,
+            repeats_since: now,
             has_ended_eras: false,
         };
         let is_over = AtomicBool::new(phase == Phase::Over);
@@ -132,7 +141,10 @@ impl Grace {
         self.is_over.store(false, Ordering::Release);
         (state.phase, state.since) = (Phase::Waiting, Instant::now());
         state.round.0 += 1;
-        (state.waits_for, state.is_late, state.running) = (sessions, false, 0);
+        state.keeps_back = sessions.clone();
+        state.waits_for = sessions;
+        state.is_late = false;
+        state.running = 0;
         state.has_ended_eras = false;
         state.came_late.clear();
         let is_own = |parked: &Parked| parked.context.session == SessionId::DIRECT;
@@ -165,18 +177,19 @@ impl Grace {
     }
 
     /// Waits for the next step. Sessions have `limit` to come back; so have repeated requests that
-    /// run, from the end of the last one on.
+    /// run, from the end of the last one on; and so have clients to send what they had kept back.
     pub(crate) fn next(&self, limit: Duration) -> (Round, Step) {
         let mut state = self.state.lock();
         loop {
-            if let Some(step) = self.ready(&mut state) {
+            if let Some(step) = self.ready(&mut state, limit) {
                 return (state.round, step);
             }
             let until = state.since + limit;
             if self.changed.wait_until(&mut state, until).timed_out()
                 && Instant::now() >= state.since + limit
             {
-                let step = self.ready(&mut state).unwrap_or_else(|| self.expired(&mut state));
+                let ready = self.ready(&mut state, limit);
+                let step = ready.unwrap_or_else(|| self.expired(&mut state));
                 return (state.round, step);
             }
         }
@@ -215,6 +228,10 @@ impl Grace {
                 let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
                 queue.push_back(parked);
             }
+            _ if state.takes_kept_back(&parked) => {
+                state.repeated.push_back(parked);
+                self.changed.notify_all();
+            }
             _ => {
                 state.bytes += if is_own { bytes } else { 0 };
                 state.others.push_back(parked);
@@ -252,6 +269,13 @@ impl Grace {
         !was_awaited
     }
 
+    /// The client of a session has the answer to all that it had kept back, or it has ended.
+    pub(crate) fn flushed(&self, session: SessionId) {
+        if self.state.lock().keeps_back.remove(&session) {
+            self.changed.notify_all();
+        }
+    }
+
     /// Ends the wait for the sessions that are late. Returns those that came back since
     /// [`Step::Late`].
     pub(crate) fn give_up_late(&self, round: Round) -> Vec<SessionId> {
@@ -261,7 +285,8 @@ impl Grace {
         }
         if !state.waits_for.is_empty() {
             tracing::warn!(sessions = state.waits_for.len(), "clients did not come back in time");
-            state.waits_for.clear();
+            let late = std::mem::take(&mut state.waits_for);
+            state.keeps_back.retain(|session| !late.contains(session));
         }
         std::mem::take(&mut state.came_late)
     }
@@ -284,7 +309,7 @@ impl Grace {
         state.is_replaying = false;
         self.changed.notify_all();
         if state.round == round && state.phase == Phase::Replaying {
-            state.phase = Phase::Repeating;
+            state.begin_repeating();
         }
     }
 
@@ -304,13 +329,14 @@ impl Grace {
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
         state.waits_for.clear();
+        state.keeps_back.clear();
         let mut all = VecDeque::from(std::mem::take(&mut state.replays));
         all.extend(self.end(&mut state));
         all
     }
 
     /// Returns the step that can be taken.
-    fn ready(&self, state: &mut State) -> Option<Step> {
+    fn ready(&self, state: &mut State, limit: Duration) -> Option<Step> {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
             state.since = Instant::now();
             let mut replays = std::mem::take(&mut state.replays);
@@ -321,7 +347,7 @@ impl Grace {
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
                 return Some(Step::Replay(replays));
             }
-            state.phase = Phase::Repeating;
+            state.begin_repeating();
         }
         match state.phase {
             Phase::Repeating if state.has_ended_eras => return Some(self.nearly_over(state)),
@@ -333,13 +359,18 @@ impl Grace {
             }
             _ => return None,
         }
+        let now = Instant::now();
+        if now.duration_since(state.repeats_since) >= limit {
+            // Also if writes come without end: others wait.
+            state.give_up_kept_back();
+        }
         let next = if state.placed.is_empty() { &mut state.repeated } else { &mut state.placed };
         let next = std::mem::take(next);
-        (state.running, state.since) = (next.len(), Instant::now());
-        Some(match next.is_empty() {
-            true => self.nearly_over(state),
-            false => Step::Repeat(next),
-        })
+        if !next.is_empty() {
+            (state.running, state.since) = (next.len(), now);
+            return Some(Step::Repeat(next));
+        }
+        state.keeps_back.is_empty().then(|| self.nearly_over(state))
     }
 
     /// Returns the step after a phase has lasted too long.
@@ -348,12 +379,15 @@ impl Grace {
             state.is_late = true;
             return Step::Late(state.waits_for.iter().copied().collect());
         }
-        tracing::error!(requests = state.running, "repeated requests do not end");
+        if state.running > 0 {
+            tracing::error!(requests = state.running, "repeated requests do not end");
+        }
         self.nearly_over(state)
     }
 
     fn nearly_over(&self, state: &mut State) -> Step {
         if !std::mem::replace(&mut state.has_ended_eras, true) {
+            state.give_up_kept_back();
             return Step::EndEras;
         }
         state.has_thread = false;
@@ -369,6 +403,31 @@ impl Grace {
         all.append(&mut state.repeated);
         all.append(&mut state.others);
         all
+    }
+}
+
+impl State {
+    fn begin_repeating(&mut self) {
+        let now = Instant::now();
+        (self.phase, self.since, self.repeats_since) = (Phase::Repeating, now, now);
+    }
+
+    /// Takes no more of what clients had kept back.
+    fn give_up_kept_back(&mut self) {
+        if !self.keeps_back.is_empty() {
+            let sessions = self.keeps_back.len();
+            tracing::error!(sessions, "clients did not send in time what they had kept back");
+            self.keeps_back.clear();
+        }
+    }
+
+    /// Returns whether a request is a write that a client had kept back since before, and others
+    /// have not gone on yet.
+    fn takes_kept_back(&self, parked: &Parked) -> bool {
+        let Parked { context, request, .. } = parked;
+        let is_kept_back =
+            matches!(request, Request::Write { flags, .. } if flags.behind.is_some());
+        is_kept_back && context.replayed.is_none() && self.keeps_back.contains(&context.session)
     }
 }
 
@@ -421,7 +480,7 @@ fn goes_first(request: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use pelago_wire::codec::ReplyStamp;
-    use pelago_wire::{Handle, OpenId, Replayed, RequestId, WriteFlags};
+    use pelago_wire::{Handle, OpenId, Replayed, RequestId, WriteEra, WriteFlags};
 
     use super::*;
 
@@ -435,6 +494,12 @@ mod tests {
 
     fn write() -> Request {
         Request::Write { open: OpenId(1), offset: 0, flags: WriteFlags::NONE }
+    }
+
+    /// Returns a write that its client had kept back.
+    fn behind() -> Request {
+        let flags = WriteFlags { behind: Some(WriteEra::FIRST), ..WriteFlags::NONE };
+        Request::Write { open: OpenId(1), offset: 0, flags }
     }
 
     fn read() -> Request {
@@ -480,6 +545,7 @@ mod tests {
     fn all_come_back(grace: &Grace) {
         for session in [ONE, TWO] {
             assert!(!grace.came_back(session));
+            grace.flushed(session);
         }
     }
 
@@ -528,6 +594,54 @@ mod tests {
         assert_eq!(repeated, [1]);
         grace.repeated(round);
         assert!(ends(&grace).is_empty());
+    }
+
+    /// A client sends it at its own pace: all else waits until it has the last answer.
+    #[test]
+    fn what_was_kept_back_goes_before_all_others() {
+        let grace = Grace::new(HashSet::from([ONE, TWO]));
+        let keep = |session, number, request| {
+            assert!(grace.park(parked(session, number, request), false).is_none());
+        };
+        keep(ONE, 1, behind());
+        assert!(!grace.came_back(ONE));
+        keep(ONE, 2, behind());
+        keep(ONE, 3, write());
+        assert!(!grace.came_back(TWO));
+        grace.flushed(TWO);
+        keep(TWO, 4, behind());
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [1, 2]);
+        keep(ONE, 5, behind());
+        grace.repeated(round);
+        grace.repeated(round);
+        let (_, repeated) = repeats(&grace);
+        assert_eq!(repeated, [5]);
+        grace.repeated(round);
+        grace.flushed(ONE);
+        assert!(matches!(next(&grace), (_, Step::EndEras)));
+        keep(ONE, 6, behind());
+        let (_, Step::Over(others)) = next(&grace) else { panic!("it is not over") };
+        assert_eq!(numbers(&others), [3, 4, 6]);
+    }
+
+    /// Neither one that sends nothing, nor one that sends without end.
+    #[test]
+    fn a_client_with_more_than_it_can_have_kept_back_does_not_hold_others_up() {
+        let grace = Grace::new(HashSet::from([ONE]));
+        assert!(!grace.came_back(ONE));
+        assert!(grace.park(parked(ONE, 1, behind()), false).is_none());
+        let (round, Step::Repeat(repeated)) = next(&grace) else { panic!("one was kept back") };
+        assert!(grace.park(parked(ONE, 2, behind()), false).is_none());
+        grace.repeated(round);
+        let (round, Step::Repeat(more)) = next_late(&grace) else { panic!("it came in time") };
+        assert_eq!((numbers(&repeated), numbers(&more)), (vec![1], vec![2]));
+        assert!(grace.park(parked(ONE, 3, behind()), false).is_none());
+        grace.repeated(round);
+        assert_eq!(ends(&grace), [3]);
+        let silent = Grace::new(HashSet::from([ONE]));
+        assert!(!silent.came_back(ONE));
+        assert!(ends(&silent).is_empty());
     }
 
     /// A session that comes later than the others waited for it gets nothing back: they may have

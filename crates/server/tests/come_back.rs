@@ -90,10 +90,13 @@ fn send(
     replies
 }
 
-/// The two sessions have opened their files and asked for their locks again.
+/// The two sessions have opened their files and asked for their locks again, and have nothing more
+/// that was kept back.
 fn all_are_back(rig: &Rig) {
+    let service = rig.server.session_service();
     for session in [ONE, TWO] {
-        rig.server.session_service().reclaimed(session);
+        service.reclaimed(session);
+        service.flushed(session);
     }
 }
 
@@ -251,6 +254,48 @@ fn what_was_kept_back_is_taken_until_others_have_gone_on_in_some_run() {
     let sent = [send_kept_back(&rig, 202, 1), send_kept_back(&rig, 203, 2)];
     all_are_back(&rig);
     assert_eq!(sent.each_ref().map(code), [Some(Code::LeaseLost), None]);
+}
+
+/// A client sends it at its own pace, and some of it only after the answer to other writes. Others
+/// go on when it says that nothing is left, and the server takes nothing after that.
+#[test]
+fn what_was_kept_back_is_taken_until_its_client_has_sent_all() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    open(&rig, TWO, file);
+    let rig = rig.restarted(false, waiting());
+    [ONE, TWO].into_iter().for_each(|it| reopen(&rig, it, file));
+    let service = rig.server.session_service();
+    let first = send_kept_back(&rig, 200, 1);
+    let read = Request::Read { open: OpenId(1), offset: 0, size: 1 };
+    let other = send(&rig, &Context { mutation: 0, ..asks(TWO, 300) }, read, &[]);
+    [ONE, TWO].into_iter().for_each(|session| service.reclaimed(session));
+    first.recv_timeout(DEADLINE).unwrap().unwrap();
+    service.flushed(TWO);
+    for number in [201, 202] {
+        send_kept_back(&rig, number, 1).recv_timeout(DEADLINE).unwrap().unwrap();
+    }
+    let not_its = send_kept_back(&rig, 203, 2).recv_timeout(DEADLINE).unwrap();
+    assert_eq!(not_its.unwrap_err().code, Code::LeaseLost, "another era");
+    assert!(other.try_recv().is_err(), "it waits");
+    service.flushed(ONE);
+    let read = other.recv_timeout(DEADLINE).unwrap().unwrap();
+    assert!(matches!(read, Reply::Data(bytes) if bytes.as_bytes() == b"x"));
+    let late = send_kept_back(&rig, 204, 1).recv_timeout(DEADLINE).unwrap();
+    assert_eq!(late.unwrap_err().code, Code::LeaseLost, "others went on");
+}
+
+/// Others wait for it no longer than for a session that stays away.
+#[test]
+fn what_was_kept_back_is_waited_for_as_long_as_a_session() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    let rig = rig.restarted(false, Options { grace: Duration::from_millis(300), ..by_hand() });
+    reopen(&rig, ONE, file);
+    rig.server.session_service().reclaimed(ONE);
+    rig.open(file).unwrap();
+    let late = send_kept_back(&rig, 200, 1).recv_timeout(DEADLINE).unwrap();
+    assert_eq!(late.unwrap_err().code, Code::LeaseLost);
 }
 
 fn append() -> Request {

@@ -94,6 +94,10 @@ impl LeaseHolder for Holder {
     fn lost(&self) {
         *self.lost.lock() += 1;
     }
+
+    fn flush(&self, then: Then) {
+        then();
+    }
 }
 
 struct Client {

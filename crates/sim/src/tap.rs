@@ -115,6 +115,11 @@ impl SessionService for Tap {
         self.service.reclaimed(session);
     }
 
+    fn flushed(&self, session: SessionId) {
+        self.history.lock().count("sessions that have flushed");
+        self.service.flushed(session);
+    }
+
     fn end_session(&self, session: SessionId) {
         self.history.lock().count("sessions ended");
         self.end_writer(session, |_| true);

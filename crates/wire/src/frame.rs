@@ -68,7 +68,7 @@ kinds! {
     /// The server says why it ends the connection.
     Closing = 10, limits::HANDSHAKE_BYTES;
     /// The client of a resumed session has opened its files again, and has repeated what was not
-    /// answered or not safe.
+    /// answered or not safe. [`FrameKind::Flushed`] follows.
     Reclaimed = 11, 0;
     /// A request that an earlier run of the server has answered, and which may be lost.
     Replay = 12, limits::FRAME_BODY_BYTES;
@@ -76,6 +76,9 @@ kinds! {
     Recall = 13, limits::RECALL_BYTES;
     /// The client has dropped what the recall with this number named.
     Recalled = 14, 0;
+    /// The client of a resumed session has the answer to each write that it had kept back in an
+    /// earlier epoch.
+    Flushed = 28, 0;
 }
 
 impl FrameKind {

@@ -46,6 +46,10 @@ pub trait LeaseHolder: Send + Sync {
 
     /// All leases have ended. Returns when nothing that was kept is used any more.
     fn lost(&self);
+
+    /// Sends the bytes of writes that were answered under leases which have ended. Calls `then`
+    /// exactly once when the service has answered all of them, on any thread.
+    fn flush(&self, then: Then);
 }
 
 /// How long a cache in the client's process may keep what the holder has answered.

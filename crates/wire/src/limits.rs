@@ -173,6 +173,10 @@ pub const HOLDER_NODE_TEXTS: usize = 16;
 pub const DIRTY_FILE_BYTES: usize = 4 << 20;
 /// Bytes written to all files that a client keeps back.
 pub const DIRTY_BYTES: usize = 16 << 20;
+/// Writes that a client keeps back, none of which continues another. A session leaves as many of
+/// its [`SESSION_MUTATIONS`] to them until they are answered in a new epoch, in which nothing else
+/// is.
+pub const DIRTY_WRITES: usize = 512;
 /// How long a client keeps back bytes, in milliseconds.
 pub const WRITE_BEHIND_MILLIS: u64 = 100;
 /// Bytes of a target or an extended attribute that a client keeps.

@@ -120,6 +120,10 @@ pub trait SessionService: Service {
     /// arrived.
     fn reclaimed(&self, session: SessionId);
 
+    /// A session of the last run has the answer to each write that its client had kept back in
+    /// that run, or before.
+    fn flushed(&self, session: SessionId);
+
     /// A session ends: what it has open is released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
 

@@ -19,6 +19,7 @@ use pelago_wire::{
 
 use crate::clock::boot_time;
 use crate::link::Link;
+use crate::remote::flush::Flush;
 use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::role::OpenUse;
@@ -106,6 +107,8 @@ pub(super) struct State {
     pub(super) lost_locks: Arc<AtomicBool>,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
+    /// What was kept back in an earlier epoch.
+    pub(super) flush: Flush,
     /// The connection, once it has a session.
     pub(super) link: Option<Arc<Link>>,
     /// The connection over which the session has said goodbye, until the server ends it.
@@ -161,6 +164,7 @@ impl Calls {
             locks: ClientLocks::default(),
             lost_locks: Arc::default(),
             reclaiming: false,
+            flush: Flush::default(),
             link: None,
             parting: None,
             welcome: None,
@@ -284,16 +288,18 @@ impl Calls {
     }
 
     /// A connection has a session: sends what is not answered, in the order of the numbers.
-    pub(super) fn connected(&self, link: &Arc<Link>, welcome: Welcome) {
+    pub(super) fn connected(self: &Arc<Self>, link: &Arc<Link>, welcome: Welcome) {
         let mut state = self.state.lock();
         if state.ended {
             return link.close();
         }
         let before = state.welcome.as_ref();
-        if before.is_some_and(|it| !welcome.resumed || it.epoch != welcome.epoch) {
+        let is_new = before.is_some_and(|it| !welcome.resumed || it.epoch != welcome.epoch);
+        if is_new {
             // Before the server is told that it need not wait for this client.
             MutexGuard::unlocked(&mut state, || self.leases.lose());
         }
+        let flush = is_new.then(|| state.flush.begin());
         state.connections += 1;
         state.refused = false;
         state.heard = boot_time();
@@ -301,6 +307,9 @@ impl Calls {
         drop(state);
         self.changed.notify_all();
         call_back(answered);
+        if let Some(round) = flush {
+            self.flush(round);
+        }
     }
 
     /// The server is there and gives no session: what waits for it fails, and so does what begins,

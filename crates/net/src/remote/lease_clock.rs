@@ -88,6 +88,15 @@ impl LeaseClock {
         }
     }
 
+    /// Has all sent that was kept back under leases that have ended. Calls `then` once it is
+    /// answered.
+    pub(super) fn flush(&self, then: Then) {
+        match self.holder() {
+            Some(holder) => holder.flush(then),
+            None => then(),
+        }
+    }
+
     fn holder(&self) -> Option<Arc<dyn LeaseHolder>> {
         self.holder.get()?.upgrade()
     }
@@ -130,6 +139,10 @@ mod tests {
 
         fn lost(&self) {
             *self.0.lock() += 1;
+        }
+
+        fn flush(&self, then: Then) {
+            then();
         }
     }
 
@@ -174,6 +187,10 @@ mod tests {
         fn lost(&self) {
             self.0.send(()).unwrap();
             self.1.lock().recv().unwrap();
+        }
+
+        fn flush(&self, then: Then) {
+            then();
         }
     }
 

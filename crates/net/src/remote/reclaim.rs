@@ -1,5 +1,6 @@
 //! What a client sends over a new connection: the files that it has open, if the server does not
-//! know them; then what was answered and may be lost; then what was not answered; then all else.
+//! know them; then what was answered and may be lost; then what was not answered; then all else,
+//! what was kept back first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,10 +10,26 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{Code, Reply, Request, RequestId, codec};
 
-use super::calls::{Answered, State, UnderWay, set_mutation};
+use super::calls::{Answered, Calls, State, UnderWay, set_mutation};
 use super::role::{OpenUse, Role};
 use crate::clock::boot_time;
 use crate::link::Link;
+
+impl Calls {
+    /// Has all sent that was kept back in an earlier epoch, and tells the server of the last
+    /// answer. `round` is that of [`State::flush`].
+    pub(super) fn flush(self: &Arc<Self>, round: u64) {
+        let calls = Arc::clone(self);
+        let tell = move || {
+            let mut state = calls.state.lock();
+            // Else Reclaimed is still to be sent, and Flushed follows it.
+            if state.flush.end(round) && !state.reclaiming {
+                state.send_flushed();
+            }
+        };
+        self.leases.flush(Box::new(tell));
+    }
+}
 
 impl State {
     /// Continues over a connection. Returns what callers get whose requests are over.
@@ -125,8 +142,16 @@ impl State {
         }
         if resumed {
             self.send_plain(FrameKind::Reclaimed);
+            self.send_flushed();
         }
         self.send_backlog();
+    }
+
+    /// Says that all is answered that was kept back, if that is so.
+    fn send_flushed(&mut self) {
+        if !self.flush.is_under_way() {
+            self.send_plain(FrameKind::Flushed);
+        }
     }
 
     /// Drops requests to open files and set locks again that were sent over an earlier connection:

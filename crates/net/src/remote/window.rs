@@ -16,11 +16,19 @@ impl State {
         let more = if call.is_first { limits::DIRTY_BYTES } else { 0 };
         let held = self.payload + self.kept.bytes();
         let fits = self.payload == 0 || held + call.payload <= self.bytes.under_way + more;
-        let remembered = self.machine.unacknowledged() < limits::SESSION_MUTATIONS
-            && self.kept.bytes() < self.bytes.kept + more;
+        let has_number = self.machine.unacknowledged() < self.most_mutations(call);
+        let remembered = has_number && self.kept.bytes() < self.bytes.kept + more;
         let window = if call.is_first { WINDOW + FIRST } else { WINDOW };
         let has_place = call.waits || self.under_way.len() - self.waits < window;
         has_place && !self.reclaiming && fits && (remembered || !call.is_mutation)
+    }
+
+    /// Returns how many mutations there may be that are not answered and safe.
+    fn most_mutations(&self, call: &Call) -> u64 {
+        match call.is_first && self.flush.is_under_way() {
+            true => limits::SESSION_MUTATIONS,
+            false => limits::SESSION_MUTATIONS - limits::DIRTY_WRITES as u64,
+        }
     }
 
     /// Counts a request that is under way.

@@ -44,6 +44,10 @@ impl Sessions {
                 self.service.reclaimed(session.id);
                 Ok(())
             }
+            FrameKind::Flushed => {
+                self.service.flushed(session.id);
+                Ok(())
+            }
             FrameKind::Goodbye => {
                 self.goodbye(session);
                 Ok(())

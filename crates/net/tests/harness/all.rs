@@ -30,6 +30,8 @@ pub(crate) struct WithSessions<S> {
     is_starting: bool,
     /// The mutations that an earlier run has carried out, and what each has made.
     pub(crate) stored: Mutex<HashMap<u64, Entry>>,
+    /// Sessions whose clients have said that all is answered that they had kept back.
+    pub(crate) flushed: Mutex<Vec<SessionId>>,
 }
 
 impl<S: Service> WithSessions<S> {
@@ -48,6 +50,7 @@ impl<S: Service> WithSessions<S> {
             safe: 1,
             is_starting: false,
             stored: Mutex::default(),
+            flushed: Mutex::default(),
         })
     }
 
@@ -64,6 +67,7 @@ impl<S: Service> WithSessions<S> {
             safe: 0,
             is_starting: false,
             stored: Mutex::default(),
+            flushed: Mutex::default(),
         })
     }
 
@@ -78,6 +82,7 @@ impl<S: Service> WithSessions<S> {
             safe: 0,
             is_starting: true,
             stored: Mutex::default(),
+            flushed: Mutex::default(),
         })
     }
 
@@ -139,6 +144,11 @@ impl<S: Service> SessionService for WithSessions<S> {
 
     fn reclaimed(&self, session: SessionId) {
         self.expect(session);
+    }
+
+    fn flushed(&self, session: SessionId) {
+        self.expect(session);
+        self.flushed.lock().push(session);
     }
 
     fn end_session(&self, session: SessionId) {

@@ -70,6 +70,7 @@ impl Dispatcher {
                 this.leases.forget(session);
                 this.locks.drop_session(session);
                 this.parts.grace.came_back(session);
+                this.parts.grace.flushed(session);
             }
             Err(error) => this.end_later(session, error),
         };

@@ -51,6 +51,10 @@ impl SessionService for LocalService {
         }
     }
 
+    fn flushed(&self, session: SessionId) {
+        self.dispatcher.parts.grace.flushed(session);
+    }
+
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
