@@ -161,6 +161,12 @@ impl StoredReplies {
         of_session.and_then(|it| it.replies.get(&request)).copied().unwrap_or(0)
     }
 
+    /// Returns whether an earlier run has stored a reply to the request, and this one has not.
+    pub(crate) fn is_of_earlier_run(&self, session: SessionId, request: u64) -> bool {
+        let of_session = self.of_session.get(&session);
+        of_session.and_then(|it| it.replies.get(&request)) == Some(&0)
+    }
+
     /// Returns whether a reply was stored; that it is still there only the table knows, which may
     /// have lost it.
     pub(crate) fn names(&self, request_key: &RequestKey) -> bool {

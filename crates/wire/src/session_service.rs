@@ -78,8 +78,8 @@ pub struct LeasedAnswer<'a> {
     pub node: Option<InodeId>,
     /// The directory of the name or of the names that the answer tells.
     pub names: Option<InodeId>,
-    /// Whether the request changes something.
-    pub is_change: bool,
+    /// The number of the mutation; 0 if the request changes nothing.
+    pub mutation: u64,
     /// Whether it opens a file for writing.
     pub opens_for_writing: bool,
     /// The reply or the error. Attributes in it that are not leased become volatile.

@@ -89,10 +89,8 @@ impl PendingReply {
             Some((sessions.service.attr(node)?, since))
         });
         let answer = |Told { since, node, names, opens_for_writing }| {
-            let is_change = mutation > 0;
             let (result, changed) = (&mut result, changed.as_ref().map(|it| (&it.0, it.1)));
-            let answer =
-                LeasedAnswer { node, names, is_change, opens_for_writing, result, changed };
+            let answer = LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
             sessions.service.lease(session.id, since, answer)
         };
         // Answers do not lengthen leases until the recall is answered: one that began now might

@@ -84,14 +84,15 @@ impl Dispatcher {
         since: LeaseMoment,
         answer: LeasedAnswer<'_>,
     ) -> Leases {
-        let LeasedAnswer { node, names, is_change, opens_for_writing, result, changed } = answer;
-        // A stored reply of an earlier epoch tells what was then.
-        let is_stored = is_change && session.epoch() < self.parts.shard.epoch();
+        let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
+        // It tells what was then.
+        let is_stored =
+            mutation > 0 && self.parts.shard.has_reply_of_earlier_epoch(session, mutation);
         let is_quiet = || self.stopped.try_write().is_some();
         if is_stored || !tells(result) || !self.others.may_grant(session, is_quiet) {
             return Leases::default();
         }
-        let made = made_dir(result).filter(|_| is_change);
+        let made = made_dir(result).filter(|_| mutation > 0);
         let opened = opened_file(result).filter(|_| opens_for_writing);
         let bytes = opened.and_then(|ino| self.lease_bytes(session, since, ino));
         // Only the session itself can write a file that it has just made, and has alone.

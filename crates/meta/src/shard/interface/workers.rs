@@ -76,6 +76,12 @@ impl Shard {
         }
     }
 
+    /// Returns whether the reply to a request is one that an earlier epoch has stored.
+    #[must_use]
+    pub fn has_reply_of_earlier_epoch(&self, session: SessionId, mutation: u64) -> bool {
+        self.lock().state.replies.is_of_earlier_run(session, mutation)
+    }
+
     /// Stores the reply to a request whose change is in rows already.
     ///
     /// # Errors

@@ -231,7 +231,6 @@ fn the_server_s_own_mount_waits_for_no_change_of_others() {
 /// Its client may still send what it has kept back, to the next run too.
 #[test]
 fn the_next_run_knows_the_era_of_a_session_that_has_lost_a_lease_on_bytes() {
-    // Those of an earlier epoch are granted nothing for a repeated change.
     const WRITER: SessionId = SessionId::new(1, 1);
     const OTHER: SessionId = SessionId::new(1, 2);
     let rig = Rig::new();
@@ -249,7 +248,7 @@ fn the_next_run_knows_the_era_of_a_session_that_has_lost_a_lease_on_bytes() {
         LeasedAnswer {
             node: None,
             names: None,
-            is_change: true,
+            mutation: 1,
             opens_for_writing: true,
             result: &mut opened,
             changed: None,
