@@ -49,6 +49,12 @@ const MUTANTS: &[Mutant] = &[
         to: "of_pages.flush_all(&[], flushed)",
     },
     Mutant {
+        name: "what was kept back in an earlier epoch is called sent before it is",
+        file: "crates/net/src/remote/flush.rs",
+        from: "        self.is_under_way\n",
+        to: "        false\n",
+    },
+    Mutant {
         name: "leases that have ended drop nothing",
         file: "crates/holder/src/recall.rs",
         from: "(state.kept.drop_all(), state.opens.unreported(None))",
