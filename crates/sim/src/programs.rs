@@ -14,6 +14,8 @@ use pelago_wire::{
 use crate::history::{History, Naming, Program, value};
 use crate::turns;
 
+mod scatter;
+
 /// Files with parts that programs write, parts of each, and names that come and go.
 pub(crate) const FILES: usize = 3;
 pub(crate) const PARTS: u64 = 3;
@@ -23,8 +25,6 @@ const COUNTER: &str = "counter";
 const LOG: &str = "log";
 /// The file of whose bytes programs have locks.
 const LOCKED: &str = "locked";
-/// Places that a program writes in a file of its own: more than a mount sends at a time.
-const PLACES: usize = 40;
 /// A program computes under a lock for a little longer than a session lasts, at least.
 const COMPUTES: Duration = Duration::from_millis(10_200);
 const CONTEXT: Context = Context::direct(0, 0);
@@ -196,54 +196,6 @@ impl Runner {
         }
         drop(history);
         self.note("writes", result);
-    }
-
-    /// Writes a file of its own in many places, some of them again, and reads it.
-    fn scatter(&mut self) {
-        let result = self.open_own().and_then(|open| {
-            let scattered = self.scatter_values(open);
-            self.close(open).and(scattered)
-        });
-        self.note("scattered writes", result);
-    }
-
-    /// Opens the file of the program, or makes it.
-    fn open_own(&self) -> Result<OpenId, Error> {
-        let text = format!("of-program-{}", self.plan.program.0);
-        match self.open(&text, OpenFlags::READ_WRITE) {
-            Err(Error { code: Code::NotFound }) => {
-                let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
-                let created = self.files.create(&CONTEXT, name(&text), mode, flags).wait()?;
-                Ok(created.open)
-            }
-            opened => Ok(opened?.open),
-        }
-    }
-
-    fn scatter_values(&mut self, open: OpenId) -> Result<(), Error> {
-        let mut values = vec![0; PLACES];
-        let at = |place: usize| FilePos { open, offset: 16 * place as u64 };
-        for number in 0..PLACES + PLACES / 4 {
-            let is_first = number < PLACES;
-            let place = if is_first { number } else { random_place() };
-            values[place] = self.value();
-            let bytes = values[place].to_le_bytes();
-            self.files.write(&CONTEXT, at(place), &bytes, WriteFlags::NONE).wait()?;
-            if !is_first {
-                thread::sleep(Duration::from_micros(turns::random(40_000)));
-            }
-        }
-        self.files.fsync(&CONTEXT, open, false).wait()?;
-        for (place, value) in values.into_iter().enumerate() {
-            let read = self.files.read(&CONTEXT, open, at(place).offset, 8).wait()?;
-            let found = read.as_bytes().try_into().map_or(0, u64::from_le_bytes);
-            if found != value {
-                let program = self.plan.program;
-                let what = format!("{program:?} reads {found} in its own file, not {value}");
-                self.history.lock().wrong.push(what);
-            }
-        }
-        Ok(())
     }
 
     fn read(&self) {
@@ -529,10 +481,6 @@ const fn exclusive(start: u64, end: u64) -> FileLock {
 
 fn random_file() -> usize {
     usize::try_from(turns::random(FILES as u64)).unwrap_or(0)
-}
-
-fn random_place() -> usize {
-    usize::try_from(turns::random(PLACES as u64)).unwrap_or(0)
 }
 
 fn random_name() -> usize {
