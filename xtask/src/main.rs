@@ -67,7 +67,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "test",
         arguments: "[--quick] [--ring] [--no-passthrough] [FILTER]",
-        does: "runs every test that a fresh machine can run, in release; prints the counts last",
+        does: "runs every test that a fresh machine can run; `meta` or `meta::NAME` builds one package",
         run: test::run,
     },
     Verb {

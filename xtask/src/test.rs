@@ -7,6 +7,7 @@
 //! `N passed, N failed, N skipped`.
 
 mod libtest;
+mod package;
 mod suite;
 mod tally;
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::libtest::{Report, Verdict};
+use self::package::Package;
 use self::suite::Paths;
 pub(crate) use self::suite::Suite;
 use self::tally::{Failure, Tally};
@@ -39,11 +41,18 @@ struct Wanted {
     /// Only the suites that know other paths, with these; `None` for all suites.
     paths: Option<Paths>,
     filter: Option<String>,
+    /// The package that the filter names: only its tests are built.
+    package: Option<Package>,
 }
 
 /// Runs the tests and prints the counts.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
-    let wanted = parse(arguments)?;
+    let mut wanted = parse(arguments)?;
+    if let Some((package, rest)) =
+        wanted.filter.as_deref().map(Package::named_by).transpose()?.flatten()
+    {
+        (wanted.package, wanted.filter) = (Some(package), rest);
+    }
     let start = Instant::now();
     println!("{}", machine::describe());
     let mut tally = Tally::default();
@@ -63,12 +72,12 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 /// Builds all tests, and returns those of one target of a package.
 pub(crate) fn built(package: &str, target: &str) -> Result<Suite, String> {
     let name = format!("{package}::{target}");
-    let found = suite::build()?.into_iter().find(|suite| suite.name == name);
+    let found = suite::build(None)?.into_iter().find(|suite| suite.name == name);
     found.ok_or_else(|| format!("no tests are called {name}"))
 }
 
 fn parse(arguments: &[String]) -> Result<Wanted, String> {
-    let mut wanted = Wanted { quick: false, paths: None, filter: None };
+    let mut wanted = Wanted { quick: false, paths: None, filter: None, package: None };
     let usual = Paths { ring: false, passthrough: true };
     for argument in arguments {
         match argument.as_str() {
@@ -93,7 +102,7 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
         // Tests that need it are skipped, and a skip fails the run on such a machine.
         println!("setup: {why}");
     }
-    let suites = timed("build", suite::build)?;
+    let suites = timed("build", || suite::build(wanted.package.as_ref()))?;
     match wanted.paths {
         Some(paths) => run_by(paths, &suites, wanted, &logs, tally)?,
         None => {
@@ -159,7 +168,10 @@ fn select(mut suites: Vec<Suite>, wanted: &Wanted) -> (Vec<Suite>, Option<&str>)
             suites.retain(|suite| suite.name.contains(name));
             filter = None;
         }
-    } else if wanted.paths.is_none() && !suites.iter().any(Suite::has_paths) {
+    } else if wanted.package.is_none()
+        && wanted.paths.is_none()
+        && !suites.iter().any(Suite::has_paths)
+    {
         suites.push(Suite::documentation());
     }
     if wanted.quick {

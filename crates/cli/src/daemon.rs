@@ -12,7 +12,9 @@ use std::sync::Arc;
 use pelago_client::Files;
 use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
-use pelago_server::{Options, PassthroughStatus, Server, inode_table_bytes};
+use pelago_server::{
+    HAS_SEARCH_INDEX, Indexing, Options, PassthroughStatus, Server, inode_table_bytes,
+};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 
@@ -65,7 +67,7 @@ pub(crate) struct Plan {
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
     /// When there is a search index.
-    pub(crate) indexing: pelago_server::Indexing,
+    pub(crate) indexing: Indexing,
 }
 
 /// Where to mount.
@@ -156,6 +158,7 @@ struct Served {
     doors: Arc<Doors>,
     http: Option<Arc<HttpServer>>,
     passthrough: Passthrough,
+    indexing: Indexing,
     dir: PathBuf,
 }
 
@@ -174,8 +177,16 @@ impl Served {
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
         let http = plan.http.as_ref().map(|http| http::open(http, server, plan.memory_bytes));
         let http = http.transpose()?.map(Arc::new);
-        let (server, passthrough, dir) = (Arc::clone(server), plan.passthrough, plan.dir.clone());
-        Ok(Self { server, mount, guard, doors, http, passthrough, dir })
+        Ok(Self {
+            server: Arc::clone(server),
+            mount,
+            guard,
+            doors,
+            http,
+            passthrough: plan.passthrough,
+            indexing: plan.indexing,
+            dir: plan.dir.clone(),
+        })
     }
 
     /// Unmounts, and stops the process. With `force` also a mount that is in use.
@@ -196,6 +207,10 @@ impl Served {
 }
 
 fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
+    if plan.indexing == Indexing::Always && !HAS_SEARCH_INDEX {
+        let why = "--find needs a search index, and this pelago was built without one";
+        return Err(Failure::new(Exit::Usage, why).hint("build it with the feature `search`"));
+    }
     let (read_only, passthrough) = (plan.read_only, for_server(plan.passthrough));
     let memory_bytes = plan.memory_bytes;
     allocator::fit(memory_bytes);

@@ -56,6 +56,8 @@ pub(crate) struct UpReport {
     pub(crate) passthrough: PassthroughReport,
     /// Why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
+    /// Why there is never a search index; `None` if there may be one.
+    pub(crate) no_index: Option<String>,
     /// The guard of the mount; `None` without a mount.
     pub(crate) guard: Option<GuardReport>,
     /// When this run began, in seconds since 1970.
@@ -338,6 +340,7 @@ impl UpReport {
                 why_not: Some("passthrough needs root".to_owned()),
             },
             no_ring: Some("switched off".to_owned()),
+            no_index: Some("built without".to_owned()),
             guard: Some(GuardReport::Missing("it was killed".to_owned())),
             since: 1_800_000_000,
             progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use pelago_folder::FolderError;
 use pelago_wire::limits::INDEX_TEXT_BYTES;
-use tantivy::TantivyError;
-use tantivy::directory::error::{LockError, OpenDirectoryError, OpenReadError, OpenWriteError};
+
+#[cfg(feature = "search")]
+mod engine;
 
 /// What is wrong with an index. The rows have all that it has, so nothing is lost with it.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +63,9 @@ pub enum Error {
         /// The folder of the index.
         folder: PathBuf,
     },
+    /// The program was built without the engine.
+    #[error("this pelago was built without a search index: build it with the feature `search`")]
+    NoEngine,
     /// A text is too long.
     #[error(
         "a text of {bytes} bytes is too long for the index: give it {INDEX_TEXT_BYTES} at most"
@@ -98,15 +102,6 @@ impl Error {
         matches!(self, Self::Full { .. })
     }
 
-    /// Returns the error for a folder of files that cannot be opened. One that is not of this user
-    /// alone, in a folder that is, was not made by us as it is.
-    pub(crate) fn of_folder(folder: &Path, error: FolderError) -> Self {
-        match error {
-            FolderError::Io { source, .. } => Self::of_io(folder, source),
-            other => Self::Foreign { folder: folder.to_owned(), what: other.to_string() },
-        }
-    }
-
     /// Returns an error of the system. The engine has hidden some: see `directory::Files`.
     pub(crate) fn of_io(folder: &Path, source: io::Error) -> Self {
         let folder = folder.to_owned();
@@ -117,43 +112,5 @@ impl Error {
             }
             _ => Self::Io { folder, source },
         }
-    }
-
-    /// Returns an error of the engine.
-    pub(crate) fn of_engine(folder: &Path, error: TantivyError) -> Self {
-        let owned = folder.to_owned();
-        match error {
-            TantivyError::IoError(source)
-            | TantivyError::LockFailure(LockError::IoError(source), _)
-            | TantivyError::OpenReadError(OpenReadError::IoError { io_error: source, .. })
-            | TantivyError::OpenWriteError(OpenWriteError::IoError { io_error: source, .. })
-            | TantivyError::OpenDirectoryError(
-                OpenDirectoryError::IoError { io_error: source, .. }
-                | OpenDirectoryError::FailedToCreateTempDir(source),
-            ) => Self::of_io(folder, again(&source)),
-            TantivyError::LockFailure(LockError::LockBusy, _) => Self::Busy { folder: owned },
-            TantivyError::IncompatibleIndex(_)
-            | TantivyError::OpenReadError(OpenReadError::IncompatibleIndex(_))
-            | TantivyError::SchemaError(_)
-            | TantivyError::MissingPlugin(_)
-            | TantivyError::UnexpectedPlugin(_)
-            | TantivyError::ConflictingPlugins(_)
-            | TantivyError::OpenDirectoryError(_) => {
-                Self::Foreign { folder: owned, what: error.to_string() }
-            }
-            TantivyError::SystemError(what) => {
-                Self::Io { folder: owned, source: io::Error::other(what) }
-            }
-            // What is left are bytes that the engine did not expect.
-            error => Self::Damaged { folder: owned, what: error.to_string() },
-        }
-    }
-}
-
-/// Returns an error like one that others share.
-fn again(source: &io::Error) -> io::Error {
-    match source.raw_os_error() {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => io::Error::new(source.kind(), source.to_string()),
     }
 }

@@ -11,24 +11,45 @@
 
 #![forbid(unsafe_code)]
 
+pub use candidates::{Candidates, TextHit};
 pub use covered::{Covered, Origin};
 pub use document::Document;
 pub use error::Error;
-pub use names::{Candidates, Names};
-pub use panics::panics_are_caught;
-pub use texts::{TextHit, Texts};
+#[cfg(not(feature = "search"))]
+pub use without::{Names, Texts, panics_are_caught};
+#[cfg(feature = "search")]
+pub use {names::Names, panics::panics_are_caught, texts::Texts};
 
-mod checksums;
+mod candidates;
 mod covered;
-mod directory;
 mod document;
 mod error;
+
+#[cfg(feature = "search")]
+mod checksums;
+#[cfg(feature = "search")]
+mod directory;
+#[cfg(feature = "search")]
 mod half;
+#[cfg(feature = "search")]
 mod handles;
+#[cfg(feature = "search")]
 mod merges;
+#[cfg(feature = "search")]
 mod names;
+#[cfg(feature = "search")]
 mod panics;
+#[cfg(feature = "search")]
 mod postings;
+#[cfg(feature = "search")]
 mod queue;
+#[cfg(feature = "search")]
 mod texts;
+#[cfg(feature = "search")]
 mod values;
+#[cfg(not(feature = "search"))]
+mod without;
+
+/// Whether there is an engine: the crate is built with the feature `search`. Without it an index
+/// cannot be opened, and searches look at all rows.
+pub const HAS_ENGINE: bool = cfg!(feature = "search");

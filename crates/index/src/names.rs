@@ -7,6 +7,7 @@ use tantivy::error::DataCorruption;
 use tantivy::schema::Value;
 use tantivy::{DocAddress, DocId, Searcher, SegmentReader, TantivyDocument, TantivyError, Term};
 
+use crate::candidates::Candidates;
 use crate::covered::Covered;
 use crate::document::Document;
 use crate::error::Error;
@@ -27,15 +28,6 @@ mod trigrams;
 pub struct Names {
     half: Half<Encoded>,
     fields: Fields,
-}
-
-/// Files that may match a query.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Candidates {
-    /// Any may: the index knows nothing of what the query asks for.
-    Any,
-    /// Only these may: ascending by inode, directory and hash, each once.
-    These(Vec<Handle>),
 }
 
 impl Names {

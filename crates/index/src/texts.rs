@@ -11,6 +11,7 @@ use tantivy::schema::{
 };
 use tantivy::tokenizer::TextAnalyzer;
 
+use crate::candidates::TextHit;
 use crate::covered::Covered;
 use crate::error::Error;
 use crate::half::{Half, TOKENIZER};
@@ -36,17 +37,6 @@ const DOCUMENT_BYTES: usize = 200;
 pub struct Texts {
     half: Half<Encoded>,
     fields: Fields,
-}
-
-/// A file whose text has all words of a query.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextHit {
-    /// The file, with the hint that the index was told.
-    pub handle: Handle,
-    /// How often the text has each word, in the order of the query.
-    pub frequencies: Vec<u32>,
-    /// How many words the text has.
-    pub length: u32,
 }
 
 /// The fields of a document of texts.

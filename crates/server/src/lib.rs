@@ -10,7 +10,9 @@
 pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
 pub use pelago_data::{Passthrough, PassthroughStatus};
-pub use pelago_index::panics_are_caught as index_panics_are_caught;
+pub use pelago_index::{
+    HAS_ENGINE as HAS_SEARCH_INDEX, panics_are_caught as index_panics_are_caught,
+};
 pub use pelago_meta::recovery::RecoverError;
 pub use pelago_store::volume::Owner;
 pub use recovery::RecoveryReport;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pelago_data::WakeWorker;
-use pelago_index::{Names, Texts};
+use pelago_index::{HAS_ENGINE, Names, Texts};
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
 use pelago_wire::id_map::IdMap;
@@ -78,7 +78,7 @@ impl SearchIndex {
     /// Returns an index that is not open yet.
     pub(crate) fn new(place: Option<IndexPlace>, indexing: Indexing, notify: WakeWorker) -> Self {
         Self {
-            place: place.filter(|_| indexing != Indexing::Never),
+            place: place.filter(|_| indexing != Indexing::Never && HAS_ENGINE),
             is_wanted: AtomicBool::new(indexing == Indexing::Always),
             notify,
             on_reading: |_| {},

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::package::Package;
 use crate::{machine, process, workspace};
 
 /// Seconds that a suite should take on a quiet machine with two CPUs.
@@ -196,12 +197,24 @@ fn target(name: &str) -> &str {
     target.split('.').next().unwrap_or(target)
 }
 
-/// Builds all tests, then the binary and the examples that tests start.
-pub(crate) fn build() -> Result<Vec<Suite>, String> {
+/// Builds all tests, or those of one package, then the binary and the examples that tests start.
+pub(crate) fn build(only: Option<&Package>) -> Result<Vec<Suite>, String> {
     let messages = "--message-format=json-render-diagnostics";
-    let stdout = run_build(&["test", "--release", "--workspace", "--no-run", messages])?;
-    run_build(workspace::BUILD)?;
+    let mut arguments = vec!["test", "--release", "--no-run", messages];
+    let of_package = only.map(Package::build_arguments).unwrap_or_default();
+    match only {
+        Some(_) => arguments.extend(of_package.iter().map(String::as_str)),
+        None => arguments.push("--workspace"),
+    }
+    let stdout = run_build(&arguments)?;
+    // The tests of libraries start neither.
+    if only.is_none_or(|package| !package.has_library) {
+        run_build(workspace::BUILD)?;
+    }
     let mut suites = suites_of(&stdout);
+    if let Some(Package { name, .. }) = only {
+        suites.retain(|suite| suite.name.split("::").next() == Some(name));
+    }
     suites.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(suites)
 }

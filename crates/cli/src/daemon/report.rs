@@ -3,7 +3,9 @@
 use pelago_http::HttpTraffic;
 use pelago_mount::{Mount, NoRing};
 use pelago_net::{Peer, SessionStatus};
-use pelago_server::{MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus};
+use pelago_server::{
+    HAS_SEARCH_INDEX, Indexing, MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus,
+};
 use pelago_store::table::Pressure;
 
 use super::Served;
@@ -46,6 +48,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             why_not: why_not(status.passthrough, mount.as_deref()),
         },
         no_ring: mount.as_ref().and_then(|mount| no_ring(mount)),
+        no_index: no_index(parts.indexing),
         guard: parts.guard.as_ref().map(|guard| GuardReport::from(guard.pid())),
         since: status.since.seconds,
         progress: ProgressReport {
@@ -95,6 +98,16 @@ pub(crate) fn no_ring(mount: &Mount) -> Option<String> {
         Err(NoRing::NotWanted) => Some("asked for by --io-uring never".to_owned()),
         Err(no_ring) => Some(no_ring.to_string()),
     }
+}
+
+/// Returns why there is never a search index; `None` if there may be one.
+fn no_index(indexing: Indexing) -> Option<String> {
+    let why = match indexing {
+        _ if !HAS_SEARCH_INDEX => "this pelago was built without the feature `search`",
+        Indexing::Never => "asked for by --no-find",
+        Indexing::Auto | Indexing::Always => return None,
+    };
+    Some(why.to_owned())
 }
 
 fn session(each: &SessionStatus) -> SessionReport {

@@ -55,6 +55,9 @@ impl UpReport {
             output::bytes(limit),
             output::bytes(self.table.disk_bytes)
         ));
+        if let Some(why) = &self.no_index {
+            lines.push_str(&format!("search    looks at every file: {why}\n"));
+        }
         lines.extend(self.workers.iter().map(WorkerReport::line));
         lines
     }

@@ -37,7 +37,7 @@ const COMMIT_FILES: usize = if cfg!(test) { 16 } else { limits::INDEX_INODES / 2
 /// Texts that are read for one commit, once all others are in the index.
 const TEXTS_AT_ONCE: usize = if cfg!(test) { 1 } else { 256 };
 /// How long a commit waits until what it has is safe, and how often it looks.
-const SAFE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 40 } else { 5000 });
+const SAFE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 400 } else { 5000 });
 const SAFE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The worker `index`.

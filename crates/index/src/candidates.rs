@@ -1,0 +1,23 @@
+//! What an index answers to a query.
+
+use pelago_wire::Handle;
+
+/// Files that may match a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Candidates {
+    /// Any may: the index knows nothing of what the query asks for.
+    Any,
+    /// Only these may: ascending by inode, directory and hash, each once.
+    These(Vec<Handle>),
+}
+
+/// A file whose text has all words of a query.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextHit {
+    /// The file, with the hint that the index was told.
+    pub handle: Handle,
+    /// How often the text has each word, in the order of the query.
+    pub frequencies: Vec<u32>,
+    /// How many words the text has.
+    pub length: u32,
+}
