@@ -2,7 +2,7 @@
 
 use pelago_find::Expr;
 use pelago_folder::Folder;
-use pelago_wire::{FileKind, Handle, InodeId, Time};
+use pelago_wire::{FileKind, InodeId, Time};
 use tantivy::error::DataCorruption;
 use tantivy::schema::Value;
 use tantivy::{DocAddress, DocId, Searcher, SegmentReader, TantivyDocument, TantivyError, Term};

@@ -86,8 +86,10 @@ impl Dispatcher {
     ) -> Leases {
         let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
         // It tells what was then.
-        let is_stored =
-            mutation > 0 && self.parts.shard.has_reply_of_earlier_epoch(session, mutation);
+        let shard = &self.parts.shard;
+        let is_stored = mutation > 0
+            && session.epoch() < shard.epoch()
+            && shard.has_reply_of_earlier_epoch(session, mutation);
         let is_quiet = || self.stopped.try_write().is_some();
         if is_stored || !tells(result) || !self.others.may_grant(session, is_quiet) {
             return Leases::default();
