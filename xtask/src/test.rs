@@ -177,7 +177,7 @@ fn select(mut suites: Vec<Suite>, wanted: &Wanted) -> (Vec<Suite>, Option<&str>)
     if wanted.quick {
         suites.retain(|suite| {
             let why = suite.why_slow();
-            if let Some(why) = why {
+            if let Some(why) = &why {
                 println!("{}: left out by --quick ({why})", suite.name);
             }
             why.is_none()
