@@ -67,7 +67,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "test",
         arguments: "[--quick] [--ring] [--no-passthrough] [FILTER]",
-        does: "runs every test that a fresh machine can run; `meta` or `meta::NAME` builds one package",
+        does: "runs all tests that can run here; `meta` or `meta::NAME`: those of a package",
         run: test::run,
     },
     Verb {

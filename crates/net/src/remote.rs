@@ -21,10 +21,12 @@ use crate::reactor::Reactor;
 pub use connect::ConnectError;
 pub use status::{OnDir, RemoteStatus};
 
-use calls::{Call, Calls};
+use call::Call;
+use calls::Calls;
 use connect::Connector;
 
 mod answers;
+mod call;
 mod calls;
 mod connect;
 mod flush;

@@ -67,6 +67,8 @@ struct State {
     is_used: bool,
     /// The numbers of the requests that run, without those that wait for locks.
     running: HashSet<u64>,
+    /// Those of them that an earlier run has answered: they do not count as requests.
+    replays: HashSet<u64>,
     /// Requests that wait for locks: others must get past them, among them those that unlock.
     waiting: HashSet<u64>,
     /// Counts the epochs that the server has begun since the session began.
@@ -230,7 +232,6 @@ impl Session {
         }
         state.is_used = true;
         let is_known = state.running.contains(&number) || state.waiting.contains(&number);
-        let most = if is_replay { MOST_REPLAYS } else { 0 } + limits::SESSION_REQUESTS;
         let repetition = match mutation {
             // A read that came over the old connection, and still runs, is answered once.
             0 if is_known => Repetition::Running,
@@ -241,13 +242,19 @@ impl Session {
             if is_known {
                 return Err(Violation::SameNumber(number));
             }
-            let (requests, limit) = match waits {
-                true => (&mut state.waiting, limits::LOCK_WAITERS),
-                false => (&mut state.running, most),
+            let replays = state.replays.len();
+            let (count, limit) = match () {
+                () if waits => (state.waiting.len(), limits::LOCK_WAITERS),
+                () if is_replay => (replays, MOST_REPLAYS),
+                () => (state.running.len() - replays, limits::SESSION_REQUESTS),
             };
-            if requests.len() >= limit {
+            if count >= limit {
                 return Err(Violation::TooMany);
             }
+            if is_replay {
+                state.replays.insert(number);
+            }
+            let requests = if waits { &mut state.waiting } else { &mut state.running };
             requests.insert(number);
         }
         Ok(repetition)
@@ -281,6 +288,7 @@ impl Session {
         let is_lost = answer.is_some() && epochs != state.epochs;
         let lost = is_lost.then(lost);
         let answer = lost.clone().or(answer);
+        state.replays.remove(&number);
         if !state.running.remove(&number) {
             state.waiting.remove(&number);
         }
@@ -469,6 +477,7 @@ impl State {
             heard: boot_time(),
             is_used: false,
             running: HashSet::new(),
+            replays: HashSet::new(),
             waiting: HashSet::new(),
             epochs: 0,
             recalls: BTreeMap::new(),

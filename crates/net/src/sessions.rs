@@ -208,6 +208,7 @@ impl Sessions {
         if running.is_empty() {
             return self.service.end_session(session.id);
         }
+        self.service.ending(session.id);
         for number in running {
             self.service.cancel(&context(session.id, number));
         }

@@ -139,6 +139,71 @@ fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     until("all are read", || next.service.count() == WRITES);
 }
 
+/// Keeps writes, or all, and answers the rest.
+struct Keeps {
+    keeps_all: bool,
+    kept: Mutex<Vec<Done>>,
+}
+
+impl Keeps {
+    fn new(keeps_all: bool) -> Self {
+        Self { keeps_all, kept: Mutex::default() }
+    }
+
+    fn count(&self) -> usize {
+        self.kept.lock().len()
+    }
+}
+
+impl Service for Keeps {
+    fn ask(
+        &self,
+        _: &Context,
+        request: Request,
+        _: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        if self.keeps_all || matches!(request, Request::Write { .. }) {
+            self.kept.lock().push(later());
+            return None;
+        }
+        Some(Ok(Reply::Done))
+    }
+
+    fn cancel(&self, _: &Context) {}
+}
+
+/// A slow disk leaves more answered and unsafe than a client may have under way. The next run takes
+/// all of it, and what was under way besides.
+#[test]
+fn replays_do_not_count_as_requests_under_way() {
+    const REPLAYS: usize = limits::SESSION_REQUESTS + 100;
+    const UNDER_WAY: usize = limits::SESSION_REQUESTS / 2 - 10;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let first = WithSessions::of_run(3, None, Keeps::new(false));
+    let server = first.serve(&socket);
+    let remote = connect(&socket);
+    for _ in 0..REPLAYS {
+        ask(&remote, Request::RemoveXattr { node: Handle::ROOT, name: b"user.x".to_vec() })
+            .unwrap();
+    }
+    for _ in 0..UNDER_WAY {
+        let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
+        remote.ask_leased(
+            &Context::direct(1, 2),
+            write,
+            Bulk::Owned(vec![7; 10]),
+            Box::new(|_, _| {}),
+        );
+    }
+    until("all are under way", || first.service.count() == UNDER_WAY);
+    drop(server);
+    let next = WithSessions::of_starting_run(4, &first, Keeps::new(true));
+    let _server = next.serve(&socket);
+    until("all have come", || next.service.count() == REPLAYS + UNDER_WAY);
+}
+
 /// Has something kept back that nobody takes until the test says so.
 #[derive(Default)]
 struct KeepsBack(Mutex<Vec<Then>>);

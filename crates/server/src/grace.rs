@@ -6,8 +6,8 @@
 //! have carried out and not answered. So until each of them has opened its files again, has
 //! repeated its requests, or has ended, all other requests wait: they must not see, change or
 //! remove what these rely on. Then what the last run has answered and may have lost is carried out
-//! again, in the order in which it was done, then the repeated requests and what clients had kept
-//! back under leases, and then all others.
+//! again, in the order in which it was done, then what clients had kept back under leases, then the
+//! repeated requests, and then all others.
 //!
 //! This is a state machine: it says which requests go on, and a thread of `service::starting` does
 //! that.
@@ -52,7 +52,10 @@ struct State {
     /// Repeated appends whose bytes have a place in their file. They go behind those, so that no
     /// other append takes it.
     placed: VecDeque<Parked>,
-    /// Repeated requests, which go behind those, and writes that clients had kept back.
+    /// Writes that clients had kept back: what other sessions repeat on these files had waited for
+    /// their recall, and comes after them.
+    kept_back: VecDeque<Parked>,
+    /// Repeated requests, which go behind those.
     repeated: VecDeque<Parked>,
     /// All other requests.
     others: VecDeque<Parked>,
@@ -60,10 +63,6 @@ struct State {
     bytes: usize,
     /// Repeated requests that run.
     running: usize,
-    /// When [`Phase::Repeating`] began.
-    repeats_since: Instant,
-    /// [`Step::EndEras`] was taken.
-    has_ended_eras: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,6 +71,8 @@ enum Phase {
     Waiting,
     /// Requests run that the last run has answered.
     Replaying,
+    /// Appends that have a place run, and writes that were kept back, as they come.
+    Flushing,
     /// Repeated requests run.
     Repeating,
     Over,
@@ -99,7 +100,7 @@ pub(crate) enum Step {
     /// These; [`Grace::repeated`] is called at the end of each.
     Repeat(VecDeque<Parked>),
     /// Bytes that clients have kept back are written: from now on they are not, in this run and in
-    /// later ones. All else goes on behind that.
+    /// later ones. All else goes on after that.
     EndEras,
     /// These, and all that come later. It is the last step.
     Over(VecDeque<Parked>),
@@ -109,11 +110,10 @@ impl Grace {
     /// Returns one that waits for these sessions; without any it is over.
     pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
         let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
-        let [placed, repeated, others] = Default::default();
-        let now = Instant::now();
+        let [placed, kept_back, repeated, others] = Default::default();
         let state = State {
             phase,
-            since: now,
+            since: Instant::now(),
             round: Round::default(),
             has_thread: false,
             is_replaying: false,
@@ -123,12 +123,11 @@ impl Grace {
             came_late: Vec::new(),
             replays: Vec::new(),
             placed,
+            kept_back,
             repeated,
             others,
             bytes: 0,
             running: 0,
-            repeats_since: now,
-            has_ended_eras: false,
         };
         let is_over = AtomicBool::new(phase == Phase::Over);
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
@@ -145,7 +144,6 @@ impl Grace {
         state.waits_for = sessions;
         state.is_late = false;
         state.running = 0;
-        state.has_ended_eras = false;
         state.came_late.clear();
         let is_own = |parked: &Parked| parked.context.session == SessionId::DIRECT;
         let (own, theirs) = std::mem::take(&mut state.others).into_iter().partition(is_own);
@@ -153,6 +151,7 @@ impl Grace {
         let mut dropped = Vec::from(theirs);
         dropped.append(&mut state.replays);
         dropped.extend(std::mem::take(&mut state.placed));
+        dropped.extend(std::mem::take(&mut state.kept_back));
         dropped.extend(std::mem::take(&mut state.repeated));
         self.changed.notify_all();
         dropped
@@ -176,19 +175,23 @@ impl Grace {
         self.state.lock().has_thread = false;
     }
 
-    /// Waits for the next step. Sessions have `limit` to come back; so have repeated requests that
-    /// run, from the end of the last one on; and so have clients to send what they had kept back.
+    /// Waits for the next step. Sessions have `limit` to come back, and as long again to send what
+    /// they had kept back. Repeated requests that run have it from the end of the last one on.
     pub(crate) fn next(&self, limit: Duration) -> (Round, Step) {
         let mut state = self.state.lock();
         loop {
-            if let Some(step) = self.ready(&mut state, limit) {
+            if state.phase == Phase::Flushing && state.since.elapsed() >= limit {
+                // Also if writes come without end: others wait.
+                state.give_up_kept_back();
+            }
+            if let Some(step) = self.ready(&mut state) {
                 return (state.round, step);
             }
             let until = state.since + limit;
             if self.changed.wait_until(&mut state, until).timed_out()
                 && Instant::now() >= state.since + limit
             {
-                let ready = self.ready(&mut state, limit);
+                let ready = self.ready(&mut state);
                 let step = ready.unwrap_or_else(|| self.expired(&mut state));
                 return (state.round, step);
             }
@@ -224,13 +227,13 @@ impl Grace {
             {
                 state.replays.push(parked);
             }
+            _ if state.takes_kept_back(&parked) => {
+                state.kept_back.push_back(parked);
+                self.changed.notify_all();
+            }
             Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
                 let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
                 queue.push_back(parked);
-            }
-            _ if state.takes_kept_back(&parked) => {
-                state.repeated.push_back(parked);
-                self.changed.notify_all();
             }
             _ => {
                 state.bytes += if is_own { bytes } else { 0 };
@@ -309,7 +312,7 @@ impl Grace {
         state.is_replaying = false;
         self.changed.notify_all();
         if state.round == round && state.phase == Phase::Replaying {
-            state.begin_repeating();
+            (state.phase, state.since) = (Phase::Flushing, Instant::now());
         }
     }
 
@@ -317,10 +320,12 @@ impl Grace {
     pub(crate) fn repeated(&self, round: Round) {
         let mut state = self.state.lock();
         // One that took too long is counted no more.
-        let is_counted = state.phase == Phase::Repeating && !state.has_ended_eras;
-        if state.round == round && is_counted {
+        if state.round == round && matches!(state.phase, Phase::Flushing | Phase::Repeating) {
             assert!(state.running > 0, "each repeated request ends once");
-            (state.running, state.since) = (state.running - 1, Instant::now());
+            state.running -= 1;
+            if state.phase == Phase::Repeating {
+                state.since = Instant::now();
+            }
             self.changed.notify_all();
         }
     }
@@ -336,7 +341,7 @@ impl Grace {
     }
 
     /// Returns the step that can be taken.
-    fn ready(&self, state: &mut State, limit: Duration) -> Option<Step> {
+    fn ready(&self, state: &mut State) -> Option<Step> {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
             state.since = Instant::now();
             let mut replays = std::mem::take(&mut state.replays);
@@ -347,30 +352,34 @@ impl Grace {
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
                 return Some(Step::Replay(replays));
             }
-            state.begin_repeating();
+            state.phase = Phase::Flushing;
         }
         match state.phase {
-            Phase::Repeating if state.has_ended_eras => return Some(self.nearly_over(state)),
-            Phase::Repeating if state.running == 0 => {}
+            Phase::Flushing => {
+                for next in [&mut state.placed, &mut state.kept_back] {
+                    if !next.is_empty() {
+                        let next = std::mem::take(next);
+                        state.running += next.len();
+                        return Some(Step::Repeat(next));
+                    }
+                }
+                (state.running == 0 && state.keeps_back.is_empty()).then(|| end_flushing(state))
+            }
+            Phase::Repeating => {
+                let next = std::mem::take(&mut state.repeated);
+                if !next.is_empty() {
+                    (state.running, state.since) = (next.len(), Instant::now());
+                    return Some(Step::Repeat(next));
+                }
+                (state.running == 0).then(|| self.over(state))
+            }
             // It was stopped.
             Phase::Over => {
                 state.has_thread = false;
-                return Some(Step::Over(VecDeque::new()));
+                Some(Step::Over(VecDeque::new()))
             }
-            _ => return None,
+            Phase::Waiting | Phase::Replaying => None,
         }
-        let now = Instant::now();
-        if now.duration_since(state.repeats_since) >= limit {
-            // Also if writes come without end: others wait.
-            state.give_up_kept_back();
-        }
-        let next = if state.placed.is_empty() { &mut state.repeated } else { &mut state.placed };
-        let next = std::mem::take(next);
-        if !next.is_empty() {
-            (state.running, state.since) = (next.len(), now);
-            return Some(Step::Repeat(next));
-        }
-        state.keeps_back.is_empty().then(|| self.nearly_over(state))
     }
 
     /// Returns the step after a phase has lasted too long.
@@ -382,14 +391,13 @@ impl Grace {
         if state.running > 0 {
             tracing::error!(requests = state.running, "repeated requests do not end");
         }
-        self.nearly_over(state)
+        match state.phase {
+            Phase::Flushing => end_flushing(state),
+            _ => self.over(state),
+        }
     }
 
-    fn nearly_over(&self, state: &mut State) -> Step {
-        if !std::mem::replace(&mut state.has_ended_eras, true) {
-            state.give_up_kept_back();
-            return Step::EndEras;
-        }
+    fn over(&self, state: &mut State) -> Step {
         state.has_thread = false;
         Step::Over(self.end(state))
     }
@@ -400,18 +408,24 @@ impl Grace {
         self.is_over.store(true, Ordering::Release);
         self.changed.notify_all();
         let mut all = std::mem::take(&mut state.placed);
+        all.append(&mut state.kept_back);
         all.append(&mut state.repeated);
         all.append(&mut state.others);
         all
     }
 }
 
-impl State {
-    fn begin_repeating(&mut self) {
-        let now = Instant::now();
-        (self.phase, self.since, self.repeats_since) = (Phase::Repeating, now, now);
+/// Ends the time of what was kept back; what still runs of it is counted no more.
+fn end_flushing(state: &mut State) -> Step {
+    state.give_up_kept_back();
+    if state.running > 0 {
+        state.round.0 += 1;
     }
+    (state.phase, state.since, state.running) = (Phase::Repeating, Instant::now(), 0);
+    Step::EndEras
+}
 
+impl State {
     /// Takes no more of what clients had kept back.
     fn give_up_kept_back(&mut self) {
         if !self.keeps_back.is_empty() {
@@ -528,10 +542,14 @@ mod tests {
         grace.next(Duration::ZERO)
     }
 
+    /// Takes the next step that repeats something.
     fn repeats(grace: &Grace) -> (Round, Vec<u64>) {
-        match next(grace) {
-            (round, Step::Repeat(repeated)) => (round, numbers(&repeated)),
-            _ => panic!("nothing is repeated"),
+        loop {
+            match next(grace) {
+                (_, Step::EndEras) => {}
+                (round, Step::Repeat(repeated)) => return (round, numbers(&repeated)),
+                _ => panic!("nothing is repeated"),
+            }
         }
     }
 
@@ -551,11 +569,17 @@ mod tests {
 
     /// Takes the last step. Returns the requests of it.
     fn ends(grace: &Grace) -> Vec<u64> {
-        let (_, Step::EndEras) = next_late(grace) else { panic!("it is not nearly over") };
-        assert!(!grace.is_over());
-        let (_, Step::Over(others)) = next_late(grace) else { panic!("it is not over") };
-        assert!(grace.is_over());
-        numbers(&others)
+        loop {
+            assert!(!grace.is_over());
+            match next_late(grace) {
+                (_, Step::EndEras) => {}
+                (_, Step::Over(others)) => {
+                    assert!(grace.is_over());
+                    return numbers(&others);
+                }
+                _ => panic!("it is not over"),
+            }
+        }
     }
 
     /// What sessions repeat goes first, once all are back; what is new goes after that.
@@ -607,20 +631,26 @@ mod tests {
         assert!(!grace.came_back(ONE));
         keep(ONE, 2, behind());
         keep(ONE, 3, write());
+        // It had waited for a recall of what the other one had kept back.
+        keep(TWO, 7, write());
         assert!(!grace.came_back(TWO));
         grace.flushed(TWO);
         keep(TWO, 4, behind());
-        let (round, repeated) = repeats(&grace);
-        assert_eq!(repeated, [1, 2]);
+        let flushes = || match next(&grace) {
+            (round, Step::Repeat(writes)) => (round, numbers(&writes)),
+            _ => panic!("nothing was kept back"),
+        };
+        let (round, writes) = flushes();
+        assert_eq!(writes, [1, 2]);
         keep(ONE, 5, behind());
-        grace.repeated(round);
-        grace.repeated(round);
-        let (_, repeated) = repeats(&grace);
-        assert_eq!(repeated, [5]);
-        grace.repeated(round);
+        assert_eq!(flushes().1, [5], "although others run");
+        (0..3).for_each(|_| grace.repeated(round));
         grace.flushed(ONE);
         assert!(matches!(next(&grace), (_, Step::EndEras)));
         keep(ONE, 6, behind());
+        let (round, repeated) = repeats(&grace);
+        assert_eq!(repeated, [7]);
+        grace.repeated(round);
         let (_, Step::Over(others)) = next(&grace) else { panic!("it is not over") };
         assert_eq!(numbers(&others), [3, 4, 6]);
     }
@@ -631,13 +661,13 @@ mod tests {
         let grace = Grace::new(HashSet::from([ONE]));
         assert!(!grace.came_back(ONE));
         assert!(grace.park(parked(ONE, 1, behind()), false).is_none());
-        let (round, Step::Repeat(repeated)) = next(&grace) else { panic!("one was kept back") };
+        let (before, Step::Repeat(repeated)) = next(&grace) else { panic!("one was kept back") };
         assert!(grace.park(parked(ONE, 2, behind()), false).is_none());
-        grace.repeated(round);
-        let (round, Step::Repeat(more)) = next_late(&grace) else { panic!("it came in time") };
+        let (_, Step::Repeat(more)) = next_late(&grace) else { panic!("it came in time") };
         assert_eq!((numbers(&repeated), numbers(&more)), (vec![1], vec![2]));
         assert!(grace.park(parked(ONE, 3, behind()), false).is_none());
-        grace.repeated(round);
+        assert!(matches!(next_late(&grace), (_, Step::EndEras)), "although two do not end");
+        grace.repeated(before);
         assert_eq!(ends(&grace), [3]);
         let silent = Grace::new(HashSet::from([ONE]));
         assert!(!silent.came_back(ONE));

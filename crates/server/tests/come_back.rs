@@ -12,8 +12,8 @@ use pelago_server::Options;
 use pelago_store::table;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileLock, Handle, LockKind, LockMode, LockOwner, NewMode,
-    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, WriteEra,
-    WriteFlags, limits,
+    OpenFlags, OpenId, RecordedPeer, Reply, Request, RequestId, SessionId, SessionRecord, SetAttr,
+    WriteEra, WriteFlags, limits,
 };
 
 use harness::rig::{DEADLINE, Rig, by_hand, name};
@@ -283,6 +283,47 @@ fn what_was_kept_back_is_taken_until_its_client_has_sent_all() {
     assert!(matches!(read, Reply::Data(bytes) if bytes.as_bytes() == b"x"));
     let late = send_kept_back(&rig, 204, 1).recv_timeout(DEADLINE).unwrap();
     assert_eq!(late.unwrap_err().code, Code::LeaseLost, "others went on");
+}
+
+/// Another session had asked for a change of the file when the server ended, which waited until the
+/// client had sent what it kept back. So does its repetition.
+#[test]
+fn what_others_repeat_comes_after_what_was_kept_back() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    open(&rig, TWO, file);
+    let rig = rig.restarted(false, waiting());
+    [ONE, TWO].into_iter().for_each(|it| reopen(&rig, it, file));
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    let cut = Request::SetAttr { node: file, open: None, set };
+    let cut = send(&rig, &asks(TWO, 300), cut, &[]);
+    let service = rig.server.session_service();
+    [ONE, TWO].into_iter().for_each(|session| service.reclaimed(session));
+    service.flushed(TWO);
+    send_kept_back(&rig, 200, 1).recv_timeout(DEADLINE).unwrap().unwrap();
+    assert!(cut.try_recv().is_err(), "it waits");
+    service.flushed(ONE);
+    cut.recv_timeout(DEADLINE).unwrap().unwrap();
+    assert_eq!(rig.lookup(Handle::ROOT, "file").unwrap().attr.size, 0);
+}
+
+/// A session ends for its client while a change of it waits with all others: they do not wait for
+/// that session, and the next run does not know it.
+#[test]
+fn a_session_that_ends_is_not_waited_for_although_it_has_asked_for_changes() {
+    let rig = Rig::new(by_hand());
+    let file = create(&rig, ONE, "file");
+    rig.sync();
+    let rig = rig.restarted(false, waiting());
+    let (dir, mode) = (Handle::ROOT, NewMode::exactly(0o755));
+    let made = Request::MakeDir { dir, name: name("dir"), mode };
+    let made = send(&rig, &asks(ONE, 200), made, &[]);
+    assert!(made.try_recv().is_err(), "it waits");
+    rig.server.session_service().ending(ONE);
+    rig.open(file).unwrap();
+    made.recv_timeout(DEADLINE).unwrap().unwrap();
+    let left = rig.crashed(0, waiting());
+    assert!(left.server.session_service().earlier_sessions().is_empty());
 }
 
 /// Others wait for it no longer than for a session that stays away.

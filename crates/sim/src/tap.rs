@@ -120,6 +120,10 @@ impl SessionService for Tap {
         self.service.flushed(session);
     }
 
+    fn ending(&self, session: SessionId) {
+        self.service.ending(session);
+    }
+
     fn end_session(&self, session: SessionId) {
         self.history.lock().count("sessions ended");
         self.end_writer(session, |_| true);

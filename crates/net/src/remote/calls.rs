@@ -13,12 +13,13 @@ use pelago_wire::codec::{DecodedReply, ReplyStamp};
 use pelago_wire::frame::Header;
 use pelago_wire::handshake::Welcome;
 use pelago_wire::{
-    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, Request, RequestId,
-    SessionId, codec, limits,
+    Code, Error, FileKind, Granted, LeasedDone, Leases, OpenId, Reply, RequestId, SessionId, codec,
+    limits,
 };
 
 use crate::clock::boot_time;
 use crate::link::Link;
+use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
 use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
@@ -30,28 +31,6 @@ mod cancel;
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
-
-/// A request and its caller.
-pub(super) struct Call {
-    /// The caller's number, by which it cancels; 0 if it does not.
-    caller: RequestId,
-    pub(super) is_mutation: bool,
-    /// It waits for a lock: others do not wait for its end.
-    pub(super) waits: bool,
-    /// It goes before what waits for its turn.
-    pub(super) is_first: bool,
-    body: Vec<u8>,
-    bulk: Arc<[u8]>,
-    /// Bytes that the server holds for it: 0 while it waits for a lock.
-    pub(super) payload: usize,
-    pub(super) opens: OpenUse,
-    fits: FitsReply,
-    pub(super) done: LeasedDone,
-    pub(super) since: Instant,
-}
-
-/// Tells whether a reply is one of those that a request can have.
-pub(super) type FitsReply = fn(&Reply) -> bool;
 
 /// A request that was numbered.
 pub(super) struct UnderWay {
@@ -133,22 +112,6 @@ pub(super) struct State {
 
 /// What a caller gets, and its callback.
 pub(super) type Answered = (LeasedDone, Result<Reply, Error>);
-
-impl Call {
-    pub(super) fn new(
-        caller: RequestId,
-        request: &Request,
-        (body, bulk): (Vec<u8>, Arc<[u8]>),
-        done: LeasedDone,
-    ) -> Self {
-        let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
-        let waits = matches!(request, Request::SetLock { wait: true, .. });
-        let payload = if waits { 0 } else { request.held_bytes(body.len(), bulk.len()) };
-        let is_mutation = request.is_mutation();
-        let is_first = false;
-        Self { caller, is_mutation, waits, is_first, body, bulk, payload, opens, fits, done, since }
-    }
-}
 
 impl Calls {
     pub(super) fn new(give_up: Option<Duration>) -> Self {

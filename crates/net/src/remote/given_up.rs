@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{Code, LeasedDone, OpenId, Request, RequestId, codec};
 
-use super::calls::{Answered, Call, State};
+use super::call::Call;
+use super::calls::{Answered, State};
 use super::role::Role;
 
 impl State {

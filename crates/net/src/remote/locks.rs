@@ -7,7 +7,8 @@ use pelago_proto::locks::{GivenUp, OwnedLock};
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{Code, Error, FileLock, InodeId, LockMode, OpenId, Reply, Request};
 
-use super::calls::{Answered, Call, State, UnderWay};
+use super::call::Call;
+use super::calls::{Answered, State, UnderWay};
 use super::role::{OpenUse, Role};
 use crate::clock::boot_time;
 

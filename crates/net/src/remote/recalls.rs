@@ -29,13 +29,13 @@ impl Calls {
         let session = {
             let mut state = self.state.lock();
             state.heard = boot_time();
-            state.session()
+            (state.session(), state.epoch())
         };
         let calls = Arc::clone(self);
         let tell = move || {
             let mut state = calls.state.lock();
-            // Another session counts its recalls anew.
-            if state.session() == session {
+            // Another session counts its recalls anew, and so does another run of the server.
+            if (state.session(), state.epoch()) == session {
                 state.send_recalled(number);
             }
         };

@@ -2,7 +2,8 @@
 
 use pelago_wire::limits;
 
-use super::calls::{Call, State, UnderWay};
+use super::call::Call;
+use super::calls::{State, UnderWay};
 
 /// Requests that are sent at a time, besides those that wait for locks: fewer than the server
 /// takes, so that a repetition fits too.
@@ -25,7 +26,7 @@ impl State {
 
     /// Returns how many mutations there may be that are not answered and safe.
     fn most_mutations(&self, call: &Call) -> u64 {
-        match call.is_first && self.flush.is_under_way() {
+        match call.was_kept_back && self.flush.is_under_way() {
             true => limits::SESSION_MUTATIONS,
             false => limits::SESSION_MUTATIONS - limits::DIRTY_WRITES as u64,
         }

@@ -151,6 +151,10 @@ impl<S: Service> SessionService for WithSessions<S> {
         self.flushed.lock().push(session);
     }
 
+    fn ending(&self, session: SessionId) {
+        self.expect(session);
+    }
+
     fn end_session(&self, session: SessionId) {
         assert!(self.begun.lock().remove(&session).is_some(), "a session ends once");
     }

@@ -62,6 +62,25 @@ impl Dispatcher {
         self.parts.pool.submit(Caller::from(&context), Box::new(job));
     }
 
+    /// Ends the wait for a session that will not come back, although some of its requests wait with
+    /// all others: they go on with them. The next run must not know it then, as others may get its
+    /// locks.
+    pub(super) fn give_up_session(self: &Arc<Self>, session: SessionId) {
+        if self.parts.grace.is_over() {
+            return;
+        }
+        let this = Arc::clone(self);
+        let job = move |invocation| {
+            if let Invocation::Run = invocation {
+                this.forget_sessions(&[session]);
+                this.parts.grace.came_back(session);
+                this.parts.grace.flushed(session);
+            }
+        };
+        let context = Context { session, ..Context::direct(0, 0) };
+        self.parts.pool.submit(Caller::from(&context), Box::new(job));
+    }
+
     /// Gives the locks of a session to others once the deletion of its row is safe.
     fn free_locks_when_safe(self: &Arc<Self>, session: SessionId, invalidations: u64) {
         let this = Arc::clone(self);

@@ -55,6 +55,10 @@ impl SessionService for LocalService {
         self.dispatcher.parts.grace.flushed(session);
     }
 
+    fn ending(&self, session: SessionId) {
+        self.dispatcher.give_up_session(session);
+    }
+
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);

@@ -92,7 +92,7 @@ impl Dispatcher {
 
     /// The next run must not know sessions that this run gives up: others may get their locks, or
     /// write their files, now. Returns once that is safe.
-    fn forget_sessions(&self, sessions: &[SessionId]) {
+    pub(super) fn forget_sessions(&self, sessions: &[SessionId]) {
         let shard = &self.parts.shard;
         self.make_safe(|| sessions.iter().try_for_each(|it| shard.forget_session(*it)));
     }
