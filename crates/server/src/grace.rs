@@ -294,6 +294,11 @@ impl Grace {
         std::mem::take(&mut state.came_late)
     }
 
+    /// Returns the present round.
+    pub(crate) fn round(&self) -> Round {
+        self.state.lock().round
+    }
+
     /// Returns whether what a step of this round has begun goes on.
     pub(crate) fn is_in(&self, round: Round) -> bool {
         self.state.lock().round == round

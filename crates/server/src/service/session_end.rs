@@ -71,11 +71,17 @@ impl Dispatcher {
         }
         let this = Arc::clone(self);
         let job = move |invocation| {
-            if let Invocation::Run = invocation {
+            let Invocation::Run = invocation else { return };
+            let grace = &this.parts.grace;
+            let mut round = grace.round();
+            this.forget_sessions(&[session]);
+            // The table was opened again meanwhile, and may have lost that.
+            while !grace.is_in(round) && !grace.is_over() {
+                round = grace.round();
                 this.forget_sessions(&[session]);
-                this.parts.grace.came_back(session);
-                this.parts.grace.flushed(session);
             }
+            grace.came_back(session);
+            grace.flushed(session);
         };
         let context = Context { session, ..Context::direct(0, 0) };
         self.parts.pool.submit(Caller::from(&context), Box::new(job));
