@@ -1,4 +1,4 @@
-//! What an index answers to a query.
+//! Answers of an index to a query.
 
 use pelago_wire::Handle;
 
@@ -16,8 +16,8 @@ pub enum Candidates {
 pub struct TextHit {
     /// The file, with the hint that the index was told.
     pub handle: Handle,
-    /// How often the text has each word, in the order of the query.
+    /// Occurrences of each word in the text, in the order of the query.
     pub frequencies: Vec<u32>,
-    /// How many words the text has.
+    /// Number of words in the text.
     pub length: u32,
 }

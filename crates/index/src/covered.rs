@@ -1,4 +1,4 @@
-//! How much an index knows.
+//! The changes that an index covers.
 
 use pelago_wire::Time;
 

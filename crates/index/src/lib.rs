@@ -50,6 +50,6 @@ mod values;
 #[cfg(not(feature = "search"))]
 mod without;
 
-/// Whether there is an engine: the crate is built with the feature `search`. Without it an index
+/// Tells if there is an engine: the crate is built with the feature `search`. Without it an index
 /// cannot be opened, and searches look at all rows.
 pub const HAS_ENGINE: bool = cfg!(feature = "search");

@@ -137,7 +137,7 @@ impl Remote {
             Bulk::None => Arc::default(),
             bulk => Arc::from(bulk.bytes()),
         };
-        let mut call = Call::new(context.request, request, (body, bulk), done);
+        let mut call = Call::new(context.request, request, body, bulk, done);
         call.is_first = is_first;
         self.calls.begin(call);
     }

@@ -79,79 +79,21 @@ fn an_open_file_that_its_replay_cannot_make_again_is_told_as_lost() {
     assert_eq!(ask(&remote, read).unwrap_err().code, Code::Stale);
 }
 
-/// Keeps writes until it is told to answer them; answers all else.
+/// Keeps writes, or all requests, until it is told to answer them; answers the rest.
 #[derive(Default)]
-struct KeepsWrites(Mutex<Vec<Done>>);
-
-impl KeepsWrites {
-    fn count(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    fn answer_all(&self) {
-        let written = || Reply::Written { bytes: limits::IO_BYTES as u64, size: 1 << 30 };
-        std::mem::take(&mut *self.0.lock()).into_iter().for_each(|done| done(Ok(written())));
-    }
-}
-
-impl Service for KeepsWrites {
-    fn ask(
-        &self,
-        _: &Context,
-        request: Request,
-        _: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
-    ) -> Option<Result<Reply, Error>> {
-        match request {
-            Request::Write { .. } => {
-                self.0.lock().push(later());
-                None
-            }
-            _ => Some(Ok(Reply::Done)),
-        }
-    }
-
-    fn cancel(&self, _: &Context) {}
-}
-
-/// Sends a write of the largest size that was kept back.
-fn write_behind(remote: &Remote, number: usize) {
-    let offset = (number * limits::IO_BYTES) as u64;
-    let request = Request::Write { open: OPEN, offset, flags: WriteFlags::NONE };
-    let bulk = Bulk::Owned(vec![7; limits::IO_BYTES]);
-    remote.ask_first(&Context::direct(1, 2), request, bulk, Box::new(|_, _| {}));
-}
-
-/// All that a client had kept back when the server ended is read by the next run before anything
-/// goes on, and nothing of it is answered before all is read.
-#[test]
-fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
-    const WRITES: usize = limits::DIRTY_BYTES / limits::IO_BYTES;
-    let folder = tempfile::tempdir().unwrap();
-    let socket = folder.path().join("socket");
-    let first = WithSessions::of_run(3, None, KeepsWrites::default());
-    let server = first.serve(&socket);
-    let remote = connect(&socket);
-    drop(server);
-    (0..WRITES).for_each(|number| write_behind(&remote, number));
-    let next = WithSessions::of_starting_run(4, &first, KeepsWrites::default());
-    let _server = next.serve(&socket);
-    until("all are read", || next.service.count() == WRITES);
-}
-
-/// Keeps writes, or all, and answers the rest.
 struct Keeps {
     keeps_all: bool,
     kept: Mutex<Vec<Done>>,
 }
 
 impl Keeps {
-    fn new(keeps_all: bool) -> Self {
-        Self { keeps_all, kept: Mutex::default() }
-    }
-
     fn count(&self) -> usize {
         self.kept.lock().len()
+    }
+
+    fn answer_all(&self) {
+        let written = || Reply::Written { bytes: limits::IO_BYTES as u64, size: 1 << 30 };
+        std::mem::take(&mut *self.kept.lock()).into_iter().for_each(|done| done(Ok(written())));
     }
 }
 
@@ -173,6 +115,31 @@ impl Service for Keeps {
     fn cancel(&self, _: &Context) {}
 }
 
+/// Sends a write of the largest size that was kept back.
+fn write_behind(remote: &Remote, number: usize) {
+    let offset = (number * limits::IO_BYTES) as u64;
+    let request = Request::Write { open: OPEN, offset, flags: WriteFlags::NONE };
+    let bulk = Bulk::Owned(vec![7; limits::IO_BYTES]);
+    remote.ask_first(&Context::direct(1, 2), request, bulk, Box::new(|_, _| {}));
+}
+
+/// All that a client had kept back when the server ended is read by the next run before anything
+/// goes on, and nothing of it is answered before all is read.
+#[test]
+fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
+    const WRITES: usize = limits::DIRTY_BYTES / limits::IO_BYTES;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let first = WithSessions::of_run(3, None, Keeps::default());
+    let server = first.serve(&socket);
+    let remote = connect(&socket);
+    drop(server);
+    (0..WRITES).for_each(|number| write_behind(&remote, number));
+    let next = WithSessions::of_starting_run(4, &first, Keeps::default());
+    let _server = next.serve(&socket);
+    until("all are read", || next.service.count() == WRITES);
+}
+
 /// A slow disk leaves more answered and unsafe than a client may have under way. The next run takes
 /// all of it, and what was under way besides.
 #[test]
@@ -181,7 +148,7 @@ fn replays_do_not_count_as_requests_under_way() {
     const UNDER_WAY: usize = limits::SESSION_REQUESTS / 2 - 10;
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let first = WithSessions::of_run(3, None, Keeps::new(false));
+    let first = WithSessions::of_run(3, None, Keeps::default());
     let server = first.serve(&socket);
     let remote = connect(&socket);
     for _ in 0..REPLAYS {
@@ -199,12 +166,13 @@ fn replays_do_not_count_as_requests_under_way() {
     }
     until("all are under way", || first.service.count() == UNDER_WAY);
     drop(server);
-    let next = WithSessions::of_starting_run(4, &first, Keeps::new(true));
+    let next =
+        WithSessions::of_starting_run(4, &first, Keeps { keeps_all: true, ..Keeps::default() });
     let _server = next.serve(&socket);
     until("all have come", || next.service.count() == REPLAYS + UNDER_WAY);
 }
 
-/// Has something kept back that nobody takes until the test says so.
+/// A client's cache with bytes kept back, which are not taken before the test says so.
 #[derive(Default)]
 struct KeepsBack(Mutex<Vec<Then>>);
 
@@ -230,7 +198,7 @@ fn sync() -> Request {
 fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let first = WithSessions::of_run(3, None, KeepsWrites::default());
+    let first = WithSessions::of_run(3, None, Keeps::default());
     let server = first.serve(&socket);
     let remote = connect(&socket);
     let holder = Arc::new(KeepsBack::default());
@@ -238,11 +206,11 @@ fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
     remote.set_holder(weak);
     ask(&remote, sync()).unwrap();
     drop(server);
-    let second = WithSessions::of_run(4, Some(&first), KeepsWrites::default());
+    let second = WithSessions::of_run(4, Some(&first), Keeps::default());
     let server = second.serve(&socket);
     ask(&remote, sync()).unwrap();
     drop(server);
-    let third = WithSessions::of_run(5, Some(&second), KeepsWrites::default());
+    let third = WithSessions::of_run(5, Some(&second), Keeps::default());
     let server = third.serve(&socket);
     let told = || third.flushed.lock().len();
     until("both runs are waited for", || holder.0.lock().len() == 2);
@@ -265,7 +233,7 @@ fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
 fn writes_that_go_first_are_bounded_until_they_are_safe() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
-    let service = WithSessions::of_run(3, None, KeepsWrites::default());
+    let service = WithSessions::of_run(3, None, Keeps::default());
     let _server = service.serve(&socket);
     let remote = connect(&socket);
     let most = (limits::DIRTY_BYTES + limits::SESSION_BYTES) / limits::IO_BYTES;

@@ -444,9 +444,9 @@ impl State {
     /// have not gone on yet.
     fn takes_kept_back(&self, parked: &Parked) -> bool {
         let Parked { context, request, .. } = parked;
-        let is_kept_back =
-            matches!(request, Request::Write { flags, .. } if flags.behind.is_some());
-        is_kept_back && context.replayed.is_none() && self.keeps_back.contains(&context.session)
+        request.kept_back().is_some()
+            && context.replayed.is_none()
+            && self.keeps_back.contains(&context.session)
     }
 }
 

@@ -315,8 +315,8 @@ fn a_session_that_ends_is_not_waited_for_although_it_has_asked_for_changes() {
     let file = create(&rig, ONE, "file");
     rig.sync();
     let rig = rig.restarted(false, waiting());
-    let (dir, mode) = (Handle::ROOT, NewMode::exactly(0o755));
-    let made = Request::MakeDir { dir, name: name("dir"), mode };
+    let mode = NewMode::exactly(0o755);
+    let made = Request::MakeDir { dir: Handle::ROOT, name: name("dir"), mode };
     let made = send(&rig, &asks(ONE, 200), made, &[]);
     assert!(made.try_recv().is_err(), "it waits");
     rig.server.session_service().ending(ONE);

@@ -56,6 +56,15 @@ impl Request {
         }
     }
 
+    /// Returns the era of the lease under which a client has kept back the bytes of a write.
+    #[must_use]
+    pub const fn kept_back(&self) -> Option<WriteEra> {
+        match self {
+            Self::Write { flags, .. } => flags.behind,
+            _ => None,
+        }
+    }
+
     /// Returns the node of which the answer tells something that is neither a name nor an
     /// attribute, and changes as attributes do.
     #[must_use]

@@ -124,8 +124,8 @@ pub trait SessionService: Service {
     /// that run, or before.
     fn flushed(&self, session: SessionId);
 
-    /// A session has ended for its client, and some of its requests are still under way: nobody
-    /// waits for it to come back. [`SessionService::end_session`] follows the last of them.
+    /// A session has ended for its client, and some of its requests are still under way: no other
+    /// session waits for it to come back. [`SessionService::end_session`] follows the last of them.
     fn ending(&self, session: SessionId);
 
     /// A session ends: what it has open is released, and the next run does not know it.

@@ -1,4 +1,4 @@
-//! How much an index knows, as its commits store it.
+//! The text in which a commit stores what an index covers.
 
 use pelago_wire::Time;
 

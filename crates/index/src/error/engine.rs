@@ -1,4 +1,4 @@
-//! What an error of the engine means.
+//! Errors of the engine, as those of an index.
 
 use std::io;
 use std::path::Path;

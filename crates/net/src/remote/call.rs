@@ -35,28 +35,25 @@ impl Call {
     pub(super) fn new(
         caller: RequestId,
         request: &Request,
-        (body, bulk): (Vec<u8>, Arc<[u8]>),
+        body: Vec<u8>,
+        bulk: Arc<[u8]>,
         done: LeasedDone,
     ) -> Self {
-        let (opens, fits, since) = (OpenUse::of(request), request.reply_check(), Instant::now());
         let waits = matches!(request, Request::SetLock { wait: true, .. });
         let payload = if waits { 0 } else { request.held_bytes(body.len(), bulk.len()) };
-        let is_mutation = request.is_mutation();
-        let was_kept_back =
-            matches!(request, Request::Write { flags, .. } if flags.behind.is_some());
         Self {
             caller,
-            is_mutation,
+            is_mutation: request.is_mutation(),
             waits,
             is_first: false,
-            was_kept_back,
+            was_kept_back: request.kept_back().is_some(),
             body,
             bulk,
             payload,
-            opens,
-            fits,
+            opens: OpenUse::of(request),
+            fits: request.reply_check(),
             done,
-            since,
+            since: Instant::now(),
         }
     }
 }

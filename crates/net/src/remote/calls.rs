@@ -86,7 +86,7 @@ pub(super) struct State {
     pub(super) lost_locks: Arc<AtomicBool>,
     /// The server has to open files again first: nothing else is sent.
     pub(super) reclaiming: bool,
-    /// What was kept back in an earlier epoch.
+    /// The sending of writes that were kept back in an earlier epoch.
     pub(super) flush: Flush,
     /// The connection, once it has a session.
     pub(super) link: Option<Arc<Link>>,

@@ -63,7 +63,7 @@ impl State {
         match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {
                 let done: LeasedDone = Box::new(|_, _| {});
-                let mut call = Call::new(RequestId(0), request, (body, Arc::default()), done);
+                let mut call = Call::new(RequestId(0), request, body, Arc::default(), done);
                 call.opens.role = role.unwrap_or(call.opens.role);
                 self.backlog.push_back(call);
             }

@@ -16,7 +16,7 @@ use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_proto::leases::Recall;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileKind, InodeId, LocalCache, Reply, Request, SessionId,
-    Then, Touched, WriteEra,
+    Then, Touched,
 };
 
 use super::touches::{Announced, Touches};
@@ -97,15 +97,6 @@ pub(super) fn ask(
     }
 }
 
-/// Returns the era of the lease under which a client has kept back the bytes of a request. What is
-/// carried out again was under one.
-fn kept_back(context: &Context, request: &Request) -> Option<WriteEra> {
-    match request {
-        Request::Write { flags, .. } if context.replayed.is_none() => flags.behind,
-        _ => None,
-    }
-}
-
 /// Writes bytes. Those that a client has kept back are written only if its session still has the
 /// lease on them: others may have written there since. Until the sessions of the last run are back
 /// no other one has, unless an era has ended.
@@ -117,7 +108,8 @@ fn write(
     (ino, cache): (InodeId, Option<Arc<dyn LocalCache>>),
 ) -> Option<Result<Reply, Error>> {
     let session = call.context.session;
-    let era = kept_back(&call.context, &asked.0);
+    // What is carried out again was written under a lease.
+    let era = asked.0.kept_back().filter(|_| call.context.replayed.is_none());
     let is_present = era == Some(dispatcher.others.era(session));
     let is_leased = is_present && dispatcher.leases.begin_write(session, ino);
     let is_lost = !is_leased && (!is_present || dispatcher.parts.grace.is_over());

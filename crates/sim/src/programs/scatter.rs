@@ -27,7 +27,8 @@ impl Runner {
         let text = format!("of-program-{}", self.plan.program.0);
         match self.open(&text, OpenFlags::READ_WRITE) {
             Err(Error { code: Code::NotFound }) => {
-                let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+                let mode = NewMode::exactly(0o644);
+                let flags = OpenFlags::READ_WRITE;
                 let created = self.files.create(&CONTEXT, name(&text), mode, flags).wait()?;
                 Ok(created.open)
             }
