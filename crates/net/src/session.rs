@@ -309,13 +309,18 @@ impl Session {
         state.heard = boot_time();
     }
 
-    /// The server has begun a new epoch.
+    /// Begins a new epoch of the server. The client has the whole time again to answer recalls:
+    /// it could not while the server took no connections.
     pub(crate) fn begin_epoch(&self) {
         let mut state = self.state.lock();
+        let now = boot_time();
         state.machine.begin_epoch();
         state.epochs += 1;
         self.share.widen();
-        state.heard = boot_time();
+        state.heard = now;
+        for (_, since) in state.recalls.values_mut() {
+            *since = now;
+        }
     }
 
     /// Returns how many epochs the server has begun since the session began.
@@ -513,20 +518,42 @@ mod tests {
         fn resume(&self, _: Token) {}
     }
 
-    /// What the client said while it was not read is read only now.
-    #[test]
-    fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
+    fn session() -> Session {
         let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));
-        let account = Arc::clone(&share.account);
         let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
-        let session = Session::of_last_run(SessionId::new(1, 1), record, share);
-        let heard = boot_time();
-        let reader = Arc::new(Reader) as Arc<dyn Resume>;
-        account.pause(&reader, Token(1));
-        // The clock of a pause counts milliseconds.
+        Session::of_last_run(SessionId::new(1, 1), record, share)
+    }
+
+    /// Waits until the clock has gone on by 2 ms: the clock of a pause counts milliseconds.
+    fn wait_from(heard: Duration) {
         while boot_time() < heard + Duration::from_millis(2) {
             thread::yield_now();
         }
+    }
+
+    /// A client cannot answer a recall while the server takes no connections.
+    #[test]
+    fn a_client_has_the_whole_time_for_a_recall_again_after_a_new_epoch() {
+        let session = session();
+        session.recall(1, Arc::from(*b"recall"), |_| unreachable!("there is no connection"));
+        let (sent, limit) = (boot_time(), Duration::from_secs(5));
+        wait_from(sent);
+        let ended = sent + limit + Duration::from_millis(1);
+        assert!(session.leases_ended(ended, limit));
+        session.begin_epoch();
+        assert!(!session.leases_ended(ended, limit));
+        assert!(session.leases_ended(boot_time() + limit, limit - Duration::from_millis(1)));
+    }
+
+    /// What the client said while it was not read is read only now.
+    #[test]
+    fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
+        let session = session();
+        let account = Arc::clone(&session.share.account);
+        let heard = boot_time();
+        let reader = Arc::new(Reader) as Arc<dyn Resume>;
+        account.pause(&reader, Token(1));
+        wait_from(heard);
         account.resume();
         let (later, patience) = (Duration::from_secs(1), Duration::from_secs(9));
         assert_eq!(session.silent(account.resumed() + later, patience), later);
