@@ -1,6 +1,6 @@
 //! One session at the server: its connection, its clock, and its numbers.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ use crate::clock::boot_time;
 use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
+use recalls::Recalls;
+
+mod recalls;
 
 /// Who is at the other end of a connection. A session is bound to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,35 +76,11 @@ struct State {
     waiting: HashSet<u64>,
     /// Counts the epochs that the server has begun since the session began.
     epochs: u32,
-    /// Recalls that the client has not answered, and since when by [`boot_time`].
-    recalls: BTreeMap<u64, (Arc<[u8]>, Duration)>,
-    distrust: Distrust,
+    recalls: Recalls,
     /// No request is taken any more.
     ended: bool,
     /// The next run of the server goes on with it.
     suspended: bool,
-}
-
-/// A client that does not answer recalls gets no leases for a while, twice as long each time.
-#[derive(Debug, Default)]
-struct Distrust {
-    times: u32,
-    /// By [`boot_time`].
-    until: Duration,
-}
-
-impl Distrust {
-    /// The longest is so many times doubled.
-    const MOST_TIMES: u32 = 6;
-
-    fn grow(&mut self, now: Duration, limit: Duration) {
-        self.times = (self.times + 1).min(Self::MOST_TIMES);
-        self.until = now + limit * (1 << self.times);
-    }
-
-    fn lasts(&self) -> bool {
-        self.times > 0 && boot_time() < self.until
-    }
 }
 
 /// Where the answer to a request goes.
@@ -318,9 +297,7 @@ impl Session {
         state.epochs += 1;
         self.share.widen();
         state.heard = now;
-        for (_, since) in state.recalls.values_mut() {
-            *since = now;
-        }
+        state.recalls.restart(now);
     }
 
     /// Returns how many epochs the server has begun since the session began.
@@ -365,7 +342,7 @@ impl Session {
         if let Some(link) = &state.link {
             link.send(frame(&body));
         }
-        state.recalls.insert(number, (body, boot_time()));
+        state.recalls.sent(number, body);
         true
     }
 
@@ -373,25 +350,20 @@ impl Session {
     pub(crate) fn recall_again(&self, frame: impl Fn(u64, &Arc<[u8]>) -> [Bytes; 2]) {
         let state = self.state.lock();
         if let Some(link) = &state.link {
-            state.recalls.iter().for_each(|(number, (body, _))| link.send(frame(*number, body)));
+            state.recalls.unanswered().for_each(|(number, body)| link.send(frame(number, body)));
         }
     }
 
     /// The client has answered a recall. Returns whether it was asked.
     pub(crate) fn recalled(&self, number: u64) -> bool {
-        let mut state = self.state.lock();
-        let was_asked = state.recalls.remove(&number).is_some();
-        if was_asked {
-            state.distrust = Distrust::default();
-        }
-        was_asked
+        self.state.lock().recalls.answered(number)
     }
 
     /// Returns whether the client has not answered a recall, now or a while ago, or the session has
     /// ended: it is granted no leases, and those that it has are not lengthened.
     pub(crate) fn is_overdue(&self) -> bool {
         let state = self.state.lock();
-        state.ended || !state.recalls.is_empty() || state.distrust.lasts()
+        state.ended || state.recalls.is_overdue()
     }
 
     /// Returns whether leases may be granted: not to a peer that has not answered recalls, also in
@@ -403,16 +375,13 @@ impl Session {
     /// Returns whether the client has not answered a recall for longer than `limit`: its leases
     /// have ended by its own clock.
     pub(crate) fn leases_ended(&self, now: Duration, limit: Duration) -> bool {
-        let state = self.state.lock();
-        state.recalls.values().any(|(_, since)| now.saturating_sub(*since) > limit)
+        self.state.lock().recalls.has_older(now, limit)
     }
 
     /// Forgets the recalls that were not answered for longer than `limit`, and grants no leases for
     /// a while: each of them would delay a change by others for as long.
     pub(crate) fn forget_recalls(&self, now: Duration, limit: Duration) {
-        let mut state = self.state.lock();
-        state.recalls.retain(|_, (_, since)| now.saturating_sub(*since) <= limit);
-        state.distrust.grow(now, limit);
+        self.state.lock().recalls.forget_older(now, limit);
         self.share.peer.not_answered(now, limit);
     }
 
@@ -485,8 +454,7 @@ impl State {
             replays: HashSet::new(),
             waiting: HashSet::new(),
             epochs: 0,
-            recalls: BTreeMap::new(),
-            distrust: Distrust::default(),
+            recalls: Recalls::default(),
             ended: false,
             suspended: false,
         }
@@ -518,42 +486,20 @@ mod tests {
         fn resume(&self, _: Token) {}
     }
 
-    fn session() -> Session {
-        let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));
-        let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
-        Session::of_last_run(SessionId::new(1, 1), record, share)
-    }
-
-    /// Waits until the clock has gone on by 2 ms: the clock of a pause counts milliseconds.
-    fn wait_from(heard: Duration) {
-        while boot_time() < heard + Duration::from_millis(2) {
-            thread::yield_now();
-        }
-    }
-
-    /// A client cannot answer a recall while the server takes no connections.
-    #[test]
-    fn a_client_has_the_whole_time_for_a_recall_again_after_a_new_epoch() {
-        let session = session();
-        session.recall(1, Arc::from(*b"recall"), |_| unreachable!("there is no connection"));
-        let (sent, limit) = (boot_time(), Duration::from_secs(5));
-        wait_from(sent);
-        let ended = sent + limit + Duration::from_millis(1);
-        assert!(session.leases_ended(ended, limit));
-        session.begin_epoch();
-        assert!(!session.leases_ended(ended, limit));
-        assert!(session.leases_ended(boot_time() + limit, limit - Duration::from_millis(1)));
-    }
-
     /// What the client said while it was not read is read only now.
     #[test]
     fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
-        let session = session();
-        let account = Arc::clone(&session.share.account);
+        let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));
+        let account = Arc::clone(&share.account);
+        let record = SessionRecord::new([1; 16], RecordedPeer::User(0));
+        let session = Session::of_last_run(SessionId::new(1, 1), record, share);
         let heard = boot_time();
         let reader = Arc::new(Reader) as Arc<dyn Resume>;
         account.pause(&reader, Token(1));
-        wait_from(heard);
+        // The clock of a pause counts milliseconds.
+        while boot_time() < heard + Duration::from_millis(2) {
+            thread::yield_now();
+        }
         account.resume();
         let (later, patience) = (Duration::from_secs(1), Duration::from_secs(9));
         assert_eq!(session.silent(account.resumed() + later, patience), later);
