@@ -3,35 +3,31 @@
 //! The kernel checks that below a mount; here nothing else does. A file or directory with an access
 //! control list is refused: what it says besides the mode is not looked at.
 
-use pelago_wire::Attr;
+use std::convert::Infallible;
+
+use pelago_wire::{Attr, ModeRights, Permissions, Process};
 
 /// The user as whom the server reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadAs {
     /// Its user id; 0 may read everything.
     pub uid: u32,
+    /// The id of its group.
+    pub gid: u32,
     /// The ids of all its groups.
     pub gids: Vec<u32>,
 }
 
-/// What is to be done, as bits of a mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Pass = 1,
-    Read = 4,
-}
-
 impl ReadAs {
-    /// Returns whether the mode of a file or directory permits this (path_resolution(7)).
-    pub(crate) fn may(&self, wish: Wish, attr: &Attr) -> bool {
-        let class = if self.uid == attr.uid {
-            6
-        } else if self.gids.contains(&attr.gid) {
-            3
-        } else {
-            0
-        };
-        self.uid == 0 || attr.mode >> class & wish as u16 != 0
+    /// Returns whether the mode of a file or directory without an access list permits this
+    /// (path_resolution(7)).
+    pub(crate) fn may(&self, wanted: ModeRights, attr: &Attr) -> bool {
+        let (uid, gid, groups) = (self.uid, self.gid, &self.gids[..]);
+        let process = Process { uid, gid, groups, reads_all: uid == 0 };
+        let Attr { uid, gid, mode, .. } = *attr;
+        let file = Permissions { uid, gid, mode, has_acl: false };
+        let Ok(may) = process.may(wanted, &file, || Ok::<_, Infallible>(0));
+        may
     }
 }
 
@@ -42,20 +38,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_class_decides_that_a_reader_is_in() {
+    fn a_reader_is_in_all_its_groups_and_user_0_reads_all() {
         let attr = |mode| Attr {
             uid: 7,
             gid: 8,
             mode,
             ..Attr::empty(InodeId::from_raw(20), FileKind::Regular)
         };
-        let reader = |uid, gids: &[u32]| ReadAs { uid, gids: gids.to_vec() };
-        let (owner, group, other) = (reader(7, &[8]), reader(9, &[1, 8]), reader(9, &[1]));
-        let may = |reader: &ReadAs, mode| reader.may(Wish::Read, &attr(mode));
-        assert!(may(&owner, 0o400) && !may(&owner, 0o044));
+        let reader = |uid, gids: &[u32]| ReadAs { uid, gid: 1, gids: gids.to_vec() };
+        let may = |reader: &ReadAs, mode| reader.may(ModeRights::READ, &attr(mode));
+        let group = reader(9, &[1, 8]);
         assert!(may(&group, 0o040) && !may(&group, 0o404));
-        assert!(may(&other, 0o004) && !may(&other, 0o440));
-        assert!(other.may(Wish::Pass, &attr(0o001)) && !other.may(Wish::Pass, &attr(0o004)));
+        assert!(!may(&reader(9, &[1]), 0o440));
         assert!(may(&reader(0, &[0]), 0));
     }
 }

@@ -17,9 +17,8 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use pelago_proto::deliver::Order;
 use pelago_wire::blocks::{BLOCKS_TYPE, Extents, HaveMap};
 use pelago_wire::limits::EXTENT_BYTES;
-use pelago_wire::{Entry, FileKind};
+use pelago_wire::{Entry, FileKind, ModeRights};
 
-use crate::access::Wish;
 use crate::blocks::Blocks;
 use crate::body::Content;
 use crate::conditions::{Verdict, Version, text};
@@ -141,7 +140,7 @@ impl Served {
                 Ok(finish(answer.header(LOCATION, format!("{}/", path_on(path))), Content::EMPTY))
             }
             FileKind::Directory => {
-                self.tree.check(Wish::Read, &found).await?;
+                self.tree.check(ModeRights::READ, &found).await?;
                 let accept = text(&head.headers, &ACCEPT);
                 let format = Format::accepted(accept);
                 let tree = Arc::clone(&self.tree);
@@ -158,7 +157,7 @@ impl Served {
         found: Entry,
         request: FileRequest<'_>,
     ) -> Result<Response<Content>, Failure> {
-        self.tree.check(Wish::Read, &found).await?;
+        self.tree.check(ModeRights::READ, &found).await?;
         let file = PinnedFile::of(&self.tree, found.handle).await?;
         let (version, size) = (&file.version, file.size());
         match version.judge(request.headers) {

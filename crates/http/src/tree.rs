@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pelago_client::{At, Files, Pending};
-use pelago_wire::{Attr, Code, Context, Entry, Error, FileKind, Handle, Name, Pins, xattr};
+use pelago_wire::{
+    Attr, Code, Context, Entry, Error, FileKind, Handle, ModeRights, Name, Pins, xattr,
+};
 use tokio::sync::oneshot;
 
-use crate::access::{ReadAs, Wish};
+use crate::access::ReadAs;
 use crate::target::Target;
 
 /// Symbolic links in one path, as many as Linux follows (path_resolution(7)).
@@ -79,7 +81,7 @@ impl Tree {
             if dir.attr.kind != FileKind::Directory {
                 return Err(Refusal::NotFound);
             }
-            self.check(Wish::Pass, dir).await?;
+            self.check(ModeRights::SEARCH, dir).await?;
             let name = match step {
                 Step::Up if at.len() == 1 => return Err(Refusal::LeadsOut),
                 Step::Up => {
@@ -108,11 +110,11 @@ impl Tree {
     }
 
     /// Checks whether the server's user may do this.
-    pub(crate) async fn check(&self, wish: Wish, entry: &Entry) -> Result<(), Refusal> {
+    pub(crate) async fn check(&self, wanted: ModeRights, entry: &Entry) -> Result<(), Refusal> {
         if self.reader.uid != 0 && self.has_acl(entry.handle, &entry.attr).await? {
             return Err(Refusal::HasAcl);
         }
-        if self.reader.may(wish, &entry.attr) { Ok(()) } else { Err(Refusal::Forbidden) }
+        if self.reader.may(wanted, &entry.attr) { Ok(()) } else { Err(Refusal::Forbidden) }
     }
 
     async fn has_acl(&self, node: Handle, attr: &Attr) -> Result<bool, Refusal> {

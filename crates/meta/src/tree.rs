@@ -13,11 +13,11 @@ use pelago_store::report::{row_damaged, table_failed};
 use pelago_store::rows::{Inline, NameRow, Partition, Rnode, Row, RowError, Stamp, Tag};
 use pelago_store::table::Snapshot;
 use pelago_wire::xattr::ACL_ACCESS;
-use pelago_wire::{Code, Error, Handle, InodeId, Name, NameHash};
+use pelago_wire::{Code, Error, Handle, InodeId, ModeRights, Name, NameHash};
 
 use crate::acl::Acl;
 use crate::place_hints::PlaceHints;
-use crate::process::{Process, Wish};
+use crate::process::{self, Process};
 use crate::row_cache::{Node, RowLocation};
 use crate::shard::{Shard, stored};
 
@@ -392,8 +392,13 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::node`].
-    pub fn permits(&self, process: &Process<'_>, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
-        process.may(wish, rnode, || {
+    pub fn permits(
+        &self,
+        process: &Process<'_>,
+        wanted: ModeRights,
+        rnode: &Rnode,
+    ) -> Result<bool, Error> {
+        process::may(process, wanted, rnode, || {
             let value = stored::xattr(&*self.rows, rnode.ino, ACL_ACCESS)?;
             value.map_or(Ok(None), |value| Acl::decode(&value).map_err(|_| Code::Corrupt.into()))
         })

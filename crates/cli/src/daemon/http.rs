@@ -88,7 +88,8 @@ fn reader(name: &str) -> Outcome<ReadAs> {
     let user = User::from_name(name).map_err(failed)?.ok_or_else(unknown)?;
     let text = CString::new(name).map_err(|_nul| unknown())?;
     let groups = getgrouplist(&text, user.gid).map_err(failed)?;
-    Ok(ReadAs { uid: user.uid.as_raw(), gids: groups.iter().map(|gid| gid.as_raw()).collect() })
+    let gids = groups.iter().map(|gid| gid.as_raw()).collect();
+    Ok(ReadAs { uid: user.uid.as_raw(), gid: user.gid.as_raw(), gids })
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What a process may see of a tree.
 
-use pelago_meta::process::{Process, Wish};
+use pelago_meta::process::Process;
 use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
-use pelago_wire::{Error, FileKind};
+use pelago_wire::{Error, FileKind, ModeRights};
 
 use super::reading::undamaged;
 
@@ -31,7 +31,7 @@ impl<'a> Viewer<'a> {
     /// # Errors
     /// If a row cannot be read.
     pub(super) fn may_enter(&self, rnode: &Rnode) -> Result<bool, Error> {
-        self.permits(Wish::ListAndSearch, rnode)
+        self.permits(ModeRights::LIST_AND_SEARCH, rnode)
     }
 
     /// Returns whether the process may read a file that has a name in a directory that it may list
@@ -43,13 +43,13 @@ impl<'a> Viewer<'a> {
         match rnode.kind {
             FileKind::Symlink => Ok(true),
             FileKind::Directory => self.may_enter(rnode),
-            _ => self.permits(Wish::Read, rnode),
+            _ => self.permits(ModeRights::READ, rnode),
         }
     }
 
     /// Returns whether the process has a right; a damaged list gives none.
-    fn permits(&self, wish: Wish, rnode: &Rnode) -> Result<bool, Error> {
-        let permits = self.tree.permits(&self.process, wish, rnode);
+    fn permits(&self, wanted: ModeRights, rnode: &Rnode) -> Result<bool, Error> {
+        let permits = self.tree.permits(&self.process, wanted, rnode);
         Ok(undamaged(permits.map(Some))?.unwrap_or(false))
     }
 }
