@@ -16,8 +16,6 @@ use pelago_wire::{
     Error, Handle, LocalCache, PinError, Pinned, Pins, Service, SessionService, ShardId, Time,
 };
 
-use crate::background::{STOP_TIMEOUT, Workers};
-use crate::group_commit::CommitThread;
 use crate::memory::MemoryUse;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
@@ -62,7 +60,6 @@ pub struct Server {
     opens: Arc<OpenFiles>,
     replaced: Arc<ReplacedFiles>,
     service: Arc<LocalService>,
-    commit: CommitThread,
     /// A leaf lock.
     last_safe: Mutex<LastSafe>,
     /// The first lock to be taken while the server stops.
@@ -71,7 +68,6 @@ pub struct Server {
 
 /// What a server has until it is stopped.
 struct Running {
-    workers: Workers,
     /// `None` after the stop, and for a server without a volume.
     volume: Option<OpenVolume>,
     stopped: bool,
@@ -120,7 +116,8 @@ impl Server {
     /// Returns the present state of the server. Never waits for a request.
     #[must_use]
     pub fn status(&self) -> Status {
-        let Core { parts, options, durability, space, .. } = &self.core;
+        let Core { host, parts, options, durability, .. } = &self.core;
+        let space = &host.space;
         let disk = space.stats();
         let disk = disk.map_err(|error| tracing::warn!(%error, "cannot measure free space")).ok();
         let files = self.opens.counts();
@@ -150,7 +147,7 @@ impl Server {
                 is_short: space.is_short(),
             }),
             memory: self.memory(),
-            workers: self.running.lock().workers.status(),
+            workers: host.workers(),
             table: parts.table.usage(),
             pressure: parts.table.pressure(),
         }
@@ -162,8 +159,8 @@ impl Server {
     /// What failed; the next step tries it again.
     pub fn step(&self, step: Step) -> Result<(), Error> {
         match step {
-            Step::Commit => self.commit.step(),
-            Step::Work(name) => self.running.lock().workers.step(name),
+            Step::Commit => self.core.host.step_commit(),
+            Step::Work(name) => self.core.host.step_worker(name),
         }
     }
 
@@ -178,10 +175,10 @@ impl Server {
             return Ok(());
         }
         self.service.stop();
-        running.workers.stop(STOP_TIMEOUT);
+        self.core.host.stop_workers();
         self.replaced.release_all();
         let saved = self.save_all();
-        self.commit.stop();
+        self.core.host.stop_commits();
         let Some(OpenVolume { table, volume }) = running.volume.take() else { return saved };
         let closed = table.close().map_err(StopError::Table);
         saved.and(closed)?;
@@ -225,7 +222,8 @@ impl Server {
     }
 
     fn memory(&self) -> Vec<MemoryUse> {
-        let Core { parts, memory, shard, .. } = &self.core;
+        let Core { host, parts, shard, .. } = &self.core;
+        let memory = &host.memory;
         let (rows, filters) = shard.memory_bytes();
         let table = parts.table.usage().memory_bytes;
         [
@@ -252,8 +250,8 @@ impl Drop for Server {
             return;
         }
         self.service.stop();
-        running.workers.stop(STOP_TIMEOUT);
-        self.commit.stop();
+        self.core.host.stop_workers();
+        self.core.host.stop_commits();
         if let Some(OpenVolume { table, volume }) = running.volume.take() {
             if let Err(error) = table.close() {
                 tracing::warn!(%error, "the table did not close cleanly");

@@ -7,6 +7,7 @@ use pelago_store::volume::Owner;
 use pelago_wire::limits;
 
 use crate::group_commit::SYNC_INTERVAL;
+use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
 use crate::search_index::Indexing;
 
@@ -58,6 +59,17 @@ impl Default for Options {
             on_index_reading: |_| {},
             workers: true,
             stepped: false,
+        }
+    }
+}
+
+impl Options {
+    /// Returns those of the host.
+    pub(crate) fn of_host(&self) -> HostOptions {
+        HostOptions {
+            memory_bytes: self.memory_bytes,
+            sync_interval: self.sync_interval,
+            is_stepped: self.stepped,
         }
     }
 }

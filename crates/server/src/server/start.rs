@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use pelago_data::{self as data, FdBudget, OpenFiles, PassthroughStatus, Space, WakeWorker};
+use pelago_data::{self as data, OpenFiles, PassthroughStatus, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, RecoverError};
 use pelago_meta::shard::{self, Shard};
@@ -21,12 +21,12 @@ use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
     BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
-    WatchSpace, Workers, Writeback,
+    WatchSpace, Writeback,
 };
 use crate::grace::Grace;
-use crate::group_commit::{CommitThread, GroupCommit};
-use crate::memory::{MEMORY_BYTES, MemoryLimits, most_leases};
-use crate::pool::Pool;
+use crate::group_commit::GroupCommit;
+use crate::host::Host;
+use crate::memory::{MEMORY_BYTES, MemoryLimits};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::{IndexPlace, SearchIndex};
@@ -83,32 +83,30 @@ impl Server {
         let started = clock::now();
         let begun = begin(&dir, &parts, options.owner, started, reserve.as_deref())?;
         let mended = volume.as_ref().map(|open| mend(&open.volume)).unwrap_or_default();
-        let memory = MemoryLimits::of(options.memory_bytes);
+        let notifies = WorkerNotifies::new();
+        let space = Space::new(Arc::clone(&parts.content), reserve, notifier(&notifies.space));
+        let host = Host::new(&options.of_host(), Arc::new(space))?;
         let durability = Arc::new(Durability::default());
-        let shard = new_shard(&parts, &begun, &durability, memory.rows, started);
+        let shard = new_shard(&parts, &begun, &durability, host.memory.rows, started);
         let detects_writers = data::can_detect_writers(&parts.content)?;
         let passthrough = data::probe(options.passthrough, detects_writers);
         let measured =
             recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
         let (recovered, still_written) = measured.map_err(failed)?;
-        let notifies = WorkerNotifies::new();
-        let content = Arc::clone(&parts.content);
-        let space = Arc::new(Space::new(content, reserve, notifier(&notifies.space)));
-        space.refresh().map_err(failed)?;
+        host.space.refresh().map_err(failed)?;
         let epoch = begun.epoch;
         let earlier = shard.earlier_sessions().map_err(failed)?;
         let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
         let grace = Arc::new(Grace::new(waits_for.collect()));
         let core = Core {
+            host,
             index: search_index(volume.as_ref(), &options, &notifies),
             parts,
             options,
             epoch,
             passthrough,
-            memory,
             durability,
             shard,
-            space,
             grace,
         };
         let opens = core.open_files(&notifies);
@@ -118,15 +116,15 @@ impl Server {
         resumed.map_err(failed)?;
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
-        let service = core.service(&notifies, &opens, &replaced, earlier)?;
+        let service = core.service(&notifies, &opens, &replaced, earlier);
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
         }
-        let commit = core.commit_thread(&opens, &service)?;
+        core.start_commits(&opens, &service)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
-        let mut workers = core.workers(&notifies, &opens, &replaced, !started_clean)?;
-        core.complete_tags(&mut workers, &notifies, volume.as_ref())?;
+        core.start_workers(&notifies, &opens, &replaced, !started_clean)?;
+        core.complete_tags(&notifies, volume.as_ref())?;
         tracing::info!(volume = %core.parts.volume, epoch = begun.epoch, "the volume is served");
         Ok(Self {
             dir,
@@ -137,9 +135,8 @@ impl Server {
             opens,
             replaced,
             service,
-            commit,
             last_safe: Mutex::new(LastSafe { batch: 0, seen: Instant::now() }),
-            running: Mutex::new(Running { workers, volume, stopped: false }),
+            running: Mutex::new(Running { volume, stopped: false }),
         })
     }
 }
@@ -231,17 +228,16 @@ fn begin(
     begun.map_err(|error| StartError::from_recover(dir, error))
 }
 
-/// What every part of a server is built over.
+/// What every part of a server is built over: the host, and what belongs to the shard.
 pub(super) struct Core {
+    pub(super) host: Host,
     pub(super) parts: Parts,
     pub(super) options: Options,
     /// The run of the server.
     pub(super) epoch: u32,
     pub(super) passthrough: PassthroughStatus,
-    pub(super) memory: MemoryLimits,
     pub(super) durability: Arc<Durability>,
     pub(super) shard: Arc<Shard>,
-    pub(super) space: Arc<Space>,
     pub(super) grace: Arc<Grace>,
     pub(super) index: Arc<SearchIndex>,
 }
@@ -286,7 +282,7 @@ impl Core {
     fn open_files(&self, notifies: &WorkerNotifies) -> Arc<OpenFiles> {
         let options = data::Options {
             inline_bytes: (self.options.inline_bytes as usize).min(limits::INLINE_BYTES),
-            open_bytes: self.memory.opens as usize,
+            open_bytes: self.host.memory.opens as usize,
             passthrough: self.options.passthrough,
             can_detect_writers: self.passthrough == PassthroughStatus::Available,
             ..data::Options::default()
@@ -296,8 +292,8 @@ impl Core {
             table: Arc::clone(&self.parts.table),
             content: Arc::clone(&self.parts.content),
             durability: Arc::clone(&self.durability),
-            space: Arc::clone(&self.space),
-            fd_budget: FdBudget::of_process(),
+            space: Arc::clone(&self.host.space),
+            fd_budget: Arc::clone(&self.host.descriptors),
             read_only: self.options.read_only,
             notify_orphans: notifier(&notifies.orphans),
             notify_pending_close: notifier(&notifies.pending_close),
@@ -311,19 +307,16 @@ impl Core {
         opens: &Arc<OpenFiles>,
         replaced: &Arc<ReplacedFiles>,
         earlier: Vec<(SessionId, SessionRecord)>,
-    ) -> io::Result<Arc<LocalService>> {
-        Ok(Arc::new(LocalService::new(service::Parts {
+    ) -> Arc<LocalService> {
+        Arc::new(LocalService::new(service::Parts {
             shard: Arc::clone(&self.shard),
             opens: Arc::clone(opens),
             content: Arc::clone(&self.parts.content),
             index: Arc::clone(&self.index),
             table: Arc::clone(&self.parts.table),
             durability: Arc::clone(&self.durability),
-            space: Arc::clone(&self.space),
-            pool: Arc::new(match self.options.stepped {
-                true => Pool::inline(),
-                false => Pool::start(limits::POOL_SHARE)?,
-            }),
+            space: Arc::clone(&self.host.space),
+            pool: Arc::clone(&self.host.pool),
             served: Served {
                 volume: self.parts.volume.0,
                 epoch: self.epoch,
@@ -333,38 +326,31 @@ impl Core {
             replaced: Arc::clone(replaced),
             earlier,
             grace: Arc::clone(&self.grace),
-            leases: most_leases(self.options.memory_bytes),
-        })))
+            leases: self.host.leases,
+        }))
     }
 
-    fn commit_thread(
-        &self,
-        opens: &Arc<OpenFiles>,
-        service: &LocalService,
-    ) -> io::Result<CommitThread> {
+    fn start_commits(&self, opens: &Arc<OpenFiles>, service: &LocalService) -> io::Result<()> {
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
         let durability = Arc::clone(&self.durability);
         let epochs = Some(service.epoch_change(self.options.grace));
         let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs);
-        match self.options.stepped {
-            true => Ok(CommitThread::stepped(commit)),
-            false => CommitThread::start(commit, self.options.sync_interval),
-        }
+        self.host.start_commits(commit)
     }
 
-    fn workers(
+    fn start_workers(
         &self,
         notifies: &WorkerNotifies,
         opens: &Arc<OpenFiles>,
         replaced: &Arc<ReplacedFiles>,
         unclean: bool,
-    ) -> io::Result<Workers> {
-        let mut workers = Workers::new(self.options.stepped);
+    ) -> io::Result<()> {
         if !self.options.workers {
-            return Ok(workers);
+            return Ok(());
         }
-        let recount = Recount::new(Arc::clone(&self.shard), self.memory.filters, unclean);
-        workers.start(&notifies.recount, recount)?;
+        let host = &self.host;
+        let recount = Recount::new(Arc::clone(&self.shard), host.memory.filters, unclean);
+        host.start_worker(&notifies.recount, recount)?;
         let orphans = RemoveOrphans::new(
             Arc::clone(&self.shard),
             Arc::clone(&self.durability),
@@ -373,35 +359,33 @@ impl Core {
             Arc::clone(opens),
             Arc::clone(&self.grace),
         );
-        workers.start(&notifies.orphans, orphans)?;
+        host.start_worker(&notifies.orphans, orphans)?;
         let pending = ClosePending::new(Arc::clone(opens), self.options.sync_interval);
-        workers.start(&notifies.pending_close, pending)?;
-        workers.start(&notifies.replaced, ReleaseReplaced::new(Arc::clone(replaced)))?;
-        workers.start(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
+        host.start_worker(&notifies.pending_close, pending)?;
+        host.start_worker(&notifies.replaced, ReleaseReplaced::new(Arc::clone(replaced)))?;
+        host.start_worker(&notifies.writeback, Writeback::new(Arc::clone(opens)))?;
         let index = BuildIndex::new(
             Arc::clone(&self.index),
             Arc::clone(&self.shard),
             Arc::clone(&self.parts.content),
             Arc::clone(&self.durability),
         );
-        workers.start(&notifies.index, index)?;
+        host.start_worker(&notifies.index, index)?;
         let _none_yet = self.shard.remember_removed(!self.options.stepped);
         let space = WatchSpace::new(
-            Arc::clone(&self.space),
+            Arc::clone(&host.space),
             Arc::clone(&self.parts.table),
             Arc::clone(&self.shard),
             notifier(&notifies.orphans),
             !self.options.stepped,
         );
-        workers.start(&notifies.space, space)?;
-        Ok(workers)
+        host.start_worker(&notifies.space, space)
     }
 
     /// Tells the shard that each tag has its row, if the volume says so. Otherwise a worker adds
     /// what is missing.
     fn complete_tags(
         &self,
-        workers: &mut Workers,
         notifies: &WorkerNotifies,
         open: Option<&OpenVolume>,
     ) -> io::Result<()> {
@@ -414,6 +398,6 @@ impl Core {
         }
         let (shard, durability) = (Arc::clone(&self.shard), Arc::clone(&self.durability));
         let folder = open.map(|open| open.volume.folder().clone());
-        workers.start(&notifies.tags, CompleteTags::new(shard, durability, folder))
+        self.host.start_worker(&notifies.tags, CompleteTags::new(shard, durability, folder))
     }
 }

@@ -1,0 +1,132 @@
+//! What the process of a server has once, however many shards it serves: today one.
+//!
+//! Each of these would be wrong twice: two budgets of the descriptors of one process, two pools
+//! that do not know of each other's callers, two reserves on one disk. What belongs to one shard is
+//! in [`crate::server`]. The reactor and its connections are of the process too, but of the crate
+//! `net`, which serves other machines.
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_data::{FdBudget, Space};
+use pelago_wire::{Code, Error, limits};
+
+use crate::background::{Notify, STOP_TIMEOUT, Worker, WorkerStatus, Workers};
+use crate::group_commit::{CommitThread, GroupCommit};
+use crate::memory::{MemoryLimits, most_leases};
+use crate::pool::Pool;
+
+/// What a process has once.
+pub(crate) struct Host {
+    /// How its memory is divided.
+    pub(crate) memory: MemoryLimits,
+    /// The most leases of all sessions.
+    pub(crate) leases: usize,
+    /// Free space of the disk, and whether new data is accepted.
+    pub(crate) space: Arc<Space>,
+    /// The descriptors that content files may have.
+    pub(crate) descriptors: Arc<FdBudget>,
+    /// Threads for requests that may block.
+    pub(crate) pool: Arc<Pool>,
+    /// A leaf lock.
+    workers: Mutex<Workers>,
+    commit: OnceLock<CommitThread>,
+    sync_interval: Duration,
+    is_stepped: bool,
+}
+
+/// What is chosen about a host.
+pub(crate) struct HostOptions {
+    /// Bytes of memory for all caches together.
+    pub(crate) memory_bytes: u64,
+    /// The longest time between two group commits.
+    pub(crate) sync_interval: Duration,
+    /// For tests: no thread is started.
+    pub(crate) is_stepped: bool,
+}
+
+impl Host {
+    /// Returns a host with a pool and no other threads yet.
+    ///
+    /// # Errors
+    /// The system's error if a thread of the pool cannot be started.
+    pub(crate) fn new(options: &HostOptions, space: Arc<Space>) -> io::Result<Self> {
+        let pool = match options.is_stepped {
+            true => Pool::inline(),
+            false => Pool::start(limits::POOL_SHARE)?,
+        };
+        Ok(Self {
+            memory: MemoryLimits::of(options.memory_bytes),
+            leases: most_leases(options.memory_bytes),
+            space,
+            descriptors: FdBudget::of_process(),
+            pool: Arc::new(pool),
+            workers: Mutex::new(Workers::new(options.is_stepped)),
+            commit: OnceLock::new(),
+            sync_interval: options.sync_interval,
+            is_stepped: options.is_stepped,
+        })
+    }
+
+    /// Starts a worker.
+    ///
+    /// # Errors
+    /// The system's error if its thread cannot be started.
+    pub(crate) fn start_worker(
+        &self,
+        notify: &Arc<Notify>,
+        worker: impl Worker + 'static,
+    ) -> io::Result<()> {
+        self.workers.lock().start(notify, worker)
+    }
+
+    /// Starts the thread of the group commit. A second call has no effect.
+    ///
+    /// # Errors
+    /// The system's error if the thread cannot be started.
+    pub(crate) fn start_commits(&self, commit: GroupCommit) -> io::Result<()> {
+        let thread = match self.is_stepped {
+            true => CommitThread::stepped(commit),
+            false => CommitThread::start(commit, self.sync_interval)?,
+        };
+        self.commit.get_or_init(|| thread);
+        Ok(())
+    }
+
+    /// Does on this thread one round of what the thread of the group commit would do. Only for a
+    /// stepped host.
+    ///
+    /// # Errors
+    /// As [`CommitThread::step`]; [`Code::Unavailable`] before [`Host::start_commits`].
+    pub(crate) fn step_commit(&self) -> Result<(), Error> {
+        let commit = self.commit.get().ok_or(Code::Unavailable)?;
+        commit.step()
+    }
+
+    /// Does on this thread what the worker of this name would do. Only for a stepped host.
+    ///
+    /// # Errors
+    /// As [`Workers::step`].
+    pub(crate) fn step_worker(&self, name: &str) -> Result<(), Error> {
+        self.workers.lock().step(name)
+    }
+
+    /// Returns the state of each worker.
+    pub(crate) fn workers(&self) -> Vec<WorkerStatus> {
+        self.workers.lock().status()
+    }
+
+    /// Stops each worker after its present piece of work. Returns when all have ended.
+    pub(crate) fn stop_workers(&self) {
+        self.workers.lock().stop(STOP_TIMEOUT);
+    }
+
+    /// Ends the thread of the group commit: nothing becomes safe any more.
+    pub(crate) fn stop_commits(&self) {
+        if let Some(commit) = self.commit.get() {
+            commit.stop();
+        }
+    }
+}
