@@ -1,15 +1,15 @@
 //! Answers from what is kept, and what a request does to that before it is sent.
 
 use pelago_wire::{
-    Attr, Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, Name, OpenFlags, OpenId,
-    Reply, Request, Touched, limits, xattr,
+    Attr, Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, NameIn, OpenFlags, OpenId,
+    Reply, Request, Touched, Touches, limits, xattr,
 };
 
 use crate::clock;
 use crate::kept::{Kept, Text};
 use crate::state::State;
-use crate::told::{Sent, Tells};
-use crate::touches::{removed_names, touches};
+use crate::told::{Sent, Told};
+use crate::touches::touched;
 
 /// After this time a read updates the time of access, whatever has changed.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
@@ -57,7 +57,7 @@ impl State {
             }
             Request::List { .. } => self.page(request).map(Ok),
             request => {
-                let (ino, text) = Text::of(request)?;
+                let Told::Text(ino, text) = Told::by(request) else { return None };
                 if changes.is_node_changing(ino) {
                     return None;
                 }
@@ -110,20 +110,17 @@ impl State {
         {
             self.note_read(ino);
         }
-        let tells = Tells::of(request);
+        let told = Told::by(request);
         self.end_changed_bytes(request);
         let shows_dirty = self.shows_dirty(request);
         self.widen(request);
         let since = self.changes.now();
-        if let Request::Write { open, .. }
-        | Request::Allocate { open, .. }
-        | Request::CopyRange { to: open, .. } = request
-        {
-            self.opens.note_write(*open);
+        if let Touches::Bytes(open) = request.touches() {
+            self.opens.note_write(open);
         }
-        let touched = touches(request, &self.kept, |open| self.opens.written_inode(open));
-        let is_unknown = |(dir, name): (InodeId, &Name)| self.kept.name(dir, name).is_none();
-        let is_blind = removed_names(request).into_iter().any(is_unknown);
+        let touched = touched(request, &self.kept, |open| self.opens.written_inode(open));
+        let is_unknown = |at: NameIn<'_>| self.kept.name(at.dir.ino, at.name).is_none();
+        let is_blind = request.touches().removed_names().into_iter().flatten().any(is_unknown);
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
         match request {
@@ -131,7 +128,7 @@ impl State {
             Request::Release { open } if !self.opens.has_written(*open) => {}
             _ => self.kept.drop_touched(&touched),
         }
-        Sent { since, touched, is_blind, tells, shows_dirty }
+        Sent { since, touched, is_blind, told, shows_dirty }
     }
 
     /// Has a listing read ahead that will be kept: a program that lists a directory goes on.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use crate::listings::Listings;
-use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Request, Touched, limits};
+use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Touched, limits};
 
 /// What answers said, as long as it holds.
 #[derive(Debug, Default)]
@@ -27,18 +27,6 @@ pub(crate) enum Text {
     Xattrs,
     /// The value of one.
     Xattr(Vec<u8>),
-}
-
-impl Text {
-    /// Returns what a request asks for.
-    pub(crate) fn of(request: &Request) -> Option<(InodeId, Self)> {
-        match request {
-            Request::ReadLink { node } => Some((node.ino, Self::Target)),
-            Request::ListXattr { node } => Some((node.ino, Self::Xattrs)),
-            Request::GetXattr { node, name } => Some((node.ino, Self::Xattr(name.clone()))),
-            _ => None,
-        }
-    }
 }
 
 impl Kept {

@@ -1,8 +1,8 @@
 //! What answers tell, and how much of it is kept.
 
 use pelago_wire::{
-    Attr, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name, OpenId, Reply,
-    Request, Touched,
+    Attr, Code, Cookie, DirEntry, Error, Granted, Handle, InodeId, Leases, Name, OpenEffect,
+    OpenId, Reply, Request, Tells, Touched,
 };
 
 use crate::changes::Moment;
@@ -17,7 +17,7 @@ pub(crate) struct Sent {
     pub(crate) touched: Vec<Touched>,
     /// It removes a name of which it is not known what it leads to.
     pub(crate) is_blind: bool,
-    pub(crate) tells: Tells,
+    pub(crate) told: Told,
     pub(crate) shows_dirty: Option<ShowsDirty>,
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct ShowsDirty {
 }
 
 /// What the answer to a request tells.
-pub(crate) enum Tells {
+pub(crate) enum Told {
     /// Attributes, if there are any in it.
     Attrs,
     /// What a name leads to afterwards.
     Name(InodeId, Name),
     /// That a name does not exist any more.
     Removal(InodeId, Name),
-    /// As [`Tells::Name`], and that the directory there has no names.
+    /// As [`Told::Name`], and that the directory there has no names.
     Made(InodeId, Name),
     /// The parent of a directory.
     Parent(InodeId),
@@ -50,38 +50,49 @@ pub(crate) enum Tells {
     /// It opens a file, perhaps for writing; or ends that.
     Open(OpenId, Writes),
     Release(OpenId),
-    /// As [`Tells::Name`], and the file is open.
+    /// As [`Told::Name`], and the file is open.
     Created(InodeId, Name, OpenId, Writes),
 }
 
-impl Tells {
+impl Told {
     /// Returns what the answer to a request will tell.
-    pub(crate) fn of(request: &Request) -> Self {
-        match request {
-            Request::Lookup { dir, name }
-            | Request::MakeNode { dir, name, .. }
-            | Request::Symlink { dir, name, .. }
-            | Request::Link { dir, name, .. } => Self::Name(dir.ino, name.clone()),
-            Request::Create { dir, name, open, flags, .. } => {
-                Self::Created(dir.ino, name.clone(), *open, Writes::of(*flags))
+    pub(crate) fn by(request: &Request) -> Self {
+        let tells = request.tells();
+        match (request.opens(), tells) {
+            (OpenEffect::Creates { open, flags }, Tells::Name(at)) => {
+                Self::Created(at.dir.ino, at.name.clone(), open, Writes::of(flags))
             }
-            Request::MakeDir { dir, name, .. } => Self::Made(dir.ino, name.clone()),
-            Request::Parent { dir } => Self::Parent(dir.ino),
-            Request::Unlink { dir, name } | Request::RemoveDir { dir, name } => {
-                Self::Removal(dir.ino, name.clone())
+            (
+                OpenEffect::Makes { open, flags, .. }
+                | OpenEffect::Creates { open, flags }
+                | OpenEffect::MakesAgain { open, flags },
+                _,
+            ) => Self::Open(open, Writes::of(flags)),
+            (OpenEffect::Ends(open), _) => Self::Release(open),
+            (
+                OpenEffect::Nothing
+                | OpenEffect::UsesGuarded
+                | OpenEffect::Locks { .. }
+                | OpenEffect::EndsLocks { .. },
+                _,
+            ) => Self::without_open(tells),
+        }
+    }
+
+    fn without_open(tells: Tells<'_>) -> Self {
+        match tells {
+            // An answer may have attributes that it does not tell: they are not kept.
+            Tells::Nothing | Tells::Attributes => Self::Attrs,
+            Tells::Name(at) => Self::Name(at.dir.ino, at.name.clone()),
+            Tells::NewDir(at) => Self::Made(at.dir.ino, at.name.clone()),
+            Tells::OldName(at) => Self::Removal(at.dir.ino, at.name.clone()),
+            Tells::Names { dir, after, most } => {
+                Self::Names { dir, after, most: usize::try_from(most).unwrap_or(usize::MAX) }
             }
-            Request::List { dir, after, entries, .. } => {
-                let most = usize::try_from(*entries).unwrap_or(usize::MAX);
-                Self::Names { dir: dir.ino, after: *after, most }
-            }
-            Request::Open { open, flags, .. }
-            | Request::Reopen { open, flags, .. }
-            | Request::CreateUnnamed { open, flags, .. } => Self::Open(*open, Writes::of(*flags)),
-            Request::Release { open } => Self::Release(*open),
-            request => match Text::of(request) {
-                Some((ino, text)) => Self::Text(ino, text),
-                None => Self::Attrs,
-            },
+            Tells::Parent(dir) => Self::Parent(dir),
+            Tells::Target(node) => Self::Text(node, Text::Target),
+            Tells::Xattrs(node) => Self::Text(node, Text::Xattrs),
+            Tells::Xattr { node, name } => Self::Text(node, Text::Xattr(name.to_vec())),
         }
     }
 }
@@ -95,7 +106,7 @@ impl State {
         result: &mut Result<Reply, Error>,
         granted: Granted,
     ) {
-        let Sent { since, touched, is_blind, tells, shows_dirty: _ } = sent;
+        let Sent { since, touched, is_blind, told, shows_dirty: _ } = sent;
         self.blind_removals -= usize::from(is_blind);
         let Granted { leases, changed, may_be_done } = granted;
         let own = |ino: InodeId| {
@@ -119,10 +130,10 @@ impl State {
             let holds = || self.changes.node_holds(attr.ino, since, own(attr.ino));
             leases.changed && !attr.volatile && holds()
         }));
-        let names = self.told_names(&tells, &touched, (since, leases), result);
-        let text = self.told_text(&tells, (since, leases), result);
+        let names = self.told_names(&told, &touched, (since, leases), result);
+        let text = self.told_text(&told, (since, leases), result);
         if let (Some(Attr { ino, size, .. }), Some(era)) =
-            (opened_file(&tells, result), leases.bytes)
+            (opened_file(&told, result), leases.bytes)
             && self.changes.node_holds(ino, since, own(ino))
         {
             self.dirty.lease(ino, era, size);
@@ -142,26 +153,26 @@ impl State {
         if let Some((ino, text, value)) = text {
             self.kept.keep_text(ino, text, value);
         }
-        self.keep_listing(&tells, (since, leases), result);
-        match (&tells, &*result) {
-            (Tells::Made(..), Ok(Reply::Entry(entry)))
+        self.keep_listing(&told, (since, leases), result);
+        match (&told, &*result) {
+            (Told::Made(..), Ok(Reply::Entry(entry)))
                 if leases.made && self.changes.names_hold(entry.attr.ino, since) =>
             {
                 self.kept.listings.know_whole(entry.attr.ino);
             }
-            (Tells::Parent(dir), Ok(Reply::Entry(entry)))
+            (Told::Parent(dir), Ok(Reply::Entry(entry)))
                 if leases.node && self.changes.node_holds(*dir, since, 0) =>
             {
                 self.kept.keep_parent(*dir, entry.handle);
             }
             _ => {}
         }
-        self.note_opens(&tells, result);
+        self.note_opens(&told, result);
     }
 
     fn told_names(
         &self,
-        tells: &Tells,
+        told: &Told,
         touched: &[Touched],
         (since, leases): (Moment, Leases),
         result: &Result<Reply, Error>,
@@ -175,18 +186,18 @@ impl State {
             let own = u32::try_from(own).unwrap_or(u32::MAX);
             self.changes.name_holds(dir, name, since, own)
         };
-        let told = match (tells, result) {
+        let names = match (told, result) {
             (
-                Tells::Name(dir, name) | Tells::Made(dir, name) | Tells::Created(dir, name, ..),
+                Told::Name(dir, name) | Told::Made(dir, name) | Told::Created(dir, name, ..),
                 Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
             ) => vec![(*dir, name.clone(), Some(entry.handle))],
-            (Tells::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
+            (Told::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
                 if touched.is_empty() =>
             {
                 vec![(*dir, name.clone(), None)]
             }
-            (Tells::Removal(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
-            (Tells::Names { dir, .. }, Ok(Reply::Listed { entries, .. })) => {
+            (Told::Removal(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
+            (Told::Names { dir, .. }, Ok(Reply::Listed { entries, .. })) => {
                 let with_handles =
                     entries.iter().filter_map(|entry| Some((entry, entry.entry.as_ref()?)));
                 with_handles
@@ -195,16 +206,16 @@ impl State {
             }
             _ => Vec::new(),
         };
-        told.into_iter().filter(|(dir, name, _)| holds(*dir, name)).collect()
+        names.into_iter().filter(|(dir, name, _)| holds(*dir, name)).collect()
     }
 
     fn told_text(
         &self,
-        tells: &Tells,
+        told: &Told,
         (since, leases): (Moment, Leases),
         result: &Result<Reply, Error>,
     ) -> Option<(InodeId, Text, Result<Vec<u8>, Code>)> {
-        let Tells::Text(ino, text) = tells else { return None };
+        let Told::Text(ino, text) = told else { return None };
         let value = match result {
             Ok(Reply::Bytes(bytes)) => Ok(bytes.clone()),
             Err(Error { code: Code::NoXattr, .. }) => Err(Code::NoXattr),
@@ -217,12 +228,11 @@ impl State {
     /// Keeps a part of a listing, and leaves in it what was wanted.
     fn keep_listing(
         &mut self,
-        tells: &Tells,
+        told: &Told,
         (since, leases): (Moment, Leases),
         result: &mut Result<Reply, Error>,
     ) {
-        let (Tells::Names { dir, after, most }, Ok(Reply::Listed { entries, end })) =
-            (tells, result)
+        let (Told::Names { dir, after, most }, Ok(Reply::Listed { entries, end })) = (told, result)
         else {
             return;
         };
@@ -237,23 +247,23 @@ impl State {
         }
     }
 
-    fn note_opens(&mut self, tells: &Tells, result: &Result<Reply, Error>) {
-        match (tells, result) {
-            (Tells::Open(open, writes) | Tells::Created(_, _, open, writes), Ok(reply)) => {
+    fn note_opens(&mut self, told: &Told, result: &Result<Reply, Error>) {
+        match (told, result) {
+            (Told::Open(open, writes) | Told::Created(_, _, open, writes), Ok(reply)) => {
                 if let Some(attr) = reply.opened() {
                     self.opens.add_at_server(*open, attr.ino, *writes);
                 }
             }
-            (Tells::Release(open), _) => self.opens.remove(*open),
+            (Told::Release(open), _) => self.opens.remove(*open),
             _ => {}
         }
     }
 }
 
 /// Returns the file that an answer opens for writing.
-fn opened_file(tells: &Tells, result: &Result<Reply, Error>) -> Option<Attr> {
-    match tells {
-        Tells::Open(_, Writes::Held) | Tells::Created(_, _, _, Writes::Held) => {
+fn opened_file(told: &Told, result: &Result<Reply, Error>) -> Option<Attr> {
+    match told {
+        Told::Open(_, Writes::Held) | Told::Created(_, _, _, Writes::Held) => {
             result.as_ref().ok().and_then(Reply::opened).copied()
         }
         _ => None,

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pelago_wire::{Code, Error, Granted, InodeId, OpenId, Reply, Request, Then, Touched, limits};
+use pelago_wire::{
+    Code, Error, Granted, InodeId, OpenId, Reply, Request, Then, Touched, Touches, limits,
+};
 
 use crate::clock;
 use crate::dirty::{Kept, Writer};
@@ -124,14 +126,14 @@ impl State {
     /// Has the lease on the bytes of a file end that a request changes in another way than by a
     /// write that is kept: its size is not known here afterwards.
     pub(crate) fn end_changed_bytes(&mut self, request: &Request) {
-        let ino = match request {
-            Request::SetAttr { node, set, .. } if set.size.is_some() => Some(node.ino),
-            Request::Open { node, flags, .. } if flags.truncate => Some(node.ino),
-            Request::Write { open, .. }
-            | Request::Allocate { open, .. }
-            | Request::CopyRange { to: open, .. }
-            | Request::Release { open } => self.opens.written_inode(*open),
-            _ => None,
+        let ino = match request.touches() {
+            Touches::Contents(ino) => Some(ino),
+            Touches::Bytes(open) | Touches::Release(open) => self.opens.written_inode(open),
+            Touches::Nothing
+            | Touches::Node(_)
+            | Touches::NewName { .. }
+            | Touches::OldName(_)
+            | Touches::Move { .. } => None,
         };
         if let Some(ino) = ino {
             self.dirty.end_lease(ino);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_wire::{Context, Done, Request, SessionId, limits};
+use pelago_wire::{AtStart, Context, Done, Request, SessionId, limits};
 
 /// What still waits for the sessions of the last run.
 pub(crate) struct Grace {
@@ -231,7 +231,10 @@ impl Grace {
                 state.kept_back.push_back(parked);
                 self.changed.notify_all();
             }
-            Phase::Waiting if state.waits_for.contains(&session) && goes_first(&parked.request) => {
+            Phase::Waiting
+                if state.waits_for.contains(&session)
+                    && parked.request.at_start() == AtStart::BeforeNew =>
+            {
                 let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
                 queue.push_back(parked);
             }
@@ -447,52 +450,6 @@ impl State {
         request.kept_back().is_some()
             && context.replayed.is_none()
             && self.keeps_back.contains(&context.session)
-    }
-}
-
-/// Returns whether a repeated request goes before all that is new: it may write bytes or attributes
-/// a second time, over what is new. Changes of names have stored replies, and are not carried out a
-/// second time; and they may need the kernel, which answers once requests of the server's own mount
-/// go on.
-fn goes_first(request: &Request) -> bool {
-    match request {
-        Request::Write { .. }
-        | Request::Allocate { .. }
-        | Request::CopyRange { .. }
-        | Request::SetAttr { .. }
-        | Request::SetXattr { .. }
-        | Request::RemoveXattr { .. }
-        | Request::Open { .. }
-        | Request::Flush { .. }
-        | Request::Release { .. }
-        | Request::Fsync { .. } => true,
-        Request::Lookup { .. }
-        | Request::Parent { .. }
-        | Request::Find { .. }
-        | Request::GetAttr { .. }
-        | Request::Create { .. }
-        | Request::CreateUnnamed { .. }
-        | Request::MakeDir { .. }
-        | Request::MakeNode { .. }
-        | Request::Symlink { .. }
-        | Request::ReadLink { .. }
-        | Request::Link { .. }
-        | Request::Unlink { .. }
-        | Request::RemoveDir { .. }
-        | Request::Rename { .. }
-        | Request::Reopen { .. }
-        | Request::FsyncDir { .. }
-        | Request::Read { .. }
-        | Request::List { .. }
-        | Request::GetXattr { .. }
-        | Request::ListXattr { .. }
-        | Request::StatFs
-        | Request::Search { .. }
-        | Request::Tags { .. }
-        | Request::Seek { .. }
-        | Request::GetLock { .. }
-        | Request::SetLock { .. }
-        | Request::ReclaimLock { .. } => false,
     }
 }
 

@@ -18,8 +18,8 @@ use pelago_proto::locks::LockRequest;
 use pelago_store::content::ContentStore;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, Reply,
-    Request, RequestId, Served, Service, SessionId, SessionRecord,
+    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, OpenEffect,
+    Reply, Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
 use crate::find_by_id::FindById;
@@ -456,8 +456,8 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
     ) -> bool {
-        let opened = match request {
-            Request::Open { node, .. } => Some(node.ino),
+        let opened = match request.opens() {
+            OpenEffect::Makes { node, .. } => Some(node.ino),
             _ => None,
         };
         (matches!(description.effect, Effect::Change { .. }) || opened.is_some())

@@ -1,5 +1,6 @@
-//! The table of accounts: what a request of each kind takes of a server's memory, and whose share
-//! that is.
+//! Accounts: what a request of each kind takes of a server's memory, and whose share that is.
+//!
+//! Each has a row in the table of requests ([`Operation::account`]).
 //!
 //! From the moment a request is read until its answer has left, a server holds its body, its bulk
 //! and what its answer may have. These bytes are in the share of its session ([`Welcome::bulk`]),
@@ -10,7 +11,6 @@
 //! [`Welcome::bulk`]: crate::handshake::Welcome::bulk
 
 use crate::limits;
-use crate::operation::Operation;
 use crate::request::Request;
 
 /// The memory of a server that a request of one kind takes.
@@ -65,58 +65,6 @@ impl Lasting {
     }
 }
 
-use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
-
-impl Operation {
-    /// Returns the row of this operation in the table of accounts. The match has no wildcard, so
-    /// that a new operation has none until it has a row.
-    #[must_use]
-    pub const fn account(self) -> Account {
-        let leaves: &[Lasting] = match self {
-            Self::Lookup | Self::Parent | Self::Find | Self::GetAttr | Self::ReadLink => &[Leases],
-            Self::List | Self::GetXattr | Self::ListXattr => &[Leases],
-            Self::SetAttr | Self::MakeDir | Self::MakeNode | Self::Symlink => &[Answer, Leases],
-            Self::Link | Self::Unlink | Self::RemoveDir | Self::Rename => &[Answer, Leases],
-            Self::SetXattr | Self::RemoveXattr => &[Answer, Leases],
-            Self::Create | Self::CreateUnnamed | Self::Open => &[Answer, Open, Leases],
-            Self::Reopen => &[Open],
-            Self::Flush | Self::Release | Self::Fsync | Self::FsyncDir => &[Answer],
-            Self::Write | Self::Allocate | Self::CopyRange => &[Answer],
-            Self::SetLock => &[Lock, LockWaiter],
-            Self::ReclaimLock => &[Lock],
-            Self::GetLock | Self::Read | Self::StatFs | Self::Seek => &[],
-            Self::Search | Self::Tags => &[],
-        };
-        let Bulks { request, answer } = self.bulks();
-        let answer = self.longest_answer() + answer;
-        Account { body: self.longest_body(), bulk: request, answer, leaves }
-    }
-
-    /// Returns the bytes that may come behind the bodies. Here too a new operation has to be named.
-    const fn bulks(self) -> Bulks {
-        match self {
-            Self::Write => Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 },
-            Self::Read => Bulks { request: 0, answer: limits::IO_BYTES },
-            Self::Lookup | Self::Parent | Self::Find | Self::GetAttr | Self::ReadLink => NO_BULKS,
-            Self::List | Self::GetXattr | Self::ListXattr | Self::StatFs | Self::Seek => NO_BULKS,
-            Self::SetAttr | Self::MakeDir | Self::MakeNode | Self::Symlink => NO_BULKS,
-            Self::Link | Self::Unlink | Self::RemoveDir | Self::Rename => NO_BULKS,
-            Self::SetXattr | Self::RemoveXattr | Self::Create | Self::CreateUnnamed => NO_BULKS,
-            Self::Open | Self::Reopen | Self::Flush | Self::Release | Self::Fsync => NO_BULKS,
-            Self::FsyncDir | Self::Allocate | Self::CopyRange | Self::GetLock => NO_BULKS,
-            Self::SetLock | Self::ReclaimLock | Self::Search | Self::Tags => NO_BULKS,
-        }
-    }
-}
-
-/// Bytes that may come behind the bodies of a request and of its answer.
-struct Bulks {
-    request: usize,
-    answer: usize,
-}
-
-const NO_BULKS: Bulks = Bulks { request: 0, answer: 0 };
-
 impl Request {
     /// Returns the bytes that are in the share of a session from the moment this request is read
     /// until its answer has left: body and bulk have so many bytes.
@@ -130,6 +78,7 @@ impl Request {
 mod tests {
     use super::*;
     use crate::id::{Cookie, Handle, OpenId};
+    use crate::operation::Operation;
 
     #[test]
     fn no_request_takes_more_than_the_least_share_and_a_frame() {

@@ -1,4 +1,4 @@
-//! What a description of a request consists of: its effect, its subjects, and the right it takes.
+//! The parts of the description of a request: its effect, its subjects, and the right it takes.
 
 use crate::id::{Handle, InodeId, OpenId};
 
@@ -48,13 +48,19 @@ pub enum Right {
 pub struct Subjects {
     inodes: [Option<InodeId>; 2],
     opens: [Option<OpenId>; 2],
+    is_held: bool,
 }
 
 impl Subjects {
-    pub(crate) const NONE: Self = Self { inodes: [None; 2], opens: [None; 2] };
+    pub(crate) const NONE: Self = Self { inodes: [None; 2], opens: [None; 2], is_held: false };
 
     pub(crate) const fn inode(node: &Handle) -> Self {
         Self { inodes: [Some(node.ino), None], ..Self::NONE }
+    }
+
+    /// Returns a file that is used as a kernel does that holds it without an open.
+    pub(crate) const fn held(node: &Handle) -> Self {
+        Self { is_held: true, ..Self::inode(node) }
     }
 
     pub(crate) const fn inodes(one: &Handle, other: &Handle) -> Self {
@@ -72,6 +78,16 @@ impl Subjects {
     /// Returns the inodes that the request names.
     pub fn each_inode(&self) -> impl Iterator<Item = InodeId> + use<> {
         self.inodes.into_iter().flatten()
+    }
+
+    /// Returns the file that the request uses by its handle as a kernel does that holds it without
+    /// an open: the file may have lost its last name a moment ago, and is brought back then.
+    ///
+    /// Attributes of a removed file are answered from memory; a symbolic link is not brought back;
+    /// and the kernel itself refuses to link a file without a name. None of these has such a file.
+    #[must_use]
+    pub const fn held_node(&self) -> Option<InodeId> {
+        if self.is_held { self.inodes[0] } else { None }
     }
 
     /// Returns the open files that the request names.

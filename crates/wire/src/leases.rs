@@ -1,7 +1,6 @@
 //! What of an answer may be kept.
 
 use crate::attr::Attr;
-use crate::id::InodeId;
 use crate::request::Request;
 use crate::write_era::WriteEra;
 
@@ -38,42 +37,11 @@ pub struct Granted {
 }
 
 impl Request {
-    /// Returns the directory of the name, or of the names, that the answer tells: what they lead
-    /// to, or that they do not exist.
-    #[must_use]
-    pub const fn told_names(&self) -> Option<InodeId> {
-        match self {
-            Self::Lookup { dir, .. }
-            | Self::List { dir, .. }
-            | Self::Create { dir, .. }
-            | Self::MakeDir { dir, .. }
-            | Self::MakeNode { dir, .. }
-            | Self::Symlink { dir, .. }
-            | Self::Link { dir, .. }
-            | Self::Unlink { dir, .. }
-            | Self::RemoveDir { dir, .. } => Some(dir.ino),
-            _ => None,
-        }
-    }
-
     /// Returns the era of the lease under which a client has kept back the bytes of a write.
     #[must_use]
     pub const fn kept_back(&self) -> Option<WriteEra> {
         match self {
             Self::Write { flags, .. } => flags.behind,
-            _ => None,
-        }
-    }
-
-    /// Returns the node of which the answer tells something that is neither a name nor an
-    /// attribute, and changes as attributes do.
-    #[must_use]
-    pub const fn told_node(&self) -> Option<InodeId> {
-        match self {
-            Self::ReadLink { node } | Self::GetXattr { node, .. } | Self::ListXattr { node } => {
-                Some(node.ino)
-            }
-            Self::Parent { dir } => Some(dir.ino),
             _ => None,
         }
     }

@@ -36,6 +36,7 @@ pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
 };
+pub use touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
 pub use write_era::WriteEra;
 
 mod account;
@@ -65,6 +66,7 @@ pub mod reserved;
 mod search;
 mod service;
 mod session_service;
+mod touches;
 pub mod version;
 mod write_era;
 pub mod xattr;

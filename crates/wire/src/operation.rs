@@ -1,13 +1,21 @@
-//! The table that describes each request.
+//! The table of requests: each row says all that is to be known of one kind of request before it
+//! is carried out.
 //!
-//! One table describes all requests. Read-only volumes, replay, space and logs read it, and later
-//! permissions and leases will, so that none of them keeps its own list of requests.
+//! Read-only volumes, space, replay, leases, locks, memory, the start of a server and its log read
+//! this table, so that none of them keeps a list of requests of its own. A new kind of request does
+//! not compile without a row. What is done with a request is elsewhere: `server::service::execute`.
 
+use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
 use crate::description::{Effect, Right, Subjects};
 use crate::flags::{OpenFlags, RenameFlags};
-use crate::id::{Handle, OpenId};
+use crate::id::{Handle, InodeId, OpenId};
+use crate::limits;
+use crate::lock::LockOwner;
+use crate::name::Name;
 use crate::request::Request;
+use crate::touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
+use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
 
 /// A request without its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +30,337 @@ pub struct Description {
     pub right: Right,
 }
 
+/// Bytes that may come behind the bodies of a request and of its answer.
+struct Bulks {
+    request: usize,
+    answer: usize,
+}
+
+macro_rules! operations {
+    ($($name:ident { $($field:ident),* } = $says:literal {
+        effect: $effect:expr, subjects: $subjects:expr, right: $right:expr,
+        touches: $touches:expr, tells: $tells:expr,
+        opens: $opens:expr, at_start: $at_start:expr,
+        bulks: $bulks:expr, leaves: [$($leaves:expr),*],
+    })+) => {
+        /// The operation of a request, without its arguments.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Operation {
+            $(#[doc = concat!("[`Request::", stringify!($name), "`].")] $name,)+
+        }
+
+        impl Operation {
+            /// Every operation, in the order of the table.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// Returns the operation's name in logs and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $says,)+ }
+            }
+
+            /// Returns what a request of this kind takes of a server's memory.
+            #[must_use]
+            pub const fn account(self) -> Account {
+                let (bulks, leaves): (Bulks, &[Lasting]) = match self {
+                    $(Self::$name => ($bulks, &[$($leaves),*]),)+
+                };
+                Account {
+                    body: self.longest_body(),
+                    bulk: bulks.request,
+                    answer: self.longest_answer() + bulks.answer,
+                    leaves,
+                }
+            }
+        }
+
+        #[expect(unused_variables, reason = "no column needs all arguments of a request")]
+        impl Request {
+            /// Returns operation, effect, subjects and right.
+            #[must_use]
+            pub const fn describe(&self) -> Description {
+                match self {
+                    $(Self::$name { $($field,)* .. } => Description {
+                        operation: Operation::$name,
+                        effect: $effect,
+                        subjects: $subjects,
+                        right: $right,
+                    },)+
+                }
+            }
+
+            /// Returns what the request changes of what others keep.
+            #[must_use]
+            pub const fn touches(&self) -> Touches<'_> {
+                match self { $(Self::$name { $($field,)* .. } => $touches,)+ }
+            }
+
+            /// Returns what its answer tells that a client may keep.
+            #[must_use]
+            pub const fn tells(&self) -> Tells<'_> {
+                match self { $(Self::$name { $($field,)* .. } => $tells,)+ }
+            }
+
+            /// Returns what the request does with open files.
+            #[must_use]
+            pub const fn opens(&self) -> OpenEffect {
+                match self { $(Self::$name { $($field,)* .. } => $opens,)+ }
+            }
+
+            /// Returns what a server does with the request while it waits for the sessions of its
+            /// last run.
+            #[must_use]
+            pub const fn at_start(&self) -> AtStart {
+                match self { $(Self::$name { $($field,)* .. } => $at_start,)+ }
+            }
+        }
+    };
+}
+
+operations! {
+    Lookup { dir, name } = "lookup" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        touches: Touches::Nothing, tells: Tells::Name(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    Parent { dir } = "parent" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        touches: Touches::Nothing, tells: Tells::Parent(dir.ino),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    Find { ino } = "find" {
+        effect: Effect::None, subjects: Subjects::inode(&Handle::own(*ino)), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Attributes,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    GetAttr { node } = "getattr" {
+        effect: Effect::None, subjects: Subjects::inode(node), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Attributes,
+        opens: OpenEffect::Nothing, at_start: start_of_attributes(node),
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    SetAttr { node, open, set } = "setattr" {
+        effect: attributes(open.as_ref(), set), subjects: Subjects::held(node), right: Right::Own,
+        touches: set_attributes(node, set), tells: Tells::Attributes,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    Create { dir, name, flags, open } = "create" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Open, Leases],
+    }
+    CreateUnnamed { dir, flags, open } = "tmpfile" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Open, Leases],
+    }
+    MakeDir { dir, name } = "mkdir" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: new_name(dir, name), tells: Tells::NewDir(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    MakeNode { dir, name } = "mknod" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    Symlink { dir, name } = "symlink" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    ReadLink { node } = "readlink" {
+        effect: Effect::None, subjects: Subjects::inode(node), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Target(node.ino),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    Link { node, dir, name } = "link" {
+        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), right: Right::Write,
+        touches: Touches::NewName { at: at(dir, name), of: Some(node.ino) },
+        tells: Tells::Name(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    Unlink { dir, name } = "unlink" {
+        effect: ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    RemoveDir { dir, name } = "rmdir" {
+        effect: ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    Rename { from_dir, from, to_dir, to, flags } = "rename" {
+        effect: renaming(*flags), subjects: Subjects::inodes(from_dir, to_dir), right: Right::Write,
+        touches: Touches::Move { from: at(from_dir, from), to: at(to_dir, to) },
+        tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    Open { node, flags, open } = "open" {
+        effect: opening(*flags), subjects: Subjects::held(node), right: right_to(*flags),
+        touches: opened(node, *flags), tells: Tells::Attributes,
+        opens: OpenEffect::Makes { node: *node, open: *open, flags: *flags },
+        at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer, Open, Leases],
+    }
+    Reopen { node, flags, open } = "reopen" {
+        effect: Effect::None, subjects: Subjects::inode(node), right: right_to(*flags),
+        touches: opened(node, without_truncation(*flags)), tells: Tells::Nothing,
+        opens: OpenEffect::MakesAgain { open: *open, flags: *flags }, at_start: AtStart::Restores,
+        bulks: NO_BULKS, leaves: [Open],
+    }
+    Flush { open, owner } = "flush" {
+        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: closing(open, owner), at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    Release { open } = "release" {
+        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Release(*open), tells: Tells::Attributes,
+        opens: OpenEffect::Ends(*open), at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    GetLock { open } = "getlk" {
+        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    SetLock { open, owner, lock } = "setlk" {
+        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Locks { open: *open, owner: *owner, lock: *lock },
+        at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Lock, LockWaiter],
+    }
+    ReclaimLock { open } = "reclaimlk" {
+        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::Restores,
+        bulks: NO_BULKS, leaves: [Lock],
+    }
+    Fsync { open } = "fsync" {
+        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    FsyncDir { dir } = "fsyncdir" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    Read { open } = "read" {
+        effect: Effect::None, subjects: Subjects::open(open), right: Right::Read,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
+        bulks: Bulks { request: 0, answer: limits::IO_BYTES }, leaves: [],
+    }
+    Write { open } = "write" {
+        effect: BYTES, subjects: Subjects::open(open), right: Right::Write,
+        touches: Touches::Bytes(*open), tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
+        bulks: Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 }, leaves: [Answer],
+    }
+    List { dir, after, entries } = "readdir" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Read,
+        touches: Touches::Nothing,
+        tells: Tells::Names { dir: dir.ino, after: *after, most: *entries },
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    GetXattr { node, name } = "getxattr" {
+        effect: Effect::None, subjects: Subjects::held(node), right: Right::Read,
+        touches: Touches::Nothing, tells: Tells::Xattr { node: node.ino, name: name.as_slice() },
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    ListXattr { node } = "listxattr" {
+        effect: Effect::None, subjects: Subjects::held(node), right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Xattrs(node.ino),
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Leases],
+    }
+    SetXattr { node } = "setxattr" {
+        effect: NEW_ROWS, subjects: Subjects::held(node), right: Right::Write,
+        touches: Touches::Node(node.ino), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    RemoveXattr { node } = "removexattr" {
+        effect: ROWS, subjects: Subjects::held(node), right: Right::Write,
+        touches: Touches::Node(node.ino), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer, Leases],
+    }
+    StatFs {} = "statfs" {
+        effect: Effect::None, subjects: Subjects::NONE, right: Right::None,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::ForOwnMount,
+        bulks: NO_BULKS, leaves: [],
+    }
+    Allocate { open } = "fallocate" {
+        effect: BYTES, subjects: Subjects::open(open), right: Right::Write,
+        touches: Touches::Bytes(*open), tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    Seek { open } = "lseek" {
+        effect: Effect::None, subjects: Subjects::open(open), right: Right::Read,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    CopyRange { from, to } = "copy_file_range" {
+        effect: BYTES, subjects: Subjects::opens(from, to), right: Right::Write,
+        touches: Touches::Bytes(*to), tells: Tells::Nothing,
+        opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    Search { dir } = "search" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    Tags { dir } = "tags" {
+        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+}
+
 /// The change consists of rows, so the reply can be stored in the same batch.
 const ROWS: Effect = Effect::Change { replayed: true, grows: false };
 const NEW_ROWS: Effect = Effect::Change { replayed: true, grows: true };
 /// Space for bytes is checked later, when the number of blocks is known.
 const BYTES: Effect = Effect::Change { replayed: false, grows: false };
+const NO_BULKS: Bulks = Bulks { request: 0, answer: 0 };
+
+const fn at<'a>(dir: &Handle, name: &'a Name) -> NameIn<'a> {
+    NameIn { dir: *dir, name }
+}
+
+const fn new_name<'a>(dir: &Handle, name: &'a Name) -> Touches<'a> {
+    Touches::NewName { at: at(dir, name), of: None }
+}
 
 /// The size and `mtime` of an open file are kept with the open file until its commit.
 const fn attributes(open: Option<&OpenId>, set: &SetAttr) -> Effect {
@@ -36,12 +370,43 @@ const fn attributes(open: Option<&OpenId>, set: &SetAttr) -> Effect {
     }
 }
 
+const fn set_attributes<'a>(node: &Handle, set: &SetAttr) -> Touches<'a> {
+    match set.size {
+        Some(_) => Touches::Contents(node.ino),
+        None => Touches::Node(node.ino),
+    }
+}
+
+const fn start_of_attributes(node: &Handle) -> AtStart {
+    if node.ino.raw() == InodeId::ROOT.raw() { AtStart::ForOwnMount } else { AtStart::InTurn }
+}
+
 const fn opening(flags: OpenFlags) -> Effect {
     if flags.write || flags.truncate { BYTES } else { Effect::None }
 }
 
 const fn right_to(flags: OpenFlags) -> Right {
     if flags.write || flags.truncate { Right::Write } else { Right::Read }
+}
+
+const fn opened<'a>(node: &Handle, flags: OpenFlags) -> Touches<'a> {
+    match (flags.truncate, flags.write) {
+        (true, _) => Touches::Contents(node.ino),
+        (false, true) => Touches::Node(node.ino),
+        (false, false) => Touches::Nothing,
+    }
+}
+
+/// A file that is opened again is not truncated again.
+const fn without_truncation(flags: OpenFlags) -> OpenFlags {
+    OpenFlags { truncate: false, ..flags }
+}
+
+const fn closing(open: &OpenId, owner: &Option<LockOwner>) -> OpenEffect {
+    match owner {
+        Some(owner) => OpenEffect::EndsLocks { open: *open, owner: *owner },
+        None => OpenEffect::Nothing,
+    }
 }
 
 const fn renaming(flags: RenameFlags) -> Effect {
@@ -60,158 +425,5 @@ impl Request {
     }
 }
 
-macro_rules! operations {
-    ($($name:ident { $($field:ident),* } = $says:literal,
-        $effect:expr, $subjects:expr, $right:expr;)+) => {
-        /// The operation of a request, without its arguments.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Operation {
-            $(#[doc = concat!("[`Request::", stringify!($name), "`].")] $name,)+
-        }
-
-        impl Operation {
-            /// Every operation, in the order of the table.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
-
-            /// Returns the operation's name in logs and metrics.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $says,)+ }
-            }
-        }
-
-        impl Request {
-            /// Returns the row of the table for this request.
-            #[must_use]
-            pub const fn describe(&self) -> Description {
-                match self {
-                    $(Self::$name { $($field,)* .. } => Description {
-                        operation: Operation::$name,
-                        effect: $effect,
-                        subjects: $subjects,
-                        right: $right,
-                    },)+
-                }
-            }
-        }
-    };
-}
-
-operations! {
-    Lookup { dir } = "lookup", Effect::None, Subjects::inode(dir), Right::Search;
-    Parent { dir } = "parent", Effect::None, Subjects::inode(dir), Right::Search;
-    Find { ino } = "find", Effect::None, Subjects::inode(&Handle::own(*ino)), Right::None;
-    GetAttr { node } = "getattr", Effect::None, Subjects::inode(node), Right::None;
-    SetAttr { node, open, set } = "setattr",
-        attributes(open.as_ref(), set), Subjects::inode(node), Right::Own;
-    Create { dir } = "create", NEW_ROWS, Subjects::inode(dir), Right::Write;
-    CreateUnnamed { dir } = "tmpfile", NEW_ROWS, Subjects::inode(dir), Right::Write;
-    MakeDir { dir } = "mkdir", NEW_ROWS, Subjects::inode(dir), Right::Write;
-    MakeNode { dir } = "mknod", NEW_ROWS, Subjects::inode(dir), Right::Write;
-    Symlink { dir } = "symlink", NEW_ROWS, Subjects::inode(dir), Right::Write;
-    ReadLink { node } = "readlink", Effect::None, Subjects::inode(node), Right::None;
-    Link { node, dir } = "link", NEW_ROWS, Subjects::inodes(node, dir), Right::Write;
-    Unlink { dir } = "unlink", ROWS, Subjects::inode(dir), Right::Write;
-    RemoveDir { dir } = "rmdir", ROWS, Subjects::inode(dir), Right::Write;
-    Rename { from_dir, to_dir, flags } = "rename",
-        renaming(*flags), Subjects::inodes(from_dir, to_dir), Right::Write;
-    Open { node, flags } = "open", opening(*flags), Subjects::inode(node), right_to(*flags);
-    Reopen { node, flags } = "reopen", Effect::None, Subjects::inode(node), right_to(*flags);
-    Flush { open } = "flush", Effect::Commit, Subjects::open(open), Right::None;
-    Release { open } = "release", Effect::Commit, Subjects::open(open), Right::None;
-    GetLock { open } = "getlk", Effect::None, Subjects::open(open), Right::None;
-    SetLock { open } = "setlk", Effect::None, Subjects::open(open), Right::None;
-    ReclaimLock { open } = "reclaimlk", Effect::None, Subjects::open(open), Right::None;
-    Fsync { open } = "fsync", Effect::Commit, Subjects::open(open), Right::None;
-    FsyncDir { dir } = "fsyncdir", Effect::None, Subjects::inode(dir), Right::None;
-    Read { open } = "read", Effect::None, Subjects::open(open), Right::Read;
-    Write { open } = "write", BYTES, Subjects::open(open), Right::Write;
-    List { dir } = "readdir", Effect::None, Subjects::inode(dir), Right::Read;
-    GetXattr { node } = "getxattr", Effect::None, Subjects::inode(node), Right::Read;
-    ListXattr { node } = "listxattr", Effect::None, Subjects::inode(node), Right::None;
-    SetXattr { node } = "setxattr", NEW_ROWS, Subjects::inode(node), Right::Write;
-    RemoveXattr { node } = "removexattr", ROWS, Subjects::inode(node), Right::Write;
-    StatFs {} = "statfs", Effect::None, Subjects::NONE, Right::None;
-    Allocate { open } = "fallocate", BYTES, Subjects::open(open), Right::Write;
-    Seek { open } = "lseek", Effect::None, Subjects::open(open), Right::Read;
-    CopyRange { from, to } = "copy_file_range", BYTES, Subjects::opens(from, to), Right::Write;
-    Search { dir } = "search", Effect::None, Subjects::inode(dir), Right::Search;
-    Tags { dir } = "tags", Effect::None, Subjects::inode(dir), Right::Search;
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::attr::{NewMode, SetTime};
-    use crate::id::InodeId;
-    use crate::name::Name;
-
-    const NODE: Handle = Handle::own(InodeId::ROOT);
-    const OPEN: OpenId = OpenId(7);
-
-    fn set_attr(open: Option<OpenId>, set: SetAttr) -> Effect {
-        Request::SetAttr { node: NODE, open, set }.describe().effect
-    }
-
-    #[test]
-    fn each_operation_has_a_name_of_its_own() {
-        let names: BTreeSet<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();
-        assert_eq!(names.len(), Operation::ALL.len());
-    }
-
-    /// The number of an open is the client's, so that it means the same in every run.
-    #[test]
-    fn a_create_is_replayed_and_an_open_is_not() {
-        let name = Name::new(b"a").unwrap();
-        let mode = NewMode::exactly(0o644);
-        let flags = OpenFlags { write: true, ..OpenFlags::default() };
-        let create = Request::Create { dir: NODE, name, mode, flags, open: OPEN }.describe();
-        assert_eq!(create.effect, Effect::Change { replayed: true, grows: true });
-        let open = Request::Open { node: NODE, flags, open: OPEN }.describe();
-        assert_eq!(open.effect, Effect::Change { replayed: false, grows: false });
-        let again = Request::Reopen { node: NODE, flags, open: OPEN };
-        assert_eq!((again.describe().effect, again.is_mutation()), (Effect::None, false));
-    }
-
-    #[test]
-    fn attributes_of_bytes_are_not_replayed() {
-        let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-        assert_eq!(set_attr(None, mode), ROWS);
-        assert_eq!(set_attr(Some(OPEN), mode), BYTES);
-        assert_eq!(set_attr(None, SetAttr { size: Some(0), ..mode }), BYTES);
-        assert_eq!(set_attr(None, SetAttr { mtime: Some(SetTime::Now), ..mode }), BYTES);
-    }
-
-    #[test]
-    fn an_open_changes_what_it_may_write() {
-        let open = |flags| Request::Open { node: NODE, flags, open: OPEN }.describe();
-        let read = OpenFlags { read: true, ..OpenFlags::default() };
-        assert_eq!((open(read).effect, open(read).right), (Effect::None, Right::Read));
-        let truncate = OpenFlags { truncate: true, ..read };
-        assert_eq!((open(truncate).effect, open(truncate).right), (BYTES, Right::Write));
-    }
-
-    /// A whiteout is a new file, so it takes space; a plain rename only moves a name.
-    #[test]
-    fn a_rename_grows_by_a_whiteout_only() {
-        assert_eq!(renaming(RenameFlags::Replace), ROWS);
-        assert_eq!(renaming(RenameFlags::Whiteout { replace: true }), NEW_ROWS);
-    }
-
-    #[test]
-    fn subjects_are_what_the_request_names() {
-        let copy = Request::CopyRange {
-            from: OPEN,
-            from_offset: 0,
-            to: OpenId(8),
-            to_offset: 0,
-            length: 1,
-        };
-        let subjects = copy.describe().subjects;
-        assert_eq!(subjects.each_open().collect::<Vec<_>>(), [OPEN, OpenId(8)]);
-        assert_eq!(subjects.each_inode().count(), 0);
-        assert_eq!(Request::StatFs.describe().subjects, Subjects::NONE);
-    }
-}
+mod tests;

@@ -355,21 +355,3 @@ pub enum Request {
         tags: Tags,
     },
 }
-
-impl Request {
-    /// Returns the directory in which this request changes names; `None` if there are two.
-    #[must_use]
-    pub fn changed_dir(&self) -> Option<Handle> {
-        match self {
-            Self::Create { dir, .. }
-            | Self::MakeDir { dir, .. }
-            | Self::MakeNode { dir, .. }
-            | Self::Symlink { dir, .. }
-            | Self::Link { dir, .. }
-            | Self::Unlink { dir, .. }
-            | Self::RemoveDir { dir, .. } => Some(*dir),
-            Self::Rename { from_dir, to_dir, .. } if from_dir.ino == to_dir.ino => Some(*to_dir),
-            _ => None,
-        }
-    }
-}

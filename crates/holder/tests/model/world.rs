@@ -548,7 +548,8 @@ impl Server {
             attr.volatile = attr.links == 0 || !grant(Leased::Node(attr.ino));
             leases.node |= !attr.volatile;
         }
-        leases.names = tells && request.told_names().is_some_and(|dir| grant(Leased::Names(dir)));
+        leases.names =
+            tells && request.tells().names().is_some_and(|dir| grant(Leased::Names(dir)));
         let released = self.released.take();
         let changed = released.or_else(|| (!touched.is_empty()).then_some(DIR.ino));
         let changed = changed.map(|ino| self.nodes[&ino]);

@@ -2,7 +2,8 @@
 
 use pelago_proto::locks::OwnedLock;
 use pelago_wire::{
-    Code, Error, FileLock, Handle, InodeId, LockOwner, OpenFlags, OpenId, Reply, Request, Subjects,
+    Code, Error, FileLock, Handle, InodeId, LockOwner, OpenEffect, OpenFlags, OpenId, Reply,
+    Request, Subjects,
 };
 
 /// What the answer to a request means for the open files.
@@ -43,30 +44,20 @@ pub(super) struct OpenUse {
 
 impl OpenUse {
     pub(super) fn of(request: &Request) -> Self {
-        let role = match request {
-            Request::Open { node, flags, open } => {
-                Role::Opens { open: *open, node: Some(*node), flags: *flags }
+        let opens = request.opens();
+        let role = match opens {
+            OpenEffect::Makes { node, open, flags } => {
+                Role::Opens { open, node: Some(node), flags }
             }
-            Request::Create { flags, open, .. } | Request::CreateUnnamed { flags, open, .. } => {
-                Role::Opens { open: *open, node: None, flags: *flags }
-            }
-            Request::Release { open } => Role::Ends(*open),
-            Request::SetLock { open, owner, lock, .. } => {
-                Role::Locks(OwnedLock { open: *open, owner: *owner, lock: *lock })
-            }
-            Request::Flush { open, owner: Some(owner) } => Role::EndsLocks(*open, *owner),
-            _ => Role::None,
+            OpenEffect::Creates { open, flags } => Role::Opens { open, node: None, flags },
+            OpenEffect::Ends(open) => Role::Ends(open),
+            OpenEffect::Locks { open, owner, lock } => Role::Locks(OwnedLock { open, owner, lock }),
+            OpenEffect::EndsLocks { open, owner } => Role::EndsLocks(open, owner),
+            // The client itself asks for these, and says what they mean.
+            OpenEffect::MakesAgain { .. } => Role::None,
+            OpenEffect::Nothing | OpenEffect::UsesGuarded => Role::None,
         };
-        let is_guarded = matches!(
-            request,
-            Request::Read { .. }
-                | Request::Write { .. }
-                | Request::Allocate { .. }
-                | Request::CopyRange { .. }
-                | Request::GetLock { .. }
-                | Request::SetLock { .. }
-        );
-        Self { role, subjects: request.describe().subjects, is_guarded }
+        Self { role, subjects: request.describe().subjects, is_guarded: opens.is_guarded() }
     }
 
     /// Returns the open that a successful answer has made, and its file.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_wire::codec::{self, ReplyStamp};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::{
-    Code, Error, Granted, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
+    Code, Error, Granted, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases, Reply, Request, Tells,
 };
 
 use super::Sessions;
@@ -24,24 +24,11 @@ pub(super) struct Told {
 
 impl Told {
     pub(super) fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
-        let (node, names) = (request.told_node(), request.told_names());
-        let of_reply = matches!(
-            request,
-            Request::GetAttr { .. }
-                | Request::SetAttr { .. }
-                | Request::Parent { .. }
-                | Request::Find { .. }
-                | Request::Open { .. }
-                | Request::Release { .. }
-        );
-        let opens_for_writing = match request {
-            Request::Open { flags, .. } | Request::Create { flags, .. } => {
-                flags.write && !flags.sync
-            }
-            _ => false,
-        };
-        let tells = of_reply || node.is_some() || names.is_some();
-        tells.then_some(Self { since, node, names, opens_for_writing })
+        let tells = request.tells();
+        let opens_for_writing =
+            request.opens().made().is_some_and(|(_, flags)| flags.write && !flags.sync);
+        let (node, names) = (tells.node(), tells.names());
+        (tells != Tells::Nothing).then_some(Self { since, node, names, opens_for_writing })
     }
 }
 

@@ -7,7 +7,7 @@ use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, Reply, Request};
+use pelago_wire::{Attr, Code, Context, Entry, Error, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -47,13 +47,13 @@ impl Executor<'_> {
                 .removed_attr(node.ino)
                 .map_or(result, |attr| Ok(Reply::Attr(attr).into()));
         }
-        let used = used_by_handle(request).filter(|node| shard.can_bring_back(node.ino));
-        let Some(node) = used else { return result };
-        match shard.bring_back(node.ino) {
+        let held = request.describe().subjects.held_node();
+        let Some(ino) = held.filter(|ino| shard.can_bring_back(*ino)) else { return result };
+        match shard.bring_back(ino) {
             Ok(true) => self.execute_new(request),
             Ok(false) => result,
             Err(error) => {
-                tracing::debug!(?error, inode = node.ino.raw(), "a removed file stays removed");
+                tracing::debug!(?error, inode = ino.raw(), "a removed file stays removed");
                 result
             }
         }
@@ -176,50 +176,4 @@ fn bytes(found: Result<Vec<u8>, Error>) -> OpResult {
 
 pub(super) fn done<E: Into<OpError>>(result: Result<(), E>) -> OpResult {
     result.map(|()| Reply::Done.into()).map_err(Into::into)
-}
-
-/// Returns the file that a request uses by its handle as a kernel does that holds it without an
-/// open. The match has no wildcard, so the compiler names a new request here.
-const fn used_by_handle(request: &Request) -> Option<Handle> {
-    match request {
-        Request::Open { node, .. }
-        | Request::SetAttr { node, .. }
-        | Request::GetXattr { node, .. }
-        | Request::ListXattr { node }
-        | Request::SetXattr { node, .. }
-        | Request::RemoveXattr { node, .. } => Some(*node),
-        // The attributes of a removed file are answered from memory; a symbolic link is no file
-        // that is brought back; the kernel itself refuses to link a file without a name.
-        Request::GetAttr { .. } | Request::ReadLink { .. } | Request::Link { .. } => None,
-        // By names.
-        Request::Lookup { .. }
-        | Request::Parent { .. }
-        | Request::Find { .. }
-        | Request::Create { .. }
-        | Request::CreateUnnamed { .. }
-        | Request::MakeDir { .. }
-        | Request::MakeNode { .. }
-        | Request::Symlink { .. }
-        | Request::Unlink { .. }
-        | Request::RemoveDir { .. }
-        | Request::Rename { .. }
-        | Request::List { .. }
-        | Request::FsyncDir { .. }
-        | Request::Search { .. }
-        | Request::Tags { .. } => None,
-        // By opens.
-        Request::Reopen { .. }
-        | Request::Flush { .. }
-        | Request::Release { .. }
-        | Request::GetLock { .. }
-        | Request::SetLock { .. }
-        | Request::ReclaimLock { .. }
-        | Request::Fsync { .. }
-        | Request::Read { .. }
-        | Request::Write { .. }
-        | Request::Allocate { .. }
-        | Request::Seek { .. }
-        | Request::CopyRange { .. } => None,
-        Request::StatFs => None,
-    }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
+    Leases, OpenEffect, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
 };
 
-use super::{Call, Dispatcher, shared, touches};
+use super::{Call, Dispatcher, shared};
 use crate::leases::{Asker, Wait};
 
 impl Dispatcher {
@@ -23,7 +23,10 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let is_alone = context.session == SessionId::DIRECT && !self.others.any();
-        if is_alone && self.leases.writers() == 0 && !matches!(request, Request::Open { .. }) {
+        if is_alone
+            && self.leases.writers() == 0
+            && !matches!(request.opens(), OpenEffect::Makes { .. })
+        {
             // What a session that begins meanwhile keeps back is written after this has begun; but
             // what is opened now is read later.
             return self.ask_own(context, request, bulk, later);
@@ -59,7 +62,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let call = Call::from(context);
-        if !touches::concerns_others(&request) {
+        if !request.touches().concerns_others() {
             return self.ask(&call, request, bulk, later);
         }
         // Recursive, as in `run_here`. No lease is granted while this is locked.

@@ -6,7 +6,7 @@ use pelago_data::OpenKey;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
     Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
-    Served, SessionId, SessionRecord, SessionService,
+    Served, SessionId, SessionRecord, SessionService, Touches,
 };
 
 use super::{Dispatcher, LocalService};
@@ -91,12 +91,12 @@ impl SessionService for LocalService {
     }
 
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
-        match request {
-            Request::Release { open } => {
-                let open = OpenKey { session, open: *open };
+        match request.touches() {
+            Touches::Release(open) => {
+                let open = OpenKey { session, open };
                 self.dispatcher.parts.opens.inode_of(open).ok().map(Handle::own)
             }
-            request => request.changed_dir(),
+            touches => touches.changed_dir(),
         }
     }
 

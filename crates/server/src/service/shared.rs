@@ -19,7 +19,7 @@ use pelago_wire::{
     Then, Touched,
 };
 
-use super::touches::{Announced, Touches};
+use super::touches::{Announced, Impact};
 use super::{Call, Dispatcher};
 use crate::leases::{Asker, Wait};
 use crate::other_sessions::Noted;
@@ -52,33 +52,33 @@ pub(super) fn ask(
     if !others.has(context.session) {
         return Some(Err(Code::Unavailable.into()));
     }
-    let touches = match dispatcher.touches(context, &request) {
-        Ok(touches) => touches,
+    let impact = match dispatcher.impact(context, &request) {
+        Ok(impact) => impact,
         // What it names may be gone since it was carried out.
         Err(error) => match dispatcher.stored_reply(context, request.describe().effect) {
-            Ok(Some(_)) => Touches::Nothing,
+            Ok(Some(_)) => Impact::Nothing,
             Ok(None) => return Some(Err(error)),
             Err(error) => return Some(Err(error)),
         },
     };
     let (call, asked) = (Call::from(context), (request, bulk));
-    match (touches, others.cache().map(Arc::clone)) {
-        (Touches::Changes(mut announced), cache) => {
+    match (impact, others.cache().map(Arc::clone)) {
+        (Impact::Changes(mut announced), cache) => {
             if context.replayed.is_some() {
                 announced.forget_names();
             }
             begin(dispatcher, cache, context, (asked.0, announced), later());
             None
         }
-        (Touches::Opens(open), _) => {
+        (Impact::Opens(open), _) => {
             let of_answer = Arc::clone(dispatcher);
             then(dispatcher, &call, asked, later, move |answer| {
                 of_answer.release_if_ended(open);
                 answer();
             })
         }
-        (Touches::Bytes(ino), cache) => write(dispatcher, &call, asked, later, (ino, cache)),
-        (Touches::Release(open), cache) => match others.closed(open) {
+        (Impact::Bytes(ino), cache) => write(dispatcher, &call, asked, later, (ino, cache)),
+        (Impact::Release(open), cache) => match others.closed(open) {
             Some(ino) => {
                 let of_answer = Arc::clone(dispatcher);
                 dispatcher.leases.closing(ino);
@@ -138,17 +138,17 @@ pub(super) fn ask_own(
     bulk: Bulk<'_>,
     later: &mut dyn FnMut() -> Done,
 ) -> Option<Result<Reply, Error>> {
-    let touches = match dispatcher.touches(context, &request) {
-        Ok(touches) => touches,
+    let impact = match dispatcher.impact(context, &request) {
+        Ok(impact) => impact,
         Err(error) => return Some(Err(error)),
     };
     let call = Call::from(context);
-    match touches {
-        Touches::Changes(announced) if !announced.changes.is_empty() => {
+    match impact {
+        Impact::Changes(announced) if !announced.changes.is_empty() => {
             begin(dispatcher, None, context, (request, announced), later());
             None
         }
-        Touches::Release(open) => match dispatcher.parts.opens.opened(open) {
+        Impact::Release(open) => match dispatcher.parts.opens.opened(open) {
             Ok((ino, flags)) if flags.write => {
                 let of_answer = Arc::clone(dispatcher);
                 dispatcher.leases.closing(ino);
@@ -373,8 +373,8 @@ impl PendingChange {
     /// Announces the change anew: a name leads to another inode now.
     fn repeat(self, announced: &Announced) {
         self.end_announcement(announced);
-        match self.dispatcher.touches(&self.context, &self.request) {
-            Ok(Touches::Changes(announced)) => {
+        match self.dispatcher.impact(&self.context, &self.request) {
+            Ok(Impact::Changes(announced)) => {
                 Self { attempt: self.attempt + 1, ..self }.announce(announced);
             }
             Ok(_) => self.answer(Err(Code::Bug.into())),

@@ -7,7 +7,9 @@ use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
-use pelago_wire::{Bulk, Code, Context, Done, Error, InodeId, Reply, Request, SessionId, WriteEra};
+use pelago_wire::{
+    AtStart, Bulk, Code, Context, Done, Error, OpenEffect, Reply, Request, SessionId, WriteEra,
+};
 
 use super::{Dispatcher, LocalService};
 use crate::grace::{Grace, Parked, Round, Step};
@@ -165,14 +167,10 @@ impl Dispatcher {
     /// Returns whether a request opens a file for reading that exists: a client that comes back
     /// says so what it has opened under a lease, before others may remove the file.
     fn opens_existing(&self, context: &Context, request: &Request) -> bool {
-        match request {
-            Request::Open { node, flags, .. } => {
-                let reads = !flags.write && !flags.truncate;
-                let is_other = context.session != SessionId::DIRECT && context.replayed.is_none();
-                reads && is_other && self.parts.shard.attr(*node).is_ok()
-            }
-            _ => false,
-        }
+        let OpenEffect::Makes { node, flags, .. } = request.opens() else { return false };
+        let reads = !flags.write && !flags.truncate;
+        let is_other = context.session != SessionId::DIRECT && context.replayed.is_none();
+        reads && is_other && self.parts.shard.attr(node).is_ok()
     }
 
     /// Returns whether a request is an append that the last run has begun. If that cannot be read,
@@ -235,16 +233,13 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a request does not wait: it opens a file or sets a lock again, or the server's
-/// own mount needs it to come up. Sessions can come back only after that.
+/// Returns whether a request does not wait for the sessions of the last run.
 fn goes_on(context: &Context, request: &Request) -> bool {
-    let is_own = context.session == SessionId::DIRECT;
-    match request {
+    match request.at_start() {
         // A file that does not exist yet is opened behind what makes it.
-        Request::Reopen { .. } | Request::ReclaimLock { .. } => context.replayed.is_none(),
-        Request::GetAttr { node } => is_own && node.ino == InodeId::ROOT,
-        Request::StatFs => is_own,
-        _ => false,
+        AtStart::Restores => context.replayed.is_none(),
+        AtStart::ForOwnMount => context.session == SessionId::DIRECT,
+        AtStart::InTurn | AtStart::BeforeNew => false,
     }
 }
 

@@ -1,0 +1,262 @@
+//! What a request changes of what others keep, what its answer tells, and what it does with open
+//! files.
+
+use crate::flags::OpenFlags;
+use crate::id::{Cookie, Handle, InodeId, OpenId};
+use crate::local_cache::Touched;
+use crate::lock::{FileLock, LockOwner};
+use crate::name::Name;
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameIn<'a> {
+    /// The directory.
+    pub dir: Handle,
+    /// The name in it.
+    pub name: &'a Name,
+}
+
+impl From<NameIn<'_>> for Touched {
+    fn from(at: NameIn<'_>) -> Self {
+        Self::Name { dir: at.dir.ino, name: at.name.clone() }
+    }
+}
+
+/// The part of what others keep under leases that a request changes, as its arguments say it: what
+/// a name leads to, and which file an open belongs to, is looked up by those who ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Touches<'a> {
+    /// Nothing.
+    Nothing,
+    /// The attributes of a node, or its extended attributes.
+    Node(InodeId),
+    /// The bytes of a file, and its attributes.
+    Contents(InodeId),
+    /// The bytes of the file of an open. Its attributes count as changing until the open ends.
+    Bytes(OpenId),
+    /// The attributes of the file of an open, which ends.
+    Release(OpenId),
+    /// A new name, and its directory.
+    NewName {
+        /// The name.
+        at: NameIn<'a>,
+        /// The file that has other names already.
+        of: Option<InodeId>,
+    },
+    /// A name that is removed, its directory, and what the name leads to.
+    OldName(NameIn<'a>),
+    /// The names of a move, their directories, and what both names lead to.
+    Move {
+        /// The old name.
+        from: NameIn<'a>,
+        /// The new name.
+        to: NameIn<'a>,
+    },
+}
+
+impl<'a> Touches<'a> {
+    /// Returns whether other sessions are told of it when it is carried out. They are told of bytes
+    /// when a file is opened for writing, and when that open ends.
+    #[must_use]
+    pub const fn concerns_others(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Bytes(_) => false,
+            Self::Node(_)
+            | Self::Contents(_)
+            | Self::Release(_)
+            | Self::NewName { .. }
+            | Self::OldName(_)
+            | Self::Move { .. } => true,
+        }
+    }
+
+    /// Returns the directory whose names change; `None` also if there are two.
+    #[must_use]
+    pub fn changed_dir(&self) -> Option<Handle> {
+        match self {
+            Self::NewName { at, .. } | Self::OldName(at) => Some(at.dir),
+            Self::Move { from, to } => (from.dir.ino == to.dir.ino).then_some(to.dir),
+            Self::Nothing
+            | Self::Node(_)
+            | Self::Contents(_)
+            | Self::Bytes(_)
+            | Self::Release(_) => None,
+        }
+    }
+
+    /// Returns the names that lead to something else afterwards, or to nothing.
+    #[must_use]
+    pub const fn removed_names(&self) -> [Option<NameIn<'a>>; 2] {
+        match *self {
+            Self::OldName(at) => [Some(at), None],
+            Self::Move { from, to } => [Some(from), Some(to)],
+            Self::Nothing
+            | Self::Node(_)
+            | Self::Contents(_)
+            | Self::Bytes(_)
+            | Self::Release(_)
+            | Self::NewName { .. } => [None, None],
+        }
+    }
+}
+
+/// What the answer to a request tells that a client may keep under a lease. Attributes in the
+/// answer may be kept in each case but the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tells<'a> {
+    /// Nothing.
+    Nothing,
+    /// Attributes only.
+    Attributes,
+    /// What a name leads to, or that it does not exist.
+    Name(NameIn<'a>),
+    /// The same of a new directory, and that there are no names in it.
+    NewDir(NameIn<'a>),
+    /// That a name does not exist any more.
+    OldName(NameIn<'a>),
+    /// Names of a directory.
+    Names {
+        /// The directory.
+        dir: InodeId,
+        /// The position after which they begin.
+        after: Cookie,
+        /// As many as were asked for.
+        most: u32,
+    },
+    /// The parent of a directory.
+    Parent(InodeId),
+    /// The target of a symbolic link.
+    Target(InodeId),
+    /// The names of the extended attributes of a node.
+    Xattrs(InodeId),
+    /// An extended attribute, or that there is none.
+    Xattr {
+        /// The node.
+        node: InodeId,
+        /// The name of the attribute.
+        name: &'a [u8],
+    },
+}
+
+impl Tells<'_> {
+    /// Returns the directory of the names that are told.
+    #[must_use]
+    pub const fn names(&self) -> Option<InodeId> {
+        match self {
+            Self::Name(at) | Self::NewDir(at) | Self::OldName(at) => Some(at.dir.ino),
+            Self::Names { dir, .. } => Some(*dir),
+            Self::Nothing
+            | Self::Attributes
+            | Self::Parent(_)
+            | Self::Target(_)
+            | Self::Xattrs(_)
+            | Self::Xattr { .. } => None,
+        }
+    }
+
+    /// Returns the node of which something is told that is neither a name nor an attribute, and
+    /// changes as attributes do.
+    #[must_use]
+    pub const fn node(&self) -> Option<InodeId> {
+        match self {
+            Self::Parent(node) | Self::Target(node) | Self::Xattrs(node) => Some(*node),
+            Self::Xattr { node, .. } => Some(*node),
+            Self::Nothing
+            | Self::Attributes
+            | Self::Name(_)
+            | Self::NewDir(_)
+            | Self::OldName(_)
+            | Self::Names { .. } => None,
+        }
+    }
+}
+
+/// What a request does with open files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenEffect {
+    /// It makes none, ends none, and uses neither bytes nor locks.
+    Nothing,
+    /// It opens a file that exists.
+    Makes {
+        /// The file.
+        node: Handle,
+        /// The number of the open.
+        open: OpenId,
+        /// How the file is opened.
+        flags: OpenFlags,
+    },
+    /// It opens a file that it creates.
+    Creates {
+        /// The number of the open.
+        open: OpenId,
+        /// How the file is opened.
+        flags: OpenFlags,
+    },
+    /// It makes an open again that the server has lost.
+    MakesAgain {
+        /// The number of the open.
+        open: OpenId,
+        /// How the file is opened.
+        flags: OpenFlags,
+    },
+    /// It uses bytes, which programs may guard by locks, or tests a lock.
+    UsesGuarded,
+    /// It sets or removes a lock.
+    Locks {
+        /// The open.
+        open: OpenId,
+        /// The owner of the lock.
+        owner: LockOwner,
+        /// The lock.
+        lock: FileLock,
+    },
+    /// It ends the `fcntl` locks of an owner.
+    EndsLocks {
+        /// The open.
+        open: OpenId,
+        /// The owner of the locks.
+        owner: LockOwner,
+    },
+    /// It ends an open.
+    Ends(OpenId),
+}
+
+impl OpenEffect {
+    /// Returns the open that a request makes, and how.
+    #[must_use]
+    pub const fn made(&self) -> Option<(OpenId, OpenFlags)> {
+        match *self {
+            Self::Makes { open, flags, .. }
+            | Self::Creates { open, flags }
+            | Self::MakesAgain { open, flags } => Some((open, flags)),
+            Self::Nothing
+            | Self::UsesGuarded
+            | Self::Locks { .. }
+            | Self::EndsLocks { .. }
+            | Self::Ends(_) => None,
+        }
+    }
+
+    /// Returns whether a request uses bytes or locks: not once a lock is lost that may guard them.
+    #[must_use]
+    pub const fn is_guarded(&self) -> bool {
+        matches!(self, Self::UsesGuarded | Self::Locks { .. })
+    }
+}
+
+/// What a server does with a request while it waits for the sessions of its last run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtStart {
+    /// It waits. If it repeats what the last run may have done, it is carried out in its turn:
+    /// changes of names have stored replies and are not carried out twice; and they may need the
+    /// kernel, which answers once requests of the server's own mount go on.
+    InTurn,
+    /// It waits. If it repeats what the last run may have done, it goes before all that is new: it
+    /// may write bytes or attributes a second time, over what is new.
+    BeforeNew,
+    /// It does not wait: it restores what a session had.
+    Restores,
+    /// It does not wait if the server's own mount asks, which needs it to come up. Sessions can
+    /// come back only after that.
+    ForOwnMount,
+}
