@@ -81,7 +81,7 @@ impl Holder {
     }
 
     /// Asks the service once the server has the bytes and the opens that it must have before.
-    fn ask_after(
+    fn send_after(
         self: &Arc<Self>,
         context: &Context,
         (request, sent): (Request, Sent),
@@ -249,7 +249,7 @@ impl Service for Holder {
         };
         match before {
             None => this.forward(context, (request, sent), bulk, later()),
-            Some(before) => this.ask_after(context, (request, sent), before, bulk, later()),
+            Some(before) => this.send_after(context, (request, sent), before, bulk, later()),
         }
         None
     }

@@ -121,7 +121,7 @@ impl Remote {
 
 impl Remote {
     /// Asks; `is_first` says whether it goes before what waits for its turn.
-    fn ask_for(
+    fn submit(
         &self,
         context: &Context,
         request: &Request,
@@ -183,7 +183,7 @@ impl Service for Remote {
 
 impl LeasedService for Remote {
     fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        self.ask_for(context, &request, bulk, (done, true));
+        self.submit(context, &request, bulk, (done, true));
     }
 
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
@@ -192,7 +192,7 @@ impl LeasedService for Remote {
             Request::FsyncDir { dir, .. } => Request::FsyncDir { dir, since: None },
             request => request,
         };
-        self.ask_for(context, &request, bulk, (done, false));
+        self.submit(context, &request, bulk, (done, false));
     }
 
     fn lease_left(&self) -> Duration {

@@ -217,8 +217,8 @@ impl Service for LocalService {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         match self.dispatcher.parts.grace.is_over() {
-            true => self.dispatcher.ask_any(context, request, bulk, later),
-            false => self.dispatcher.ask_early(context, request, bulk, later),
+            true => self.dispatcher.wait_for_writers(context, request, bulk, later),
+            false => self.dispatcher.park(context, request, bulk, later),
         }
     }
 
@@ -249,7 +249,7 @@ type Memory<'a> = (&'a [u8], Option<&'a mut [u8]>);
 
 impl Dispatcher {
     /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].
-    fn ask(
+    fn dispatch(
         self: &Arc<Self>,
         call: &Call,
         request: Request,

@@ -49,16 +49,16 @@ impl State {
 
     /// Ends an open whose caller was told that there is none.
     pub(super) fn release_unwanted(&mut self, open: OpenId) {
-        self.ask_for_itself(&Request::Release { open });
+        self.submit_own(&Request::Release { open });
     }
 
     /// Asks for something that no program waits for.
-    pub(super) fn ask_for_itself(&mut self, request: &Request) {
-        self.ask_for_itself_as(request, None);
+    pub(super) fn submit_own(&mut self, request: &Request) {
+        self.submit_own_as(request, None);
     }
 
     /// Asks for something that no program waits for, whose answer has another meaning.
-    pub(super) fn ask_for_itself_as(&mut self, request: &Request, role: Option<Role>) {
+    pub(super) fn submit_own_as(&mut self, request: &Request, role: Option<Role>) {
         let mut body = Vec::new();
         match codec::encode_call((0, 0), 0, request, &mut body) {
             Ok(()) => {

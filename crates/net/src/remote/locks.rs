@@ -75,7 +75,7 @@ impl State {
                 }
                 let OwnedLock { open, owner, .. } = asked;
                 for lock in self.locks.undoes(ino, &asked) {
-                    self.ask_for_itself(&Request::SetLock { open, owner, lock, wait: false });
+                    self.submit_own(&Request::SetLock { open, owner, lock, wait: false });
                 }
             }
             // Another one has it: it was given up.
@@ -110,7 +110,7 @@ impl State {
                 let lock = FileLock { mode: lock.mode, ..given_up };
                 let request = Request::SetLock { open, owner, lock, wait: false };
                 let role = Role::LocksAgain(OwnedLock { lock, ..asked }, given_up);
-                self.ask_for_itself_as(&request, Some(role));
+                self.submit_own_as(&request, Some(role));
             }
         }
     }

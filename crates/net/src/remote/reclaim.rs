@@ -68,7 +68,7 @@ impl State {
     /// callers get whose locks are lost.
     pub(super) fn reclaim(&mut self) -> Vec<Answered> {
         while let Some((open, request)) = self.opens.next_request() {
-            if let Err(code) = self.ask_again(&request, Role::Reopens(open)) {
+            if let Err(code) = self.send_own(&request, Role::Reopens(open)) {
                 self.opens.reopened(open, Err(code));
             }
         }
@@ -76,7 +76,7 @@ impl State {
             return Vec::new();
         }
         while let Some((ino, lock, request)) = self.locks.next_request() {
-            if let Err(code) = self.ask_again(&request, Role::ReclaimsLock(ino, lock)) {
+            if let Err(code) = self.send_own(&request, Role::ReclaimsLock(ino, lock)) {
                 self.locks.reclaimed(ino, &lock, Err(code));
             }
         }
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Sends a request of the session itself.
-    fn ask_again(&mut self, request: &Request, role: Role) -> Result<(), Code> {
+    fn send_own(&mut self, request: &Request, role: Role) -> Result<(), Code> {
         let (number, _) = self.begin_own(request, role)?;
         self.send(number);
         Ok(())

@@ -35,11 +35,11 @@ impl State {
         let (body, bulk) = (Arc::clone(&call.body), Arc::clone(&call.bulk));
         let kept = Kept { body, bulk, opens: call.opens, made, node, time };
         self.kept.insert(number, kept, stamp);
-        self.ask_what_is_safe();
+        self.ping_if_half_full();
     }
 
     /// Asks the server what is safe before there is no room for further mutations.
-    fn ask_what_is_safe(&mut self) {
+    fn ping_if_half_full(&mut self) {
         let is_half = self.machine.unacknowledged() > limits::SESSION_MUTATIONS / 2
             || self.kept.bytes() > self.bytes.kept / 2;
         if is_half && self.kept.asked.is_none() {
@@ -58,7 +58,7 @@ impl State {
             self.kept.remove(*number);
         }
         if !over.is_empty() {
-            self.ask_what_is_safe();
+            self.ping_if_half_full();
             self.send_backlog();
         }
     }

@@ -15,7 +15,7 @@ impl Dispatcher {
     /// Carries out a request of any session, and answers it once no other session has the lease on
     /// the bytes of a file that the answer opens or shows: their client may have kept back what it
     /// wrote.
-    pub(super) fn ask_any(
+    pub(super) fn wait_for_writers(
         self: &Arc<Self>,
         context: &Context,
         request: Request,
@@ -29,32 +29,32 @@ impl Dispatcher {
         {
             // What a session that begins meanwhile keeps back is written after this has begun; but
             // what is opened now is read later.
-            return self.ask_own(context, request, bulk, later);
+            return self.dispatch_own(context, request, bulk, later);
         }
         let asker = (context.session, context.request);
         let mut after_writers = || -> Done {
             let (dispatcher, done) = (Arc::clone(self), later());
             Box::new(move |mut result| {
                 let written = dispatcher.shown_and_written(asker.0, &mut result);
-                dispatcher.wait_for_writers(asker, written, result, done);
+                dispatcher.answer_after_writers(asker, written, result, done);
             })
         };
         let answered = match context.session {
-            SessionId::DIRECT => self.ask_own(context, request, bulk, &mut after_writers),
-            _ => shared::ask(self, context, request, bulk, &mut after_writers),
+            SessionId::DIRECT => self.dispatch_own(context, request, bulk, &mut after_writers),
+            _ => shared::announce_and_dispatch(self, context, request, bulk, &mut after_writers),
         };
         let mut result = answered?;
         let written = self.shown_and_written(context.session, &mut result);
         if written.is_empty() {
             return Some(result);
         }
-        self.wait_for_writers(asker, written, result, later());
+        self.answer_after_writers(asker, written, result, later());
         None
     }
 
     /// Carries out a request of the server's own mount. While there is no other session nothing is
     /// announced, and the request costs a look at that.
-    pub(super) fn ask_own(
+    pub(super) fn dispatch_own(
         self: &Arc<Self>,
         context: &Context,
         request: Request,
@@ -63,15 +63,15 @@ impl Dispatcher {
     ) -> Option<Result<Reply, Error>> {
         let call = Call::from(context);
         if !request.touches().concerns_others() {
-            return self.ask(&call, request, bulk, later);
+            return self.dispatch(&call, request, bulk, later);
         }
         // Recursive, as in `run_here`. No lease is granted while this is locked.
         let running = self.stopped.read_recursive();
         if self.others.any() {
             drop(running);
-            return shared::ask_own(self, context, request, bulk, later);
+            return shared::announce_own_and_dispatch(self, context, request, bulk, later);
         }
-        self.ask(&call, request, bulk, &mut || {
+        self.dispatch(&call, request, bulk, &mut || {
             let (unannounced, done) = (self.others.unannounced(), later());
             Box::new(move |result| {
                 drop(unannounced);
@@ -165,7 +165,7 @@ impl Dispatcher {
 
     /// Recalls these leases, and answers with the attributes of then. What a session is granted
     /// after that is for writes that the answer need not show.
-    fn wait_for_writers(
+    fn answer_after_writers(
         self: &Arc<Self>,
         asker: Asker,
         mut written: Vec<InodeId>,
@@ -189,12 +189,12 @@ impl Dispatcher {
                         *attr = now;
                     }
                 }
-                dispatcher.wait_for_writers(asker, rest, result, done);
+                dispatcher.answer_after_writers(asker, rest, result, done);
             }
             // The file is open, and must not be read before; this ends within a term.
             Wait::Cancelled if opened_file(&result).is_some() => {
                 let uncancellable = (asker.0, RequestId(0));
-                dispatcher.wait_for_writers(uncancellable, written, result, done);
+                dispatcher.answer_after_writers(uncancellable, written, result, done);
             }
             Wait::Cancelled => done(Err(Code::Interrupted.into())),
         });

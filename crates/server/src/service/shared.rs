@@ -41,7 +41,7 @@ struct PendingChange {
 }
 
 /// Carries out a request of a session other than the direct one.
-pub(super) fn ask(
+pub(super) fn announce_and_dispatch(
     dispatcher: &Arc<Dispatcher>,
     context: &Context,
     request: Request,
@@ -91,9 +91,9 @@ pub(super) fn ask(
                     cache.when_dropped(&changes, answer);
                 })
             }
-            None => dispatcher.ask(&call, asked.0, asked.1, later),
+            None => dispatcher.dispatch(&call, asked.0, asked.1, later),
         },
-        _ => dispatcher.ask(&call, asked.0, asked.1, later),
+        _ => dispatcher.dispatch(&call, asked.0, asked.1, later),
     }
 }
 
@@ -117,7 +117,7 @@ fn write(
         return Some(Err(Code::LeaseLost.into()));
     }
     if !is_leased && cache.is_none() {
-        return dispatcher.ask(call, asked.0, asked.1, later);
+        return dispatcher.dispatch(call, asked.0, asked.1, later);
     }
     let of_answer = Arc::clone(dispatcher);
     then(dispatcher, call, asked, later, move |answer| {
@@ -131,7 +131,7 @@ fn write(
 }
 
 /// Carries out a request of the server's own mount while there are other sessions.
-pub(super) fn ask_own(
+pub(super) fn announce_own_and_dispatch(
     dispatcher: &Arc<Dispatcher>,
     context: &Context,
     request: Request,
@@ -157,9 +157,9 @@ pub(super) fn ask_own(
                     answer();
                 })
             }
-            _ => dispatcher.ask(&call, request, bulk, later),
+            _ => dispatcher.dispatch(&call, request, bulk, later),
         },
-        _ => dispatcher.ask(&call, request, bulk, later),
+        _ => dispatcher.dispatch(&call, request, bulk, later),
     }
 }
 
@@ -185,7 +185,7 @@ fn then(
     after: impl FnOnce(Then) + Send + 'static,
 ) -> Option<Result<Reply, Error>> {
     let mut after = Some(after);
-    let answered = dispatcher.ask(call, request, bulk, &mut || {
+    let answered = dispatcher.dispatch(call, request, bulk, &mut || {
         let (after, done) = (after.take(), later());
         Box::new(move |result| match after {
             Some(after) => after(Box::new(move || done(result))),
@@ -264,7 +264,7 @@ impl PendingChange {
         let call = Call { context: self.context, expected: announced.expected };
         let (dispatcher, request) = (Arc::clone(&self.dispatcher), self.request.clone());
         let mut this = Some((self, announced));
-        let now = dispatcher.ask(&call, request, Bulk::None, &mut || {
+        let now = dispatcher.dispatch(&call, request, Bulk::None, &mut || {
             let (this, announced) = this.take().expect("a service asks for one callback");
             Box::new(move |result| this.finish(announced, result))
         });

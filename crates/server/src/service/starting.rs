@@ -145,7 +145,7 @@ impl Dispatcher {
 
     /// Takes a request while not all sessions are back: files are opened again now, all else waits.
     #[cold]
-    pub(super) fn ask_early(
+    pub(super) fn park(
         self: &Arc<Self>,
         context: &Context,
         request: Request,
@@ -153,7 +153,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         if goes_on(context, &request) || self.opens_existing(context, &request) {
-            return self.ask_any(context, request, bulk, later);
+            return self.wait_for_writers(context, request, bulk, later);
         }
         let (context, bytes, done) = (*context, bulk.into_bytes(), later());
         let is_placed = self.is_placed(&context, &request);
@@ -224,7 +224,7 @@ impl Dispatcher {
         let Parked { context, request, bytes, done } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
         let mut done = Some(done);
-        let now = self.ask_any(&context, request, bulk, &mut || {
+        let now = self.wait_for_writers(&context, request, bulk, &mut || {
             done.take().expect("a service asks for one callback")
         });
         if let (Some(result), Some(done)) = (now, done) {
