@@ -1,8 +1,8 @@
 //! Answers from what is kept, and what a request does to that before it is sent.
 
 use pelago_wire::{
-    Attr, Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, NameIn, OpenFlags, OpenId,
-    Reply, Request, Touched, Touches, limits, xattr,
+    Attr, Code, Context, DataPath, DirEntry, Error, FileKind, InodeId, NameIn, OpenEffect,
+    OpenFlags, OpenId, Reply, Request, Tells, Touched, Touches, limits, xattr,
 };
 
 use crate::clock;
@@ -22,8 +22,8 @@ impl State {
         request: &Request,
     ) -> Option<Result<Reply, Error>> {
         let Self { kept, changes, .. } = &*self;
-        match request {
-            Request::Lookup { dir, name } => {
+        match request.tells() {
+            Tells::Name(NameIn { dir, name }) => {
                 if changes.is_name_changing(dir.ino, name) {
                     return None;
                 }
@@ -33,39 +33,52 @@ impl State {
                 let entry = kept.entry(dir.ino, name)?;
                 (!changes.is_node_changing(entry.attr.ino)).then_some(Ok(Reply::Entry(entry)))
             }
-            Request::GetAttr { node } => {
-                let attr = kept.attr(node.ino)?;
-                (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)))
-            }
-            Request::Open { node, flags, open } if opens_here(*flags) => {
-                if self.blind_removals > 0 {
-                    return None;
-                }
-                let attr = kept.attr(node.ino)?;
-                if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
-                    return None;
-                }
-                let (caller, era) = ((context.uid, context.gid), changes.era());
-                self.opens.add_here(*open, *node, *flags, caller, era);
-                Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
-            }
-            Request::Parent { dir } => {
-                let parent = kept.parent(dir.ino)?;
+            Tells::Attributes => self.answer_attributes(context, request),
+            Tells::Parent(dir) => {
+                let parent = kept.parent(dir)?;
                 let changes =
-                    changes.is_node_changing(dir.ino) || changes.is_node_changing(parent.attr.ino);
+                    changes.is_node_changing(dir) || changes.is_node_changing(parent.attr.ino);
                 (!changes).then_some(Ok(Reply::Entry(parent)))
             }
-            Request::List { .. } => self.page(request).map(Ok),
-            request => {
-                let Told::Text(ino, text) = Told::by(request) else { return None };
-                if changes.is_node_changing(ino) {
-                    return None;
-                }
-                match kept.text(ino, &text) {
-                    Some(value) => Some(value.map(Reply::Bytes).map_err(Error::new)),
-                    None => without_xattrs(kept, ino, &text),
-                }
-            }
+            Tells::Names { .. } => self.page(request).map(Ok),
+            Tells::Target(node) => self.text(node, &Text::Target),
+            Tells::Xattrs(node) => self.text(node, &Text::Xattrs),
+            Tells::Xattr { node, name } => self.text(node, &Text::Xattr(name.to_vec())),
+            Tells::Nothing | Tells::NewDir(_) | Tells::OldName(_) => None,
+        }
+    }
+
+    /// Answers a request whose answer tells attributes only.
+    fn answer_attributes(
+        &mut self,
+        context: &Context,
+        request: &Request,
+    ) -> Option<Result<Reply, Error>> {
+        let Self { kept, changes, .. } = &*self;
+        if let Request::GetAttr { node } = request {
+            let attr = kept.attr(node.ino)?;
+            return (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)));
+        }
+        let OpenEffect::Makes { node, open, flags } = request.opens() else { return None };
+        if !opens_here(flags) || self.blind_removals > 0 {
+            return None;
+        }
+        let attr = kept.attr(node.ino)?;
+        if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
+            return None;
+        }
+        let (caller, era) = ((context.uid, context.gid), changes.era());
+        self.opens.add_here(open, node, flags, caller, era);
+        Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
+    }
+
+    fn text(&self, node: InodeId, text: &Text) -> Option<Result<Reply, Error>> {
+        if self.changes.is_node_changing(node) {
+            return None;
+        }
+        match self.kept.text(node, text) {
+            Some(value) => Some(value.map(Reply::Bytes).map_err(Error::new)),
+            None => without_xattrs(&self.kept, node, text),
         }
     }
 
@@ -123,10 +136,11 @@ impl State {
         let is_blind = request.touches().removed_names().into_iter().flatten().any(is_unknown);
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
-        match request {
-            // It ends the lease on the bytes, and leaves the attributes as they are.
-            Request::Release { open } if !self.opens.has_written(*open) => {}
-            _ => self.kept.drop_touched(&touched),
+        // The end of an open without a write ends the lease on the bytes, and leaves the attributes
+        // as they are.
+        let is_unchanged = |open: &OpenId| !self.opens.has_written(*open);
+        if !matches!(request, Request::Release { open } if is_unchanged(open)) {
+            self.kept.drop_touched(&touched);
         }
         Sent { since, touched, is_blind, told, shows_dirty }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache, OpenId,
-    Reply, Request, Service, Then,
+    Bulk, Code, Context, Done, Effect, Error, Granted, InodeId, LeasedService, Leases, LocalCache,
+    OpenId, Reply, Request, Service, Tells, Then,
 };
 
 use crate::state::State;
@@ -51,33 +51,23 @@ impl Holder {
 
     /// Answers a request from what is kept.
     fn answer(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
-        match request {
-            Request::Lookup { .. }
-            | Request::Parent { .. }
-            | Request::List { .. }
-            | Request::GetAttr { .. }
-            | Request::ReadLink { .. }
-            | Request::GetXattr { .. }
-            | Request::ListXattr { .. }
-            | Request::Open { .. } => {
-                if self.service.lease_left().is_zero() {
-                    return None;
-                }
-                self.state.lock().answer(context, request)
-            }
-            Request::Flush { open, .. } => {
-                self.state.lock().opens.is_here(*open).then_some(Ok(Reply::Done))
-            }
-            Request::Release { open } => {
-                let mut state = self.state.lock();
-                let is_local = state.opens.is_here(*open) || state.opens.failure(*open).is_some();
-                if is_local {
-                    state.opens.remove(*open);
-                }
-                is_local.then_some(Ok(Reply::Done))
-            }
-            _ => None,
+        if let Request::Flush { open, .. } = request {
+            return self.state.lock().opens.is_here(*open).then_some(Ok(Reply::Done));
         }
+        if let Request::Release { open } = request {
+            let mut state = self.state.lock();
+            let is_local = state.opens.is_here(*open) || state.opens.failure(*open).is_some();
+            if is_local {
+                state.opens.remove(*open);
+            }
+            return is_local.then_some(Ok(Reply::Done));
+        }
+        let only_asks =
+            request.describe().effect == Effect::None && request.tells() != Tells::Nothing;
+        if !only_asks || self.service.lease_left().is_zero() {
+            return None;
+        }
+        self.state.lock().answer(context, request)
     }
 
     /// Asks the service once the server has the bytes and the opens that it must have before.

@@ -188,10 +188,10 @@ impl LeasedService for Remote {
 
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         // The count of losses is the server's, and this session does not have it.
-        let request = match request {
-            Request::FsyncDir { dir, .. } => Request::FsyncDir { dir, since: None },
-            request => request,
-        };
+        let mut request = request;
+        if let Request::FsyncDir { since, .. } = &mut request {
+            *since = None;
+        }
         self.submit(context, &request, bulk, (done, false));
     }
 
