@@ -10,7 +10,7 @@ use crate::{VerbResult, arguments, process, test, verdict};
 struct Rounds {
     package: &'static str,
     test: &'static str,
-    /// Only the tests with this in their names.
+    /// Only the tests whose names begin with this.
     filter: &'static str,
     variable: &'static str,
     default: u32,
@@ -107,8 +107,8 @@ fn run(rounds: &Rounds, arguments: &[String]) -> VerbResult {
 fn run_with(rounds: &Rounds, arguments: &[String], variables: &[(&str, &str)]) -> VerbResult {
     let count = arguments::count(arguments, rounds.default, rounds.unit)?;
     let suite = test::built(rounds.package, rounds.test)?;
-    let mut command = suite.command();
-    command.args([rounds.filter, "--nocapture"]).env(rounds.variable, count.to_string());
+    let mut command = suite.command(rounds.filter);
+    command.arg("--nocapture").env(rounds.variable, count.to_string());
     command.envs(variables.iter().copied());
     verdict(process::run_foreground(&mut command)?.success())
 }

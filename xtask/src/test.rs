@@ -76,6 +76,16 @@ pub(crate) fn built(package: &str, target: &str) -> Result<Suite, String> {
     found.ok_or_else(|| format!("no tests are called {name}"))
 }
 
+/// Builds all tests, and returns the suites of these names, whichever package they are of.
+pub(crate) fn built_suites(names: &[&str]) -> Result<Vec<Suite>, String> {
+    let mut suites = suite::build(None)?;
+    suites.retain(|suite| names.contains(&suite.target()));
+    if suites.is_empty() {
+        return Err(format!("no tests are called {}", names.join(" or ")));
+    }
+    Ok(suites)
+}
+
 fn parse(arguments: &[String]) -> Result<Wanted, String> {
     let mut wanted = Wanted { quick: false, paths: None, filter: None, package: None };
     let usual = Paths { ring: false, passthrough: true };
@@ -196,7 +206,9 @@ fn run_suite(
     let (name, log) = (&suite.name, suite.log(logs));
     let listed = match suite.list(filter) {
         Some(mut list) => {
-            libtest::parse_list(&process::run_limited(&mut list, &log, LIST_LIMIT)?.stdout)
+            let stdout = process::run_limited(&mut list, &log, LIST_LIMIT)?.stdout;
+            let listed = libtest::parse_list(&stdout).into_iter();
+            listed.filter(|test| suite.has(test)).collect()
         }
         None => Vec::new(),
     };
@@ -204,9 +216,9 @@ fn run_suite(
         return Ok(Vec::new());
     }
     println!("{name} … {} tests", listed.len());
-    let ending = process::run_limited(&mut suite.run(filter), &log, suite.limit)?;
+    let ending = process::run_limited(&mut suite.run(filter, &listed), &log, suite.limit)?;
     let report = libtest::parse_run(&ending.stdout, &listed);
-    let (counts, failures) = tally.count(name, &report);
+    let (counts, failures) = tally.count(suite, &report);
     let (seconds, budget) = (ending.duration.as_secs_f64(), suite.budget);
     let over = if seconds > budget as f64 { ", OVER" } else { "" };
     println!("{name}: {seconds:.1} s (budget {budget} s{over}) {counts}");

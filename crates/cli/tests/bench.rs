@@ -1,15 +1,10 @@
 //! `pelago bench` with tiny counts: each benchmark runs, prints one object and removes its files.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use crate::harness::program::{pelago, run};
 use crate::harness::volume::{Volume, cannot_mount, folder};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 #[test]
 fn names_and_bytes_of_two_directories() {

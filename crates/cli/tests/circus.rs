@@ -1,8 +1,6 @@
 //! A crowd downloads one file from a server that has less memory than the file is large. What it
 //! costs is counted in bytes that the server reads from its disk.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,9 +12,6 @@ use rustix::process::geteuid;
 use crate::harness::page_cache::forget;
 use crate::harness::program::{bare, run, until};
 use crate::harness::volume::Volume;
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const FILE_BYTES: usize = 64 << 20;
 const CLIENTS: usize = 50;

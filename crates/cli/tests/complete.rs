@@ -1,7 +1,5 @@
 //! What bash offers for a line that is being typed, on a mount.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,12 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use harness::program::{DEADLINE, Ran, pelago, run, until};
-use harness::volume::{Volume, cannot_mount};
+use crate::harness::program::{DEADLINE, Ran, pelago, run, until};
+use crate::harness::volume::{Volume, cannot_mount};
 use rustix::process::geteuid;
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Sources what the program prints, and calls the function as bash does for a line and what is
 /// behind the cursor.

@@ -7,8 +7,6 @@
 //! `PELAGO_CRASH_ROUNDS` sets the number of rounds, by default 20; `PELAGO_CRASH_SEED` repeats a
 //! run.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -20,9 +18,6 @@ use pelago_workload::witness;
 use crate::harness::program::{run, until, wait};
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
 use crate::harness::witness::{start, work_if_told};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const ROUNDS: u64 = 20;
 /// The longest time from the start of the witness to the kill.
@@ -64,7 +59,7 @@ fn nothing_that_was_answered_is_lost() {
 fn crash(volume: &Volume, log: &Path, random: &mut Random, seed: u64) {
     let up = || volume.up(&[]).expect_success();
     up();
-    let mut worker = start(&volume.files(), log, seed);
+    let mut worker = start("crash", &volume.files(), log, seed);
     // This sleep does not wait for a condition: the moment of the crash is random.
     thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
     until("the witness works", || log.metadata().is_ok_and(|meta| meta.len() > 0));

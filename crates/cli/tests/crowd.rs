@@ -3,21 +3,15 @@
 //! One thread reads for all of them, a little for each in turn, so they are equally fast, or one is
 //! so many times slower than another, without a clock.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 
 use pelago_random::bytes_of;
 
+use crate::harness::program::until;
 use client::{Client, End, Kind};
-use harness::program::until;
 use served::Served;
 
-#[path = "crowd/client.rs"]
 mod client;
-#[path = "harness/all.rs"]
-mod harness;
-#[path = "crowd/served.rs"]
 mod served;
 
 const MIB: usize = 1 << 20;

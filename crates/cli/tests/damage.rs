@@ -1,7 +1,5 @@
 //! Damaged volumes: the damage is reported, does not spread and gets no worse.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::PathBuf;
 
@@ -10,9 +8,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::harness::damage::{change_row, newest_journal};
 use crate::harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const FILES: usize = 50;
 

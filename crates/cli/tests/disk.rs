@@ -1,8 +1,6 @@
 //! The disk below a volume fails: it fills up, returns errors, loses power. Programs get the usual
 //! errno, safe data stays, and the volume is usable afterwards.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -14,9 +12,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::program::{run, until};
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 macro_rules! needs_mount {
     () => {

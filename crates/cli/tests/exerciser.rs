@@ -1,8 +1,6 @@
 //! The short form of `cargo xtask fsx`: random operations on one file of a mount, each compared
 //! with the same one in memory. A mapping stays open over many of them and must show their changes.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +10,6 @@ use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
 use crate::harness::mapping::Mapping;
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Operations of each test.
 const OPERATIONS: usize = 2500;

@@ -5,8 +5,6 @@
 //! `PELAGO_CRASH_FAR_ROUNDS` sets the number of kills, by default 5; `PELAGO_CRASH_SEED` repeats a
 //! run.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
@@ -19,9 +17,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount, has_threads};
 use crate::harness::witness::{said, start, work_if_told};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const ROUNDS: u64 = 5;
 /// The longest time from the moment at which all witnesses work to the kill.
@@ -119,7 +114,7 @@ impl World {
         let dir = point.join(name);
         fs::create_dir(&dir).unwrap();
         let log = self.volume.root.join(format!("{name}.log"));
-        let witness = start(&dir, &log, self.seed);
+        let witness = start("far_crash", &dir, &log, self.seed);
         Side { pid, point, name, log, witness }
     }
 

@@ -1,7 +1,5 @@
 //! `pelago tag` and `pelago find` on a mount.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
@@ -12,16 +10,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{io, thread};
 
-use harness::program::{Ran, bare, pelago, run};
-use harness::volume::{Volume, cannot_mount};
+use crate::harness::program::{Ran, bare, pelago, run};
+use crate::harness::volume::{Volume, cannot_mount};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
 use rustix::thread::set_thread_res_uid;
 use serde_json::Value;
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Returns a mount with files of two projects, or `None` if none can be made.
 fn projects() -> Option<Volume> {

@@ -1,8 +1,6 @@
 //! The first steps of a user, through the binary: create a volume, write, lose its process, start
 //! it again, print its state, unmount it.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -16,9 +14,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::harness::namespace::{cannot_isolate, isolated};
 use crate::harness::program::{Ran, bare, pelago, run, until, wait};
 use crate::harness::volume::{Volume, cannot_mount, folder};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const FILES: u64 = 200;
 
@@ -170,7 +165,7 @@ fn an_unmount_from_outside_stops_it() {
     let volume = Volume::new();
     let mut child = volume.up_as_child();
     write_all(&volume.files());
-    harness::volume::detach_all(&volume.root);
+    crate::harness::volume::detach_all(&volume.root);
     assert_eq!(wait(&mut child), Some(0));
     assert!(volume.dir.join("clean").exists());
     volume.check_whole();

@@ -1,8 +1,6 @@
 //! A disk that other programs fill to the last byte: files can still be removed and truncated, the
 //! volume can be unmounted and started again, and the remaining files are intact.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,9 +10,6 @@ use rustix::process::geteuid;
 
 use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Writes 64 KiB at a time, then a page at a time, and retries until it is killed. With a size it
 /// fills the holes of a sparse file, otherwise it appends. The first failure is printed.

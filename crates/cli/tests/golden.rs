@@ -2,8 +2,6 @@
 //!
 //! `PELAGO_GOLDEN=accept` rewrites the files; read the diff.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -13,9 +11,6 @@ use crate::harness::golden::expect_golden;
 use crate::harness::namespace::{cannot_isolate, isolated};
 use crate::harness::program::{pelago, run};
 use crate::harness::volume::{Volume, cannot_mount, folder};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Runs a command line in a folder of its own.
 fn said(name: &str, args: &[&str]) {
@@ -76,7 +71,7 @@ fn the_helper_of_mount() {
     let ran = |args: &[&str]| {
         let mut command = Command::new(&helper);
         command.args(args);
-        harness::program::bare(&mut command, &root);
+        crate::harness::program::bare(&mut command, &root);
         run(&mut command)
     };
     expect_golden("mount-helper-usage", &root, &ran(&["SOURCE"]));
@@ -375,6 +370,6 @@ fn a_closed_pipe_is_no_failure() {
     let (_folder, root) = folder();
     let mut shell = Command::new("sh");
     shell.args(["-c", "\"$0\" help bench meta | head -n 1", env!("CARGO_BIN_EXE_pelago")]);
-    harness::program::bare(&mut shell, &root);
+    crate::harness::program::bare(&mut shell, &root);
     run(&mut shell).expect_success();
 }

@@ -1,7 +1,5 @@
 //! The HTTP server of a volume that is up: `pelago up --http`, a client over TCP, and curl.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{Read, Write};
@@ -18,10 +16,7 @@ use pelago_random::bytes_of;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::net::{AddressFamily, SocketType};
 
-use harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::volume::{Volume, cannot_mount};
 
 /// A deadline for what must come; no test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -247,7 +242,9 @@ fn a_file_that_is_written_is_not_sent_and_one_that_changes_is_cut_off() {
     let written = served.get("/file");
     assert_eq!((written.status, written.header("retry-after")), (503, "5"));
     drop(writer);
-    harness::program::until("it is served", || served.ask("HEAD", "/file", &[]).status == 200);
+    crate::harness::program::until("it is served", || {
+        served.ask("HEAD", "/file", &[]).status == 200
+    });
     let mut stream = TcpStream::connect(&served.address).unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let request = format!("GET /file HTTP/1.1\r\nHost: {}\r\n\r\n", served.address);

@@ -2,8 +2,6 @@
 //!
 //! No test here mounts: a volume is made by the library.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -17,9 +15,6 @@ use tempfile::TempDir;
 
 use crate::harness::program::{Ran, pelago, run};
 use crate::harness::volume::folder;
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// A home folder with a volume that is down.
 struct Home {
@@ -52,7 +47,7 @@ impl Home {
     }
 
     fn expect(&self, name: &str, ran: &Ran) {
-        harness::golden::expect_golden(name, &self.root, ran);
+        crate::harness::golden::expect_golden(name, &self.root, ran);
     }
 
     fn path(&self, name: &str) -> PathBuf {

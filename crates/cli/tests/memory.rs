@@ -1,15 +1,10 @@
 //! The memory of a volume's process and the option that limits it.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::path::Path;
 use std::{fs, thread};
 
 use crate::harness::program::until;
 use crate::harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const MIB: u64 = 1 << 20;
 /// Resident bytes beside the total: the program, the stacks of its threads, the engine's buffers

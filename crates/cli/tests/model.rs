@@ -1,8 +1,6 @@
 //! Random programs against the reference model: through `Files` on a real server with its engine
 //! and group commit, and through the kernel on a mount.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +13,6 @@ use pelago_workload::generate::program;
 use pelago_workload::target::{FilesTarget, LocalTarget};
 
 use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const SEEDS: u64 = 120;
 const STEPS: usize = 80;

@@ -5,8 +5,6 @@
 //! `PELAGO_ONE_BIT` sets the number of flips, by default one for each file and some more;
 //! `PELAGO_ONE_BIT_SEED` repeats a run.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};
@@ -20,9 +18,6 @@ use rustix::process::geteuid;
 use crate::harness::program::{Ran, pelago, run};
 use crate::harness::seen::{Tree, tree};
 use crate::harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Flips of a run without [`PELAGO_ONE_BIT`](self).
 const FLIPS: usize = 32;
@@ -276,7 +271,7 @@ fn in_journals(volume: &Volume, random: &mut Random) {
     let good = tree(&volume.files());
     File::open(volume.files()).unwrap().sync_all().unwrap();
     volume.kill();
-    harness::volume::detach_all(&volume.root);
+    crate::harness::volume::detach_all(&volume.root);
     let files = files_of(&volume.dir);
     let journal = files.iter().find(|file| file.extension().is_some_and(|end| end == "jnl"));
     for _ in 0..IN_JOURNALS {

@@ -2,8 +2,6 @@
 //! the descriptor is gone first, all programs see the same bytes, and `up` says why a volume has no
 //! passthrough.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -15,9 +13,6 @@ use crate::harness::mapping::Mapping;
 use crate::harness::namespace::{cannot_isolate, isolated};
 use crate::harness::program::until;
 use crate::harness::volume::{Volume, cannot_mount, folder};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const SIZE: usize = 300_000;
 

@@ -1,8 +1,6 @@
 //! A volume's folder that other users can write: links, files and folders that they plant are not
 //! followed, not written and not mounted over.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -12,11 +10,7 @@ use rustix::process::geteuid;
 use crate::harness::program::Ran;
 use crate::harness::volume::{Volume, cannot_mount};
 
-#[path = "harness/all.rs"]
-mod harness;
-#[path = "planted/index.rs"]
 mod index;
-#[path = "planted/seen.rs"]
 mod seen;
 
 const NOBODY: u32 = 65_534;

@@ -1,8 +1,6 @@
 //! Ranges of files through the kernel: `fallocate`, `lseek` for holes, `copy_file_range`; access
 //! times; `O_DIRECT`.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File, FileTimes};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -14,9 +12,6 @@ use rustix::fs::{FallocateFlags, OFlags, copy_file_range, fallocate};
 use rustix::io::Errno;
 
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 const GROW: FallocateFlags = FallocateFlags::empty();
 const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;

@@ -1,16 +1,11 @@
 //! The commands of README.md, run in a home folder of their own.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::harness::program::{bare, run};
 use crate::harness::volume::{cannot_mount, detach_all, folder};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// The first command builds; the test replaces it by the path of the built binary.
 const FIRST: &str = "cargo run --release -- up ~/pelago --detach";

@@ -1,8 +1,6 @@
 //! The server is killed under a mount by another process, and starts again: the programs of that
 //! mount go on, nothing that was answered is lost, and nothing happens twice.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,17 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use harness::program::{bare, pelago, until};
-use harness::volume::{Volume, cannot_mount};
+use crate::harness::program::{bare, pelago, until};
+use crate::harness::volume::{Volume, cannot_mount};
 
-#[path = "harness/all.rs"]
-mod harness;
-
-#[path = "restart/appends.rs"]
 mod appends;
-#[path = "restart/kept_back.rs"]
 mod kept_back;
-#[path = "restart/locks.rs"]
 mod locks;
 
 /// Only one test at a time: see [`Starter`].
@@ -116,7 +108,7 @@ impl World {
     fn far_status(&self) -> serde_json::Value {
         let point = self.point.to_str().unwrap();
         let mut command = pelago(&self.volume.root, ["status", point, "--json"]);
-        harness::program::run(&mut command).expect_success().json()
+        crate::harness::program::run(&mut command).expect_success().json()
     }
 
     /// Ends the mount, as a failed test must do before its files are closed.
@@ -131,7 +123,7 @@ impl World {
             let pid = i32::try_from(client.id()).unwrap();
             let pid = rustix::process::Pid::from_raw(pid).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-            let code = harness::program::wait(client);
+            let code = crate::harness::program::wait(client);
             assert_eq!(code, Some(0), "the mount ends cleanly");
         }
         until("all files are closed", || self.status()["open_files"] == 0);

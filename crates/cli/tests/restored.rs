@@ -1,8 +1,6 @@
 //! A volume put back in part: its search index, table and content from two moments, or from two
 //! volumes. Whatever starts finds every file that is there; what does not start says so.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,9 +8,6 @@ use std::process::Command;
 
 use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 /// Files and folders of a volume that may come from different moments. `content` has no file here
 /// that is changed in place: nothing says when such a one was put back.

@@ -1,8 +1,6 @@
 //! A volume that nothing can open: what of it can be copied out; and one whose files were lost or
 //! shortened: `check` and `up` say so.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,9 +14,6 @@ use crate::harness::damage::newest_journal;
 use crate::harness::program::{Ran, bare, pelago, run};
 use crate::harness::seen::tree;
 use crate::harness::volume::{Volume, cannot_mount};
-
-#[path = "harness/all.rs"]
-mod harness;
 
 macro_rules! needs_mount {
     () => {
@@ -217,7 +212,7 @@ fn a_journal_without_the_file_that_says_how_far_it_was_synced_is_told_of() {
     fs::write(volume.files().join("one"), "1").unwrap();
     File::open(volume.files()).unwrap().sync_all().unwrap();
     volume.kill();
-    harness::volume::detach_all(&volume.root);
+    crate::harness::volume::detach_all(&volume.root);
     let journal = newest_journal(&volume);
     let end = fs::read(&journal).unwrap().iter().rposition(|byte| *byte != 0).unwrap();
     flip(&journal, end);

@@ -1,8 +1,6 @@
 //! `check`, and starts, over damaged volumes on a disk: damage is found, reported and repaired, and
 //! nothing gets worse.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::Path;
 
@@ -15,10 +13,7 @@ use pelago_store::table::{Batch, Table};
 use pelago_store::volume::{Volume, VolumeError};
 use pelago_wire::{Code, Entry, Handle, InodeId, Kind};
 
-use harness::requests;
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests;
 
 fn put(server: &Server, text: &str, bytes: &[u8]) {
     requests::put(server, Handle::ROOT, text, bytes).unwrap();

@@ -1,8 +1,6 @@
 //! Sessions that come back to the next run of a server: their locks, and their appends that were
 //! not answered.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,10 +14,7 @@ use pelago_wire::{
     WriteEra, WriteFlags, limits,
 };
 
-use harness::rig::{DEADLINE, Rig, by_hand, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{DEADLINE, Rig, by_hand, name};
 
 const ONE: SessionId = SessionId(7);
 const TWO: SessionId = SessionId(8);

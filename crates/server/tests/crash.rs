@@ -1,18 +1,13 @@
 //! What is left after the machine or the process dies, or the table fails, at any moment.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::HashSet;
 
 use pelago_server::Options;
 use pelago_store::table::Error;
 use pelago_wire::{Code, FileKind, Handle, Request, limits};
 
-use harness::program::{Random, is_expected, step};
-use harness::rig::{Rig, Tree, by_hand};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::program::{Random, is_expected, step};
+use crate::harness::rig::{Rig, Tree, by_hand};
 
 /// What a directory counts is known again only when a worker has counted.
 fn without_counts(mut tree: Tree) -> Tree {
@@ -110,7 +105,7 @@ fn directories_are_counted_again() {
     }
     rig.make_dir(dir, "below").unwrap();
     let left = rig.crashed(usize::MAX, Options { workers: true, ..by_hand() });
-    harness::until("the count is right", || {
+    crate::harness::until("the count is right", || {
         let attr = left.lookup(Handle::ROOT, "dir").unwrap().attr;
         (attr.size, attr.links) == (301, 3)
     });
@@ -127,9 +122,9 @@ fn what_was_removed_is_reaped() {
     rig.put(Handle::ROOT, "large", &[2; 100_000]).unwrap();
     rig.unlink(Handle::ROOT, "open").unwrap();
     rig.unlink(Handle::ROOT, "large").unwrap();
-    harness::until("one is reaped", || rig.check().checked.content_files == 1);
+    crate::harness::until("one is reaped", || rig.check().checked.content_files == 1);
     rig.close(open).unwrap();
-    harness::until("the other is reaped", || rig.check().checked.content_files == 0);
+    crate::harness::until("the other is reaped", || rig.check().checked.content_files == 0);
     rig.server.stop().unwrap();
     rig.expect_whole("reaped and stopped");
 }
@@ -164,7 +159,7 @@ fn a_table_that_fails_is_never_ahead_or_behind() {
             if !fails_for_good {
                 // A file that could not be committed when it was closed is now.
                 let sync = || rig.call(Request::FsyncDir { dir: Handle::ROOT, since: None });
-                harness::until("everything is committed", || sync().is_ok());
+                crate::harness::until("everything is committed", || sync().is_ok());
                 let left = rig.crashed(usize::MAX, by_hand());
                 left.expect_whole(&when);
                 assert_eq!(without_counts(left.tree()), without_counts(rig.tree()), "{when}");

@@ -1,14 +1,9 @@
 //! Errors that programs cannot provoke through a mount. Each code has a test of its name;
 //! `docs/semantics.md` lists them.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_wire::{Code, Handle, Request};
 
-use harness::rig::{Rig, by_hand};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{Rig, by_hand};
 
 /// From the moment it stops, a server answers so whatever it is asked.
 #[test]

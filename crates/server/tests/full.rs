@@ -1,7 +1,5 @@
 //! A full disk: accepted data stays, files can be removed, and then there is room again.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::path::Path;
 
 use pelago_check as check;
@@ -10,10 +8,7 @@ use pelago_wire::{
     AllocateMode, Code, Handle, OpenFlags, OpenId, Reply, Request, SetAttr, WriteFlags, limits,
 };
 
-use harness::requests;
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests;
 
 /// A file system of its own, detached when dropped.
 struct SmallDisk<'a>(&'a Path);
@@ -139,7 +134,7 @@ fn holes_are_not_filled_while_space_is_short() {
     holds();
     truncate(&server, entry.handle, open, 0);
     requests::close(&server, open).unwrap();
-    harness::until("there is room again", || {
+    crate::harness::until("there is room again", || {
         requests::unlink(&server, Handle::ROOT, "again").ok();
         requests::put(&server, Handle::ROOT, "again", &filler).is_ok()
     });
@@ -175,12 +170,14 @@ fn on_a_full_disk_files_can_be_removed_and_committed() {
         requests::unlink(&server, Handle::ROOT, &format!("f{file}")).unwrap();
     }
     requests::unlink(&server, Handle::ROOT, &format!("f{files}")).ok();
-    harness::until("there is room again", || {
+    crate::harness::until("there is room again", || {
         // Removes what an earlier attempt has left.
         requests::unlink(&server, Handle::ROOT, "again").ok();
         requests::put(&server, Handle::ROOT, "again", &filler).is_ok()
     });
-    harness::until("the reserve is held again", || server.status().space.unwrap().holds_reserve);
+    crate::harness::until("the reserve is held again", || {
+        server.status().space.unwrap().holds_reserve
+    });
     server.stop().unwrap();
     drop(server);
     let plan = check::plan(&dir).unwrap();

@@ -1,7 +1,5 @@
 //! Leases of a session over a socket, and changes by others: a server, its own mount as direct
 //! calls, and clients that keep what they are answered.
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
@@ -20,12 +18,9 @@ use pelago_wire::{
     Touched, WriteEra, WriteFlags,
 };
 
-use harness::requests::next_open;
-use harness::rig::{DEADLINE, Rig, by_hand, name};
-use harness::until;
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests::next_open;
+use crate::harness::rig::{DEADLINE, Rig, by_hand, name};
+use crate::harness::until;
 
 const ROOT: Handle = Handle::ROOT;
 /// Long enough for every answer on a busy machine.

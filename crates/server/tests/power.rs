@@ -2,8 +2,6 @@
 //! was written, or neither name nor bytes if it was never synced. In each case the volume can be
 //! served, is whole, and keeps what `docs/semantics.md` promises.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,12 +18,9 @@ use pelago_wire::{
     ShardId, Time,
 };
 
-use harness::program::Random;
-use harness::requests;
-use harness::rig::{by_hand, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::program::Random;
+use crate::harness::requests;
+use crate::harness::rig::{by_hand, name};
 
 const ROOT: Handle = Handle::ROOT;
 const VOLUME: VolumeId = VolumeId([9; 16]);

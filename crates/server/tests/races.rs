@@ -2,8 +2,6 @@
 //! disk that fills up during a group commit, a table that loses what was not safe, and many callers
 //! at once.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,11 +10,8 @@ use pelago_server::Options;
 use pelago_store::table::Error;
 use pelago_wire::{Code, FileKind, Handle, NewMode, RenameFlags, Reply, Request};
 
-use harness::program::{Random, is_expected, step};
-use harness::rig::{Rig, by_hand, entry, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::program::{Random, is_expected, step};
+use crate::harness::rig::{Rig, by_hand, entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 
@@ -37,9 +32,11 @@ fn a_file_that_grows_behind_its_last_name_is_reaped() {
     rig.write(open, 0, &[1; 100_000]).unwrap();
     assert_eq!(rig.check().checked.content_files, 1);
     let left = rig.crashed(usize::MAX, options);
-    harness::until("it is reaped behind a crash", || left.check().checked.content_files == 0);
+    crate::harness::until("it is reaped behind a crash", || {
+        left.check().checked.content_files == 0
+    });
     rig.close(open).unwrap();
-    harness::until("it is reaped", || rig.check().checked.content_files == 0);
+    crate::harness::until("it is reaped", || rig.check().checked.content_files == 0);
 }
 
 /// A rename over a file whose new bytes are in memory still: the name leads to the old bytes or to
@@ -117,7 +114,7 @@ fn a_lost_block_of_numbers_is_taken_again() {
         rig.table.fail_at(call, Error::from_io("testing", std::io::Error::other("broken")));
     }
     assert!(rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_err());
-    harness::until("it goes again", || {
+    crate::harness::until("it goes again", || {
         rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_ok()
     });
     let last = (HALF + 10..2 * HALF + 100).map(|number| make(&rig, number)).max().unwrap();
@@ -188,7 +185,7 @@ fn what_is_served_is_what_a_table_has_that_was_opened_again() {
         }
         // Until the last fault is behind.
         for number in 0..8 {
-            harness::until("it goes again", || {
+            crate::harness::until("it goes again", || {
                 let made = rig.make_dir(ROOT, &format!("last{number}"));
                 matches!(made, Ok(_) | Err(Code::Exists))
                     && rig.call(Request::FsyncDir { dir: ROOT, since: None }).is_ok()
@@ -213,5 +210,5 @@ fn a_table_that_stops_in_silence_is_opened_again() {
     let broken = Error::from_io("testing", std::io::Error::other("broken"));
     rig.table.fail_at(0, broken);
     assert_eq!(rig.make_dir(ROOT, "dir").err(), Some(Code::Io));
-    harness::until("it goes again", || rig.make_dir(ROOT, "dir").is_ok());
+    crate::harness::until("it goes again", || rig.make_dir(ROOT, "dir").is_ok());
 }

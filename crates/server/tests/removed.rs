@@ -1,8 +1,6 @@
 //! Files that were removed a moment ago: a kernel may hold them without an open, and opens them by
 //! their handle.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::time::{Duration, Instant};
 
 use pelago_server::Options;
@@ -10,10 +8,7 @@ use pelago_wire::{
     Attr, Code, Context, Handle, Reply, Request, RequestId, SessionId, SetAttr, XattrFlags, limits,
 };
 
-use harness::rig::{CALLER, Rig, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{CALLER, Rig, name};
 
 const ROOT: Handle = Handle::ROOT;
 const SIZES: [usize; 2] = [3, 100_000];
@@ -59,11 +54,11 @@ fn a_removed_file_can_be_opened_for_a_while_and_goes_then() {
             assert_eq!(rig.read(file, size as u64).unwrap(), vec![1; size]);
         }
         assert_eq!(get_xattr(&rig, file, "kept").unwrap(), b"kept");
-        harness::until("it is gone", || attr(&rig, file).is_err());
+        crate::harness::until("it is gone", || attr(&rig, file).is_err());
         assert_eq!(rig.read(file, 1), Err(Code::Stale));
         assert_eq!(get_xattr(&rig, file, "kept"), Err(Code::NoXattr));
     }
-    harness::until("its bytes are gone", || content_files(&rig) == 0);
+    crate::harness::until("its bytes are gone", || content_files(&rig) == 0);
     rig.expect_whole("after removed files");
 }
 
@@ -77,13 +72,13 @@ fn a_removed_file_that_is_opened_in_time_stays_until_it_is_closed() {
     });
     let canary = rig.put(ROOT, "canary", b"canary").unwrap().handle;
     rig.unlink(ROOT, "canary").unwrap();
-    harness::until("what is removed later is gone", || attr(&rig, canary).is_err());
+    crate::harness::until("what is removed later is gone", || attr(&rig, canary).is_err());
     for (file, open, size) in opened {
         assert_eq!(rig.read(file, size as u64).unwrap(), vec![1; size]);
         rig.close(open).unwrap();
-        harness::until("it is gone", || attr(&rig, file).is_err());
+        crate::harness::until("it is gone", || attr(&rig, file).is_err());
     }
-    harness::until("its bytes are gone", || content_files(&rig) == 0);
+    crate::harness::until("its bytes are gone", || content_files(&rig) == 0);
     rig.expect_whole("after removed files");
 }
 
@@ -102,7 +97,7 @@ fn a_removed_file_that_is_named_by_its_handle_can_be_changed() {
     // It gets no name any more.
     let link = Request::Link { node: file, dir: ROOT, name: name("again") };
     assert_eq!(rig.call(link).map(drop), Err(Code::NotFound));
-    harness::until("it is gone", || attr(&rig, file).is_err());
+    crate::harness::until("it is gone", || attr(&rig, file).is_err());
     rig.expect_whole("after a removed file");
 }
 
@@ -133,7 +128,7 @@ fn the_bytes_of_files_that_are_forgotten_are_soon_free() {
         let file = rig.put(ROOT, "file", &[1; 100_000]).unwrap().handle;
         rig.unlink(ROOT, "file").unwrap();
         rig.server.service().forgotten(file.ino);
-        harness::until("its bytes are gone", || content_files(&rig) == 0);
+        crate::harness::until("its bytes are gone", || content_files(&rig) == 0);
     }
     assert!(start.elapsed() < 10 * Duration::from_secs(limits::REMOVED_SECONDS));
     rig.expect_whole("after removed files");

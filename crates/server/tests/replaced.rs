@@ -1,16 +1,11 @@
 //! Files that a rename of a session has replaced: an open that is on its way still finds them.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_server::Options;
 use pelago_wire::{
     Code, Context, FileKind, Handle, NewMode, RenameFlags, Reply, Request, RequestId, SessionId,
 };
 
-use harness::rig::{Rig, entry, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{Rig, entry, name};
 
 const ROOT: Handle = Handle::ROOT;
 const LARGE: usize = 100_000;
@@ -48,12 +43,12 @@ fn a_replaced_file_can_be_opened_for_a_while_and_goes_then() {
             assert_eq!(rig.read(old.handle, size as u64).unwrap(), vec![1; size]);
         }
         assert_eq!(open_files(&rig), 0, "no program has it open");
-        harness::until("it is gone", || rig.read(old.handle, 1) == Err(Code::Stale));
+        crate::harness::until("it is gone", || rig.read(old.handle, 1) == Err(Code::Stale));
         let found = rig.lookup(ROOT, "file").unwrap();
         assert_eq!(rig.read(found.handle, 10).unwrap(), b"new");
         rig.unlink(ROOT, "file").unwrap();
     }
-    harness::until("its bytes are gone", || rig.check().checked.content_files == 0);
+    crate::harness::until("its bytes are gone", || rig.check().checked.content_files == 0);
     rig.expect_whole("after replaced files");
 }
 
@@ -74,7 +69,7 @@ fn a_replaced_symbolic_link_can_be_read_for_a_while() {
         }
     };
     assert_eq!(read().as_deref(), Some(&b"old"[..]));
-    harness::until("it is gone", || read().is_none());
+    crate::harness::until("it is gone", || read().is_none());
 }
 
 /// What is open keeps the file without that, and after it.
@@ -88,10 +83,10 @@ fn an_open_file_outlives_its_replacement() {
     let probe = rig.put(ROOT, "probe", b"probe").unwrap();
     rig.put(ROOT, "new", b"new").unwrap();
     rename(&rig, &session(2), "new", "probe");
-    harness::until("later ones are gone", || rig.read(probe.handle, 1) == Err(Code::Stale));
+    crate::harness::until("later ones are gone", || rig.read(probe.handle, 1) == Err(Code::Stale));
     assert_eq!(rig.read(old.handle, 10).unwrap(), b"old");
     rig.close(open).unwrap();
-    harness::until("it is gone", || rig.read(old.handle, 10) == Err(Code::Stale));
+    crate::harness::until("it is gone", || rig.read(old.handle, 10) == Err(Code::Stale));
 }
 
 /// The server's own mount opens what it replaces by itself, and a file with another name is not
@@ -106,14 +101,14 @@ fn only_what_a_session_has_replaced_is_held() {
     let file = rig.put(ROOT, "file", &[1; LARGE]).unwrap();
     rig.put(ROOT, "new", b"new").unwrap();
     rename(&rig, &Context::direct(10, 20), "new", "file");
-    harness::until("it is gone", || rig.read(file.handle, 1) == Err(Code::Stale));
+    crate::harness::until("it is gone", || rig.read(file.handle, 1) == Err(Code::Stale));
     let file = rig.lookup(ROOT, "file").unwrap();
     let link = Request::Link { node: file.handle, dir: ROOT, name: name("other") };
     rig.call(link).unwrap();
     rig.put(ROOT, "new", b"newer").unwrap();
     rename(&rig, &session(1), "new", "file");
     rig.unlink(ROOT, "other").unwrap();
-    harness::until("it is gone", || rig.read(file.handle, 1) == Err(Code::Stale));
+    crate::harness::until("it is gone", || rig.read(file.handle, 1) == Err(Code::Stale));
     assert_eq!(held(), 0);
     let file = rig.lookup(ROOT, "file").unwrap();
     rig.make_dir(ROOT, "dir").unwrap();
@@ -121,7 +116,7 @@ fn only_what_a_session_has_replaced_is_held() {
     let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
     let failed = rig.call_as(&session(2), request, &[]);
     assert_eq!(failed.map(drop), Err(Code::NotDirectory));
-    harness::until("it is not held any more", || held() == 1);
+    crate::harness::until("it is not held any more", || held() == 1);
     assert_eq!(rig.read(file.handle, 10).unwrap(), b"newer");
     rig.expect_whole("after renames");
 }
@@ -159,8 +154,8 @@ fn replaced_files_end_with_the_server() {
         assert_eq!(rig.read(old.handle, 1).unwrap(), [1]);
         let grace = std::time::Duration::ZERO;
         let left = rig.restarted(cleanly, Options { grace, ..with_workers() });
-        harness::until("it is gone", || left.read(old.handle, 1) == Err(Code::Stale));
-        harness::until("its bytes are gone", || left.check().checked.content_files == 0);
+        crate::harness::until("it is gone", || left.read(old.handle, 1) == Err(Code::Stale));
+        crate::harness::until("its bytes are gone", || left.check().checked.content_files == 0);
         left.expect_whole("restarted");
     }
 }

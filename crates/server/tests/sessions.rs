@@ -1,8 +1,6 @@
 //! Repeated requests: a session that lost its connection cannot know which requests were carried
 //! out.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,10 +10,7 @@ use pelago_wire::{
     Reply, Request, RequestId, SessionId, SetAttr, WriteFlags, XattrFlags,
 };
 
-use harness::rig::{Rig, by_hand, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{Rig, by_hand, name};
 
 const SESSION: SessionId = SessionId(7);
 

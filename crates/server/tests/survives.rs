@@ -2,14 +2,9 @@
 //! test for each line, named after it. The tests call by hand what runs each `sync_interval`.
 //! `power.rs` and `loss` test all other moments.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_wire::{Code, Handle, RenameFlags, Request, SetAttr, XattrFlags};
 
-use harness::rig::{Rig, by_hand, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::rig::{Rig, by_hand, name};
 
 const ROOT: Handle = Handle::ROOT;
 

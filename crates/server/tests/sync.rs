@@ -1,15 +1,10 @@
 //! Done and safe: what an `fsync` promises, and what survives without one.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_store::table::Error;
 use pelago_wire::{Code, Handle, OpenFlags, Reply, Request};
 
-use harness::requests::next_open;
-use harness::rig::{Rig, by_hand};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests::next_open;
+use crate::harness::rig::{Rig, by_hand};
 
 const SIZES: [usize; 3] = [0, 1_000, 200_000];
 

@@ -1,8 +1,6 @@
 //! A volume from before tags had rows, on a disk: it is served at once, gets the rows while it is
 //! in use, and says so.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,11 +14,8 @@ use pelago_store::table::{Batch, Table, TableRead};
 use pelago_store::volume::{Format, Volume};
 use pelago_wire::{Handle, Request, XattrFlags};
 
-use harness::requests;
-use harness::rig::DEADLINE;
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests;
+use crate::harness::rig::DEADLINE;
 
 const FILES: usize = 300;
 

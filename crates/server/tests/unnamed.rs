@@ -1,8 +1,6 @@
 //! Unnamed files (`O_TMPFILE`): their attributes, how they get a name, and what a crash leaves of
 //! them.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_server::Options;
 use pelago_store::key::{self, RowKind};
 use pelago_store::table::TableRead;
@@ -11,11 +9,8 @@ use pelago_wire::{
     SetAttr, XattrFlags,
 };
 
-use harness::requests::next_open;
-use harness::rig::{Rig, by_hand, name};
-
-#[path = "harness/all.rs"]
-mod harness;
+use crate::harness::requests::next_open;
+use crate::harness::rig::{Rig, by_hand, name};
 
 const ROOT: Handle = Handle::ROOT;
 const LARGE: usize = 100_000;
@@ -59,7 +54,7 @@ impl Rig {
     /// Waits until there are so many rows in `inodes`, that of the root among them: files without a
     /// name are buried.
     fn until_inodes(&self, count: usize) {
-        harness::until("it is buried", || self.rows(RowKind::Inode) == count);
+        crate::harness::until("it is buried", || self.rows(RowKind::Inode) == count);
     }
 }
 
@@ -96,7 +91,7 @@ fn nothing_shows_it_and_it_goes_with_its_last_open() {
         rig.until_inodes(2);
         assert_eq!(rig.attr(entry.handle).err(), Some(Code::Stale));
         if size == LARGE {
-            harness::until("nothing is left of it", || rig.rows(RowKind::Orphan) == 0);
+            crate::harness::until("nothing is left of it", || rig.rows(RowKind::Orphan) == 0);
             rig.server.stop().unwrap();
             assert!(rig.check().findings.is_empty());
         }

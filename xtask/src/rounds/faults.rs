@@ -41,8 +41,8 @@ fn parts(seed: u64, within: &str) -> Vec<String> {
 }
 
 fn start(suite: &Suite, choice: &str) -> Result<Child, String> {
-    let mut command = suite.command();
-    command.args(["no_call_that_fails_breaks_a_promise", "--nocapture"]);
+    let mut command = suite.command("no_call_that_fails_breaks_a_promise");
+    command.arg("--nocapture");
     command.env(CHOICE, choice).stdin(Stdio::null());
     command.spawn().map_err(|why| format!("cannot start the tests: {why}"))
 }

@@ -1,12 +1,14 @@
-//! Suites: the test binaries, built once, and the documentation, each with a budget and a limit.
+//! Suites: the test binaries, built once, or the modules of one, and the documentation, each with a
+//! budget and a limit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::libtest;
 use super::package::Package;
 use crate::{machine, process, workspace};
 
@@ -17,6 +19,8 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 
 /// The limit of a slow binary.
 const SLOW_LIMIT: Duration = Duration::from_secs(900);
+/// Has a binary list its tests.
+const LIST: &[&str] = &["--list", "--format", "terse"];
 /// Documentation tests are compiled one by one.
 const DOC_LIMIT: Duration = Duration::from_secs(1_800);
 const DOC_BUDGET: u64 = 120;
@@ -89,6 +93,18 @@ const SLOW: &[Slow] = &[
 /// without it would hide it.
 const FINAL: &[&str] = &["crash", "far_crash", "faults", "loss", "power"];
 
+/// Test binaries with several suites, one for each module at the top. To link a binary takes longer
+/// than to compile most suites. Each suite still runs in a process of its own, with its own limit.
+const OF_MODULES: &[&str] = &[
+    "pelago-cli::failures",
+    "pelago-cli::local",
+    "pelago-cli::remote",
+    "pelago-cli::serving",
+    "pelago-server::clients",
+    "pelago-server::failures",
+    "pelago-server::requests",
+];
+
 /// Suites that run once more with other paths of requests and bytes.
 const BY_OTHER_PATHS: &[&str] = &[
     "pelago-cli::crash",
@@ -110,7 +126,7 @@ pub(crate) struct Paths {
 /// The tests of one process.
 #[derive(Clone)]
 pub(crate) struct Suite {
-    /// `package::target`; `lib` and `bin` are a package's unit tests.
+    /// `package::target`, or `package::module`; `lib` and `bin` are a package's unit tests.
     pub(crate) name: String,
     /// Seconds that it should take.
     pub(crate) budget: u64,
@@ -126,6 +142,8 @@ struct Binary {
     path: PathBuf,
     manifest: PathBuf,
     package: String,
+    /// The module whose tests are meant; `None` for all.
+    module: Option<String>,
     /// The paths of its mounts; `None` for what this machine uses by itself.
     paths: Option<Paths>,
 }
@@ -159,8 +177,33 @@ impl Suite {
         Self { name: "doc".to_owned(), budget: DOC_BUDGET, limit: DOC_LIMIT, binary: None }
     }
 
-    /// Returns the command that runs the tests whose names contain the filter.
-    pub(crate) fn run(&self, filter: Option<&str>) -> Command {
+    /// Returns the suites of the modules of its binary, or itself if it is not divided.
+    ///
+    /// # Errors
+    /// If the binary does not list its tests.
+    fn divided(self) -> Result<Vec<Self>, String> {
+        let Some(binary) = self.binary.as_ref() else { return Ok(vec![self]) };
+        if !OF_MODULES.contains(&self.name.as_str()) {
+            return Ok(vec![self]);
+        }
+        let mut list = binary.command();
+        let listed = list.args(LIST).output().map_err(|why| format!("{}: {why}", self.name))?;
+        let tests = libtest::parse_list(&String::from_utf8_lossy(&listed.stdout));
+        let modules = tests.iter().filter_map(|test| test.split_once("::"));
+        let modules: BTreeSet<&str> = modules.map(|(module, _)| module).collect();
+        if modules.is_empty() {
+            return Err(format!("{}: no test is in a module", self.name));
+        }
+        let suite_of = |module: &str| {
+            let name = format!("{}::{module}", binary.package);
+            Self::new(name, Binary { module: Some(module.to_owned()), ..binary.clone() })
+        };
+        Ok(modules.into_iter().map(suite_of).collect())
+    }
+
+    /// Returns the command that runs these tests. All of a binary that is not divided are run
+    /// without their names.
+    pub(crate) fn run(&self, filter: Option<&str>, tests: &[String]) -> Command {
         let Some(binary) = &self.binary else {
             let doc = ["test", "--release", "--workspace", "--doc", "--no-fail-fast"];
             let mut command = workspace::cargo(&doc);
@@ -168,26 +211,49 @@ impl Suite {
             return command;
         };
         let mut command = binary.command();
-        command.args(filter).arg("--show-output");
+        match binary.module {
+            Some(_) => command.arg("--exact").args(tests),
+            None => command.args(filter),
+        };
+        command.arg("--show-output");
         command
     }
 
-    /// Returns the command that runs all its tests, without arguments.
-    pub(crate) fn command(&self) -> Command {
-        self.binary.as_ref().map_or_else(|| self.run(None), Binary::command)
+    /// Returns the command that runs the tests whose names begin with this, or all.
+    pub(crate) fn command(&self, begin: &str) -> Command {
+        let Some(binary) = &self.binary else { return self.run(None, &[]) };
+        let mut command = binary.command();
+        match &binary.module {
+            Some(module) => command.arg(format!("{module}::{begin}")),
+            None => command.arg(begin),
+        };
+        command
     }
 
-    /// Returns the command that lists these tests; `None` for documentation.
+    /// Returns the command that lists the tests of its binary; `None` for documentation.
     pub(crate) fn list(&self, filter: Option<&str>) -> Option<Command> {
         let mut command = self.binary.as_ref()?.command();
-        command.args(filter).args(["--list", "--format", "terse"]);
+        command.args(filter).args(LIST);
         Some(command)
+    }
+
+    /// Returns whether a test of its binary is one of its own.
+    pub(crate) fn has(&self, test: &str) -> bool {
+        self.name_within(test).is_some()
+    }
+
+    /// Returns the name of a test by which the suite and its name are the full name.
+    pub(crate) fn name_within<'t>(&self, test: &'t str) -> Option<&'t str> {
+        match self.binary.as_ref().and_then(|binary| binary.module.as_ref()) {
+            Some(module) => test.strip_prefix(module.as_str())?.strip_prefix("::"),
+            None => Some(test),
+        }
     }
 
     /// Returns the command that runs one test. Its output is not captured, because an abort would
     /// lose it.
     pub(crate) fn alone(&self, test: &str) -> Command {
-        let mut command = self.command();
+        let mut command = self.binary.as_ref().map_or_else(|| self.run(None, &[]), Binary::command);
         command.args(["--exact", test, "--nocapture"]);
         command
     }
@@ -197,6 +263,11 @@ impl Suite {
         logs.join(self.name.replace("::", "-"))
     }
 
+    /// Returns the second part of its name.
+    pub(crate) fn target(&self) -> &str {
+        target(&self.name)
+    }
+
     /// Returns why `--quick` leaves it out.
     pub(crate) fn why_slow(&self) -> Option<String> {
         slow(&self.name).map(|Slow { why, last, .. }| format!("{why}; {last} s"))
@@ -204,7 +275,7 @@ impl Suite {
 
     /// Returns whether a failed test is not run again.
     pub(crate) fn is_final(&self) -> bool {
-        self.binary.is_none() || FINAL.contains(&target(&self.name))
+        self.binary.is_none() || FINAL.contains(&self.target())
     }
 }
 
@@ -261,7 +332,9 @@ pub(crate) fn build(only: Option<&Package>) -> Result<Vec<Suite>, String> {
     if only.is_none_or(|package| !package.has_library) {
         run_build(workspace::BUILD)?;
     }
-    let mut suites = suites_of(&stdout);
+    let divided: Result<Vec<_>, String> =
+        suites_of(&stdout).into_iter().map(Suite::divided).collect();
+    let mut suites = divided?.concat();
     if let Some(Package { name, .. }) = only {
         suites.retain(|suite| suite.name.split("::").next() == Some(name));
     }
@@ -309,7 +382,10 @@ fn suite_of(message: &Value) -> Option<Suite> {
         _ => "lib",
     };
     let name = format!("{package}::{target}");
-    Some(Suite::new(name, Binary { path: executable, manifest, package, paths: None }))
+    Some(Suite::new(
+        name,
+        Binary { path: executable, manifest, package, module: None, paths: None },
+    ))
 }
 
 /// `path+file:///…/crates/cli#pelago-cli@0.1.0`, or `…/xtask#0.1.0` if the folder has its name.
@@ -325,25 +401,60 @@ fn package_name(id: &str, manifest: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::fs;
 
     use serde_json::json;
 
     use super::*;
 
+    /// Returns the names of all suites of integration tests, as their sources have them.
+    fn suites() -> HashSet<String> {
+        let metadata = workspace::metadata(&["--no-deps"]).unwrap();
+        let mut suites = HashSet::new();
+        for package in metadata["packages"].as_array().unwrap() {
+            let targets = package["targets"].as_array().unwrap().iter();
+            for target in targets.filter(|target| target["kind"][0] == "test") {
+                let name = target["name"].as_str().unwrap();
+                let full = format!("{}::{name}", package["name"].as_str().unwrap());
+                if !OF_MODULES.contains(&full.as_str()) {
+                    suites.insert(name.to_owned());
+                    continue;
+                }
+                let source = fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
+                let modules = source.lines().filter_map(|line| line.strip_prefix("mod "));
+                suites.extend(modules.map(|module| module.trim_end_matches(';').to_owned()));
+            }
+        }
+        suites
+    }
+
     #[test]
     fn each_budget_is_that_of_a_suite_and_is_kept() {
-        let metadata = workspace::metadata(&["--no-deps"]).unwrap();
-        let packages = metadata["packages"].as_array().unwrap().iter();
-        let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
-        let suites = targets.filter(|target| target["kind"][0] == "test");
-        let suites: HashSet<&str> = suites.map(|suite| suite["name"].as_str().unwrap()).collect();
+        let suites = suites();
         for Slow { target, last, budget, .. } in SLOW {
-            assert!(suites.contains(target), "{target}");
+            assert!(suites.contains(*target), "{target}");
             assert!(last <= budget, "{target}");
         }
         for target in FINAL {
-            assert!(suites.contains(target), "{target}");
+            assert!(suites.contains(*target), "{target}");
         }
+    }
+
+    #[test]
+    fn a_suite_of_a_module_has_its_tests_only() {
+        let binary = Binary {
+            path: PathBuf::from("/p/target/failures-1"),
+            manifest: PathBuf::from("/p/crates/cli/Cargo.toml"),
+            package: "pelago-cli".to_owned(),
+            module: Some("crash".to_owned()),
+            paths: None,
+        };
+        let suite = Suite::new("pelago-cli::crash".to_owned(), binary);
+        assert_eq!(suite.name_within("crash::kills::one"), Some("kills::one"));
+        assert!(!suite.has("far_crash::one") && !suite.has("crashes::one"));
+        let run = suite.run(Some("one"), &["crash::kills::one".to_owned()]);
+        let arguments: Vec<_> = run.get_args().collect();
+        assert_eq!(arguments, ["--exact", "crash::kills::one", "--show-output"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Counts verdicts, and decides whether the run as a whole has passed.
 
 use super::libtest::{Report, Verdict};
+use super::suite::Suite;
 use crate::counts::Counts;
 
 /// Begins the reason of a skip that is always allowed, because the machine lacks a feature.
@@ -40,10 +41,11 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Counts a report. Returns its counts, and the failures, which the tally does not count yet.
-    pub(crate) fn count(&mut self, suite: &str, report: &Report) -> (Counts, Vec<Failure>) {
+    pub(crate) fn count(&mut self, suite: &Suite, report: &Report) -> (Counts, Vec<Failure>) {
         let (mut counts, mut failures) = (Counts::default(), Vec::new());
         for (test, verdict) in &report.verdicts {
-            let full_name = format!("{suite}::{test}");
+            let name = suite.name_within(test).unwrap_or(test);
+            let full_name = format!("{}::{name}", suite.name);
             match verdict {
                 Verdict::Passed => counts.passed += 1,
                 Verdict::Skipped(reason) => {
@@ -129,7 +131,7 @@ mod tests {
         let mut tally = Tally::default();
         assert!(tally.is_empty());
         let said = [("a", Verdict::Passed), ("b", Verdict::Failed), ("c", Verdict::Lost)];
-        let (counts, failures) = tally.count("p::t", &report(&said));
+        let (counts, failures) = tally.count(&Suite::documentation(), &report(&said));
         assert_eq!(counts.to_string(), "1 passed, 2 failed, 0 skipped");
         assert_eq!(tally.counts().to_string(), "1 passed, 0 failed, 0 skipped");
         tally.flaky(&failures[0], Verdict::Passed);
@@ -144,9 +146,12 @@ mod tests {
     fn a_skip_is_forbidden_if_the_machine_could_run_the_test() {
         let mut tally = Tally::default();
         let excused = Verdict::Skipped("not here: no passthrough in this kernel".to_owned());
-        tally.count("p::t", &report(&[("a", excused)]));
+        tally.count(&Suite::documentation(), &report(&[("a", excused)]));
         assert!(tally.is_good(true));
-        tally.count("p::t", &report(&[("b", Verdict::Skipped("needs root".to_owned()))]));
+        tally.count(
+            &Suite::documentation(),
+            &report(&[("b", Verdict::Skipped("needs root".to_owned()))]),
+        );
         assert!(tally.is_good(false));
         assert!(!tally.is_good(true));
         assert_eq!(tally.remarks(false).len(), 2);

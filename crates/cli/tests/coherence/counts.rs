@@ -4,8 +4,8 @@ use std::fs;
 
 use pelago_wire::NewMode;
 
-use crate::world::World;
-use crate::{CONTEXT, is_missing, size};
+use crate::coherence::world::World;
+use crate::coherence::{CONTEXT, is_missing, size};
 
 const INODES: u64 = 20;
 
@@ -53,7 +53,7 @@ fn after_the_last_session_all_is_as_before() {
     drop(world);
     let Some(world) = World::new(false) else { return };
     world.put("theirs", b"x");
-    world.server.session_service().end_session(crate::world::OTHER);
+    world.server.session_service().end_session(crate::coherence::world::OTHER);
     assert_eq!(requests(&world), alone);
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use pelago_wire::{SetAttr, SetTime, Time};
 
-use crate::world::World;
-use crate::{CONTEXT, StopAtEnd, busy, is_missing, meta, names, set, size};
+use crate::coherence::world::World;
+use crate::coherence::{CONTEXT, StopAtEnd, busy, is_missing, meta, names, set, size};
 
 /// A program looks a name up and the reply is on its way; another session changes what it says. The
 /// kernel has no inode to invalidate yet, and the program holds the directory.

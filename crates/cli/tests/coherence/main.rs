@@ -1,8 +1,6 @@
 //! Changes by another session, as programs in the server's own mount see them. The kernel has
 //! everything cached before each change, and must have nothing old once it is answered.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::ErrorKind;
@@ -14,7 +12,7 @@ use std::thread;
 use pelago_client::{At, Xattr};
 use pelago_wire::{Context, NewMode, RenameFlags, SetAttr, SetTime, Time, XattrFlags};
 
-use crate::world::World;
+use crate::coherence::world::World;
 
 mod counts;
 mod executions;

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 
 use pelago_wire::limits::EXTENT_BYTES;
 
-use crate::client::{Client, Kind};
+use crate::crowd::client::{Client, Kind};
 use crate::harness::page_cache::forget;
 use crate::harness::volume::{Volume, cannot_mount};
 

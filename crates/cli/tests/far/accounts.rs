@@ -25,11 +25,11 @@ use pelago_wire::{
 };
 use rustix::fs::{XattrFlags as SetFlags, setxattr};
 
-use crate::good::round_trip;
+use crate::far::good::round_trip;
+use crate::far::on_server;
+use crate::far::peer::{Peer, body, hello};
+use crate::far::world::World;
 use crate::harness::program::{DEADLINE, until};
-use crate::on_server;
-use crate::peer::{Peer, body, hello};
-use crate::world::World;
 
 const MIB: u64 = 1 << 20;
 /// What the process of a server stays under, by `docs/limits.md`, besides what it remembers for

@@ -14,9 +14,9 @@ use pelago_wire::{
     Code, Handle, Name, NewMode, OpenFlags, OpenId, Reply, Request, limits, version,
 };
 
-use crate::good::with_a_good_mount;
+use crate::far::good::with_a_good_mount;
+use crate::far::peer::{Peer, body, hello, is_end, tcp};
 use crate::harness::program::until;
-use crate::peer::{Peer, body, hello, is_end, tcp};
 
 fn create(name: &str, open: u64) -> Request {
     Request::Create {

@@ -15,10 +15,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::far::{errno, on_world};
 use crate::harness::mapping::Mapping;
 use crate::harness::program::{run, until, wait};
 use crate::harness::programs::Program;
-use crate::{errno, on_world};
 
 /// Sizes below and above the inline limit.
 const SIZES: [usize; 3] = [10, 5000, 3 << 20];

@@ -11,10 +11,10 @@ use std::thread;
 use pelago_random::bytes_of;
 use rustix::process::Signal;
 
-use crate::forwarder::Forwarder;
+use crate::far::forwarder::Forwarder;
+use crate::far::on_server;
 use crate::harness::program::until;
 use crate::harness::programs::locker;
-use crate::on_server;
 
 /// Connections that are cut in a test.
 const CUTS: usize = 60;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::forwarder::Forwarder;
+use crate::far::forwarder::Forwarder;
+use crate::far::{errno, on_server, stop};
 use crate::harness::program::until;
-use crate::{errno, on_server, stop};
 
 /// With `--soft` a request fails after that time, and works again once the server does.
 #[test]

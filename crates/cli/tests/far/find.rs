@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use crate::far::on_world;
 use crate::harness::program::until;
-use crate::on_world;
 
 #[test]
 fn each_mount_finds_what_others_have_made() {

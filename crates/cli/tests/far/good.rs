@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::on_server;
-use crate::world::World;
+use crate::far::on_server;
+use crate::far::world::World;
 
 /// How long a few operations of a good mount may take beside bad peers. A quiet machine needs
 /// milliseconds; this is less than the time after which a server gives a silent peer up.

@@ -11,9 +11,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+use crate::far::world::{FarMount, World};
+use crate::far::{errno, on_server, stop};
 use crate::harness::program::{Ran, run, until};
-use crate::world::{FarMount, World};
-use crate::{errno, on_server, stop};
 
 /// Runs a mount with a key that the server does not know.
 fn as_stranger(world: &World, command: &mut Command) -> Ran {

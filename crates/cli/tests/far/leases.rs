@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use pelago_random::Random;
 use rustix::process::{Signal, kill_process};
 
-use crate::requests::on_counted;
-use crate::{on_server, on_world, stop};
+use crate::far::requests::on_counted;
+use crate::far::{on_server, on_world, stop};
 
 /// Longer than the term of a session, with which leases end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
+use crate::far::world::World;
+use crate::far::{on_server, on_world};
 use crate::harness::program::until;
 use crate::harness::programs::{Program, locker};
-use crate::world::World;
-use crate::{on_server, on_world};
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";

@@ -1,15 +1,13 @@
 //! Mounts of one volume by several processes: the server's own, one by its Unix socket, and one by
 //! TCP with TLS. Everything runs as a user runs it: the binary, its sockets and the kernel.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::far::world::World;
 use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, passthrough_modes};
-use crate::world::World;
 
 mod accounts;
 mod bad_input;
@@ -19,8 +17,6 @@ mod errors;
 mod find;
 mod forwarder;
 mod good;
-#[path = "../harness/all.rs"]
-mod harness;
 mod keys;
 mod leases;
 mod locks;
@@ -32,7 +28,7 @@ mod runtime_dir;
 mod strangers;
 mod together;
 mod waiters;
-mod world;
+pub(crate) mod world;
 mod write_behind;
 
 /// Runs `work` on a new volume that is up with all three mounts, on each data path of its server;

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{XattrFlags, lgetxattr, lremovexattr, lsetxattr};
 use rustix::io::Errno;
 
-use crate::{errno, on_world};
+use crate::far::{errno, on_world};
 
 const ROUNDS: u32 = 20;
 /// Replacements of a name by one mount.

@@ -4,9 +4,9 @@ use std::fs;
 use std::io::Read;
 use std::net::Shutdown;
 
-use crate::forwarder::Forwarder;
-use crate::good::with_a_good_mount;
-use crate::peer::tcp;
+use crate::far::forwarder::Forwarder;
+use crate::far::good::with_a_good_mount;
+use crate::far::peer::tcp;
 
 /// TLS 1.3 without resumption: each handshake has fresh keys, so that old bytes mean nothing.
 #[test]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::process::Signal;
 
+use crate::far::world::{FarMount, World};
+use crate::far::{on_server, stop};
 use crate::harness::program::until;
-use crate::world::{FarMount, World};
-use crate::{on_server, stop};
 
 /// A mount that has asked nothing for this long has nothing on its way.
 const QUIET: Duration = Duration::from_millis(300);

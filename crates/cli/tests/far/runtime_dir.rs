@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::on_server;
-use crate::world::{FarMount, World};
+use crate::far::on_server;
+use crate::far::world::{FarMount, World};
 
 /// Returns the folder of a mount's control socket. The mount serves.
 fn folder_of(mount: &FarMount) -> PathBuf {

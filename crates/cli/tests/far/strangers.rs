@@ -20,10 +20,10 @@ use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::good::{round_trip, with_a_good_mount};
+use crate::far::good::{round_trip, with_a_good_mount};
+use crate::far::peer::{Peer, hello, tcp};
+use crate::far::world::World;
 use crate::harness::program::run;
-use crate::peer::{Peer, hello, tcp};
-use crate::world::World;
 
 /// How long, and how many silent connections.
 struct Form {

@@ -3,7 +3,7 @@
 
 use pelago_workload::together::{Bounds, run};
 
-use crate::on_world;
+use crate::far::on_world;
 
 const OPERATIONS: u64 = 1500;
 

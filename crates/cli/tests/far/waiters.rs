@@ -18,12 +18,12 @@ use pelago_lossfs::{Lossfs, Model};
 use pelago_random::{Random, bytes_of};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::forwarder::Forwarder;
+use crate::far::forwarder::Forwarder;
+use crate::far::stop;
+use crate::far::world::World;
 use crate::harness::program::until;
 use crate::harness::programs::{Program, locker};
 use crate::harness::volume::cannot_mount;
-use crate::stop;
-use crate::world::World;
 
 /// Prepares an operation in a folder, says so, and begins it at a line. Numbers of system calls are
 /// those of x86_64.

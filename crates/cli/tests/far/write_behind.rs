@@ -10,11 +10,11 @@ use std::process::Command;
 use pelago_random::bytes_of;
 use rustix::io::Errno;
 
-use crate::forwarder::Forwarder;
+use crate::far::forwarder::Forwarder;
+use crate::far::{errno, on_server, on_world};
 use crate::harness::mapping::Mapping;
 use crate::harness::program::until;
 use crate::harness::programs::locker;
-use crate::{errno, on_server, on_world};
 
 /// Rounds of each test.
 const ROUNDS: u64 = 30;

@@ -1,7 +1,5 @@
 //! `pelago get`: a file is whole and right, or it is not there, whatever happens on the way.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
 
@@ -9,13 +7,11 @@ use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_random::bytes_of;
 use rustix::io::Errno;
 
-use harness::program::{run, until};
-use harness::volume::{Volume, cannot_mount};
+use crate::harness::program::{run, until};
+use crate::harness::volume::{Volume, cannot_mount};
 use relay::Relay;
 use world::{Served, end, noted_blocks, until_noted};
 
-#[path = "../harness/all.rs"]
-mod harness;
 mod lies;
 mod plain;
 mod planted;
@@ -240,7 +236,7 @@ fn a_full_disk_is_one_error_and_the_download_goes_on_later() {
     let got = get(&["--json"]).expect_success().json();
     assert!(fs::read(small.join("file")).unwrap() == bytes);
     assert!(got["resumed"].as_u64().unwrap() > 6 * MIB as u64, "{got}");
-    harness::volume::detach_all(&small);
+    crate::harness::volume::detach_all(&small);
     served.volume.finish();
 }
 

@@ -8,10 +8,10 @@ use std::thread;
 
 use pelago_random::bytes_of;
 
+use crate::get::lies::read_head;
+use crate::get::world::get;
 use crate::harness::program::run;
 use crate::harness::volume::folder;
-use crate::lies::read_head;
-use crate::world::get;
 
 /// Serves a file with ranges; each answer is cut after `most` bytes. Returns the address, and what
 /// it was asked.

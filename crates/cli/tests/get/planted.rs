@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use pelago_random::bytes_of;
 use rustix::process::geteuid;
 
-use crate::MIB;
+use crate::get::MIB;
+use crate::get::relay::Relay;
+use crate::get::world::{Served, until_noted};
 use crate::harness::program::until;
-use crate::relay::Relay;
-use crate::world::{Served, until_noted};
 
 const NOBODY: u32 = 65_534;
 const TOOL: &[u8] = b"#!/bin/sh\necho right\n";

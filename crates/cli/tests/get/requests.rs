@@ -8,8 +8,8 @@ use pelago_random::bytes_of;
 use pelago_wire::blocks::{BlockEvent, BlockReader, HaveMap};
 use pelago_wire::limits::HAVE_BYTES;
 
-use crate::MIB;
-use crate::world::Served;
+use crate::get::MIB;
+use crate::get::world::Served;
 
 type Headers<'a> = &'a [(&'a str, &'a str)];
 

@@ -9,10 +9,11 @@ use pelago_workload::witness;
 /// Set for a test binary that is to be the witness: directory, log and seed, one per line.
 const WITNESS: &str = "PELAGO_TEST_WITNESS";
 
-/// Starts a witness that works in a directory. The test binary has a test `as_witness` for it.
-pub(crate) fn start(dir: &Path, log: &Path, seed: u64) -> Child {
+/// Starts a witness that works in a directory. The suite has a test `as_witness` for it, which
+/// calls [`work_if_told`].
+pub(crate) fn start(suite: &str, dir: &Path, log: &Path, seed: u64) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "as_witness", "--nocapture"]);
+    command.args(["--exact", &format!("{suite}::as_witness"), "--nocapture"]);
     command.env(WITNESS, format!("{}\n{}\n{seed}", dir.display(), log.display()));
     let out = File::create(said(log)).unwrap();
     command.stdin(Stdio::null()).stdout(out).spawn().unwrap()

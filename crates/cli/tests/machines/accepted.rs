@@ -5,11 +5,11 @@ use std::process::Command;
 
 use rustix::io::Errno;
 
-use crate::hands::Hands;
 use crate::harness::program::{run, until};
 use crate::harness::programs::{Program, locker};
 use crate::harness::volume::detach_all;
-use crate::world::{World, far, far_pid, far_status, kill};
+use crate::machines::hands::Hands;
+use crate::machines::world::{World, far, far_pid, far_status, kill};
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";

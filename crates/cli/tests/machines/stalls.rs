@@ -3,11 +3,11 @@
 
 use rustix::process::{Signal, kill_process};
 
-use crate::accepted::check_work;
-use crate::hands::Hands;
 use crate::harness::program::until;
 use crate::harness::programs::{Program, locker};
-use crate::world::{World, far, far_pid, far_status};
+use crate::machines::accepted::check_work;
+use crate::machines::hands::Hands;
+use crate::machines::world::{World, far, far_pid, far_status};
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";

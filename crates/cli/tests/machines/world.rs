@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::hands::Hands;
 use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, detach_all, folder, has_threads};
-use crate::network::{Machine, Network, cannot_network};
+use crate::machines::hands::Hands;
+use crate::machines::network::{Machine, Network, cannot_network};
 
 /// The deadline of a test: then every process of its world is killed, no program waits for a mount
 /// any more, and the test fails with an error.

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::harness::program::{Ran, run};
 use crate::harness::volume::folder;
-use crate::{on_mount, on_volume};
+use crate::mounted::{on_mount, on_volume};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";

@@ -11,8 +11,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::beside::{Door, NOBODY, as_nobody, can_be_others};
-use crate::{on_mount, on_volume};
+use crate::mounted::beside::{Door, NOBODY, as_nobody, can_be_others};
+use crate::mounted::{on_mount, on_volume};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 
-use crate::beside::on_both;
 use crate::harness::programs::Program;
-use crate::{errno, on_volume};
+use crate::mounted::beside::on_both;
+use crate::mounted::{errno, on_volume};
 
 /// `PATH_MAX` includes the NUL; deeper paths are reached step by step.
 #[test]
@@ -33,7 +33,7 @@ fn paths_are_as_long_as_the_kernel_takes_them() {
         assert!(fs::metadata(filled(4095)).unwrap().is_dir());
         assert_eq!(errno(fs::metadata(filled(4096))), Errno::NAMETOOLONG);
         // Deeper than one path can reach.
-        let below = crate::beside::Door::to(&deep);
+        let below = crate::mounted::beside::Door::to(&deep);
         let mut path = below.path();
         path.push("e".repeat(255));
         fs::create_dir(&path).unwrap();

@@ -13,7 +13,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use crate::harness::program::until;
 use crate::harness::volume::{Volume, folder};
-use crate::on_mount;
+use crate::mounted::on_mount;
 
 /// `EXT4_SUPER_MAGIC`.
 const EXT4: u64 = 0xEF53;

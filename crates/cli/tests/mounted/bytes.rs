@@ -10,7 +10,7 @@ use pelago_random::bytes_of;
 use rustix::io::Errno;
 
 use crate::harness::program::run;
-use crate::{errno, on_mount, on_volume};
+use crate::mounted::{errno, on_mount, on_volume};
 
 /// Sizes on both sides of each limit: empty, inline, a page, a request, several requests.
 const SIZES: [usize; 10] =

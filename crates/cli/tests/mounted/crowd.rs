@@ -10,7 +10,7 @@ use std::thread::{Builder, JoinHandle};
 
 use rustix::fs::statvfs;
 
-use crate::on_mount;
+use crate::mounted::on_mount;
 
 /// More threads than the kernel sends background requests, and more than any queue has slots.
 const CALLERS: usize = 1400;

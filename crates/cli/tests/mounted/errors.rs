@@ -14,11 +14,13 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::beside::{Door, as_nobody, can_be_others, is_ext4, on_both, one_more_than_is_held};
 use crate::harness::program::{bare, run, until};
 use crate::harness::programs::Program;
 use crate::harness::volume::{Volume, cannot_mount, folder, passthrough_modes};
-use crate::{errno, locks, on_mount, on_volume};
+use crate::mounted::beside::{
+    Door, as_nobody, can_be_others, is_ext4, on_both, one_more_than_is_held,
+};
+use crate::mounted::{errno, locks, on_mount, on_volume};
 
 fn new_file(path: &Path) -> File {
     File::options().read(true).write(true).create_new(true).open(path).unwrap()

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::Dir;
 
-use crate::{on_mount, on_volume};
+use crate::mounted::{on_mount, on_volume};
 
 /// A nightly run uses more.
 const MANY: usize = 10_000;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::beside::on_both;
 use crate::harness::program::until;
 use crate::harness::programs::{Program, locker};
-use crate::on_volume;
+use crate::mounted::beside::on_both;
+use crate::mounted::on_volume;
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";

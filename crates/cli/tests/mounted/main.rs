@@ -1,8 +1,6 @@
 //! The file system as programs see it: POSIX through the kernel. Each test has a volume of its own,
 //! which is checked at the end.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::path::Path;
 
 use crate::harness::volume::{Volume, cannot_mount, passthrough_modes};
@@ -15,8 +13,6 @@ mod bytes;
 mod crowd;
 mod document;
 mod errors;
-#[path = "../harness/all.rs"]
-mod harness;
 mod listing;
 mod locks;
 mod names;

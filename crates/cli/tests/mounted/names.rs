@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::io::Errno;
 
-use crate::{errno, on_mount, on_volume};
+use crate::mounted::{errno, on_mount, on_volume};
 
 fn exchange(a: &Path, b: &Path, flags: RenameFlags) -> Result<(), Errno> {
     renameat_with(CWD, a, CWD, b, flags)

@@ -1,5 +1,5 @@
 //! The promises of `docs/semantics.md`: each row of its tables has a test of its name here, and
-//! each test is named after a row (`crate::document` compares them). If a local file system
+//! each test is named after a row (`super::document` compares them). If a local file system
 //! promises the same, the test runs on the disk below too.
 
 mod attributes;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::harness::program::run;
-use crate::on_mount;
+use crate::mounted::on_mount;
 
 const THREADS: u32 = 8;
 

@@ -4,7 +4,7 @@ use rustix::process::{Signal, kill_process};
 
 use crate::harness::program::{pelago, run, until};
 use crate::harness::volume::{cannot_mount, has_threads};
-use crate::world::World;
+use crate::notices::world::World;
 
 /// Returns a world whose far mount is dead.
 fn dead() -> Option<World> {

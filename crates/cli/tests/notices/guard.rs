@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::harness::program::{run, until};
 use crate::harness::volume::{Volume, cannot_mount, has_threads};
-use crate::processes::status;
+use crate::notices::processes::status;
 
 /// Bytes of memory that a guard may have for itself alone.
 const MEMORY: u64 = 2 << 20;

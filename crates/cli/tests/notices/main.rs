@@ -11,17 +11,12 @@
 //! six by the device, with SIGKILL, and six by the ring, with SIGABRT. `PELAGO_NOTICE_SEED` repeats
 //! a run.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_random::Random;
 use rustix::process::{Signal, geteuid};
 
 use crate::harness::volume::cannot_mount;
-use crate::rounds::{Round, Victim};
-use crate::world::World;
-
-#[path = "../harness/all.rs"]
-mod harness;
+use crate::notices::rounds::{Round, Victim};
+use crate::notices::world::World;
 
 mod dead;
 mod guard;

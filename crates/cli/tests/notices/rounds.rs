@@ -7,9 +7,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::program::until;
 use crate::harness::volume::has_threads;
-use crate::processes::{exists, stop_at_a_notice};
-use crate::work::Program;
-use crate::world::{Served, World};
+use crate::notices::processes::{exists, stop_at_a_notice};
+use crate::notices::work::Program;
+use crate::notices::world::{Served, World};
 
 /// Stops of a process until it is found at a notice.
 const TRIES: u32 = 50;

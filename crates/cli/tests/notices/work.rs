@@ -33,7 +33,7 @@ impl Program {
         let works = notes.join(format!("works.{number}"));
         let _fresh = fs::remove_file(&works);
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "as_program", "--nocapture"]);
+        command.args(["--exact", "notices::as_program", "--nocapture"]);
         command.env(PROGRAM, format!("{}\n{}\n{number}", dir.display(), works.display()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         Self { child: command.spawn().unwrap(), works }

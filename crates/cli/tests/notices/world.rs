@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::harness::program::{Ran, pelago, run, until};
 use crate::harness::volume::{Volume, has_threads};
-use crate::work::Program;
+use crate::notices::work::Program;
 
 /// Programs in each mount.
 const PROGRAMS: u64 = 3;

@@ -12,7 +12,7 @@ use std::thread;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
 
-use crate::{Pair, names, on_pairs};
+use crate::pairs::{Pair, names, on_pairs};
 
 /// An operation on a path, and the errors that it may return.
 struct Use {

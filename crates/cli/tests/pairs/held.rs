@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::harness::mapping::Mapping;
-use crate::on_world;
+use crate::pairs::on_world;
 
 /// A size within the inline limit, and one above it.
 const SIZES: [usize; 2] = [100, 9000];

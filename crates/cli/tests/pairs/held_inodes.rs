@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, XattrFlags, getxattr, setxattr};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
+use crate::far::world::World;
 use crate::harness::mapping::Mapping;
 use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, passthrough_modes};
-use crate::world::World;
-use crate::{MINUTE, Pair};
+use crate::pairs::{MINUTE, Pair};
 
 /// A file whose bytes are a row, and one that has a content file.
 const SIZES: [usize; 2] = [6, 1 << 20];

@@ -9,7 +9,7 @@ use std::thread;
 
 use rustix::io::Errno;
 
-use crate::{Pair, names, on_pairs};
+use crate::pairs::{Pair, names, on_pairs};
 
 /// A race of two programs for one name. Both get the folder, the number of the name and their own
 /// number.

@@ -3,24 +3,17 @@
 //!
 //! `PELAGO_PAIRS_NAMES` sets how many names each race has, by default 40.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::far::world::World;
 use crate::harness::volume::{cannot_mount, passthrough_modes};
-use crate::world::World;
 
 mod again;
-#[path = "../harness/all.rs"]
-mod harness;
 mod held;
 mod held_inodes;
 mod locks;
-#[expect(dead_code, reason = "the tests of far mounts use all of it")]
-#[path = "../far/world.rs"]
-mod world;
 
 const NAMES: usize = 40;
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,8 +1,6 @@
 //! Downloads of files that programs change meanwhile: each is one version, or says that there is
 //! none any more.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -12,14 +10,12 @@ use std::thread;
 
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
 
+use crate::harness::mapping::Mapping;
+use crate::harness::program::{pelago, run, until};
+use crate::harness::volume::{Volume, cannot_mount, detach_all, passthrough_modes};
 use download::{Download, Form, Outcome};
-use harness::mapping::Mapping;
-use harness::program::{pelago, run, until};
-use harness::volume::{Volume, cannot_mount, detach_all, passthrough_modes};
 
 mod download;
-#[path = "../harness/all.rs"]
-mod harness;
 
 const MIB: usize = 1 << 20;
 /// More than the sockets between the two ends take.

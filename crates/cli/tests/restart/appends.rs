@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{fs, thread};
 
-use crate::World;
 use crate::harness::program::until;
+use crate::restart::World;
 
 /// Appends lines until it is told to stop. Returns how many.
 fn append(path: &Path, writer: usize, stop: &AtomicBool, done: &AtomicU64) -> u64 {

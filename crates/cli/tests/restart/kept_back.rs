@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
-use crate::World;
+use crate::restart::World;
 
 /// Longer than a mount keeps bytes back.
 const UNTIL_SENT: Duration = Duration::from_millis(400);

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::World;
 use crate::harness::program::until;
 use crate::harness::programs::{Program, locker};
+use crate::restart::World;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `EAGAIN`.

@@ -1,8 +1,6 @@
 //! Calls that fail below a server, one at a time: the n-th call of a kind on a class of files fails
 //! once, or from there on; then the power fails.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use pelago_lossfs::{Call, Failure, Injection, Operation, Random, Survival};
 use pelago_server::Step;
 use pelago_wire::{Handle, Request, XattrFlags};
@@ -15,8 +13,6 @@ use sweep::Choice;
 
 mod belief;
 mod case;
-#[path = "../harness/all.rs"]
-mod harness;
 mod program;
 mod run;
 mod stage;
@@ -86,8 +82,8 @@ fn a_sync_that_failed_for_the_engine_alone_is_a_failed_sync() {
     for name in 0..60 {
         let _until_it_stops = fill(name, &mut random);
     }
-    harness::until("the engine's sync fails", || control.injected() > 0);
-    harness::until("the engine stops", || fill(0, &mut random).is_err());
+    crate::harness::until("the engine's sync fails", || control.injected() > 0);
+    crate::harness::until("the engine stops", || fill(0, &mut random).is_err());
     stage.step(Step::Commit);
     let (_, open) = stage.create(Handle::ROOT, "kept").unwrap();
     stage.write(open, 0, b"bytes").unwrap();

@@ -10,8 +10,8 @@ use pelago_wire::{
 };
 
 use super::belief::{Belief, Kept, Tree};
-use super::harness::requests::next_open;
 use super::stage::{BOTH, OLD_FILES, READ, Stage, named};
+use crate::harness::requests::next_open;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const FOLDERS: [&str; 3] = ["x", "y", "z"];

@@ -14,8 +14,8 @@ use pelago_wire::{
 use rustix::thread::gettid;
 
 use super::belief::{Kept, Tree};
-use super::harness::requests::next_open;
-use super::harness::rig::by_hand;
+use crate::harness::requests::next_open;
+use crate::harness::rig::by_hand;
 
 /// Bytes for all caches, so few that the table writes sorted runs after 1.4 MB of rows.
 const MEMORY_BYTES: u64 = 16 << 20;

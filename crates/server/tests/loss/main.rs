@@ -4,8 +4,6 @@
 //!
 //! `PELAGO_LOSS_MOMENTS` is the number of seeded moments; `cargo xtask loss` sets it.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +14,11 @@ use pelago_server::{Options, Passthrough, PassthroughStatus};
 use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request, SetAttr};
 use rustix::io::Errno;
 
-use harness::requests;
-use harness::rig::by_hand;
+use crate::harness::requests;
+use crate::harness::rig::by_hand;
 use history::{History, Instant};
 use world::{Pace, Program, World, mounted, see};
 
-#[path = "../harness/all.rs"]
-mod harness;
 mod history;
 mod world;
 
@@ -337,7 +333,7 @@ fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
     world.lossfs.control().fail(fault);
     // The file may be lost before it is closed; then the close returns the error.
     let _closed = requests::put(server, hit, "lost", b"bytes");
-    harness::until("the name is lost", || {
+    crate::harness::until("the name is lost", || {
         requests::lookup(server, hit, "lost").is_err_and(|code| code == Code::NotFound)
     });
     assert_eq!(sync(other), Ok(()));

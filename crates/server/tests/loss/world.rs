@@ -17,8 +17,8 @@ use pelago_wire::{
     Request, SetAttr,
 };
 
-use super::harness::requests;
 use super::history::{History, Instant, Names, Tree};
+use crate::harness::requests;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 const READ: OpenFlags = OpenFlags {

@@ -7,7 +7,7 @@ use pelago_server::Options;
 use pelago_wire::{Code, OpenFlags, Request, SetAttr, XattrFlags};
 
 use crate::harness::rig::{DEADLINE, by_hand, name};
-use crate::served::{ROOT, Served, options};
+use crate::replay::served::{ROOT, Served, options};
 
 /// Everything that a client was answered is there after a loss of power: with its inode, its times
 /// and its bytes, under its last name, and what was open is open.

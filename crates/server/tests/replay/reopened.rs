@@ -9,7 +9,7 @@ use pelago_wire::{
 };
 
 use crate::harness::rig::DEADLINE;
-use crate::served::{Client, ROOT, Served};
+use crate::replay::served::{Client, ROOT, Served};
 
 impl Served {
     /// A sync of the journal fails: all that is not safe is lost, and the table is opened again.
@@ -91,7 +91,7 @@ fn each_failure_is_an_epoch_of_its_own() {
     let next = client.create(ROOT, "next").0;
     assert_ne!(next.attr.ino, file.attr.ino);
     served.rig.sync();
-    let served = served.cut(0, crate::served::options());
+    let served = served.cut(0, crate::replay::served::options());
     assert_eq!(client.read(open), b"third");
     assert_eq!(client.lookup(ROOT, "next").unwrap().attr.ino, next.attr.ino);
     served.rig.expect_whole("it is safe");
@@ -170,7 +170,7 @@ fn a_session_whose_row_was_lost_outlives_the_run() {
     let session = second.remote.status().session;
     served.fail_sync();
     let dir = second.make_dir(ROOT, "dir");
-    let _served = served.cut(usize::MAX, crate::served::options());
+    let _served = served.cut(usize::MAX, crate::replay::served::options());
     assert_eq!(second.lookup(ROOT, "dir").unwrap().attr.ino, dir.attr.ino);
     first.lookup(ROOT, "dir").unwrap();
     assert_eq!(second.remote.status().session, session);

@@ -14,7 +14,7 @@ use pelago_wire::{
 
 use crate::harness::requests::next_open;
 use crate::harness::rig::{DEADLINE, Rig, by_hand, name};
-use crate::relay::Relay;
+use crate::replay::relay::Relay;
 
 pub(crate) const ROOT: Handle = Handle::ROOT;
 

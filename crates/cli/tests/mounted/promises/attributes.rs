@@ -14,8 +14,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
-use crate::beside::{Door, NOBODY, as_nobody, as_user, can_be_others, on_both};
-use crate::{errno, on_mount, on_volume};
+use crate::mounted::beside::{Door, NOBODY, as_nobody, as_user, can_be_others, on_both};
+use crate::mounted::{errno, on_mount, on_volume};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

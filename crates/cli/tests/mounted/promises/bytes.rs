@@ -12,9 +12,9 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
-use crate::beside::{is_ext4, on_both};
 use crate::harness::volume::folder;
-use crate::{errno, on_mount, on_volume};
+use crate::mounted::beside::{is_ext4, on_both};
+use crate::mounted::{errno, on_mount, on_volume};
 
 const GROW: FallocateFlags = FallocateFlags::empty();
 const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;

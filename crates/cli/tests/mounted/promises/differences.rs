@@ -15,11 +15,11 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::process::{Signal, kill_process};
 
-use crate::beside::{Door, NOBODY, as_nobody, can_be_others, one_more_than_is_held};
 use crate::harness::mapping::Mapping;
 use crate::harness::program::DEADLINE;
 use crate::harness::programs::Program;
-use crate::{errno, on_mount, on_volume};
+use crate::mounted::beside::{Door, NOBODY, as_nobody, can_be_others, one_more_than_is_held};
+use crate::mounted::{errno, on_mount, on_volume};
 
 #[test]
 fn times_far_away() {

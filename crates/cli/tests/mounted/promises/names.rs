@@ -14,10 +14,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::beside::{Door, NOBODY, as_nobody, can_be_others, on_both};
 use crate::harness::mapping::Mapping;
 use crate::harness::programs::Program;
-use crate::{errno, on_volume};
+use crate::mounted::beside::{Door, NOBODY, as_nobody, can_be_others, on_both};
+use crate::mounted::{errno, on_volume};
 
 fn swap(a: &Path, b: &Path, flags: RenameFlags) -> Result<(), Errno> {
     renameat_with(CWD, a, CWD, b, flags)

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open, openat, readlinkat, s
 use rustix::io::{Errno, read};
 use rustix::process::geteuid;
 
-use crate::beside::{Door, as_nobody, can_be_others, on_both};
-use crate::errno;
 use crate::harness::program::run;
 use crate::harness::programs::Program;
+use crate::mounted::beside::{Door, as_nobody, can_be_others, on_both};
+use crate::mounted::errno;
 
 fn flags(flags: OFlags) -> i32 {
     i32::try_from(flags.bits()).unwrap()

@@ -2,8 +2,8 @@
 
 use std::fs::{self, File};
 
-use crate::beside::on_both;
 use crate::harness::programs::Program;
+use crate::mounted::beside::on_both;
 
 /// Takes and drops locks. `struct flock` as 64-bit Linux has it: kind, from where, start, length,
 /// process. 6 and 7 are `F_SETLK` and `F_SETLKW`, 37 and 38 the same for open file descriptions.

@@ -13,7 +13,7 @@ use rustix::fs::{
 };
 
 use crate::harness::volume::Volume;
-use crate::on_volume;
+use crate::mounted::on_volume;
 
 /// Acknowledged changes are there after a kill and a restart. The value that `change` returns stays
 /// open meanwhile.

@@ -1,0 +1,21 @@
+//! One mount on the machine of its volume, and what needs none.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+mod bench;
+mod complete;
+mod exerciser;
+mod find;
+mod first_minutes;
+mod golden;
+#[path = "harness/all.rs"]
+mod harness;
+mod keys;
+mod memory;
+mod model;
+#[path = "mounted/main.rs"]
+mod mounted;
+mod passthrough;
+mod planted;
+mod ranges;
+mod readme;

@@ -1,0 +1,18 @@
+//! Mounts of other processes and machines.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+#[path = "coherence/main.rs"]
+mod coherence;
+#[path = "far/main.rs"]
+mod far;
+mod far_crash;
+#[path = "harness/all.rs"]
+mod harness;
+#[path = "machines/main.rs"]
+mod machines;
+#[path = "notices/main.rs"]
+mod notices;
+#[path = "pairs/main.rs"]
+mod pairs;
+mod restart;

@@ -1,0 +1,11 @@
+//! Sessions of other processes: leases, replays, coming back.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+mod come_back;
+#[path = "harness/all.rs"]
+mod harness;
+mod leases;
+#[path = "replay/main.rs"]
+mod replay;
+mod sessions;

@@ -1,0 +1,16 @@
+//! What requests do to a volume.
+
+#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+
+mod check;
+mod errors;
+mod full;
+#[path = "harness/all.rs"]
+mod harness;
+mod races;
+mod removed;
+mod replaced;
+mod survives;
+mod sync;
+mod tags;
+mod unnamed;
