@@ -41,10 +41,11 @@ impl State {
                 (!changes).then_some(Ok(Reply::Entry(parent)))
             }
             Tells::Names { .. } => self.page(request).map(Ok),
-            Tells::Target(node) => self.text(node, &Text::Target),
-            Tells::Xattrs(node) => self.text(node, &Text::Xattrs),
-            Tells::Xattr { node, name } => self.text(node, &Text::Xattr(name.to_vec())),
-            Tells::Nothing | Tells::NewDir(_) | Tells::OldName(_) => None,
+            tells @ (Tells::Target(_) | Tells::Xattrs(_) | Tells::Xattr { .. }) => {
+                let (node, text) = Text::told(tells)?;
+                self.text(node, &text)
+            }
+            Tells::Nothing | Tells::NewName(_) | Tells::NewDir(_) | Tells::OldName(_) => None,
         }
     }
 
@@ -59,7 +60,10 @@ impl State {
             let attr = kept.attr(node.ino)?;
             return (!changes.is_node_changing(node.ino)).then_some(Ok(Reply::Attr(attr)));
         }
-        let OpenEffect::Makes { node, open, flags } = request.opens() else { return None };
+        let OpenEffect::Makes { node, open, flags } = request.opens() else {
+            // It changes what it tells, or scans for it.
+            return None;
+        };
         if !opens_here(flags) || self.blind_removals > 0 {
             return None;
         }
@@ -72,6 +76,7 @@ impl State {
         Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
     }
 
+    /// Answers with a text of a node that is neither a name nor an attribute.
     fn text(&self, node: InodeId, text: &Text) -> Option<Result<Reply, Error>> {
         if self.changes.is_node_changing(node) {
             return None;
@@ -124,16 +129,17 @@ impl State {
             self.note_read(ino);
         }
         let told = Told::by(request);
-        self.end_changed_bytes(request);
         let shows_dirty = self.shows_dirty(request);
         self.widen(request);
         let since = self.changes.now();
-        if let Touches::Bytes(open) = request.touches() {
+        let touches = request.touches();
+        self.end_changed_bytes(touches);
+        if let Touches::Bytes(open) = touches {
             self.opens.note_write(open);
         }
-        let touched = touched(request, &self.kept, |open| self.opens.written_inode(open));
+        let touched = touched(touches, &self.kept, |open| self.opens.written_inode(open));
         let is_unknown = |at: NameIn<'_>| self.kept.name(at.dir.ino, at.name).is_none();
-        let is_blind = request.touches().removed_names().into_iter().flatten().any(is_unknown);
+        let is_blind = touches.removed_names().into_iter().flatten().any(is_unknown);
         self.blind_removals += usize::from(is_blind);
         self.changes.begin(&touched);
         // The end of an open without a write ends the lease on the bytes, and leaves the attributes

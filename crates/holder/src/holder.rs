@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Effect, Error, Granted, InodeId, LeasedService, Leases, LocalCache,
-    OpenId, Reply, Request, Service, Tells, Then,
+    Bulk, Code, Context, Done, Error, Granted, InodeId, LeasedService, Leases, LocalCache, OpenId,
+    Reply, Request, Service, Tells, Then,
 };
 
 use crate::state::State;
@@ -62,9 +62,7 @@ impl Holder {
             }
             return is_local.then_some(Ok(Reply::Done));
         }
-        let only_asks =
-            request.describe().effect == Effect::None && request.tells() != Tells::Nothing;
-        if !only_asks || self.service.lease_left().is_zero() {
+        if request.tells() == Tells::Nothing || self.service.lease_left().is_zero() {
             return None;
         }
         self.state.lock().answer(context, request)

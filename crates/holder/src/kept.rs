@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::mem;
 
 use crate::listings::Listings;
-use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Touched, limits};
+use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Tells, Touched, limits};
 
 /// What answers said, as long as it holds.
 #[derive(Debug, Default)]
@@ -27,6 +27,25 @@ pub(crate) enum Text {
     Xattrs,
     /// The value of one.
     Xattr(Vec<u8>),
+}
+
+impl Text {
+    /// Returns the text that an answer tells, and the node whose text it is.
+    pub(crate) fn told(tells: Tells<'_>) -> Option<(InodeId, Self)> {
+        match tells {
+            Tells::Target(node) => Some((node, Self::Target)),
+            Tells::Xattrs(node) => Some((node, Self::Xattrs)),
+            Tells::Xattr { node, name } => Some((node, Self::Xattr(name.to_vec()))),
+            Tells::Nothing
+            | Tells::Attributes
+            | Tells::Name(_)
+            | Tells::NewName(_)
+            | Tells::NewDir(_)
+            | Tells::OldName(_)
+            | Tells::Names { .. }
+            | Tells::Parent(_) => None,
+        }
+    }
 }
 
 impl Kept {

@@ -35,9 +35,9 @@ pub(crate) enum Told {
     /// What a name leads to afterwards.
     Name(InodeId, Name),
     /// That a name does not exist any more.
-    Removal(InodeId, Name),
+    OldName(InodeId, Name),
     /// As [`Told::Name`], and that the directory there has no names.
-    Made(InodeId, Name),
+    NewDir(InodeId, Name),
     /// The parent of a directory.
     Parent(InodeId),
     /// Names of a directory after a position, of which so many were wanted.
@@ -57,42 +57,27 @@ pub(crate) enum Told {
 impl Told {
     /// Returns what the answer to a request will tell.
     pub(crate) fn by(request: &Request) -> Self {
-        let tells = request.tells();
-        match (request.opens(), tells) {
-            (OpenEffect::Creates { open, flags }, Tells::Name(at)) => {
+        let (opens, tells) = (request.opens(), request.tells());
+        if let OpenEffect::Ends(open) = opens {
+            return Self::Release(open);
+        }
+        match (opens.made(), tells) {
+            (Some((open, flags)), Tells::NewName(at)) => {
                 Self::Created(at.dir.ino, at.name.clone(), open, Writes::of(flags))
             }
-            (
-                OpenEffect::Makes { open, flags, .. }
-                | OpenEffect::Creates { open, flags }
-                | OpenEffect::MakesAgain { open, flags },
-                _,
-            ) => Self::Open(open, Writes::of(flags)),
-            (OpenEffect::Ends(open), _) => Self::Release(open),
-            (
-                OpenEffect::Nothing
-                | OpenEffect::UsesGuarded
-                | OpenEffect::Locks { .. }
-                | OpenEffect::EndsLocks { .. },
-                _,
-            ) => Self::without_open(tells),
-        }
-    }
-
-    fn without_open(tells: Tells<'_>) -> Self {
-        match tells {
-            // An answer may have attributes that it does not tell: they are not kept.
-            Tells::Nothing | Tells::Attributes => Self::Attrs,
-            Tells::Name(at) => Self::Name(at.dir.ino, at.name.clone()),
-            Tells::NewDir(at) => Self::Made(at.dir.ino, at.name.clone()),
-            Tells::OldName(at) => Self::Removal(at.dir.ino, at.name.clone()),
-            Tells::Names { dir, after, most } => {
+            (Some((open, flags)), _) => Self::Open(open, Writes::of(flags)),
+            (None, Tells::Name(at) | Tells::NewName(at)) => Self::Name(at.dir.ino, at.name.clone()),
+            (None, Tells::NewDir(at)) => Self::NewDir(at.dir.ino, at.name.clone()),
+            (None, Tells::OldName(at)) => Self::OldName(at.dir.ino, at.name.clone()),
+            (None, Tells::Names { dir, after, most }) => {
                 Self::Names { dir, after, most: usize::try_from(most).unwrap_or(usize::MAX) }
             }
-            Tells::Parent(dir) => Self::Parent(dir),
-            Tells::Target(node) => Self::Text(node, Text::Target),
-            Tells::Xattrs(node) => Self::Text(node, Text::Xattrs),
-            Tells::Xattr { node, name } => Self::Text(node, Text::Xattr(name.to_vec())),
+            (None, Tells::Parent(dir)) => Self::Parent(dir),
+            // An answer may have attributes that it does not tell: they are not kept.
+            (None, Tells::Nothing | Tells::Attributes) => Self::Attrs,
+            (None, Tells::Target(_) | Tells::Xattrs(_) | Tells::Xattr { .. }) => {
+                Text::told(tells).map_or(Self::Attrs, |(node, text)| Self::Text(node, text))
+            }
         }
     }
 }
@@ -155,7 +140,7 @@ impl State {
         }
         self.keep_listing(&told, (since, leases), result);
         match (&told, &*result) {
-            (Told::Made(..), Ok(Reply::Entry(entry)))
+            (Told::NewDir(..), Ok(Reply::Entry(entry)))
                 if leases.made && self.changes.names_hold(entry.attr.ino, since) =>
             {
                 self.kept.listings.know_whole(entry.attr.ino);
@@ -188,7 +173,7 @@ impl State {
         };
         let names = match (told, result) {
             (
-                Told::Name(dir, name) | Told::Made(dir, name) | Told::Created(dir, name, ..),
+                Told::Name(dir, name) | Told::NewDir(dir, name) | Told::Created(dir, name, ..),
                 Ok(Reply::Entry(entry) | Reply::Created { entry, .. }),
             ) => vec![(*dir, name.clone(), Some(entry.handle))],
             (Told::Name(dir, name), Err(Error { code: Code::NotFound, .. }))
@@ -196,7 +181,7 @@ impl State {
             {
                 vec![(*dir, name.clone(), None)]
             }
-            (Told::Removal(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
+            (Told::OldName(dir, name), Ok(Reply::Removed(_))) => vec![(*dir, name.clone(), None)],
             (Told::Names { dir, .. }, Ok(Reply::Listed { entries, .. })) => {
                 let with_handles =
                     entries.iter().filter_map(|entry| Some((entry, entry.entry.as_ref()?)));

@@ -1,16 +1,16 @@
 //! What a request of this client changes.
 
-use pelago_wire::{InodeId, NameIn, OpenId, Request, Touched, Touches};
+use pelago_wire::{InodeId, NameIn, OpenId, Touched, Touches};
 
 use crate::kept::Kept;
 
 /// Returns what a request changes, as far as it is known before it is carried out.
 pub(crate) fn touched(
-    request: &Request,
+    touches: Touches<'_>,
     kept: &Kept,
     written: impl Fn(OpenId) -> Option<InodeId>,
 ) -> Vec<Touched> {
-    match request.touches() {
+    match touches {
         Touches::Nothing => Vec::new(),
         // The bytes are kept by the cache below, which sees each change of them.
         Touches::Node(ino) | Touches::Contents(ino) => vec![Touched::Node(ino)],

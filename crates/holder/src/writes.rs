@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pelago_wire::{
-    Code, Error, Granted, InodeId, OpenId, Reply, Request, Then, Touched, Touches, limits,
+    Code, Error, Granted, InodeId, OpenId, Reply, Request, Tells, Then, Touched, Touches, limits,
 };
 
 use crate::clock;
@@ -105,13 +105,18 @@ impl State {
 
     /// Returns the dirty files, if a request may show some of them that it does not name.
     pub(crate) fn shows_dirty(&self, request: &Request) -> Option<ShowsDirty> {
-        let shows = matches!(
-            request,
-            Request::Lookup { .. }
-                | Request::List { attributes: true, .. }
-                | Request::Find { .. }
-                | Request::Parent { .. }
-        );
+        let shows = match request.tells() {
+            Tells::Name(_) | Tells::Parent(_) => true,
+            Tells::Names { .. } => matches!(request, Request::List { attributes: true, .. }),
+            Tells::Attributes => matches!(request, Request::Find { .. }),
+            Tells::Nothing
+            | Tells::NewName(_)
+            | Tells::NewDir(_)
+            | Tells::OldName(_)
+            | Tells::Target(_)
+            | Tells::Xattrs(_)
+            | Tells::Xattr { .. } => false,
+        };
         let files = if shows { self.dirty.all() } else { Vec::new() };
         (!files.is_empty()).then(|| ShowsDirty { files, request: request.clone() })
     }
@@ -125,8 +130,8 @@ impl State {
 
     /// Has the lease on the bytes of a file end that a request changes in another way than by a
     /// write that is kept: its size is not known here afterwards.
-    pub(crate) fn end_changed_bytes(&mut self, request: &Request) {
-        let ino = match request.touches() {
+    pub(crate) fn end_changed_bytes(&mut self, touches: Touches<'_>) {
+        let ino = match touches {
             Touches::Contents(ino) => Some(ino),
             Touches::Bytes(open) | Touches::Release(open) => self.opens.written_inode(open),
             Touches::Nothing

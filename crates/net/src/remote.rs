@@ -120,7 +120,8 @@ impl Remote {
 }
 
 impl Remote {
-    /// Asks; `is_first` says whether it goes before what waits for its turn.
+    /// Encodes a request and hands it to the calls; `is_first` says whether it goes before what
+    /// waits for its turn.
     fn submit(
         &self,
         context: &Context,

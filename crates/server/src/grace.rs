@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_wire::{AtStart, Context, Done, Request, SessionId, limits};
+use pelago_wire::{Context, Done, Request, SessionId, limits};
 
 /// What still waits for the sessions of the last run.
 pub(crate) struct Grace {
@@ -233,7 +233,7 @@ impl Grace {
             }
             Phase::Waiting
                 if state.waits_for.contains(&session)
-                    && parked.request.at_start() == AtStart::BeforeNew =>
+                    && parked.request.at_start().goes_before_new() =>
             {
                 let queue = if is_placed { &mut state.placed } else { &mut state.repeated };
                 queue.push_back(parked);

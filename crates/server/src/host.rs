@@ -1,9 +1,10 @@
-//! What the process of a server has once, however many shards it serves: today one.
+//! The parts that a process has once, however many shards it serves.
 //!
 //! Each of these would be wrong twice: two budgets of the descriptors of one process, two pools
 //! that do not know of each other's callers, two reserves on one disk. What belongs to one shard is
-//! in [`crate::server`]. The reactor and its connections are of the process too, but of the crate
-//! `net`, which serves other machines.
+//! in [`crate::server`]. A server makes its host itself, because it serves one shard today. The
+//! reactor and its connections are of the process too, but of the crate `net`, which serves other
+//! machines.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -30,7 +31,8 @@ pub(crate) struct Host {
     pub(crate) descriptors: Arc<FdBudget>,
     /// Threads for requests that may block.
     pub(crate) pool: Arc<Pool>,
-    /// A leaf lock.
+    /// Taken after the lock of a server that stops, and before all others: it is held while workers
+    /// are joined, and while a test has one work.
     workers: Mutex<Workers>,
     commit: OnceLock<CommitThread>,
     sync_interval: Duration,
@@ -82,16 +84,19 @@ impl Host {
         self.workers.lock().start(notify, worker)
     }
 
-    /// Starts the thread of the group commit. A second call has no effect.
+    /// Starts the thread of the group commit. Called once: a shard whose group commit does not run
+    /// would wait for ever.
     ///
     /// # Errors
     /// The system's error if the thread cannot be started.
     pub(crate) fn start_commits(&self, commit: GroupCommit) -> io::Result<()> {
+        assert!(self.commit.get().is_none(), "a host commits one shard");
         let thread = match self.is_stepped {
             true => CommitThread::stepped(commit),
             false => CommitThread::start(commit, self.sync_interval)?,
         };
-        self.commit.get_or_init(|| thread);
+        let is_first = self.commit.set(thread).is_ok();
+        assert!(is_first, "a host commits one shard");
         Ok(())
     }
 

@@ -18,8 +18,8 @@ use pelago_proto::locks::LockRequest;
 use pelago_store::content::ContentStore;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, OpenEffect,
-    Reply, Request, RequestId, Served, Service, SessionId, SessionRecord,
+    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, Reply,
+    Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
 use crate::find_by_id::FindById;
@@ -217,8 +217,8 @@ impl Service for LocalService {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         match self.dispatcher.parts.grace.is_over() {
-            true => self.dispatcher.wait_for_writers(context, request, bulk, later),
-            false => self.dispatcher.park(context, request, bulk, later),
+            true => self.dispatcher.dispatch_and_await_writers(context, request, bulk, later),
+            false => self.dispatcher.park_or_dispatch(context, request, bulk, later),
         }
     }
 
@@ -421,7 +421,7 @@ impl Dispatcher {
         may_block: MayBlock,
     ) -> Result<Option<Reply>, OpError> {
         match description.effect {
-            Effect::None => return Ok(None),
+            Effect::None | Effect::Once => return Ok(None),
             Effect::Commit => {}
             Effect::Change { .. } if self.parts.served.read_only => {
                 return Err(Code::ReadOnly.into());
@@ -456,10 +456,7 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
     ) -> bool {
-        let opened = match request.opens() {
-            OpenEffect::Makes { node, .. } => Some(node.ino),
-            _ => None,
-        };
+        let opened = request.opens().existing().map(|(node, _)| node.ino);
         (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
             && context.session != SessionId::DIRECT
             && context.replayed.is_none()

@@ -1,6 +1,6 @@
 //! Accounts: what a request of each kind takes of a server's memory, and whose share that is.
 //!
-//! Each has a row in the table of requests ([`Operation::account`]).
+//! They are columns in the table of requests ([`Operation::account`]).
 //!
 //! From the moment a request is read until its answer has left, a server holds its body, its bulk
 //! and what its answer may have. These bytes are in the share of its session ([`Welcome::bulk`]),
@@ -9,6 +9,7 @@
 //! request leaves behind when its answer is gone has limits of its own ([`Lasting`]).
 //!
 //! [`Welcome::bulk`]: crate::handshake::Welcome::bulk
+//! [`Operation::account`]: crate::Operation::account
 
 use crate::limits;
 use crate::request::Request;

@@ -286,10 +286,10 @@ impl Reply {
 }
 
 impl Request {
-    /// Returns whether bulk bytes may follow the body: those of [`Request::Write`].
+    /// Returns whether bulk bytes may follow the body.
     #[must_use]
     pub const fn has_bulk(&self) -> bool {
-        matches!(self, Self::Write { .. })
+        self.describe().operation.has_bulk()
     }
 
     /// Returns the most bytes that the answer may have, bulk included, by what this request asks

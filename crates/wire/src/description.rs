@@ -7,6 +7,9 @@ use crate::id::{Handle, InodeId, OpenId};
 pub enum Effect {
     /// Changes nothing.
     None,
+    /// Changes no name, attribute or byte, and must not be done twice: it opens a file, or reports
+    /// an error once.
+    Once,
     /// Commits what earlier requests changed. A read-only volume accepts it, because files are
     /// closed there too.
     Commit,
@@ -58,7 +61,8 @@ impl Subjects {
         Self { inodes: [Some(node.ino), None], ..Self::NONE }
     }
 
-    /// Returns a file that is used as a kernel does that holds it without an open.
+    /// Returns the subjects of a request that uses one file by its handle, as a kernel does that
+    /// holds it without an open.
     pub(crate) const fn held(node: &Handle) -> Self {
         Self { is_held: true, ..Self::inode(node) }
     }
@@ -80,8 +84,8 @@ impl Subjects {
         self.inodes.into_iter().flatten()
     }
 
-    /// Returns the file that the request uses by its handle as a kernel does that holds it without
-    /// an open: the file may have lost its last name a moment ago, and is brought back then.
+    /// Returns the file that the request uses by its handle, as a kernel does that holds it without
+    /// an open. If it has lost its last name a moment ago, it is brought back.
     ///
     /// Attributes of a removed file are answered from memory; a symbolic link is not brought back;
     /// and the kernel itself refuses to link a file without a name. None of these has such a file.

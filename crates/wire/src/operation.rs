@@ -1,9 +1,8 @@
-//! The table of requests: each row says all that is to be known of one kind of request before it
-//! is carried out.
+//! The table of requests: a row for each kind, with what is asked before it is carried out.
 //!
 //! Read-only volumes, space, replay, leases, locks, memory, the start of a server and its log read
-//! this table, so that none of them keeps a list of requests of its own. A new kind of request does
-//! not compile without a row. What is done with a request is elsewhere: `server::service::execute`.
+//! this table, so that none of them keeps a list of all requests. A new kind does not compile
+//! without a row. What is done with a request is elsewhere: `server::service::execute`.
 
 use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
@@ -57,6 +56,13 @@ macro_rules! operations {
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $says,)+ }
+            }
+
+            /// Returns whether bulk bytes may follow the body.
+            #[must_use]
+            pub const fn has_bulk(self) -> bool {
+                let bulks: Bulks = match self { $(Self::$name => $bulks,)+ };
+                bulks.request > 0
             }
 
             /// Returns what a request of this kind takes of a server's memory.
@@ -150,7 +156,7 @@ operations! {
     }
     Create { dir, name, flags, open } = "create" {
         effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
-        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
@@ -168,13 +174,13 @@ operations! {
     }
     MakeNode { dir, name } = "mknod" {
         effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
-        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Symlink { dir, name } = "symlink" {
         effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
-        touches: new_name(dir, name), tells: Tells::Name(at(dir, name)),
+        touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
@@ -187,7 +193,7 @@ operations! {
     Link { node, dir, name } = "link" {
         effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), right: Right::Write,
         touches: Touches::NewName { at: at(dir, name), of: Some(node.ino) },
-        tells: Tells::Name(at(dir, name)),
+        tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
@@ -218,7 +224,8 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     Reopen { node, flags, open } = "reopen" {
-        effect: Effect::None, subjects: Subjects::inode(node), right: right_to(*flags),
+        effect: Effect::None, subjects: Subjects::inode(node),
+        right: right_to(without_truncation(*flags)),
         touches: opened(node, without_truncation(*flags)), tells: Tells::Nothing,
         opens: OpenEffect::MakesAgain { open: *open, flags: *flags }, at_start: AtStart::Restores,
         bulks: NO_BULKS, leaves: [Open],
@@ -261,7 +268,7 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer],
     }
     FsyncDir { dir } = "fsyncdir" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::None,
+        effect: Effect::Once, subjects: Subjects::inode(dir), right: Right::None,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
@@ -382,7 +389,7 @@ const fn start_of_attributes(node: &Handle) -> AtStart {
 }
 
 const fn opening(flags: OpenFlags) -> Effect {
-    if flags.write || flags.truncate { BYTES } else { Effect::None }
+    if flags.write || flags.truncate { BYTES } else { Effect::Once }
 }
 
 const fn right_to(flags: OpenFlags) -> Right {
@@ -419,8 +426,8 @@ impl Request {
     #[must_use]
     pub const fn is_mutation(&self) -> bool {
         match self.describe().effect {
-            Effect::Change { .. } | Effect::Commit => true,
-            Effect::None => matches!(self, Self::Open { .. } | Self::FsyncDir { .. }),
+            Effect::None => false,
+            Effect::Once | Effect::Commit | Effect::Change { .. } => true,
         }
     }
 }

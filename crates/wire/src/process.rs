@@ -1,5 +1,5 @@
-//! Whether a process may use a file: the one evaluator of modes and access lists, for answers that
-//! no kernel checks. They are those of searches and over HTTP.
+//! The rights that a process has to a file, by its mode or access list. It decides for answers that
+//! no kernel checks: those of searches, and over HTTP.
 
 /// A process, with the ids and the capability that decide what it may use.
 #[derive(Debug, Clone, Copy)]

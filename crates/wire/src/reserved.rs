@@ -128,6 +128,8 @@ pub fn says(list: &[Reserved], number: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+
     use super::*;
     use crate::codec::{self, DecodeError, decode_call, encode_call};
     use crate::error::Code;
@@ -135,37 +137,31 @@ mod tests {
     use crate::handshake::{ClosingCode, RefusalCode};
     use crate::request::Request;
 
-    fn last<N: Into<u64>>(numbers: impl Iterator<Item = N>) -> u64 {
-        numbers.map(Into::into).max().unwrap_or(0)
+    /// Asserts that a list rises and has none of the numbers that are built.
+    fn assert_free(list: &[Reserved], built: impl Iterator<Item = (u16, String)>) {
+        let mut before = 0;
+        for (at, reserved) in list.iter().enumerate() {
+            assert!(at == 0 || reserved.first > before, "{reserved:?} is not after {before}");
+            assert!(reserved.last >= reserved.first, "{reserved:?}");
+            before = reserved.last;
+        }
+        for (number, what) in built {
+            assert_eq!(name(list, number), None, "{what}: {number} is taken by a later version");
+        }
     }
 
-    /// No number is given twice, and each list rises.
     #[test]
-    fn reserved_numbers_follow_those_that_are_built() {
-        let requests = last(codec::REQUESTS.iter().map(|row| row.number));
-        let replies = last(codec::REPLIES.iter().map(|row| row.number));
-        let lists = [
-            (FRAMES, FrameKind::Recalled.number().into()),
-            (REQUESTS, requests),
-            (REPLIES, replies),
-            (ERRORS, last(Code::ALL.iter().map(|code| code.number()))),
-            (CLOSINGS, last(ClosingCode::ALL.iter().map(|code| code.number()))),
-        ];
-        for (list, built) in lists {
-            let mut before = built;
-            for reserved in list {
-                assert!(u64::from(reserved.first) > before, "{reserved:?}");
-                assert!(reserved.last >= reserved.first, "{reserved:?}");
-                before = reserved.last.into();
-            }
-        }
-        // Both have numbers after some that are reserved.
-        for kind in FrameKind::ALL {
-            assert_eq!(name(FRAMES, kind.number()), None, "{kind:?}");
-        }
-        for code in RefusalCode::ALL {
-            assert_eq!(name(REFUSALS, code.number()), None, "{code:?}");
-        }
+    fn no_number_is_given_twice() {
+        let rows = |rows: &[codec::LayoutRow]| -> Vec<_> {
+            rows.iter().map(|row| (row.number, row.name.to_owned())).collect()
+        };
+        let said = |number: u16, what: &dyn Debug| (number, format!("{what:?}"));
+        assert_free(REQUESTS, rows(codec::REQUESTS).into_iter());
+        assert_free(REPLIES, rows(codec::REPLIES).into_iter());
+        assert_free(FRAMES, FrameKind::ALL.iter().map(|kind| said(kind.number(), kind)));
+        assert_free(ERRORS, Code::ALL.iter().map(|code| said(code.number(), code)));
+        assert_free(REFUSALS, RefusalCode::ALL.iter().map(|code| said(code.number(), code)));
+        assert_free(CLOSINGS, ClosingCode::ALL.iter().map(|code| said(code.number(), code)));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a request changes of what others keep, what its answer tells, and what it does with open
-//! files.
+//! The types of the columns in the table of requests: what a request changes of what others keep,
+//! what its answer tells, what it does with open files, and when it is carried out after a start.
 
 use crate::flags::OpenFlags;
 use crate::id::{Cookie, Handle, InodeId, OpenId};
@@ -22,8 +22,9 @@ impl From<NameIn<'_>> for Touched {
     }
 }
 
-/// The part of what others keep under leases that a request changes, as its arguments say it: what
-/// a name leads to, and which file an open belongs to, is looked up by those who ask.
+/// The part of what others keep under leases that a request changes, as its arguments say it.
+///
+/// Those who ask look up what a name leads to, and which file an open belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touches<'a> {
     /// Nothing.
@@ -40,7 +41,7 @@ pub enum Touches<'a> {
     NewName {
         /// The name.
         at: NameIn<'a>,
-        /// The file that has other names already.
+        /// The file that gets one more name, or its first one after `O_TMPFILE`.
         of: Option<InodeId>,
     },
     /// A name that is removed, its directory, and what the name leads to.
@@ -110,6 +111,8 @@ pub enum Tells<'a> {
     Attributes,
     /// What a name leads to, or that it does not exist.
     Name(NameIn<'a>),
+    /// What a new name leads to.
+    NewName(NameIn<'a>),
     /// The same of a new directory, and that there are no names in it.
     NewDir(NameIn<'a>),
     /// That a name does not exist any more.
@@ -143,7 +146,9 @@ impl Tells<'_> {
     #[must_use]
     pub const fn names(&self) -> Option<InodeId> {
         match self {
-            Self::Name(at) | Self::NewDir(at) | Self::OldName(at) => Some(at.dir.ino),
+            Self::Name(at) | Self::NewName(at) | Self::NewDir(at) | Self::OldName(at) => {
+                Some(at.dir.ino)
+            }
             Self::Names { dir, .. } => Some(*dir),
             Self::Nothing
             | Self::Attributes
@@ -164,6 +169,7 @@ impl Tells<'_> {
             Self::Nothing
             | Self::Attributes
             | Self::Name(_)
+            | Self::NewName(_)
             | Self::NewDir(_)
             | Self::OldName(_)
             | Self::Names { .. } => None,
@@ -174,7 +180,7 @@ impl Tells<'_> {
 /// What a request does with open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenEffect {
-    /// It makes none, ends none, and uses neither bytes nor locks.
+    /// It makes none and ends none, and a lost lock does not keep it from being carried out.
     Nothing,
     /// It opens a file that exists.
     Makes {
@@ -199,9 +205,10 @@ pub enum OpenEffect {
         /// How the file is opened.
         flags: OpenFlags,
     },
-    /// It uses bytes, which programs may guard by locks, or tests a lock.
+    /// It reads or writes bytes, which programs may guard by locks, or asks for a lock that is in
+    /// the way: it fails once a lock of the open is lost.
     UsesGuarded,
-    /// It sets or removes a lock.
+    /// It sets or removes a lock. It fails once another lock of the open is lost.
     Locks {
         /// The open.
         open: OpenId,
@@ -237,10 +244,33 @@ impl OpenEffect {
         }
     }
 
-    /// Returns whether a request uses bytes or locks: not once a lock is lost that may guard them.
+    /// Returns the file that a request opens, if it exists before, and how.
+    #[must_use]
+    pub const fn existing(&self) -> Option<(Handle, OpenFlags)> {
+        match *self {
+            Self::Makes { node, flags, .. } => Some((node, flags)),
+            Self::Nothing
+            | Self::Creates { .. }
+            | Self::MakesAgain { .. }
+            | Self::UsesGuarded
+            | Self::Locks { .. }
+            | Self::EndsLocks { .. }
+            | Self::Ends(_) => None,
+        }
+    }
+
+    /// Returns whether a request fails once a lock is lost that a program had set through the open.
     #[must_use]
     pub const fn is_guarded(&self) -> bool {
-        matches!(self, Self::UsesGuarded | Self::Locks { .. })
+        match self {
+            Self::UsesGuarded | Self::Locks { .. } => true,
+            Self::Nothing
+            | Self::Makes { .. }
+            | Self::Creates { .. }
+            | Self::MakesAgain { .. }
+            | Self::EndsLocks { .. }
+            | Self::Ends(_) => false,
+        }
     }
 }
 
@@ -254,9 +284,22 @@ pub enum AtStart {
     /// It waits. If it repeats what the last run may have done, it goes before all that is new: it
     /// may write bytes or attributes a second time, over what is new.
     BeforeNew,
-    /// It does not wait: it restores what a session had.
+    /// It does not wait, unless it is one that was answered and may be lost: it restores what a
+    /// session had.
     Restores,
     /// It does not wait if the server's own mount asks, which needs it to come up. Sessions can
     /// come back only after that.
     ForOwnMount,
+}
+
+impl AtStart {
+    /// Returns whether a request that repeats what the last run may have done goes before all that
+    /// is new.
+    #[must_use]
+    pub const fn goes_before_new(self) -> bool {
+        match self {
+            Self::BeforeNew => true,
+            Self::InTurn | Self::Restores | Self::ForOwnMount => false,
+        }
+    }
 }

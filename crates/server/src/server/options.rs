@@ -64,7 +64,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns those of the host.
+    /// Returns the options of the host.
     pub(crate) fn of_host(&self) -> HostOptions {
         HostOptions {
             memory_bytes: self.memory_bytes,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pelago_proto::leases::Leased;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, OpenEffect, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
+    Leases, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
 };
 
 use super::{Call, Dispatcher, shared};
@@ -15,7 +15,7 @@ impl Dispatcher {
     /// Carries out a request of any session, and answers it once no other session has the lease on
     /// the bytes of a file that the answer opens or shows: their client may have kept back what it
     /// wrote.
-    pub(super) fn wait_for_writers(
+    pub(super) fn dispatch_and_await_writers(
         self: &Arc<Self>,
         context: &Context,
         request: Request,
@@ -23,10 +23,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let is_alone = context.session == SessionId::DIRECT && !self.others.any();
-        if is_alone
-            && self.leases.writers() == 0
-            && !matches!(request.opens(), OpenEffect::Makes { .. })
-        {
+        if is_alone && self.leases.writers() == 0 && request.opens().existing().is_none() {
             // What a session that begins meanwhile keeps back is written after this has begun; but
             // what is opened now is read later.
             return self.dispatch_own(context, request, bulk, later);

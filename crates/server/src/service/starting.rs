@@ -7,9 +7,7 @@ use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
-use pelago_wire::{
-    AtStart, Bulk, Code, Context, Done, Error, OpenEffect, Reply, Request, SessionId, WriteEra,
-};
+use pelago_wire::{AtStart, Bulk, Code, Context, Done, Error, Reply, Request, SessionId, WriteEra};
 
 use super::{Dispatcher, LocalService};
 use crate::grace::{Grace, Parked, Round, Step};
@@ -145,7 +143,7 @@ impl Dispatcher {
 
     /// Takes a request while not all sessions are back: files are opened again now, all else waits.
     #[cold]
-    pub(super) fn park(
+    pub(super) fn park_or_dispatch(
         self: &Arc<Self>,
         context: &Context,
         request: Request,
@@ -153,7 +151,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         if goes_on(context, &request) || self.opens_existing(context, &request) {
-            return self.wait_for_writers(context, request, bulk, later);
+            return self.dispatch_and_await_writers(context, request, bulk, later);
         }
         let (context, bytes, done) = (*context, bulk.into_bytes(), later());
         let is_placed = self.is_placed(&context, &request);
@@ -167,7 +165,7 @@ impl Dispatcher {
     /// Returns whether a request opens a file for reading that exists: a client that comes back
     /// says so what it has opened under a lease, before others may remove the file.
     fn opens_existing(&self, context: &Context, request: &Request) -> bool {
-        let OpenEffect::Makes { node, flags, .. } = request.opens() else { return false };
+        let Some((node, flags)) = request.opens().existing() else { return false };
         let reads = !flags.write && !flags.truncate;
         let is_other = context.session != SessionId::DIRECT && context.replayed.is_none();
         reads && is_other && self.parts.shard.attr(node).is_ok()
@@ -224,7 +222,7 @@ impl Dispatcher {
         let Parked { context, request, bytes, done } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
         let mut done = Some(done);
-        let now = self.wait_for_writers(&context, request, bulk, &mut || {
+        let now = self.dispatch_and_await_writers(&context, request, bulk, &mut || {
             done.take().expect("a service asks for one callback")
         });
         if let (Some(result), Some(done)) = (now, done) {

@@ -6,7 +6,8 @@ use pelago_data::OpenKey;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_proto::leases::ChangeId;
 use pelago_wire::{
-    Code, Context, Error, InodeId, NameIn, OpenEffect, OpenFlags, Request, Touched, Touches,
+    Code, Context, Error, InodeId, NameIn, OpenEffect, OpenFlags, Request, SessionId, Touched,
+    Touches,
 };
 
 use super::Dispatcher;
@@ -39,6 +40,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
+    /// Returns a change that is not announced yet, and makes this open.
     fn new(changes: Arc<[Touched]>, made: Option<(OpenKey, OpenFlags)>) -> Self {
         Self {
             changes,
@@ -64,9 +66,9 @@ impl Dispatcher {
     /// [`Code::BadOpen`], if it names an open that does not exist; those of a lookup.
     pub(super) fn impact(&self, context: &Context, request: &Request) -> Result<Impact, Error> {
         let key = |open| OpenKey::of(context, open);
-        let made = request.opens().made().map(|(open, flags)| (key(open), flags));
+        let opens = request.opens();
         let changes: Arc<[Touched]> = match request.touches() {
-            Touches::Nothing => return Ok(impact_of_open(request, made)),
+            Touches::Nothing => return Ok(impact_of_open(opens, context.session)),
             Touches::Bytes(open) => return self.bytes_of(context, key(open)),
             Touches::Release(open) => return Ok(Impact::Release(key(open))),
             Touches::Node(ino) => Arc::new([Touched::Node(ino)]),
@@ -80,6 +82,7 @@ impl Dispatcher {
             Touches::OldName(at) => return self.names(at, None),
             Touches::Move { from, to } => return self.names(from, Some(to)),
         };
+        let made = opens.made().map(|(open, flags)| (key(open), flags));
         Ok(Impact::Changes(Announced::new(changes, made)))
     }
 
@@ -120,14 +123,21 @@ impl Dispatcher {
     }
 }
 
-/// Returns what a request does to what others keep that touches nothing, and may make an open.
-fn impact_of_open(request: &Request, made: Option<(OpenKey, OpenFlags)>) -> Impact {
-    match (request.opens(), made) {
-        (_, None) => Impact::Nothing,
+/// Returns the impact of a request that touches nothing of what others keep. It may make an open.
+fn impact_of_open(opens: OpenEffect, session: SessionId) -> Impact {
+    let key = |open| OpenKey { session, open };
+    match opens {
         // Others may know the inode once it has a name.
-        (OpenEffect::Creates { flags, .. }, Some(_)) if flags.write => {
-            Impact::Changes(Announced::new(Arc::new([]), made))
+        OpenEffect::Creates { open, flags } if flags.write => {
+            Impact::Changes(Announced::new(Arc::new([]), Some((key(open), flags))))
         }
-        (_, Some((open, _))) => Impact::Opens(open),
+        OpenEffect::Makes { open, .. }
+        | OpenEffect::Creates { open, .. }
+        | OpenEffect::MakesAgain { open, .. } => Impact::Opens(key(open)),
+        OpenEffect::Nothing
+        | OpenEffect::UsesGuarded
+        | OpenEffect::Locks { .. }
+        | OpenEffect::EndsLocks { .. }
+        | OpenEffect::Ends(_) => Impact::Nothing,
     }
 }

@@ -47,7 +47,7 @@ fn attributes_of_bytes_are_not_replayed() {
 fn an_open_changes_what_it_may_write() {
     let open = |flags| Request::Open { node: NODE, flags, open: OPEN }.describe();
     let read = OpenFlags { read: true, ..OpenFlags::default() };
-    assert_eq!((open(read).effect, open(read).right), (Effect::None, Right::Read));
+    assert_eq!((open(read).effect, open(read).right), (Effect::Once, Right::Read));
     let truncate = OpenFlags { truncate: true, ..read };
     assert_eq!((open(truncate).effect, open(truncate).right), (BYTES, Right::Write));
 }
@@ -67,4 +67,73 @@ fn subjects_are_what_the_request_names() {
     assert_eq!(subjects.each_open().collect::<Vec<_>>(), [OPEN, OpenId(8)]);
     assert_eq!(subjects.each_inode().count(), 0);
     assert_eq!(Request::StatFs.describe().subjects, Subjects::NONE);
+}
+
+#[test]
+fn an_open_touches_what_it_may_change() {
+    let (ino, read) = (NODE.ino, OpenFlags::READ);
+    let truncate = OpenFlags { truncate: true, ..read };
+    let both = OpenFlags { truncate: true, ..OpenFlags::WRITE };
+    let cases = [
+        (read, Touches::Nothing),
+        (OpenFlags::WRITE, Touches::Node(ino)),
+        (truncate, Touches::Contents(ino)),
+        (both, Touches::Contents(ino)),
+    ];
+    for (flags, touches) in cases {
+        let open = Request::Open { node: NODE, flags, open: OPEN };
+        assert_eq!(open.touches(), touches, "{flags:?}");
+        assert_eq!(open.opens().existing(), Some((NODE, flags)));
+        // A file is not truncated again.
+        let again = Request::Reopen { node: NODE, flags, open: OPEN };
+        let touches = if flags.write { Touches::Node(ino) } else { Touches::Nothing };
+        assert_eq!(again.touches(), touches, "again, {flags:?}");
+        assert_eq!((again.opens().existing(), again.tells()), (None, Tells::Nothing));
+        let name = Name::new(b"a").unwrap();
+        let mode = NewMode::exactly(0o644);
+        let create = Request::Create { dir: NODE, name, mode, flags, open: OPEN };
+        let dir = create.touches().changed_dir();
+        assert_eq!((dir, create.opens().made()), (Some(NODE), Some((OPEN, flags))));
+        let unnamed = Request::CreateUnnamed { dir: NODE, mode, flags, open: OPEN };
+        assert!(!unnamed.touches().concerns_others() && unnamed.tells() == Tells::Nothing);
+    }
+}
+
+#[test]
+fn columns_depend_on_arguments() {
+    let set = |size| {
+        let set = SetAttr { size, ..SetAttr::default() };
+        Request::SetAttr { node: NODE, open: None, set }
+    };
+    assert_eq!(set(None).touches(), Touches::Node(NODE.ino));
+    assert_eq!(set(Some(0)).touches(), Touches::Contents(NODE.ino));
+    let owner = LockOwner(7);
+    let flush = |owner| Request::Flush { open: OPEN, owner }.opens();
+    assert_eq!(flush(None), OpenEffect::Nothing);
+    assert_eq!(flush(Some(owner)), OpenEffect::EndsLocks { open: OPEN, owner });
+    let at_start = |node| Request::GetAttr { node }.at_start();
+    assert_eq!(at_start(NODE), AtStart::ForOwnMount);
+    assert_eq!(at_start(Handle::own(InodeId::from_raw(7))), AtStart::InTurn);
+}
+
+#[test]
+fn a_rename_changes_one_directory_or_two() {
+    let name = |name| Name::new(name).unwrap();
+    let rename = |to_dir| Request::Rename {
+        from_dir: NODE,
+        from: name(b"a"),
+        to_dir,
+        to: name(b"b"),
+        flags: RenameFlags::Replace,
+    };
+    let removed = |request: &Request| request.touches().removed_names().map(|at| at.is_some());
+    let (here, away) = (rename(NODE), rename(Handle::own(InodeId::from_raw(7))));
+    assert_eq!(here.touches().changed_dir(), Some(NODE));
+    assert_eq!((away.touches().changed_dir(), removed(&away)), (None, [true, true]));
+}
+
+#[test]
+fn only_a_write_has_bulk() {
+    let with_bulk = Operation::ALL.iter().filter(|operation| operation.has_bulk());
+    assert!(with_bulk.eq(&[Operation::Write]));
 }
