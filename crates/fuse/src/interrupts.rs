@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::Errno;
 use crate::device::Device;
-use crate::ring::Retries;
+use crate::ring::retries::Retries;
 
 /// Limit of the interrupts that are kept; each is that of a process that waits.
 const KEPT: usize = 4096;

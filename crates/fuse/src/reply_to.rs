@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Errno;
 use crate::device::Device;
-use crate::ring::Slot;
+use crate::ring::slot::Slot;
 
 /// What brought a request, and takes its reply.
 #[derive(Debug, Clone)]

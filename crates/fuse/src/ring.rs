@@ -24,10 +24,8 @@ use rustix::io::Errno;
 use crate::device::Device;
 use crate::server::Server;
 
-pub(crate) use retries::Retries;
-pub(crate) use slot::Slot;
-
 use queue::Queue;
+use retries::Retries;
 use shared::Shared;
 use watch::Watch;
 
@@ -38,10 +36,10 @@ mod nudge;
 mod policy;
 mod queue;
 mod resident;
-mod retries;
+pub(crate) mod retries;
 mod scheduling;
 mod shared;
-mod slot;
+pub(crate) mod slot;
 mod system;
 mod watch;
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Code, Error, Handle, InodeId, Reply};
 
-use crate::service::Completion;
+use crate::completion::Completion;
 
 /// Finds files by their inode ids alone.
 pub(crate) struct FindById {

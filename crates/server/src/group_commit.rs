@@ -16,7 +16,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::report::table_failed;
 
-use crate::service::EpochChange;
+use crate::service::epochs::EpochChange;
 
 /// The default time between two group commits.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);

@@ -22,6 +22,7 @@ pub use server::{Options, Parts, Server, StartError, Step, StopError};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
+mod completion;
 mod find_by_id;
 mod grace;
 mod group_commit;

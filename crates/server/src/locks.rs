@@ -20,7 +20,7 @@ use pelago_wire::{
     SessionId,
 };
 
-use crate::service::Completion;
+use crate::completion::Completion;
 
 /// The file locks of a server.
 pub(crate) struct Locks {

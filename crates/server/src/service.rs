@@ -22,6 +22,7 @@ use pelago_wire::{
     Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
+use crate::completion::Completion;
 use crate::find_by_id::FindById;
 use crate::grace::Grace;
 use crate::leases::Leases;
@@ -31,14 +32,10 @@ use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::SearchIndex;
 
-pub(crate) use completion::Completion;
-pub(crate) use epochs::EpochChange;
-
 use execute::Executor;
 
 mod bytes;
-mod completion;
-mod epochs;
+pub(crate) mod epochs;
 mod execute;
 mod leases;
 mod locks;
