@@ -1,12 +1,13 @@
 //! What programs have asked and seen, and whether that can be.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{Debug, Write};
 use std::ops::Range;
 
 use pelago_wire::{FileLock, LockMode};
 
 use crate::linear::{Act, MOST, Operation, have_order};
+use crate::register::{self, Cell};
 
 /// A program, among all of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,24 +21,6 @@ pub(crate) const fn value(program: Program, count: u64) -> u64 {
 /// Returns the program that has written a value.
 fn program_of(value: u64) -> Program {
     Program(usize::try_from(value % 100).unwrap_or(0).wrapping_sub(1))
-}
-
-/// What a program does to 8 bytes of a file, or sees of them. All values are different.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cell {
-    Write(u64),
-    Read(u64),
-}
-
-impl Act for Cell {
-    type State = u64;
-
-    fn step(self, state: u64) -> Option<u64> {
-        match self {
-            Self::Write(value) => Some(value),
-            Self::Read(value) => (value == state).then_some(state),
-        }
-    }
 }
 
 /// What a program does to a name, or sees of it. The state is the file that it leads to.
@@ -310,7 +293,7 @@ impl History {
     /// Checks all of a run. `log` is what the log says at its end, `count` what the counter does.
     pub(crate) fn check(&mut self, log: &[u64], count: u64) {
         for (cell, all) in &self.cells {
-            if !have_order(0, &without_unseen(all)) {
+            if !register::have_order(all) {
                 self.wrong.push(format!("{cell:?} has no order:{}", list(all)));
             }
         }
@@ -378,18 +361,7 @@ impl History {
     }
 }
 
-/// Returns the operations but those writes without an end whose value nothing has read: each could
-/// come last. With many of them a search would not end.
-fn without_unseen(all: &[Operation<Cell>]) -> Vec<Operation<Cell>> {
-    let is_seen = |written: u64| all.iter().any(|it| it.act == Cell::Read(written));
-    let is_needed = |it: &&Operation<Cell>| match it.act {
-        Cell::Write(value) => it.ended != u64::MAX || is_seen(value),
-        Cell::Read(_) => true,
-    };
-    all.iter().filter(is_needed).copied().collect()
-}
-
-fn list<A: Act>(all: &[Operation<A>]) -> String {
+fn list<A: Copy + Debug>(all: &[Operation<A>]) -> String {
     let mut all = all.to_vec();
     all.sort_by_key(|it| it.begun);
     let mut text = String::new();
@@ -405,20 +377,6 @@ mod tests {
     use pelago_wire::LockKind;
 
     use super::*;
-
-    #[test]
-    fn writes_that_may_be_lost_cost_no_search_unless_they_were_read() {
-        let act = |begun, ended, act| Operation { begun, ended, act };
-        let mut all: Vec<_> = (0..60).map(|it| act(it, u64::MAX, Cell::Write(it + 1))).collect();
-        all.push(act(70, 71, Cell::Read(5)));
-        assert!(have_order(0, &without_unseen(&all)));
-        all.push(act(72, 73, Cell::Read(0)));
-        assert!(!have_order(0, &without_unseen(&all)));
-        all.pop();
-        all.push(act(72, 73, Cell::Write(100)));
-        all.push(act(74, 75, Cell::Read(5)));
-        assert!(!have_order(0, &without_unseen(&all)));
-    }
 
     #[test]
     fn locks_at_one_time_are_wrong_only_if_they_exclude_each_other() {

@@ -20,6 +20,7 @@ mod linear;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod original;
 mod programs;
+mod register;
 #[expect(unsafe_code, reason = "functions of the C library have no safe binding")]
 mod system;
 mod tap;
