@@ -80,6 +80,7 @@ macro_rules! operations {
             }
         }
 
+        // Inlined, a question is a look at the kind in most places.
         #[expect(unused_variables, reason = "no column needs all arguments of a request")]
         impl Request {
             /// Returns operation, effect, subjects and right.
@@ -97,18 +98,21 @@ macro_rules! operations {
 
             /// Returns what the request changes of what others keep.
             #[must_use]
+            #[inline]
             pub const fn touches(&self) -> Touches<'_> {
                 match self { $(Self::$name { $($field,)* .. } => $touches,)+ }
             }
 
             /// Returns what its answer tells that a client may keep.
             #[must_use]
+            #[inline]
             pub const fn tells(&self) -> Tells<'_> {
                 match self { $(Self::$name { $($field,)* .. } => $tells,)+ }
             }
 
             /// Returns what the request does with open files.
             #[must_use]
+            #[inline]
             pub const fn opens(&self) -> OpenEffect {
                 match self { $(Self::$name { $($field,)* .. } => $opens,)+ }
             }
@@ -116,6 +120,7 @@ macro_rules! operations {
             /// Returns what a server does with the request while it waits for the sessions of its
             /// last run.
             #[must_use]
+            #[inline]
             pub const fn at_start(&self) -> AtStart {
                 match self { $(Self::$name { $($field,)* .. } => $at_start,)+ }
             }

@@ -59,6 +59,7 @@ impl<'a> Touches<'a> {
     /// Returns whether other sessions are told of it when it is carried out. They are told of bytes
     /// when a file is opened for writing, and when that open ends.
     #[must_use]
+    #[inline]
     pub const fn concerns_others(&self) -> bool {
         match self {
             Self::Nothing | Self::Bytes(_) => false,
@@ -144,6 +145,7 @@ pub enum Tells<'a> {
 impl Tells<'_> {
     /// Returns the directory of the names that are told.
     #[must_use]
+    #[inline]
     pub const fn names(&self) -> Option<InodeId> {
         match self {
             Self::Name(at) | Self::NewName(at) | Self::NewDir(at) | Self::OldName(at) => {
@@ -162,6 +164,7 @@ impl Tells<'_> {
     /// Returns the node of which something is told that is neither a name nor an attribute, and
     /// changes as attributes do.
     #[must_use]
+    #[inline]
     pub const fn node(&self) -> Option<InodeId> {
         match self {
             Self::Parent(node) | Self::Target(node) | Self::Xattrs(node) => Some(*node),
@@ -231,6 +234,7 @@ pub enum OpenEffect {
 impl OpenEffect {
     /// Returns the open that a request makes, and how.
     #[must_use]
+    #[inline]
     pub const fn made(&self) -> Option<(OpenId, OpenFlags)> {
         match *self {
             Self::Makes { open, flags, .. }
@@ -246,6 +250,7 @@ impl OpenEffect {
 
     /// Returns the file that a request opens, if it exists before, and how.
     #[must_use]
+    #[inline]
     pub const fn existing(&self) -> Option<(Handle, OpenFlags)> {
         match *self {
             Self::Makes { node, flags, .. } => Some((node, flags)),
@@ -261,6 +266,7 @@ impl OpenEffect {
 
     /// Returns whether a request fails once a lock is lost that a program had set through the open.
     #[must_use]
+    #[inline]
     pub const fn is_guarded(&self) -> bool {
         match self {
             Self::UsesGuarded | Self::Locks { .. } => true,
@@ -296,6 +302,7 @@ impl AtStart {
     /// Returns whether a request that repeats what the last run may have done goes before all that
     /// is new.
     #[must_use]
+    #[inline]
     pub const fn goes_before_new(self) -> bool {
         match self {
             Self::BeforeNew => true,
