@@ -1,8 +1,9 @@
 //! The parts of a server that share state between threads, over the table's fake.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use pelago_data::{FdBudget, MayBlock, OpError, OpenFiles, Options, Parts, Space, Write};
+use pelago_data::{FdBudget, MayBlock, OpError, OpenFiles, OpenKey, Options, Parts, Space, Write};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery;
 use pelago_meta::shard::{self, Page, Shard};
@@ -13,7 +14,8 @@ use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, Table as _};
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::{
-    Code, Context, Cookie, Error, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags,
+    Code, Context, Cookie, Error, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, SessionId,
+    ShardId,
 };
 use tempfile::TempDir;
 
@@ -27,6 +29,7 @@ pub struct Rig {
     pub shard: Arc<Shard>,
     pub files: Arc<OpenFiles>,
     durability: Arc<Durability>,
+    last_open: AtomicU64,
     _folder: TempDir,
 }
 
@@ -35,10 +38,12 @@ impl Rig {
     pub fn new() -> Self {
         let table = FakeTable::new();
         let now = clock::now();
-        let start = recovery::begin(&table, VOLUME, Owner::default(), now).expect("a new volume");
+        let start = recovery::begin(&table, VOLUME, ShardId::FIRST, Owner::default(), now);
+        let start = start.expect("a new volume");
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
+            id: ShardId::FIRST,
             table: Arc::clone(&shared),
             hasher: NameHasher::new(7),
             durability: Arc::clone(&durability),
@@ -66,15 +71,17 @@ impl Rig {
                 ..Options::default()
             },
         }));
-        Self { table, shard, files, durability, _folder: folder }
+        Self { table, shard, files, durability, last_open: AtomicU64::new(0), _folder: folder }
     }
 
     /// Creates a file, writes `bytes` bytes and closes it.
     pub fn write_new(&self, dir: Handle, text: &str, bytes: usize) -> Result<(), Error> {
         let mode = NewMode::exactly(0o644);
         let flags = OpenFlags::READ_WRITE;
-        let created = self.files.create(&CALLER, (dir, &name(text)), mode, flags, MayBlock::Yes);
-        let (_, open, _) = created.map_err(error)?;
+        let open = self.next_open();
+        let caller = (&CALLER, open.open);
+        let created = self.files.create(caller, (dir, &name(text)), mode, flags, MayBlock::Yes);
+        created.map_err(error)?;
         let written = self.write(open, 0, bytes);
         self.close(open).and(written)
     }
@@ -83,28 +90,41 @@ impl Rig {
     pub fn append(&self, dir: Handle, text: &str, bytes: usize) -> Result<(), Error> {
         let node = self.shard.lookup(dir, &name(text))?.handle;
         let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
-        let open = self.files.open(node, flags, MayBlock::Yes).map_err(error)?.open;
+        let open = self.open(node, flags)?;
         let written = self.write(open, 0, bytes).and_then(|()| self.write(open, 0, bytes));
-        let read = self.files.read(open, 0, 1 << 16, MayBlock::Yes).map(drop).map_err(error);
+        let read = self.files.read(open, 0, 1 << 16, MayBlock::Yes, None);
+        let read = read.map(drop).map_err(error);
         self.close(open).and(written).and(read)
     }
 
     /// Opens a file and syncs it.
     pub fn fsync(&self, dir: Handle, text: &str) -> Result<(), Error> {
         let node = self.shard.lookup(dir, &name(text))?.handle;
-        let open = self.files.open(node, OpenFlags::READ_WRITE, MayBlock::Yes).map_err(error)?.open;
+        let open = self.open(node, OpenFlags::READ_WRITE)?;
         let written = self.write(open, 0, 10);
         let synced = self.files.fsync(open, false, MayBlock::Yes).map_err(error);
         self.close(open).and(written).and(synced)
     }
 
-    fn write(&self, open: OpenId, offset: u64, bytes: usize) -> Result<(), Error> {
+    fn next_open(&self) -> OpenKey {
+        let open = OpenId(self.last_open.fetch_add(1, Ordering::Relaxed) + 1);
+        OpenKey { session: SessionId::DIRECT, open }
+    }
+
+    fn open(&self, node: Handle, flags: OpenFlags) -> Result<OpenKey, Error> {
+        let open = self.next_open();
+        self.files.open(open, node, flags, MayBlock::Yes).map_err(error)?;
+        Ok(open)
+    }
+
+    fn write(&self, open: OpenKey, offset: u64, bytes: usize) -> Result<(), Error> {
         let bytes = vec![b'x'; bytes];
-        let write = Write { offset, bytes: &bytes, kill_privileges: false };
+        let write =
+            Write { offset, append: false, once: None, bytes: &bytes, kill_privileges: false };
         self.files.write(open, write, MayBlock::Yes).map(drop).map_err(error)
     }
 
-    fn close(&self, open: OpenId) -> Result<(), Error> {
+    fn close(&self, open: OpenKey) -> Result<(), Error> {
         let flushed = self.files.flush(open, MayBlock::Yes).map_err(error);
         self.files.release(open, MayBlock::Yes).map_err(error).and(flushed)
     }

@@ -95,7 +95,8 @@ fn a_download_that_was_killed_goes_on_where_it_was() {
     let cost = relay.passed() - size as u64;
     assert!(cost < 3 * 5 * BLOCK + 40_000, "{cost} bytes too many came");
     let received = got["received"].as_u64().unwrap();
-    assert!(received < size as u64 - 9_400_000 + 9 * BLOCK, "{received}");
+    // The last kill may have come nine blocks before what was held, and in the middle of one.
+    assert!(received < size as u64 - 9_400_000 + 10 * BLOCK, "{received}");
     served.expect_here(&["file"]);
     served.volume.finish();
 }
