@@ -61,7 +61,7 @@ const VERBS: &[Verb] = &[
     Verb {
         name: "check",
         arguments: "",
-        does: "runs rustfmt, clippy, rustdoc and tidy, and no tests",
+        does: "runs rustfmt, clippy, rustdoc, tidy; builds fuzz and schedules; no tests",
         run: check::run,
     },
     Verb {

@@ -71,8 +71,8 @@ impl State {
         if attr.kind != FileKind::Regular || changes.is_node_changing(node.ino) {
             return None;
         }
-        let (caller, era) = ((context.uid, context.gid), changes.era());
-        self.opens.add_here(open, node, flags, caller, era);
+        let era = changes.era();
+        self.opens.add_here(open, node, flags, (context.uid, context.gid), era);
         Some(Ok(Reply::Opened { attr, path: DataPath::Cached }))
     }
 

@@ -57,7 +57,8 @@ pub(crate) enum Told {
 impl Told {
     /// Returns what the answer to a request will tell.
     pub(crate) fn by(request: &Request) -> Self {
-        let (opens, tells) = (request.opens(), request.tells());
+        let opens = request.opens();
+        let tells = request.tells();
         if let OpenEffect::Ends(open) = opens {
             return Self::Release(open);
         }

@@ -22,8 +22,8 @@ impl ReadAs {
     /// Returns whether the mode of a file or directory without an access list permits this
     /// (path_resolution(7)).
     pub(crate) fn may(&self, wanted: ModeRights, attr: &Attr) -> bool {
-        let (uid, gid, groups) = (self.uid, self.gid, &self.gids[..]);
-        let process = Process { uid, gid, groups, reads_all: uid == 0 };
+        let process =
+            Process { uid: self.uid, gid: self.gid, groups: &self.gids, reads_all: self.uid == 0 };
         let Attr { uid, gid, mode, .. } = *attr;
         let file = Permissions { uid, gid, mode, has_acl: false };
         let Ok(may) = process.may(wanted, &file, || Ok::<_, Infallible>(0));

@@ -1,5 +1,5 @@
-//! Whether a process may use a file of the table, for answers that the kernel does not check: those
-//! of a search.
+//! The rights that a process has to a file of the table, for answers that the kernel does not
+//! check: those of a search.
 
 use pelago_store::rows::Rnode;
 use pelago_wire::{ModeRights, Permissions};

@@ -19,9 +19,9 @@ use crate::group_commit::{CommitThread, GroupCommit};
 use crate::memory::{MemoryLimits, most_leases};
 use crate::pool::Pool;
 
-/// What a process has once.
+/// The parts that a process has once.
 pub(crate) struct Host {
-    /// How its memory is divided.
+    /// The division of its memory.
     pub(crate) memory: MemoryLimits,
     /// The most leases of all sessions.
     pub(crate) leases: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Host {
     is_stepped: bool,
 }
 
-/// What is chosen about a host.
+/// The choices about a host.
 pub(crate) struct HostOptions {
     /// Bytes of memory for all caches together.
     pub(crate) memory_bytes: u64,

@@ -85,8 +85,10 @@ mod tests {
         };
         (0..count)
             .map(|number| {
-                let (one, other) = (take(random), take(random));
-                let (begun, ended) = (one.min(other), one.max(other));
+                let one = take(random);
+                let other = take(random);
+                let begun = one.min(other);
+                let ended = one.max(other);
                 if number >= writes {
                     return act(begun, ended, Cell::Read(random.below(writes + 2)));
                 }

@@ -27,7 +27,8 @@ impl Told {
         let tells = request.tells();
         let opens_for_writing =
             request.opens().made().is_some_and(|(_, flags)| flags.write && !flags.sync);
-        let (node, names) = (tells.node(), tells.names());
+        let node = tells.node();
+        let names = tells.names();
         (tells != Tells::Nothing).then_some(Self { since, node, names, opens_for_writing })
     }
 }

@@ -85,7 +85,7 @@ fn ends(grace: &Grace) -> Vec<u64> {
     }
 }
 
-/// What sessions repeat goes first, once all are back; what is new goes after that.
+/// Repeated requests go first, once all sessions are back; new ones go after that.
 #[test]
 fn repeated_writes_go_before_all_others() {
     let grace = Grace::new(HashSet::from([ONE, TWO]));
@@ -204,23 +204,26 @@ fn a_late_session_that_comes_back_is_named() {
     assert!(ends(&grace).is_empty());
 }
 
-fn replay(session: SessionId, number: u64, (epoch, sequence): (u32, u64)) -> Parked {
+const fn stamp(epoch: u32, sequence: u64) -> ReplyStamp {
+    ReplyStamp { epoch, sequence }
+}
+
+fn replay(session: SessionId, number: u64, stamp: ReplyStamp) -> Parked {
     let mut parked = parked(session, number, write());
-    let stamp = ReplyStamp { epoch, sequence };
     parked.context.replayed = Some(Replayed { stamp, node: None, time: None });
     parked
 }
 
-/// What sessions had been answered goes before what they had not, in the order in which it was
+/// Requests that had been answered go before those that had not, in the order in which they were
 /// done; two with one stamp in the order in which they came.
 #[test]
 fn replays_go_first_in_the_order_of_their_stamps() {
     let grace = Grace::new(HashSet::from([ONE, TWO]));
-    assert!(grace.park(replay(ONE, 1, (3, 8)), false).is_none());
+    assert!(grace.park(replay(ONE, 1, stamp(3, 8)), false).is_none());
     assert!(grace.park(parked(ONE, 2, write()), false).is_none());
-    assert!(grace.park(replay(ONE, 3, (3, 8)), false).is_none());
-    assert!(grace.park(replay(TWO, 4, (3, 7)), false).is_none());
-    assert!(grace.park(replay(TWO, 5, (2, 9)), false).is_none());
+    assert!(grace.park(replay(ONE, 3, stamp(3, 8)), false).is_none());
+    assert!(grace.park(replay(TWO, 4, stamp(3, 7)), false).is_none());
+    assert!(grace.park(replay(TWO, 5, stamp(2, 9)), false).is_none());
     all_come_back(&grace);
     let (round, replayed) = replays(&grace);
     assert_eq!(replayed, [5, 4, 1, 3]);
@@ -237,7 +240,7 @@ fn replays_go_first_in_the_order_of_their_stamps() {
 #[test]
 fn it_ends_without_requests_that_hang() {
     let grace = Grace::new(HashSet::from([ONE, TWO]));
-    assert!(grace.park(replay(ONE, 1, (1, 1)), false).is_none());
+    assert!(grace.park(replay(ONE, 1, stamp(1, 1)), false).is_none());
     assert!(grace.park(parked(ONE, 2, write()), false).is_none());
     assert!(grace.park(parked(ONE, 3, read()), false).is_none());
     let (round, Step::Late(_)) = next_late(&grace) else { panic!("both are late") };
@@ -251,7 +254,7 @@ fn it_ends_without_requests_that_hang() {
     grace.repeated(round);
 }
 
-/// What its sessions have asked is dropped, as they repeat it; what the server's own mount has
+/// Requests of its sessions are dropped, as they repeat them; what the server's own mount has
 /// asked waits for them. What still runs of before ends nothing.
 #[test]
 fn it_begins_again_with_the_sessions_that_there_are() {
@@ -295,7 +298,8 @@ fn a_request_that_changes_nothing_can_be_cancelled() {
     let own = parked(SessionId::DIRECT, 1, write());
     let mut change = parked(ONE, 2, write());
     change.context.mutation = 1;
-    let (of_own, of_change) = (own.context, change.context);
+    let of_own = own.context;
+    let of_change = change.context;
     assert!(grace.park(own, false).is_none() && grace.park(change, false).is_none());
     assert_eq!(grace.cancel(&of_own).map(|parked| parked.context), Some(of_own));
     assert!(grace.cancel(&of_own).is_none() && grace.cancel(&of_change).is_none());

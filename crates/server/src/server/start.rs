@@ -228,7 +228,7 @@ fn begin(
     begun.map_err(|error| StartError::from_recover(dir, error))
 }
 
-/// What every part of a server is built over: the host, and what belongs to the shard.
+/// The parts that all others are built over: the host, and what belongs to the shard.
 pub(super) struct Core {
     pub(super) host: Host,
     pub(super) parts: Parts,
