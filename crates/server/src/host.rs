@@ -39,7 +39,7 @@ pub(crate) struct Host {
     is_stepped: bool,
 }
 
-/// The choices about a host.
+/// The options of a host, which do not change while it runs.
 pub(crate) struct HostOptions {
     /// Bytes of memory for all caches together.
     pub(crate) memory_bytes: u64,
