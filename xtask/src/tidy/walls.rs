@@ -28,6 +28,7 @@ const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FIND: &str = "pelago-find";
 const INDEX: &str = "pelago-index";
+const KEYNOTE: &str = "pelago-keynote";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
 const HOLDER: &str = "pelago-holder";
@@ -53,11 +54,12 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, THREADS],
+        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, KEYNOTE, THREADS],
         tests_import: &[CHECK, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FOLDER, FIND], tests_import: &[] },
+    Wall { package: KEYNOTE, imports: &[], tests_import: &[] },
     Wall { package: FUSE, imports: &[], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE, THREADS], tests_import: &[] },
@@ -74,7 +76,9 @@ const WALLS: &[Wall] = &[
     Wall { package: HOLDER, imports: &[WIRE], tests_import: &[PROTO] },
     Wall {
         package: "pelago-cli",
-        imports: &[WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, MOUNT, HTTP, FIND, BENCH],
+        imports: &[
+            WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, KEYNOTE, MOUNT, HTTP, FIND, BENCH,
+        ],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },

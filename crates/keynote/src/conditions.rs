@@ -1,0 +1,229 @@
+//! The field `Conditions`: the tests that an action must pass (RFC 2704, 5).
+//!
+//! This version takes a conjunction of comparisons of strings, with the value `"true"`:
+//!
+//! ```text
+//! test "&&" test ... "->" "\"true\"" ";"
+//! test = name "==" string | name "~=" string | "(" name "==" string "||" ... ")"
+//! ```
+
+use std::fmt;
+
+use crate::token::{self, Token};
+
+/// Tests of one assertion.
+const TESTS: usize = 32;
+/// Comparisons of one test.
+const ALTERNATIVES: usize = 16;
+/// The compliance value of an action that passes.
+const TRUE: &str = "true";
+
+/// The tests of an assertion, all of which an action must pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conditions {
+    tests: Vec<Test>,
+}
+
+/// A test.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Test {
+    /// An attribute has this value.
+    Equals(Comparison),
+    /// The value of an attribute has a part that matches this regular expression.
+    Matches(Comparison),
+    /// At least one of these attributes has its value: two comparisons or more.
+    OneOf(Vec<Comparison>),
+}
+
+/// An attribute, and the string that it is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comparison {
+    /// The name of the attribute: letters, digits and `_`, the first one a letter.
+    pub attribute: String,
+    /// The string.
+    pub text: String,
+}
+
+/// Why a value is no conditions of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionsError {
+    /// It has something that this version does not evaluate.
+    #[error("this version of pelago does not evaluate `{0}`")]
+    NotTaken(String),
+    /// A string has no end.
+    #[error("a string has no end")]
+    OpenString,
+    /// Something else stands where this was expected.
+    #[error("{0} is expected in its place, or this version of pelago does not evaluate it")]
+    Expected(&'static str),
+    /// There are more tests, or more comparisons in one.
+    #[error("there are more than {TESTS} tests, or more than {ALTERNATIVES} comparisons in one")]
+    TooMany,
+}
+
+impl ConditionsError {
+    pub(crate) fn not_taken(what: &str) -> Self {
+        Self::NotTaken(what.to_owned())
+    }
+}
+
+impl Comparison {
+    /// Returns a comparison.
+    #[must_use]
+    pub fn new(attribute: &str, text: &str) -> Self {
+        Self { attribute: attribute.to_owned(), text: text.to_owned() }
+    }
+}
+
+impl Conditions {
+    /// Returns the conditions of these tests.
+    #[must_use]
+    pub const fn new(tests: Vec<Test>) -> Self {
+        Self { tests }
+    }
+
+    /// Returns the tests in their order.
+    #[must_use]
+    pub fn tests(&self) -> &[Test] {
+        &self.tests
+    }
+
+    /// Parses the value of the field.
+    ///
+    /// # Errors
+    /// [`ConditionsError`].
+    pub(crate) fn parse(value: &str) -> Result<Self, ConditionsError> {
+        let tokens = token::divide(value)?;
+        let mut from = Tokens { rest: tokens.as_slice() };
+        let mut tests = vec![from.test()?];
+        while from.takes(&Token::And) {
+            if tests.len() == TESTS {
+                return Err(ConditionsError::TooMany);
+            }
+            tests.push(from.test()?);
+        }
+        from.expect(&Token::Arrow, "`-> \"true\"`")?;
+        if from.text("`\"true\"`")? != TRUE {
+            return Err(ConditionsError::Expected("`\"true\"`"));
+        }
+        from.expect(&Token::End, "`;`")?;
+        match from.rest {
+            [] => Ok(Self { tests }),
+            _ => Err(ConditionsError::not_taken("a second clause")),
+        }
+    }
+}
+
+/// Tokens that are left.
+struct Tokens<'a> {
+    rest: &'a [Token<'a>],
+}
+
+impl Tokens<'_> {
+    fn takes(&mut self, token: &Token<'_>) -> bool {
+        match self.rest {
+            [first, rest @ ..] if first == token => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn expect(&mut self, token: &Token<'_>, says: &'static str) -> Result<(), ConditionsError> {
+        if self.takes(token) { Ok(()) } else { Err(ConditionsError::Expected(says)) }
+    }
+
+    fn text(&mut self, says: &'static str) -> Result<String, ConditionsError> {
+        match self.rest {
+            [Token::Text(text), rest @ ..] => {
+                self.rest = rest;
+                Ok(text.clone())
+            }
+            _ => Err(ConditionsError::Expected(says)),
+        }
+    }
+
+    fn attribute(&mut self) -> Result<String, ConditionsError> {
+        match self.rest {
+            [Token::Name(name), rest @ ..] => {
+                self.rest = rest;
+                Ok((*name).to_owned())
+            }
+            _ => Err(ConditionsError::Expected("the name of an attribute")),
+        }
+    }
+
+    fn test(&mut self) -> Result<Test, ConditionsError> {
+        if self.takes(&Token::Open) {
+            return self.one_of();
+        }
+        let attribute = self.attribute()?;
+        if self.takes(&Token::Matches) {
+            let text = self.text("a string")?;
+            return Ok(Test::Matches(Comparison { attribute, text }));
+        }
+        self.expect(&Token::Equals, "`==` or `~=`")?;
+        let text = self.text("a string")?;
+        Ok(Test::Equals(Comparison { attribute, text }))
+    }
+
+    fn one_of(&mut self) -> Result<Test, ConditionsError> {
+        let mut comparisons = Vec::new();
+        loop {
+            if comparisons.len() == ALTERNATIVES {
+                return Err(ConditionsError::TooMany);
+            }
+            let attribute = self.attribute()?;
+            self.expect(&Token::Equals, "`==`")?;
+            let text = self.text("a string")?;
+            comparisons.push(Comparison { attribute, text });
+            if !self.takes(&Token::Or) {
+                break;
+            }
+        }
+        self.expect(&Token::Close, "`||` or `)`")?;
+        if comparisons.len() < 2 {
+            return Err(ConditionsError::Expected("`||`"));
+        }
+        Ok(Test::OneOf(comparisons))
+    }
+}
+
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, test) in self.tests.iter().enumerate() {
+            if at > 0 {
+                f.write_str(" &&\n\t")?;
+            }
+            test.fmt(f)?;
+        }
+        write!(f, " -> \"{TRUE}\";")
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Equals(Comparison { attribute, text }) => {
+                write!(f, "{attribute} == {}", quoted(text))
+            }
+            Self::Matches(Comparison { attribute, text }) => {
+                write!(f, "{attribute} ~= {}", quoted(text))
+            }
+            Self::OneOf(comparisons) => {
+                f.write_str("(")?;
+                for (at, Comparison { attribute, text }) in comparisons.iter().enumerate() {
+                    let or = if at > 0 { " || " } else { "" };
+                    write!(f, "{or}{attribute} == {}", quoted(text))?;
+                }
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+/// Returns a string with its quotes and escapes.
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,101 @@
+//! The form of the credentials that Pelago writes: one directory of one volume, to be read.
+//!
+//! This version takes exactly this form. Any other test is refused by its name and never skipped.
+
+use crate::assertion::Assertion;
+use crate::conditions::{Comparison, Conditions, Test};
+
+/// The application of our credentials, as RFC 2704 (2.3) wants it named.
+const APPLICATION: &str = "pelago";
+/// The rights that are granted: to read, and to see what can be executed.
+const RIGHTS: [&str; 2] = ["r", "x"];
+
+/// What a credential grants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// The id of the volume.
+    pub volume: [u8; 16],
+    /// The inode number of the directory: it and all below it may be read.
+    pub directory: u64,
+}
+
+/// Why the conditions of an assertion are no [`Share`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ShareError {
+    /// A test is none of this form.
+    #[error("the credential has the test `{0}`, which this version of pelago does not take")]
+    Unknown(String),
+    /// A test is missing.
+    #[error("the credential has no test of `{0}`, and this version of pelago wants one")]
+    Missing(&'static str),
+}
+
+impl Share {
+    /// Returns the conditions under which an action is one of this share.
+    #[must_use]
+    pub fn conditions(&self) -> Conditions {
+        let rights = RIGHTS.iter().map(|right| Comparison::new("right", right)).collect();
+        let directory = format!("/{:x}/", self.directory);
+        Conditions::new(vec![
+            Test::Equals(Comparison::new("app_domain", APPLICATION)),
+            Test::Equals(Comparison::new("volume", &digits(&self.volume))),
+            Test::OneOf(rights),
+            Test::Matches(Comparison::new("ancestors", &directory)),
+        ])
+    }
+
+    /// Returns what an assertion grants.
+    ///
+    /// # Errors
+    /// [`ShareError`].
+    pub fn of(credential: &Assertion) -> Result<Self, ShareError> {
+        let tests = credential.conditions().map(Conditions::tests).unwrap_or_default();
+        let mut tests = tests.iter();
+        let mut next = |attribute| tests.next().ok_or(ShareError::Missing(attribute));
+        match next("app_domain")? {
+            Test::Equals(test) if test.attribute == "app_domain" && test.text == APPLICATION => {}
+            test => return Err(unknown(test)),
+        }
+        let test = next("volume")?;
+        let volume = match test {
+            Test::Equals(test) if test.attribute == "volume" => crate::hex::read(&test.text),
+            _ => None,
+        };
+        let volume = volume.ok_or_else(|| unknown(test))?;
+        match next("right")? {
+            Test::OneOf(rights) if grants_rights(rights) => {}
+            test => return Err(unknown(test)),
+        }
+        let test = next("ancestors")?;
+        let directory = match test {
+            Test::Matches(test) if test.attribute == "ancestors" => directory(&test.text),
+            _ => None,
+        };
+        let directory = directory.ok_or_else(|| unknown(test))?;
+        match tests.next() {
+            None => Ok(Self { volume, directory }),
+            Some(test) => Err(unknown(test)),
+        }
+    }
+}
+
+fn unknown(test: &Test) -> ShareError {
+    ShareError::Unknown(test.to_string())
+}
+
+fn grants_rights(rights: &[Comparison]) -> bool {
+    rights.iter().all(|right| right.attribute == "right")
+        && rights.iter().map(|right| right.text.as_str()).eq(RIGHTS)
+}
+
+/// Returns the inode number of the pattern `/HEX/`, which has one text for each number. Without the
+/// slashes it would match longer numbers too.
+fn directory(pattern: &str) -> Option<u64> {
+    let digits = pattern.strip_prefix('/')?.strip_suffix('/')?;
+    let number = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{number:x}") == digits).then_some(number)
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

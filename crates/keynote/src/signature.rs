@@ -1,0 +1,54 @@
+//! Signatures of sentences (RFC 2704, 4.6.7; RFC 2792, 3).
+//!
+//! What is signed are the bytes of the text before the field `Signature`, followed by the name of
+//! the algorithm with its colon. So a signature cannot be taken for one of another algorithm. A
+//! credential begins with `KeyNote-Version`, a revocation with `Pelago-Revocation`: neither can be
+//! taken for the other, nor for what TLS or SSH sign.
+
+use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+
+use crate::hex;
+use crate::principal::Principal;
+
+/// The algorithm, with the encoding of the signature.
+const ALGORITHM: &str = "sig-ed25519-hex:";
+/// The name of the field, with its colon.
+pub(crate) const FIELD: &str = "Signature:";
+
+/// The signature is not one of this text by this key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the signature is not one of this text by its key")]
+pub struct BadSignature;
+
+/// A signature of Ed25519.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Signature([u8; 64]);
+
+impl Signature {
+    /// Reads the value of the field: a blank, and the string `"sig-ed25519-hex:..."` with 128 small
+    /// digits. There is no other text of it.
+    pub(crate) fn read(value: &str) -> Option<Self> {
+        let text = value.strip_prefix(" \"")?.strip_suffix('"')?;
+        hex::read(text.strip_prefix(ALGORITHM)?).map(Self)
+    }
+
+    /// Checks that this is the signature of `unsigned`, all before the field, by `key`.
+    pub(crate) fn verify(&self, unsigned: &str, key: &Principal) -> Result<(), BadSignature> {
+        let key = UnparsedPublicKey::new(&ED25519, key.0);
+        key.verify(&signed_bytes(unsigned), &self.0).map_err(|_| BadSignature)
+    }
+}
+
+/// Returns a text with its signature as the last line.
+pub(crate) fn sign(unsigned: &str, key: &Ed25519KeyPair) -> String {
+    let signature = key.sign(&signed_bytes(unsigned));
+    let mut digits = String::new();
+    for byte in signature.as_ref() {
+        digits.push_str(&format!("{byte:02x}"));
+    }
+    format!("{unsigned}{FIELD} \"{ALGORITHM}{digits}\"\n")
+}
+
+fn signed_bytes(unsigned: &str) -> Vec<u8> {
+    [unsigned.as_bytes(), ALGORITHM.as_bytes()].concat()
+}

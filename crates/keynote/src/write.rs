@@ -1,0 +1,89 @@
+//! Writing policies and credentials.
+
+use std::fmt::Write as _;
+
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+
+use crate::CREDENTIAL_BYTES;
+use crate::conditions::Conditions;
+use crate::principal::Principal;
+use crate::signature;
+
+/// A credential that is to be signed.
+#[derive(Debug, Clone)]
+pub struct Credential<'a> {
+    /// Lines for people and programs, which grant nothing: printable ASCII.
+    pub comment: &'a [String],
+    /// The key that is licensed.
+    pub licensee: Principal,
+    /// What it may do.
+    pub conditions: &'a Conditions,
+}
+
+/// Why a sentence cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// A line of the comment has another character than printable ASCII, or a blank at an end.
+    #[error("the comment has a line that is not printable ASCII: {0:?}")]
+    Comment(String),
+    /// It would be longer than a credential may be.
+    #[error("the credential would be longer than {CREDENTIAL_BYTES} bytes")]
+    TooLong,
+}
+
+impl Credential<'_> {
+    /// Returns the text of the credential, signed by a key, which is its authorizer.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    pub fn sign(&self, key: &Ed25519KeyPair) -> Result<String, WriteError> {
+        let authorizer = Principal::of(key);
+        let mut text = head(self.comment)?;
+        let _infallible = writeln!(text, "Authorizer: \"{authorizer}\"");
+        let _infallible = writeln!(text, "Licensees: \"{}\"", self.licensee);
+        let _infallible = writeln!(text, "Conditions: {}", self.conditions);
+        let text = signature::sign(&text, key);
+        if text.len() > CREDENTIAL_BYTES { Err(WriteError::TooLong) } else { Ok(text) }
+    }
+}
+
+/// Returns the text of a policy that believes these keys.
+///
+/// # Errors
+/// [`WriteError`].
+pub fn policy(roots: &[Principal], comment: &[String]) -> Result<String, WriteError> {
+    let mut text = head(comment)?;
+    text.push_str("Authorizer: \"POLICY\"\nLicensees: ");
+    for (at, root) in roots.iter().enumerate() {
+        let or = if at > 0 { " ||\n\t" } else { "" };
+        let _infallible = write!(text, "{or}\"{root}\"");
+    }
+    text.push('\n');
+    if text.len() > CREDENTIAL_BYTES { Err(WriteError::TooLong) } else { Ok(text) }
+}
+
+/// Returns the first fields: the version, and the comment.
+fn head(comment: &[String]) -> Result<String, WriteError> {
+    let mut text = "KeyNote-Version: 2\n".to_owned();
+    for (at, line) in comment.iter().enumerate() {
+        let is_printable = line.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        if !is_printable || line.trim() != line || line.is_empty() {
+            return Err(WriteError::Comment(line.clone()));
+        }
+        let begin = if at > 0 { "\t" } else { "Comment: " };
+        let _infallible = writeln!(text, "{begin}{line}");
+    }
+    Ok(text)
+}
+
+impl Principal {
+    /// Returns the principal of a key pair.
+    #[must_use]
+    pub fn of(key: &Ed25519KeyPair) -> Self {
+        let mut principal = [0; 32];
+        for (to, from) in principal.iter_mut().zip(key.public_key().as_ref()) {
+            *to = *from;
+        }
+        Self(principal)
+    }
+}

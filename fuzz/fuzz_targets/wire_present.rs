@@ -1,0 +1,11 @@
+//! Decodes any bytes as the credentials that a guest presents. What is decoded is encoded the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pelago_wire::present::Present;
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(present) = Present::decode(bytes) {
+        assert_eq!(present.encode().as_deref(), Ok(bytes));
+    }
+});
