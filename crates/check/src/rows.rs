@@ -4,7 +4,7 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
-    Row, Writing, Xattr, XattrNames,
+    Revocation, Row, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -34,7 +34,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the rows that belong to no inode: cached replies, sessions, and those of the volume.
+    /// Checks the rows that belong to no inode: cached replies, sessions, revocations, and those of
+    /// the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
@@ -47,6 +48,13 @@ impl Check<'_> {
             if Key::parse(key).is_none() || SessionRecord::decode(value).is_err() {
                 let repair = Repair::delete("forget the session", key);
                 check.report_row(Damage::Row, key, Some(repair));
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Revocation), |check, key, value| {
+            if Key::parse(key).is_none() || Revocation::decode(value).is_err() {
+                // The key alone shuts the credential out: the row stays.
+                check.report_row(Damage::Row, key, None);
             }
             Ok(())
         })?;

@@ -27,7 +27,7 @@ const PROTOCOL: u64 = 1;
 const LINE_BYTES: u64 = 1 << 20;
 
 /// A request to a volume's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Report the volume's state.
     Status,
@@ -36,15 +36,21 @@ pub(crate) enum Request {
         /// Unmount even if the mount is in use; its users then get errors.
         force: bool,
     },
+    /// Listen for other machines, from now on and after each start, unless it listens already.
+    Listen {
+        /// Where, as `HOST:PORT`; `None`: at the default port of all addresses.
+        at: Option<String>,
+    },
 }
 
 impl Request {
-    fn to_json(self) -> Value {
+    fn to_json(&self) -> Value {
         match self {
             Self::Status => json!({ "version": PROTOCOL, "ask": "status" }),
             Self::Unmount { force } => {
                 json!({ "version": PROTOCOL, "ask": "unmount", "force": force })
             }
+            Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
         }
     }
 
@@ -57,6 +63,7 @@ impl Request {
         match object["ask"].as_str() {
             Some("status") => Ok(Self::Status),
             Some("unmount") => Ok(Self::Unmount { force: object["force"] == true }),
+            Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
             _ => Err("unknown request"),
         }
     }
@@ -92,13 +99,15 @@ mod tests {
         let handler = |request| match request {
             Request::Status => ControlReply::Status(Box::new(UpReport::sample())),
             Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
+            Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }
 
     #[test]
     fn a_request_survives_the_socket() {
-        for request in [Request::Status, Request::Unmount { force: true }] {
+        let listen = Request::Listen { at: Some("h:1".to_owned()) };
+        for request in [Request::Status, Request::Unmount { force: true }, listen] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

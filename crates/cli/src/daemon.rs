@@ -130,7 +130,7 @@ impl Daemon {
     /// listens outlives its mount. `tell` gets the messages for a person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { parts, control, events, .. } = self;
-        let outlives = parts.doors.address.is_some() || parts.mount.is_none();
+        let outlives = parts.doors.address().is_some() || parts.mount.is_none();
         let guarded = parts.mount.as_ref().zip(parts.guard.as_deref());
         events.wait(guarded.map(|(mount, guard)| Watched { mount, guard }), outlives, tell)?;
         drop(control);
@@ -303,6 +303,10 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
     let handler = move |request| match request {
         Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
         Request::Unmount { force } => parts.stop(force, &stop),
+        Request::Listen { at } => match parts.doors.listen_always(at.as_deref()) {
+            Ok(address) => ControlReply::Listening(address.to_string()),
+            Err(failure) => ControlReply::Failed(failure.chain()),
+        },
     };
     Control::open(folder, Arc::new(handler)).map_err(|error| {
         Failure::new(Exit::Failed, ControlError(error))

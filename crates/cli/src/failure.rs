@@ -118,7 +118,7 @@ impl Failure {
     }
 
     /// Returns what happened and each cause, in one line.
-    fn chain(&self) -> String {
+    pub(crate) fn chain(&self) -> String {
         let mut text = self.source.to_string();
         let mut next = self.source.source();
         while let Some(cause) = next {

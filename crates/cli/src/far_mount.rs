@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pelago_client::Files;
-use pelago_holder::Holder;
+use pelago_holder::{Attached, Holder};
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
-use pelago_wire::{InodeId, limits};
+use pelago_wire::{InodeId, LeasedService, limits};
+use rustix::process::{getgid, getuid};
 
 use crate::control::{Control, ControlReply, Request};
 use crate::daemon::{Events, Stop, Watched, errors, no_ring, unmount};
@@ -48,6 +49,17 @@ pub(crate) struct FarPlan {
     pub(crate) io_uring: IoUring,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
+    /// What a guest presents and mounts; `None` for a machine that the server knows.
+    pub(crate) guest: Option<Guest>,
+}
+
+/// A guest: what it presents, and what is its root.
+#[derive(Debug, Clone)]
+pub(crate) struct Guest {
+    /// The texts of the credentials.
+    pub(crate) credentials: Vec<Vec<u8>>,
+    /// The directory that they grant.
+    pub(crate) directory: InodeId,
 }
 
 /// A mount of a volume that another process serves.
@@ -77,11 +89,12 @@ impl FarMount {
         let options = RemoteOptions {
             target: plan.target.clone(),
             read_only: plan.read_only,
+            credentials: plan.guest.as_ref().map(|it| it.credentials.clone()).unwrap_or_default(),
             give_up: plan.give_up,
         };
         let remote = Remote::connect(options, PATIENCE);
         let remote = Arc::new(remote.map_err(|error| connect_failed(error, &plan.source))?);
-        let holder = Holder::new(Arc::clone(&remote) as _);
+        let holder = Holder::new(service(&remote, plan.guest.as_ref()));
         let options = MountOptions {
             mount_point: plan.point.clone(),
             fs_name: plan.source.clone(),
@@ -98,13 +111,15 @@ impl FarMount {
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
         // It becomes ready while the rest starts.
         let guard = Arc::new(Guard::start(&mount));
-        if let Some(dirs) = mount.dir_attrs() {
+        // They come past the view of a guest, who gets none.
+        if let Some(dirs) = mount.dir_attrs().filter(|_| plan.guest.is_none()) {
             remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
         }
         if let Some(cache) = mount.local_cache() {
             holder.set_cache(cache);
         }
         if !plan.read_only
+            && plan.guest.is_none()
             && let Err(error) = holder.write_behind()
         {
             tracing::warn!(%error, "no thread: each write waits for the server");
@@ -148,6 +163,9 @@ impl Parts {
         let parts = self.clone();
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
+            Request::Listen { .. } => {
+                ControlReply::Failed("this process mounts a volume that another serves".to_owned())
+            }
             Request::Unmount { force } => match (unmount(&parts.mount), force) {
                 (Ok(()), _) | (Err(_), true) => {
                     stop.stop();
@@ -178,6 +196,18 @@ impl Parts {
             requests: status.requests,
             locks_lost: status.locks_lost,
             lost_writes: self.holder.lost_files().into_iter().map(InodeId::raw).collect(),
+        }
+    }
+}
+
+/// Returns the tree that is mounted: the whole volume, or the directory of a guest.
+fn service(remote: &Arc<Remote>, guest: Option<&Guest>) -> Arc<dyn LeasedService> {
+    let remote = Arc::clone(remote);
+    match guest {
+        None => remote,
+        Some(guest) => {
+            let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+            Arc::new(Attached::new(remote, guest.directory, uid, gid))
         }
     }
 }
@@ -219,6 +249,7 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
 const fn remedy(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::OtherVersion => "use the same version of pelago on both machines",
+        RefusalCode::NoAccess => "ask the one who shared it for another credential",
         RefusalCode::TooManyOfPeer => {
             "unmount what is not used; `pelago status` of the server lists its sessions"
         }

@@ -107,6 +107,15 @@ pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<MountEntry> {
     mounts
 }
 
+/// Returns the folders of all volumes that are mounted here.
+pub(crate) fn all_up() -> Vec<PathBuf> {
+    let mounts = mountinfo::ours().unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = mounts.iter().filter_map(volume_of).collect();
+    dirs.retain(|dir| is_volume(dir));
+    dirs.dedup();
+    dirs
+}
+
 /// Returns the mounts that are served from this folder, of a volume or of a mount.
 pub(crate) fn mounts_of(dir: &Path) -> Vec<MountEntry> {
     let mut mounts = mountinfo::ours().unwrap_or_default();

@@ -10,6 +10,7 @@ mod allocator;
 mod complete;
 mod control;
 mod control_file;
+mod credential;
 mod daemon;
 mod data_path;
 mod detach;
@@ -101,6 +102,9 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Tag(args) => verbs::tag::run(&args),
         Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
+        Verb::Share(args) => verbs::share::run(&args),
+        Verb::Attach(args) => verbs::attach::run(&args),
+        Verb::Revoke(args) => verbs::revoke::run(&args),
         Verb::Check(args) => verbs::check::run(&args),
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Version(args) => verbs::version::run(&args),

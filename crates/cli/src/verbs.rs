@@ -2,13 +2,16 @@
 
 use clap::{Parser, Subcommand};
 
+pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod find;
 pub(crate) mod get;
 pub(crate) mod key;
 pub(crate) mod mount;
+pub(crate) mod revoke;
 pub(crate) mod serve;
+pub(crate) mod share;
 pub(crate) mod status;
 pub(crate) mod tag;
 pub(crate) mod unmount;
@@ -35,6 +38,9 @@ Read from it, without a mount:
   get       Download a file from `up --http`; every MiB is checked
 
 Share it:
+  share     Share a folder with a person, who gets to read it
+  attach    Mount a folder that somebody has shared with this user
+  revoke    Take a credential back
   key       Create keys, and say which machines may connect
 
 Maintain it:
@@ -69,6 +75,9 @@ pub(crate) enum Verb {
     Find(find::Args),
     Tag(tag::Args),
     Get(get::Args),
+    Share(share::Args),
+    Attach(attach::Args),
+    Revoke(revoke::Args),
     Key(key::Args),
     Check(check::Args),
     Bench(bench::Args),
@@ -87,6 +96,9 @@ impl Verb {
             Self::Find(args) => args.json,
             Self::Tag(args) => args.json,
             Self::Get(args) => args.json,
+            Self::Share(args) => args.json,
+            Self::Attach(args) => args.json,
+            Self::Revoke(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,
             Self::Bench(args) => args.json(),

@@ -21,7 +21,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::table::SharedTable;
-use pelago_wire::{Error, InodeId, OpenFlags, SessionId, limits};
+use pelago_wire::{Error, Handle, InodeId, OpenFlags, SessionId, limits};
 
 use crate::blocking::{MayBlock, OpError};
 use crate::dirty::DirtySet;
@@ -187,6 +187,14 @@ impl OpenFiles {
     /// `BadOpen`.
     pub fn inode_of(&self, open: OpenKey) -> Result<InodeId, Error> {
         Ok(self.opens.get(open)?.inode.handle.ino)
+    }
+
+    /// Returns the handle of the file of an open, with the hint from when it was opened first.
+    ///
+    /// # Errors
+    /// `BadOpen`.
+    pub fn handle_of(&self, open: OpenKey) -> Result<Handle, Error> {
+        Ok(self.opens.get(open)?.inode.handle)
     }
 
     /// Counts the closed files that a program may still write.

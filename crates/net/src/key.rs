@@ -130,8 +130,15 @@ impl PrivateKey {
     }
 
     /// Returns the text, which is secret.
-    fn to_text(&self) -> String {
+    #[must_use]
+    pub fn to_secret_text(&self) -> String {
         bech32::encode(PRIVATE, &self.seed)
+    }
+
+    /// Returns the key in the form that signs.
+    #[must_use]
+    pub fn signing_key(&self) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&self.seed).expect("a seed has 32 bytes")
     }
 
     fn from_text(text: &str) -> Result<Self, KeyTextError> {
@@ -218,7 +225,7 @@ mod tests {
         assert_eq!(text.parse(), Ok(key()));
         assert_eq!(text.to_uppercase().parse(), Ok(key()));
         let private = PrivateKey::generate().unwrap();
-        let again = PrivateKey::from_text(&private.to_text()).unwrap();
+        let again = PrivateKey::from_text(&private.to_secret_text()).unwrap();
         assert_eq!(again.public(), private.public());
     }
 
@@ -256,7 +263,7 @@ mod tests {
     #[test]
     fn a_private_key_is_not_shown() {
         let private = PrivateKey::from_seed([9; KEY_BYTES]);
-        let text = private.to_text();
+        let text = private.to_secret_text();
         let error = text.parse::<PublicKey>().unwrap_err();
         assert_eq!(error, KeyTextError::Private);
         assert!(!error.to_string().contains(&text[20..]));

@@ -65,6 +65,9 @@ pub struct RemoteOptions {
     pub target: ServerTarget,
     /// No change will be asked for.
     pub read_only: bool,
+    /// The credentials of a guest, from that of a root of the volume to the one for our key; empty
+    /// for a client that the server knows. Only over TCP.
+    pub credentials: Vec<Vec<u8>>,
     /// After this time a request fails with `TimedOut`; `None` waits until the server comes back.
     pub give_up: Option<Duration>,
 }

@@ -14,7 +14,8 @@ use std::{fmt, fs};
 use parking_lot::Mutex;
 use pelago_wire::codec::CLIENT_BODY_BYTES;
 use pelago_wire::frame::FrameKind;
-use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::present::Present;
 use pelago_wire::{SessionService, limits};
 use rustix::fs::{Mode, fchmod};
 use rustix::net::{
@@ -24,11 +25,11 @@ use rustix::process::geteuid;
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::clients::list::ClientList;
-use crate::key::PrivateKey;
+use crate::key::{PrivateKey, PublicKey};
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus, Violation};
-use crate::sessions::{Sessions, refused};
+use crate::sessions::{Sessions, no_access, refused};
 use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
@@ -274,6 +275,7 @@ impl Listener for TcpAcceptor {
     fn tick(&mut self) {
         self.shared.sessions.expire();
         self.shared.sessions.end_removed(&self.clients);
+        self.shared.sessions.end_guests();
     }
 
     fn wants_ticks(&self) -> bool {
@@ -294,15 +296,29 @@ impl Caller {
     fn peer(&self, link: &Link) -> Result<Peer, Refused> {
         match self {
             Self::Local(uid) => Ok(Peer::User(*uid)),
-            Self::Far(clients) => match link.with_tls(|tls| tls::peer_key(tls)).flatten() {
-                Some(key) if clients.allows(&key) => Ok(Peer::Machine(key)),
-                Some(key) => {
-                    Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) })
-                }
-                None => Err(refused(RefusalCode::NotPelago)),
+            Self::Far(clients) => match proved_key(link)? {
+                key if clients.allows(&key) => Ok(Peer::Machine(key)),
+                key => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
             },
         }
     }
+
+    /// Returns the key of a guest, which must come from another machine: this one knows its users.
+    fn guest_key(&self, link: &Link) -> Result<PublicKey, Refused> {
+        match self {
+            Self::Local(_) => {
+                let text = "a guest comes over TLS".to_owned();
+                Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
+            }
+            Self::Far(_) => proved_key(link),
+        }
+    }
+}
+
+/// Returns the key that the other end has proved by TLS.
+fn proved_key(link: &Link) -> Result<PublicKey, Refused> {
+    let key = link.with_tls(|tls| tls::peer_key(tls)).flatten();
+    key.ok_or_else(|| refused(RefusalCode::NotPelago))
 }
 
 /// A connection of a client.
@@ -318,6 +334,13 @@ enum Stage {
         ticket: Ticket,
         since: Instant,
     },
+    /// A guest, without a session, whose credentials come next.
+    Guest {
+        ticket: Ticket,
+        since: Instant,
+        hello: Box<Hello>,
+        key: PublicKey,
+    },
     Joined(Arc<Session>),
     Over,
 }
@@ -325,12 +348,55 @@ enum Stage {
 impl Connection {
     fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
+            (FrameKind::Hello, Ok(hello)) if hello.role == Hello::GUEST => {
+                match self.caller.guest_key(link) {
+                    Ok(key) => return self.await_credentials(hello, key),
+                    Err(refused) => Err(refused),
+                }
+            }
             (FrameKind::Hello, Ok(hello)) => self
                 .caller
                 .peer(link)
                 .and_then(|peer| self.shared.sessions.hello(&hello, peer, link)),
             _ => Err(refused(RefusalCode::NotPelago)),
         };
+        self.begin(link, joined)
+    }
+
+    /// Waits for the credentials of a guest.
+    fn await_credentials(&mut self, hello: Hello, key: PublicKey) -> ControlFlow<()> {
+        if let Stage::Stranger { ticket, since } = self.stage {
+            self.stage = Stage::Guest { ticket, since, hello: Box::new(hello), key };
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Begins the session of a guest that presents its credentials.
+    fn present(
+        &mut self,
+        link: &Arc<Link>,
+        hello: &Hello,
+        key: PublicKey,
+        frame: &Frame,
+    ) -> ControlFlow<()> {
+        let sessions = &self.shared.sessions;
+        let joined = match (frame.header.kind, Present::decode(&frame.body)) {
+            (FrameKind::Present, Ok(Present { chain })) => {
+                let admitted = sessions.service.admit_guest(key.as_bytes(), &chain);
+                let grant = admitted.map_err(no_access);
+                grant.and_then(|grant| sessions.hello(hello, Peer::Guest(grant), link))
+            }
+            _ => Err(refused(RefusalCode::NotPelago)),
+        };
+        self.begin(link, joined)
+    }
+
+    /// Goes on with a session, or says why there is none.
+    fn begin(
+        &mut self,
+        link: &Arc<Link>,
+        joined: Result<(Arc<Session>, Welcome), Refused>,
+    ) -> ControlFlow<()> {
         match joined {
             Ok((session, welcome)) => {
                 if let Some(left_out) = self.shared.sessions.log.began.admit() {
@@ -355,7 +421,7 @@ impl Connection {
 
     /// Enters another stage.
     fn leave_strangers(&mut self, next: Stage) {
-        if let Stage::Stranger { ticket, .. } = self.stage {
+        if let Stage::Stranger { ticket, .. } | Stage::Guest { ticket, .. } = self.stage {
             self.shared.strangers.lock().leave(ticket);
             self.shared.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
@@ -369,13 +435,21 @@ impl Handler for Connection {
             Stage::Joined(_) => {
                 FrameLimits { body: CLIENT_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
             }
-            _ => FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 },
+            Stage::Guest { .. } => FrameLimits { body: limits::CHAIN_BYTES, bulk: 0 },
+            Stage::Stranger { .. } | Stage::Over => {
+                FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 }
+            }
         }
     }
 
     fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()> {
         let session = match &self.stage {
             Stage::Stranger { .. } => return self.hello(link, &frame),
+            Stage::Guest { hello, key, .. } => {
+                let hello = hello.clone();
+                let key = *key;
+                return self.present(link, &hello, key, &frame);
+            }
             Stage::Over => return ControlFlow::Break(()),
             Stage::Joined(session) => Arc::clone(session),
         };
@@ -402,7 +476,9 @@ impl Handler for Connection {
     fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
         const STRANGER_TIMEOUT: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
         match self.stage {
-            Stage::Stranger { since, .. } if now.duration_since(since) > STRANGER_TIMEOUT => {
+            Stage::Stranger { since, .. } | Stage::Guest { since, .. }
+                if now.duration_since(since) > STRANGER_TIMEOUT =>
+            {
                 ControlFlow::Break(())
             }
             Stage::Joined(_) => {

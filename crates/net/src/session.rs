@@ -9,7 +9,7 @@ use pelago_proto::session::{Repetition, ServerSession, SessionError};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
-use pelago_wire::{RecordedPeer, SessionId, SessionRecord, limits};
+use pelago_wire::{GuestGrant, InodeId, RecordedPeer, SessionId, SessionRecord, limits};
 
 use crate::clock::boot_time;
 use crate::key::PublicKey;
@@ -26,6 +26,19 @@ pub enum Peer {
     User(u32),
     /// A machine with this key.
     Machine(PublicKey),
+    /// A guest with this grant. With another grant it is another peer: what it has open by one is
+    /// nothing of the other's.
+    Guest(GuestGrant),
+}
+
+impl Peer {
+    /// Returns the grant of a guest.
+    pub(crate) const fn grant(&self) -> Option<&GuestGrant> {
+        match self {
+            Self::Guest(grant) => Some(grant),
+            Self::User(_) | Self::Machine(_) => None,
+        }
+    }
 }
 
 impl From<RecordedPeer> for Peer {
@@ -33,6 +46,13 @@ impl From<RecordedPeer> for Peer {
         match peer {
             RecordedPeer::User(uid) => Self::User(uid),
             RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
+            // No row says what it was granted: this is the peer of no connection.
+            RecordedPeer::Guest(principal) => Self::Guest(GuestGrant {
+                principal,
+                root: [0; 32],
+                credential: [0; 32],
+                directory: InodeId::ROOT,
+            }),
         }
     }
 }
@@ -42,6 +62,7 @@ impl From<Peer> for RecordedPeer {
         match peer {
             Peer::User(uid) => Self::User(uid),
             Peer::Machine(key) => Self::Machine(*key.as_bytes()),
+            Peer::Guest(grant) => Self::Guest(grant.principal),
         }
     }
 }
@@ -406,6 +427,13 @@ impl Session {
         if let Some(link) = state.link.take() {
             link.send(last);
             link.close();
+        }
+    }
+
+    /// Sends a frame over the present connection, if there is one.
+    pub(crate) fn send(&self, frame: [Bytes; 2]) {
+        if let Some(link) = &self.state.lock().link {
+            link.send(frame);
         }
     }
 

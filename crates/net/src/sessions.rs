@@ -9,7 +9,9 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
-use pelago_wire::{Context, RequestId, SessionId, SessionService, limits, reserved, version};
+use pelago_wire::{
+    Context, GuestRefusal, RequestId, SessionId, SessionService, limits, reserved, version,
+};
 
 use crate::clients::list::ClientList;
 use crate::clock::boot_time;
@@ -123,7 +125,8 @@ impl Sessions {
         if !*is_open {
             return Err(refused(RefusalCode::Starting));
         }
-        if hello.role != Hello::CLIENT {
+        let role = if peer.grant().is_some() { Hello::GUEST } else { Hello::CLIENT };
+        if hello.role != role {
             return Err(unknown_role(hello.role));
         }
         let version = version::negotiate(hello.wire_min, hello.wire_max)
@@ -148,7 +151,7 @@ impl Sessions {
             session: session.id,
             resumed: is_resumed,
             term_ms: millis(self.term),
-            lease_ms: millis(self.lease),
+            lease_ms: if peer.grant().is_some() { 0 } else { millis(self.lease) },
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -170,7 +173,10 @@ impl Sessions {
         let id = SessionId::new(self.service.served().epoch, counter);
         let share = self.share(&table, peer);
         let session = Arc::new(Session::new(id, hello.nonce, peer, share, link));
-        let begun = self.service.begin_session(id, session.record());
+        let begun = match peer.grant() {
+            Some(grant) => self.service.begin_guest(id, grant).map_err(no_access),
+            None => self.record(&session),
+        };
         if begun.is_ok() {
             table.insert(id, Arc::clone(&session));
         }
@@ -179,15 +185,18 @@ impl Sessions {
             self.log_end(&unused, "another session of its client took its place");
             self.service.end_session(unused.id);
         }
-        match begun {
-            Ok(()) => Ok(session),
-            Err(error) => {
-                if let Some(left_out) = self.log.failed.admit() {
-                    tracing::warn!(%error, left_out, "a session cannot be recorded");
-                }
-                Err(refused(RefusalCode::NotRecorded))
+        begun.map(|()| session)
+    }
+
+    /// Records a session for the next run of the server.
+    fn record(&self, session: &Session) -> Result<(), Refused> {
+        let recorded = self.service.begin_session(session.id, session.record());
+        recorded.map_err(|error| {
+            if let Some(left_out) = self.log.failed.admit() {
+                tracing::warn!(%error, left_out, "a session cannot be recorded");
             }
-        }
+            refused(RefusalCode::NotRecorded)
+        })
     }
 
     fn log_end(&self, session: &Session, why: &str) {
@@ -266,12 +275,26 @@ impl Sessions {
         self.peers.lock().retain(|_, peer| is_known(peer) || peer.is_remembered(now));
     }
 
+    /// Ends the sessions of guests whose grants are none any more. When this returns, nothing more
+    /// is sent to them.
+    pub(crate) fn end_guests(&self) {
+        let is_over = |session: &Arc<Session>| {
+            session.peer.grant().is_some_and(|grant| !self.service.has_access(grant))
+        };
+        for session in self.all().into_iter().filter(is_over) {
+            let closing = Closing { code: ClosingCode::NoAccess, text: String::new() }.encode();
+            let head = self.header(FrameKind::Closing, 0, closing.len(), 0);
+            session.send([head, Bytes::Owned(closing)]);
+            self.end(&session, "its credential grants nothing any more");
+        }
+    }
+
     /// Ends the sessions of machines that the list does not have any more.
     pub(crate) fn end_removed(&self, clients: &ClientList) {
         let all = self.all();
         let key = |session: &Arc<Session>| match session.peer {
             Peer::Machine(key) => Some(key),
-            Peer::User(_) => None,
+            Peer::User(_) | Peer::Guest(_) => None,
         };
         let connected: Vec<PublicKey> = all.iter().filter_map(key).collect();
         let removed = clients.removed(&connected);
@@ -368,6 +391,11 @@ const fn context(session: SessionId, number: u64) -> Context {
 
 fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
+}
+
+/// Returns the refusal of a guest.
+pub(crate) fn no_access(why: GuestRefusal) -> Refused {
+    Refused { text: why.0, ..refused(RefusalCode::NoAccess) }
 }
 
 fn unknown_role(role: u16) -> Refused {

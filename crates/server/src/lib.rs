@@ -31,6 +31,7 @@ mod leases;
 mod locks;
 mod memory;
 mod other_sessions;
+mod policy;
 mod pool;
 mod recovery;
 mod replaced;

@@ -28,6 +28,7 @@ use crate::grace::Grace;
 use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
+use crate::policy::Policy;
 use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::SearchIndex;
@@ -37,6 +38,7 @@ use execute::Executor;
 mod bytes;
 pub(crate) mod epochs;
 mod execute;
+mod guests;
 mod leases;
 mod locks;
 mod names;
@@ -78,6 +80,8 @@ pub(crate) struct Parts {
     pub(crate) grace: Arc<Grace>,
     /// The most leases of all sessions.
     pub(crate) leases: usize,
+    /// Which guests there are, and what each may use.
+    pub(crate) policy: Arc<Policy>,
 }
 
 /// The service of a server in its own process.
@@ -213,9 +217,9 @@ impl Service for LocalService {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
-        match self.dispatcher.parts.grace.is_over() {
-            true => self.dispatcher.dispatch_and_await_writers(context, request, bulk, later),
-            false => self.dispatcher.park_or_dispatch(context, request, bulk, later),
+        match self.dispatcher.parts.policy.guest(context.session) {
+            None => self.dispatcher.ask_as_session(context, request, bulk, later),
+            Some(guest) => self.dispatcher.ask_as_guest(guest, context, request, later),
         }
     }
 
@@ -245,6 +249,21 @@ impl Service for LocalService {
 type Memory<'a> = (&'a [u8], Option<&'a mut [u8]>);
 
 impl Dispatcher {
+    /// Carries out a request that its session may make.
+    #[inline]
+    fn ask_as_session(
+        self: &Arc<Self>,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        match self.parts.grace.is_over() {
+            true => self.dispatch_and_await_writers(context, request, bulk, later),
+            false => self.park_or_dispatch(context, request, bulk, later),
+        }
+    }
+
     /// Carries out a request, here or later on a thread of the pool; see [`Service::ask`].
     fn dispatch(
         self: &Arc<Self>,
@@ -355,7 +374,9 @@ impl Dispatcher {
         .entered();
         let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
         let room = Cell::new(room);
-        let executor = Executor { parts, locks, context, expected, bytes, room, may_block };
+        let connections = &self.connections;
+        let executor =
+            Executor { parts, locks, connections, context, expected, bytes, room, may_block };
         let result = match self.admit(context, &description, may_block)? {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),

@@ -105,7 +105,8 @@ type Answer = (Result<Reply, Code>, Granted);
 impl Client {
     fn over(socket: &Path) -> Self {
         let target = ServerTarget::Unix(socket.to_owned());
-        let options = RemoteOptions { target, read_only: false, give_up: None };
+        let options =
+            RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
         let remote = Remote::connect(options, DEADLINE).unwrap();
         let holder = Arc::new(Holder::default());
         let weak: Weak<Holder> = Arc::downgrade(&holder);

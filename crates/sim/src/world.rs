@@ -143,6 +143,7 @@ impl World<'_> {
             let options = RemoteOptions {
                 target: ServerTarget::Unix(self.cables.socket(number)),
                 read_only: false,
+                credentials: Vec::new(),
                 give_up: None,
             };
             let (remote, holder) = turns::on(machine, || {

@@ -185,6 +185,11 @@ row_kinds! {
         /// The session.
         session: SessionId,
     }
+    /// A credential that was taken back.
+    Revocation = 20, revocation {
+        /// The id of the credential.
+        credential: [u8; 32],
+    }
 }
 
 impl RowKind {
@@ -208,7 +213,6 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
     (14, "intent"),
     (15, "lent"),
     (16, "site list"),
-    (20, "revocation"),
     (21, "copy"),
     (22, "ancestry"),
     (23, "keep"),
@@ -432,6 +436,18 @@ impl KeyPart for u64 {
 
     fn take(rest: &mut &[u8]) -> Option<Self> {
         take_array(rest).map(Self::from_be_bytes)
+    }
+}
+
+impl KeyPart for [u8; 32] {
+    const BYTES: usize = 32;
+
+    fn put(self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self);
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        take_array(rest)
     }
 }
 

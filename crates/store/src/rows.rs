@@ -12,6 +12,7 @@
 pub use error::{DecodeError, RowError};
 pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
+pub use revocation::Revocation;
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;
@@ -21,6 +22,7 @@ mod codec;
 mod error;
 mod file;
 mod names;
+mod revocation;
 mod rnode;
 mod row;
 mod session;

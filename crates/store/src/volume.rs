@@ -42,9 +42,9 @@ use crate::table::TableRead;
 
 pub use error::VolumeError;
 pub use format::{
-    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, TAGS_ARE_COMPLETE, VolumeId,
+    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, REVOCATIONS, TAGS_ARE_COMPLETE, VolumeId,
 };
-pub use layout::{CLIENTS, KEY};
+pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
 pub use twice::Mend;
@@ -363,6 +363,17 @@ pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
 pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
     let mut format = read_format(folder)?.value;
     format.needed_features |= TAGS_ARE_COMPLETE;
+    write_format(folder, &format)
+}
+
+/// Adds to the `format` of the volume in `folder` that there may be revocations, on stable storage.
+/// The caller has the volume open, and puts no such row before.
+///
+/// # Errors
+/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
+pub fn set_has_revocations(folder: &Folder) -> Result<(), VolumeError> {
+    let mut format = read_format(folder)?.value;
+    format.needed_features |= REVOCATIONS;
     write_format(folder, &format)
 }
 

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
     CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits, Inline, Moved,
-    NameRow, Orphan, ParentPointer, Partition, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES, Stamp, Tag,
-    Writing, Xattr, XattrNames,
+    NameRow, Orphan, ParentPointer, Partition, Revocation, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES,
+    Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SeedError, TAGS_ARE_COMPLETE, VolumeId,
@@ -126,6 +126,8 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("index-commits.v1", index_commits().encode(STAMP)),
         ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
         ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
+        ("session.guest.v1", SessionRecord::new(nonce, RecordedPeer::Guest([8; 32])).encode(STAMP)),
+        ("revocation.v1", Revocation { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP)),
         (
             "session.era.v1",
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
@@ -241,6 +243,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<HighWater>(value, &mut read);
     one::<IndexCommits>(value, &mut read);
     one::<SessionRecord>(value, &mut read);
+    one::<Revocation<'_>>(value, &mut read);
     read
 }
 

@@ -1,4 +1,4 @@
-//! The parts of the description of a request: its effect, its subjects, and the right it takes.
+//! The parts of the description of a request: its effect and its subjects.
 
 use crate::id::{Handle, InodeId, OpenId};
 
@@ -29,21 +29,6 @@ impl Effect {
     pub const fn writes_rows(self) -> bool {
         matches!(self, Self::Change { replayed, grows } if replayed || grows)
     }
-}
-
-/// The right that a request needs, as mode bits grant it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Right {
-    /// No right beyond the lookup of the file.
-    None,
-    /// Reading bytes, names or extended attributes.
-    Read,
-    /// Writing bytes, names or extended attributes.
-    Write,
-    /// Searching a directory (its `x` bit).
-    Search,
-    /// Changing attributes, which only the owner may.
-    Own,
 }
 
 /// The files that a request names: at most two inodes and two open files.

@@ -76,6 +76,9 @@ kinds! {
     Recall = 13, limits::RECALL_BYTES;
     /// The client has dropped what the recall with this number named.
     Recalled = 14, 0;
+    /// The credentials of a guest: the client's second frame, and only if its hello says that it is
+    /// one.
+    Present = 15, limits::CHAIN_BYTES;
     /// The client of a resumed session has the answer to each write that it had kept back in an
     /// earlier epoch.
     Flushed = 28, 0;

@@ -22,7 +22,8 @@ pub struct Hello {
     pub wire_min: u16,
     /// The newest version.
     pub wire_max: u16,
-    /// What the client is: [`Hello::CLIENT`]. Later versions have [`crate::reserved::ROLES`].
+    /// What the client is: [`Hello::CLIENT`] or [`Hello::GUEST`]. Later versions have
+    /// [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -45,6 +46,8 @@ const READ_ONLY: u16 = 1;
 impl Hello {
     /// The role of a client.
     pub const CLIENT: u16 = 1;
+    /// The role of a client that presents credentials ([`crate::present`]), over TLS only.
+    pub const GUEST: u16 = 2;
 
     /// Returns the message of a client of this version that begins a session.
     #[must_use]
@@ -292,6 +295,8 @@ codes! {
         TooManyOfPeer = 11, "this machine or user has as many sessions as one may have";
         /// Newer connections without a session took the place of this one.
         TooManyStrangers = 12, "too many connections to the server have no session yet";
+        /// The key has no right by the credentials that were presented.
+        NoAccess = 13, "the server grants this key nothing by what it presented";
         /// The hello names another volume, shard or site.
         NotServed = 18, "the server does not serve this volume, shard or site";
     }
@@ -310,5 +315,7 @@ codes! {
         KeyRevoked = 5, "the server does not know this key any more";
         /// More is under way than the welcome allows.
         OverLimit = 6, "the client has more requests under way than it may have";
+        /// What the guest presented grants nothing any more.
+        NoAccess = 7, "the credential grants nothing any more";
     }
 }

@@ -15,9 +15,10 @@ pub use account::{Account, Lasting, Share};
 pub use attr::{Attr, FileKind, NewMode, SetAttr, SetTime, Time};
 pub use buffer::{Buffer, Lender};
 pub use codec::Replayed;
-pub use description::{Effect, Right, Subjects};
+pub use description::{Effect, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
+pub use guest::ForGuest;
 pub use id::{
     Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId, ShardId,
 };
@@ -34,7 +35,8 @@ pub use request::Request;
 pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage, Tags};
 pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
-    Connections, LeaseMoment, LeasedAnswer, RecordedPeer, Served, SessionRecord, SessionService,
+    Connections, GuestGrant, GuestRefusal, LeaseMoment, LeasedAnswer, RecordedPeer, Served,
+    SessionRecord, SessionService,
 };
 pub use touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
 pub use write_era::WriteEra;
@@ -48,6 +50,7 @@ mod description;
 mod error;
 mod flags;
 pub mod frame;
+mod guest;
 pub mod handshake;
 mod id;
 pub mod id_map;
@@ -59,6 +62,7 @@ mod lock;
 mod name;
 mod operation;
 mod pins;
+pub mod present;
 mod process;
 mod reply;
 mod request;

@@ -29,6 +29,16 @@ pub const FRAME_BODY_BYTES: usize = 512 << 10;
 pub const FRAME_BULK_BYTES: usize = IO_BYTES;
 /// Bytes of the body of a frame that begins or ends a connection.
 pub const HANDSHAKE_BYTES: usize = 1024;
+/// Bytes of one credential, its signature included.
+pub const CREDENTIAL_BYTES: usize = 8 << 10;
+/// Credentials of one chain.
+pub const CHAIN_LINKS: usize = 16;
+/// Bytes of a chain of credentials, and of the body of the frame that presents it.
+pub const CHAIN_BYTES: usize = 32 << 10;
+/// Bytes of a signed sentence that takes a credential back.
+pub const REVOCATION_BYTES: usize = 1 << 10;
+/// Credentials of one volume that were taken back.
+pub const REVOCATIONS: usize = 65_536;
 /// Nodes and names that one recall names: as many as one request changes.
 pub const RECALL_THINGS: usize = 8;
 /// Bytes of the body of a recall.
@@ -139,6 +149,10 @@ pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 pub const SESSIONS: usize = 1024;
 /// Sessions of one machine's key, or of one user of the server's machine, at the same time.
 pub const PEER_SESSIONS: usize = 64;
+/// Sessions of guests at the same time.
+pub const GUEST_SESSIONS: usize = 512;
+/// Sessions of guests at the same time that come with one credential of the volume's roots.
+pub const CREDENTIAL_SESSIONS: usize = 64;
 /// Connections to a server that have no session yet. One more ends the oldest of the source that
 /// has most of them.
 pub const STRANGERS: usize = 256;

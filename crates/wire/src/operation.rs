@@ -1,13 +1,14 @@
 //! The table of requests: a row for each kind, with what is asked before it is carried out.
 //!
-//! Read-only volumes, space, replay, leases, locks, memory, the start of a server and its log read
-//! this table, so that none of them keeps a list of all requests. A new kind does not compile
+//! Read-only volumes, space, replay, leases, locks, memory, guests, the start of a server and its
+//! log read this table, so that none of them keeps a list of all requests. A new kind does not compile
 //! without a row. What is done with a request is elsewhere: `server::service::execute`.
 
 use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
-use crate::description::{Effect, Right, Subjects};
+use crate::description::{Effect, Subjects};
 use crate::flags::{OpenFlags, RenameFlags};
+use crate::guest::ForGuest;
 use crate::id::{Handle, InodeId, OpenId};
 use crate::limits;
 use crate::lock::LockOwner;
@@ -25,8 +26,6 @@ pub struct Description {
     pub effect: Effect,
     /// The inodes and open files that it names.
     pub subjects: Subjects,
-    /// The right that it needs on each subject.
-    pub right: Right,
 }
 
 /// Bytes that may come behind the bodies of a request and of its answer.
@@ -37,7 +36,7 @@ struct Bulks {
 
 macro_rules! operations {
     ($($name:ident { $($field:ident),* } = $says:literal {
-        effect: $effect:expr, subjects: $subjects:expr, right: $right:expr,
+        effect: $effect:expr, subjects: $subjects:expr, guest: $guest:expr,
         touches: $touches:expr, tells: $tells:expr,
         opens: $opens:expr, at_start: $at_start:expr,
         bulks: $bulks:expr, leaves: [$($leaves:expr),*],
@@ -83,7 +82,7 @@ macro_rules! operations {
         // Inlined, a question is a look at the kind in most places.
         #[expect(unused_variables, reason = "no column needs all arguments of a request")]
         impl Request {
-            /// Returns operation, effect, subjects and right.
+            /// Returns operation, effect and subjects.
             #[must_use]
             pub const fn describe(&self) -> Description {
                 match self {
@@ -91,7 +90,6 @@ macro_rules! operations {
                         operation: Operation::$name,
                         effect: $effect,
                         subjects: $subjects,
-                        right: $right,
                     },)+
                 }
             }
@@ -108,6 +106,13 @@ macro_rules! operations {
             #[inline]
             pub const fn tells(&self) -> Tells<'_> {
                 match self { $(Self::$name { $($field,)* .. } => $tells,)+ }
+            }
+
+            /// Returns what a server does with the request if a guest asks.
+            #[must_use]
+            #[inline]
+            pub const fn for_guest(&self) -> ForGuest {
+                match self { $(Self::$name { $($field,)* .. } => $guest,)+ }
             }
 
             /// Returns what the request does with open files.
@@ -130,99 +135,101 @@ macro_rules! operations {
 
 operations! {
     Lookup { dir, name } = "lookup" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
         touches: Touches::Nothing, tells: Tells::Name(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     Parent { dir } = "parent" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Parent(*dir),
         touches: Touches::Nothing, tells: Tells::Parent(dir.ino),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     Find { ino } = "find" {
-        effect: Effect::None, subjects: Subjects::inode(&Handle::own(*ino)), right: Right::None,
+        effect: Effect::None, subjects: Subjects::inode(&Handle::own(*ino)), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     GetAttr { node } = "getattr" {
-        effect: Effect::None, subjects: Subjects::inode(node), right: Right::None,
+        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::Node(*node),
         touches: Touches::Nothing, tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: start_of_attributes(node),
         bulks: NO_BULKS, leaves: [Leases],
     }
     SetAttr { node, open, set } = "setattr" {
-        effect: attributes(open.as_ref(), set), subjects: Subjects::held(node), right: Right::Own,
+        effect: attributes(open.as_ref(), set), subjects: Subjects::held(node),
+        guest: ForGuest::Never,
         touches: set_attributes(node, set), tells: Tells::Attributes,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Create { dir, name, flags, open } = "create" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     CreateUnnamed { dir, flags, open } = "tmpfile" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     MakeDir { dir, name } = "mkdir" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: new_name(dir, name), tells: Tells::NewDir(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     MakeNode { dir, name } = "mknod" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Symlink { dir, name } = "symlink" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     ReadLink { node } = "readlink" {
-        effect: Effect::None, subjects: Subjects::inode(node), right: Right::None,
+        effect: Effect::None, subjects: Subjects::inode(node), guest: ForGuest::Node(*node),
         touches: Touches::Nothing, tells: Tells::Target(node.ino),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     Link { node, dir, name } = "link" {
-        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), guest: ForGuest::Never,
         touches: Touches::NewName { at: at(dir, name), of: Some(node.ino) },
         tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Unlink { dir, name } = "unlink" {
-        effect: ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     RemoveDir { dir, name } = "rmdir" {
-        effect: ROWS, subjects: Subjects::inode(dir), right: Right::Write,
+        effect: ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::OldName(at(dir, name)), tells: Tells::OldName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Rename { from_dir, from, to_dir, to, flags } = "rename" {
-        effect: renaming(*flags), subjects: Subjects::inodes(from_dir, to_dir), right: Right::Write,
+        effect: renaming(*flags), subjects: Subjects::inodes(from_dir, to_dir),
+        guest: ForGuest::Never,
         touches: Touches::Move { from: at(from_dir, from), to: at(to_dir, to) },
         tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Open { node, flags, open } = "open" {
-        effect: opening(*flags), subjects: Subjects::held(node), right: right_to(*flags),
+        effect: opening(*flags), subjects: Subjects::held(node), guest: ForGuest::opening(node, *flags),
         touches: opened(node, *flags), tells: Tells::Attributes,
         opens: OpenEffect::Makes { node: *node, open: *open, flags: *flags },
         at_start: AtStart::BeforeNew,
@@ -230,132 +237,139 @@ operations! {
     }
     Reopen { node, flags, open } = "reopen" {
         effect: Effect::None, subjects: Subjects::inode(node),
-        right: right_to(without_truncation(*flags)),
+        guest: ForGuest::opening(node, *flags),
         touches: opened(node, without_truncation(*flags)), tells: Tells::Nothing,
         opens: OpenEffect::MakesAgain { open: *open, flags: *flags }, at_start: AtStart::Restores,
         bulks: NO_BULKS, leaves: [Open],
     }
     Flush { open, owner } = "flush" {
-        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Own,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: closing(open, owner), at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Release { open } = "release" {
-        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Own,
         touches: Touches::Release(*open), tells: Tells::Attributes,
         opens: OpenEffect::Ends(*open), at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     GetLock { open } = "getlk" {
-        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     SetLock { open, owner, lock } = "setlk" {
-        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Locks { open: *open, owner: *owner, lock: *lock },
         at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Lock, LockWaiter],
     }
     ReclaimLock { open } = "reclaimlk" {
-        effect: Effect::None, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::Restores,
         bulks: NO_BULKS, leaves: [Lock],
     }
     Fsync { open } = "fsync" {
-        effect: Effect::Commit, subjects: Subjects::open(open), right: Right::None,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Own,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     FsyncDir { dir } = "fsyncdir" {
-        effect: Effect::Once, subjects: Subjects::inode(dir), right: Right::None,
+        effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Read { open } = "read" {
-        effect: Effect::None, subjects: Subjects::open(open), right: Right::Read,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Open(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: Bulks { request: 0, answer: limits::IO_BYTES }, leaves: [],
     }
     Write { open } = "write" {
-        effect: BYTES, subjects: Subjects::open(open), right: Right::Write,
+        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::Never,
         touches: Touches::Bytes(*open), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 }, leaves: [Answer],
     }
     List { dir, after, entries } = "readdir" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Read,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
         touches: Touches::Nothing,
         tells: Tells::Names { dir: dir.ino, after: *after, most: *entries },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     GetXattr { node, name } = "getxattr" {
-        effect: Effect::None, subjects: Subjects::held(node), right: Right::Read,
+        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::NoXattr(*node),
         touches: Touches::Nothing, tells: Tells::Xattr { node: node.ino, name: name.as_slice() },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     ListXattr { node } = "listxattr" {
-        effect: Effect::None, subjects: Subjects::held(node), right: Right::None,
+        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::NoXattrs(*node),
         touches: Touches::Nothing, tells: Tells::Xattrs(node.ino),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
     }
     SetXattr { node } = "setxattr" {
-        effect: NEW_ROWS, subjects: Subjects::held(node), right: Right::Write,
+        effect: NEW_ROWS, subjects: Subjects::held(node), guest: ForGuest::Never,
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     RemoveXattr { node } = "removexattr" {
-        effect: ROWS, subjects: Subjects::held(node), right: Right::Write,
+        effect: ROWS, subjects: Subjects::held(node), guest: ForGuest::Never,
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     StatFs {} = "statfs" {
-        effect: Effect::None, subjects: Subjects::NONE, right: Right::None,
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Space,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::ForOwnMount,
         bulks: NO_BULKS, leaves: [],
     }
     Allocate { open } = "fallocate" {
-        effect: BYTES, subjects: Subjects::open(open), right: Right::Write,
+        effect: BYTES, subjects: Subjects::open(open), guest: ForGuest::Never,
         touches: Touches::Bytes(*open), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Seek { open } = "lseek" {
-        effect: Effect::None, subjects: Subjects::open(open), right: Right::Read,
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Open(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     CopyRange { from, to } = "copy_file_range" {
-        effect: BYTES, subjects: Subjects::opens(from, to), right: Right::Write,
+        effect: BYTES, subjects: Subjects::opens(from, to), guest: ForGuest::Never,
         touches: Touches::Bytes(*to), tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     Search { dir } = "search" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
     Tags { dir } = "tags" {
-        effect: Effect::None, subjects: Subjects::inode(dir), right: Right::Search,
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
+    }
+    Revoke {} = "revoke" {
+        effect: Effect::Change { replayed: false, grows: false },
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
     }
 }
 
@@ -395,10 +409,6 @@ const fn start_of_attributes(node: &Handle) -> AtStart {
 
 const fn opening(flags: OpenFlags) -> Effect {
     if flags.write || flags.truncate { BYTES } else { Effect::Once }
-}
-
-const fn right_to(flags: OpenFlags) -> Right {
-    if flags.write || flags.truncate { Right::Write } else { Right::Read }
 }
 
 const fn opened<'a>(node: &Handle, flags: OpenFlags) -> Touches<'a> {

@@ -354,4 +354,63 @@ pub enum Request {
         /// What is asked.
         tags: Tags,
     },
+    /// Takes a credential back, for ever. The guests that came with it have no session when this is
+    /// answered, and it is answered once the revocation is safe. Reply: `Done`; `AccessDenied` if
+    /// the sentence is not signed by a root of the volume, `Invalid` if it is none.
+    Revoke {
+        /// The signed sentence, as `docs/protocol.md` specifies it.
+        sentence: Vec<u8>,
+    },
+}
+
+impl Request {
+    /// Calls `each` with each handle that the request names.
+    pub fn each_handle_mut(&mut self, each: &mut dyn FnMut(&mut Handle)) {
+        match self {
+            Self::Lookup { dir, .. }
+            | Self::Parent { dir }
+            | Self::Create { dir, .. }
+            | Self::CreateUnnamed { dir, .. }
+            | Self::MakeDir { dir, .. }
+            | Self::MakeNode { dir, .. }
+            | Self::Symlink { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::RemoveDir { dir, .. }
+            | Self::FsyncDir { dir, .. }
+            | Self::List { dir, .. }
+            | Self::Search { dir, .. }
+            | Self::Tags { dir, .. } => each(dir),
+            Self::GetAttr { node }
+            | Self::SetAttr { node, .. }
+            | Self::ReadLink { node }
+            | Self::Open { node, .. }
+            | Self::Reopen { node, .. }
+            | Self::GetXattr { node, .. }
+            | Self::ListXattr { node }
+            | Self::SetXattr { node, .. }
+            | Self::RemoveXattr { node, .. } => each(node),
+            Self::Link { node, dir, .. } => {
+                each(node);
+                each(dir);
+            }
+            Self::Rename { from_dir, to_dir, .. } => {
+                each(from_dir);
+                each(to_dir);
+            }
+            Self::Find { .. }
+            | Self::Flush { .. }
+            | Self::Release { .. }
+            | Self::Fsync { .. }
+            | Self::Read { .. }
+            | Self::Write { .. }
+            | Self::StatFs
+            | Self::Allocate { .. }
+            | Self::Seek { .. }
+            | Self::CopyRange { .. }
+            | Self::GetLock { .. }
+            | Self::SetLock { .. }
+            | Self::ReclaimLock { .. }
+            | Self::Revoke { .. } => {}
+        }
+    }
 }

@@ -25,7 +25,6 @@ const fn range(first: u16, last: u16, name: &'static str) -> Reserved {
 
 /// Kinds of frames.
 pub const FRAMES: &[Reserved] = &[
-    one(15, "Present"),
     one(16, "Forward"),
     one(17, "ForwardReplay"),
     one(18, "ForwardCancel"),
@@ -42,7 +41,6 @@ pub const FRAMES: &[Reserved] = &[
 pub const REQUESTS: &[Reserved] = &[
     one(38, "Attach"),
     one(39, "Issue"),
-    one(40, "Revoke"),
     one(41, "Access"),
     range(42, 47, "credentials"),
     range(48, 63, "sites"),
@@ -74,23 +72,17 @@ pub const ERRORS: &[Reserved] =
     &[one(36, "HostDown"), one(37, "Elsewhere"), one(38, "Moved"), one(39, "NotOwner")];
 
 /// Why a server gives no session.
-pub const REFUSALS: &[Reserved] = &[
-    one(13, "NoAccess"),
-    one(14, "NotInvited"),
-    one(15, "Older"),
-    one(16, "NotPrimary"),
-    one(17, "NotOwner"),
-];
+pub const REFUSALS: &[Reserved] =
+    &[one(14, "NotInvited"), one(15, "Older"), one(16, "NotPrimary"), one(17, "NotOwner")];
 
 /// Why a server ends a connection.
-pub const CLOSINGS: &[Reserved] = &[one(7, "NoAccess"), one(8, "NotOwner"), one(9, "NotPrimary")];
+pub const CLOSINGS: &[Reserved] = &[one(8, "NotOwner"), one(9, "NotPrimary")];
 
 /// Kinds of things that a recall names.
 pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
 
 /// Roles of a client.
 pub const ROLES: &[Reserved] = &[
-    one(2, "guest"),
     one(3, "site"),
     one(4, "bulk connection of a site"),
     one(5, "reverse connection"),
@@ -177,7 +169,7 @@ mod tests {
             body[end - 2..].copy_from_slice(&number.to_le_bytes());
             decode_call(&body).unwrap_err()
         };
-        assert_eq!(request(40), newer("the request's number", 40, "Revoke"));
+        assert_eq!(request(41), newer("the request's number", 41, "Access"));
         assert_eq!(request(63), newer("the request's number", 63, "sites"));
         let unknown = DecodeError::Unknown { what: "the request's number", number: 112 };
         assert_eq!(request(112), unknown);

@@ -1,5 +1,6 @@
 //! What a server offers to the sessions of other processes, beside their requests.
 
+use std::fmt;
 use std::sync::Weak;
 
 use crate::attr::Attr;
@@ -50,7 +51,41 @@ pub enum RecordedPeer {
     User(u32),
     /// A machine with this Ed25519 public key.
     Machine([u8; 32]),
+    /// A guest with this Ed25519 public key.
+    Guest([u8; 32]),
 }
+
+/// The right of a guest: what its credentials grant to its key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GuestGrant {
+    /// The guest's Ed25519 public key.
+    pub principal: [u8; 32],
+    /// The Ed25519 public key of the root of the volume that begins the chain.
+    pub root: [u8; 32],
+    /// The id of the credential by a root of the volume with which its chain begins.
+    pub credential: [u8; 32],
+    /// The directory: it and all below it may be read.
+    pub directory: InodeId,
+}
+
+impl fmt::Debug for GuestGrant {
+    /// Shows the first bytes of the key and of the credential, which a log has room for.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = |bytes: &[u8; 32]| -> String {
+            bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+        };
+        f.debug_struct("GuestGrant")
+            .field("principal", &first(&self.principal))
+            .field("credential", &first(&self.credential))
+            .field("directory", &self.directory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a guest gets no session, for people: lower case, without a full stop. Empty for a chain that
+/// is not one for the guest's key: a stranger learns nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestRefusal(pub String);
 
 /// The connections of the sessions. Their service ends them for a while if the table has failed:
 /// what was answered may be lost, and the clients must say what that was.
@@ -65,6 +100,10 @@ pub trait Connections: Send + Sync {
     /// over later connections, until [`SessionService::recalled`] is called with this number, which
     /// is used once, or [`SessionService::leases_lost`].
     fn recall(&self, session: SessionId, number: u64, touched: &[Touched]);
+
+    /// Ends the sessions of guests that have no right any more ([`SessionService::has_access`]).
+    /// When this returns, nothing more is sent to them.
+    fn end_guests(&self) {}
 }
 
 /// A moment between the changes of a server.
@@ -115,6 +154,32 @@ pub trait SessionService: Service {
     /// # Errors
     /// If the table fails: there is no session.
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error>;
+
+    /// Returns what these credentials, from a root of the volume to the guest, grant to a guest with
+    /// this Ed25519 public key.
+    ///
+    /// # Errors
+    /// [`GuestRefusal`]. A service may have no guests.
+    fn admit_guest(
+        &self,
+        _principal: &[u8; 32],
+        _chain: &[Vec<u8>],
+    ) -> Result<GuestGrant, GuestRefusal> {
+        Err(GuestRefusal(String::new()))
+    }
+
+    /// A session of a guest begins. The next run does not know it.
+    ///
+    /// # Errors
+    /// [`GuestRefusal`] if it has no right any more.
+    fn begin_guest(&self, _session: SessionId, _grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        Err(GuestRefusal(String::new()))
+    }
+
+    /// Returns whether the grant of a guest is still one.
+    fn has_access(&self, _grant: &GuestGrant) -> bool {
+        false
+    }
 
     /// A session of the last run has opened its files again, and what its client repeats has
     /// arrived.

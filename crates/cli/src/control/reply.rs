@@ -20,6 +20,8 @@ pub(crate) enum ControlReply {
     Unmounted(PathBuf),
     /// To `unmount`: this mount is in use, and nothing was changed.
     Busy(PathBuf),
+    /// To `listen`: the address of the server, with its key.
+    Listening(String),
     /// The sender is neither the volume's user nor root.
     Denied,
     /// The request failed; the text says why.
@@ -33,6 +35,7 @@ impl ControlReply {
             Self::Far(report) => report.to_json(),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
+            Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
         }
@@ -43,6 +46,9 @@ impl ControlReply {
         let object: Value = serde_json::from_slice(line).ok()?;
         if let Some(says) = object["error"].as_str() {
             return Some(if says == DENIED { Self::Denied } else { Self::Failed(says.to_owned()) });
+        }
+        if object["ask"] == "listen" {
+            return object["listening"].as_str().map(|at| Self::Listening(at.to_owned()));
         }
         let path = |key: &str| object[key].as_str().map(PathBuf::from);
         if let Some(point) = path("busy") {
@@ -67,6 +73,7 @@ mod tests {
             ControlReply::Far(FarReport::sample()),
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),
+            ControlReply::Listening("key@host:1".to_owned()),
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),
         ];

@@ -120,6 +120,7 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     BufReader::new(&stream).take(LINE_BYTES).read_until(b'\n', &mut line)?;
     let request = Request::parse(&line);
     in_flight.begin();
+    let unmounts = matches!(request, Ok(Request::Unmount { .. }));
     let answer = match request {
         Ok(request) => handler(request),
         Err(says) => ControlReply::Failed(says.to_owned()),
@@ -127,7 +128,7 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     let sent = send(&mut stream, &answer);
     in_flight.end();
     sent?;
-    if let Ok(Request::Unmount { .. }) = request {
+    if unmounts {
         // The connection is left open: its end tells the peer that this process has ended.
         stream.set_read_timeout(None)?;
         let _gone = stream.read(&mut [0]);

@@ -2,6 +2,7 @@
 
 use pelago_http::HttpTraffic;
 use pelago_mount::{Mount, NoRing};
+use pelago_net::key::PublicKey;
 use pelago_net::{Peer, SessionStatus};
 use pelago_server::{
     HAS_SEARCH_INDEX, Indexing, MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus,
@@ -37,7 +38,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             damaged: status.recovered.damaged,
         },
         mounted: mount.as_ref().map(|mount| mount.point().to_owned()),
-        listening: parts.doors.address.as_ref().map(ToString::to_string),
+        listening: parts.doors.address().map(|address| address.to_string()),
         http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
         http_traffic: parts.http.as_ref().map(|http| traffic(http.traffic())),
         sessions: parts.doors.sessions.status().iter().map(session).collect(),
@@ -116,6 +117,7 @@ fn session(each: &SessionStatus) -> SessionReport {
         peer: match each.peer {
             Peer::User(uid) => format!("user {uid}"),
             Peer::Machine(key) => key.to_string(),
+            Peer::Guest(grant) => format!("guest {}", PublicKey::new(grant.principal)),
         },
         connected: each.connected,
         silent_ms: u64::try_from(each.silent.as_millis()).unwrap_or(u64::MAX),

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fs, io};
 
+use parking_lot::Mutex;
 use pelago_net::SessionServer;
 use pelago_net::clients::file::ClientsFileError;
 use pelago_net::clients::list::ClientList;
 use pelago_net::key::address::{DEFAULT_PORT, ServerAddress};
 use pelago_net::key::file::{self, KeyFileError};
-use pelago_net::own_file::{OwnFile, OwnFileError};
+use pelago_net::own_file::{OwnFile, OwnFileError, Readers};
 use pelago_server::Server;
 use pelago_store::folder::Folder;
 use pelago_store::volume;
@@ -22,9 +23,15 @@ use crate::failure::{Exit, Failure, Outcome};
 pub(super) struct Doors {
     pub(super) sessions: SessionServer,
     /// Where machines connect; `None` if only processes of this machine can.
-    pub(super) address: Option<ServerAddress>,
+    address: Mutex<Option<ServerAddress>>,
     socket: PathBuf,
+    folder: Folder,
 }
+
+/// All addresses of this machine, at the default port.
+const ALL_ADDRESSES: &str = "0.0.0.0:7440";
+/// Bytes of the file `listen`: a host name has at most 253.
+const LISTEN_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
 enum DoorError {
@@ -56,11 +63,54 @@ impl Doors {
             Failure::new(Exit::Failed, DoorError::Socket(error))
                 .hint("check that the volume's folder can be written to")
         })?;
-        let mut doors = Self { sessions, address: None, socket };
-        if let Some(listen) = listen {
-            doors.address = Some(doors.listen(folder, listen)?);
+        let folder = folder.clone();
+        let doors = Self { sessions, address: Mutex::default(), socket, folder };
+        let kept = match listen {
+            Some(listen) => Some(listen.to_owned()),
+            None => doors.kept_address()?,
+        };
+        if let Some(listen) = kept {
+            *doors.address.lock() = Some(doors.listen(&doors.folder, &listen)?);
         }
         Ok(doors)
+    }
+
+    /// Returns where machines connect; `None` if only processes of this machine can.
+    pub(super) fn address(&self) -> Option<ServerAddress> {
+        self.address.lock().clone()
+    }
+
+    /// Listens for other machines, unless it does already, and at each start from now on. Returns
+    /// the address.
+    pub(super) fn listen_always(&self, at: Option<&str>) -> Outcome<ServerAddress> {
+        let mut address = self.address.lock();
+        if let Some(address) = &*address {
+            return Ok(address.clone());
+        }
+        let at = at.unwrap_or(ALL_ADDRESSES);
+        let listening = self.listen(&self.folder, at)?;
+        *address = Some(listening.clone());
+        let kept = self.listen_file().and_then(|file| {
+            let edit = file.edit()?;
+            edit.finish(&format!("{at}\n"))
+        });
+        kept.map_err(|error| Failure::new(Exit::Failed, DoorError::from(error)))?;
+        Ok(listening)
+    }
+
+    /// Returns the address in the volume's file `listen`.
+    fn kept_address(&self) -> Outcome<Option<String>> {
+        let read = self.listen_file().and_then(|file| file.read(Readers::Everybody, LISTEN_BYTES));
+        match read {
+            Ok((text, _)) => Ok(Some(text.trim().to_owned())),
+            Err(OwnFileError::Missing { .. }) => Ok(None),
+            Err(error) => Err(Failure::new(Exit::Failed, DoorError::from(error))
+                .hint("remove the file `listen` of the volume, or name an address by --listen")),
+        }
+    }
+
+    fn listen_file(&self) -> Result<OwnFile, OwnFileError> {
+        OwnFile::at(&self.folder, self.folder.path(), volume::LISTEN)
     }
 
     fn listen(&self, folder: &Folder, listen: &str) -> Outcome<ServerAddress> {

@@ -246,6 +246,7 @@ impl IdleSessions {
         let options = || RemoteOptions {
             target: ServerTarget::Unix(socket.clone()),
             read_only: false,
+            credentials: Vec::new(),
             give_up: None,
         };
         let remotes = (0..count).map(|_| Remote::connect(options(), Duration::from_secs(5)));

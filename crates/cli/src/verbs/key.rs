@@ -159,7 +159,7 @@ fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
 
 /// Returns a file in a volume's folder. Refuses a volume of another user, because its server would
 /// refuse files of this one.
-fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
+pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
     let folder = volume::open_folder(dir)?;
     OwnFile::at(&folder, folder.path(), name)
         .map_err(|error| Failure::new(Exit::from(error.kind()), error))

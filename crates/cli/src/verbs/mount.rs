@@ -68,9 +68,14 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     } else {
         log::to_terminal();
     }
-    let mount = FarMount::start(&plan(args)?)?;
+    serve(&plan(args)?, args.json, args.in_background)
+}
+
+/// Mounts, and serves the mount until it is unmounted.
+pub(super) fn serve(plan: &FarPlan, json: bool, in_background: bool) -> Outcome<ExitCode> {
+    let mount = FarMount::start(plan)?;
     let report = mount.report();
-    if args.json {
+    if json {
         output::print_json(&report.to_json())?;
     } else {
         let (point, pid) = (report.mounted.display(), report.pid);
@@ -81,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             report.server,
         ))?;
     }
-    if !args.in_background {
+    if !in_background {
         mount.run(output::print_error)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -103,6 +108,7 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
         memory_bytes: args.memory,
+        guest: None,
     })
 }
 

@@ -143,7 +143,7 @@ fn create_in(file: &OwnFile) -> Result<PrivateKey, KeyFileError> {
          # public key: {}\n\
          {}\n",
         key.public(),
-        key.to_text()
+        key.to_secret_text()
     ))?;
     Ok(key)
 }
@@ -223,7 +223,7 @@ mod tests {
     fn the_error_names_the_wrong_line() {
         let parse = |text: &str| parse(text, Path::new("/k")).map(|key| key.public());
         let key = PrivateKey::from_seed([5; 32]);
-        let text = key.to_text();
+        let text = key.to_secret_text();
         assert_eq!(parse(&format!("# x\n\n  {text}  \n")).unwrap(), key.public());
         assert!(matches!(parse("# x\n"), Err(KeyFileError::Empty { .. })));
         assert!(matches!(parse(&format!("{text}\n{text}")), Err(KeyFileError::Several { .. })));

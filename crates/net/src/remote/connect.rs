@@ -12,6 +12,7 @@ use pelago_wire::codec::{self, DecodeError};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::limits;
+use pelago_wire::present::Present;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
@@ -54,6 +55,9 @@ pub enum ConnectError {
     /// TLS failed: the server has another key, or does not speak TLS.
     #[error(transparent)]
     Tls(TlsError),
+    /// The credentials are too many, or too long.
+    #[error("the credentials are too many, or too long")]
+    Chain(#[source] pelago_wire::Error),
     /// Nothing came.
     #[error("the server does not answer")]
     Silent,
@@ -181,15 +185,18 @@ impl Connector {
         let (calls, told) = (Arc::clone(&self.calls), Arc::clone(&attempt));
         let handler = Box::new(Connection { calls, attempt: told, welcomed: false });
         let link = self.mailbox.add(stream, tls, |_| handler);
+        let is_guest = !self.options.credentials.is_empty();
         let hello = Hello {
+            role: if is_guest { Hello::GUEST } else { Hello::CLIENT },
             read_only: self.options.read_only,
             resume: self.calls.session(),
             ..Hello::new(self.nonce)
         };
-        let body = hello.encode().to_vec();
-        let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
-        let head = Header::new(FrameKind::Hello, bytes, 0).encode();
-        link.send([Bytes::Header(head), Bytes::Owned(body)]);
+        send_first(&link, FrameKind::Hello, hello.encode().to_vec());
+        if is_guest {
+            let present = Present { chain: self.options.credentials.clone() };
+            send_first(&link, FrameKind::Present, present.encode().map_err(ConnectError::Chain)?);
+        }
         let deadline = Instant::now() + patience;
         let mut result = attempt.result.lock();
         loop {
@@ -202,6 +209,13 @@ impl Connector {
             }
         }
     }
+}
+
+/// Sends a frame of a connection that has no session yet.
+fn send_first(link: &Link, kind: FrameKind, body: Vec<u8>) {
+    let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    let head = Header::new(kind, bytes, 0).encode();
+    link.send([Bytes::Header(head), Bytes::Owned(body)]);
 }
 
 /// A connected socket, with the client's end of TLS unless it is local.
@@ -263,6 +277,7 @@ const fn is_definite(error: &ConnectError) -> bool {
         ConnectError::Refused(refused) => matches!(
             refused.code,
             RefusalCode::UnknownKey
+                | RefusalCode::NoAccess
                 | RefusalCode::OtherVersion
                 | RefusalCode::NotPelago
                 | RefusalCode::UnknownRole

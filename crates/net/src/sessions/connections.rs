@@ -20,6 +20,10 @@ impl Connections for Sessions {
         *is_open = true;
     }
 
+    fn end_guests(&self) {
+        Sessions::end_guests(self);
+    }
+
     fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
         let found = self.table.lock().get(&session).cloned();
         let mut body = Vec::new();

@@ -9,32 +9,64 @@ use pelago_wire::{SessionId, limits};
 use super::refused;
 use crate::session::{Peer, Session};
 
+/// A number of sessions that there may be.
+struct Share<'a> {
+    /// Whether a session counts.
+    counts: &'a dyn Fn(&Session) -> bool,
+    most: usize,
+    /// The refusal if none of them can end.
+    code: RefusalCode,
+}
+
 /// Makes room for a session of this peer, at the cost of one that its client has never used and has
-/// no connection to: of the same peer if it has its share, else of any. A session that was used
-/// stays for its term, because its client may rely on the locks that it has. Returns what was
-/// removed; the service is to be told.
+/// no connection to: of the same peer if it has its share, else of any; a guest's at the cost of
+/// guests only. A session that was used stays for its term, because its client may rely on the locks
+/// that it has. Returns what was removed; the service is to be told.
 pub(super) fn make_room(
     table: &mut HashMap<SessionId, Arc<Session>>,
     peer: Peer,
 ) -> Result<Vec<Arc<Session>>, Refused> {
-    let own = table.values().filter(|session| session.peer == peer).count();
-    let is_full = table.len() >= limits::SESSIONS;
-    if own < limits::PEER_SESSIONS && !is_full {
-        return Ok(Vec::new());
-    }
-    let has_share = own >= limits::PEER_SESSIONS;
-    let mut unused: Vec<SessionId> = table
-        .values()
-        .filter(|session| !has_share || session.peer == peer)
-        .filter(|session| session.is_unused())
-        .map(|session| session.id)
-        .collect();
+    let credential = peer.grant().map(|grant| grant.credential);
+    let is_own = |session: &Session| session.peer == peer;
+    let has_same_credential =
+        |session: &Session| session.peer.grant().map(|grant| grant.credential) == credential;
+    let is_guest = |session: &Session| session.peer.grant().is_some();
+    let of_peer =
+        Share { counts: &is_own, most: limits::PEER_SESSIONS, code: RefusalCode::TooManyOfPeer };
+    let of_credential = Share {
+        counts: &has_same_credential,
+        most: limits::CREDENTIAL_SESSIONS,
+        code: RefusalCode::TooManyOfPeer,
+    };
+    let of_guests = Share {
+        counts: &is_guest,
+        most: limits::GUEST_SESSIONS,
+        code: RefusalCode::TooManySessions,
+    };
+    let of_all =
+        Share { counts: &|_| true, most: limits::SESSIONS, code: RefusalCode::TooManySessions };
+    let shares = match credential {
+        Some(_) => vec![of_peer, of_credential, of_guests],
+        None => vec![of_peer, of_all],
+    };
+    let is_full = |share: &Share<'_>| {
+        table.values().filter(|session| (share.counts)(session)).count() >= share.most
+    };
+    let Some(share) = shares.into_iter().find(is_full) else {
+        return match credential {
+            Some(_) if table.len() >= limits::SESSIONS => {
+                Err(refused(RefusalCode::TooManySessions))
+            }
+            _ => Ok(Vec::new()),
+        };
+    };
+    let unused = table.values().filter(|session| (share.counts)(session) && session.is_unused());
+    let mut unused: Vec<SessionId> = unused.map(|session| session.id).collect();
     unused.sort_unstable();
     // Its client may use it in this instant.
     let ended = unused.into_iter().find(|id| table.get(id).is_some_and(|s| s.end_unused()));
     match ended.and_then(|id| table.remove(&id)) {
         Some(session) => Ok(vec![session]),
-        None if has_share => Err(refused(RefusalCode::TooManyOfPeer)),
-        None => Err(refused(RefusalCode::TooManySessions)),
+        None => Err(refused(share.code)),
     }
 }

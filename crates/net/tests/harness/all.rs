@@ -193,7 +193,9 @@ pub(crate) fn connect(socket: &Path) -> Remote {
 
 /// Connects to a server. Requests fail after `give_up`.
 pub(crate) fn connect_to(target: ServerTarget, give_up: Option<Duration>) -> Remote {
-    Remote::connect(RemoteOptions { target, read_only: false, give_up }, PATIENCE).unwrap()
+    let credentials = Vec::new();
+    let options = RemoteOptions { target, read_only: false, credentials, give_up };
+    Remote::connect(options, PATIENCE).unwrap()
 }
 
 /// Waits until something is so.

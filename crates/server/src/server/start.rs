@@ -27,6 +27,7 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::host::Host;
 use crate::memory::{MEMORY_BYTES, MemoryLimits};
+use crate::policy::Policy;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::{IndexPlace, SearchIndex};
@@ -96,6 +97,9 @@ impl Server {
         host.space.refresh().map_err(failed)?;
         let epoch = begun.epoch;
         let earlier = shard.earlier_sessions().map_err(failed)?;
+        let revoked = shard.revocations().map_err(failed)?;
+        let folder = volume.as_ref().map(|open| open.volume.folder().clone());
+        let policy = Arc::new(Policy::new(parts.volume, folder, revoked));
         let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
         let grace = Arc::new(Grace::new(waits_for.collect()));
         let core = Core {
@@ -108,6 +112,7 @@ impl Server {
             durability,
             shard,
             grace,
+            policy,
         };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
@@ -239,6 +244,7 @@ pub(super) struct Core {
     pub(super) durability: Arc<Durability>,
     pub(super) shard: Arc<Shard>,
     pub(super) grace: Arc<Grace>,
+    pub(super) policy: Arc<Policy>,
     pub(super) index: Arc<SearchIndex>,
 }
 
@@ -327,6 +333,7 @@ impl Core {
             earlier,
             grace: Arc::clone(&self.grace),
             leases: self.host.leases,
+            policy: Arc::clone(&self.policy),
         }))
     }
 

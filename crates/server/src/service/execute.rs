@@ -2,12 +2,13 @@
 //! files, for bytes.
 
 use std::cell::Cell;
+use std::sync::{OnceLock, Weak};
 
 use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Context, Entry, Error, Reply, Request};
+use pelago_wire::{Attr, Code, Connections, Context, Entry, Error, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
@@ -16,6 +17,8 @@ use crate::locks::Locks;
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
     pub(super) locks: &'a Locks,
+    /// Those of the other sessions.
+    pub(super) connections: &'a OnceLock<Weak<dyn Connections>>,
     pub(super) context: &'a Context,
     pub(super) expected: Option<ExpectedNodes>,
     pub(super) bytes: &'a [u8],
@@ -128,6 +131,7 @@ impl Executor<'_> {
             }
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
+            Request::Revoke { sentence } => self.revoke(sentence),
         }
     }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use pelago_data::OpenKey;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
-    Attr, Connections, Context, Error, Handle, LeaseMoment, LeasedAnswer, Leases, Reply, Request,
-    Served, SessionId, SessionRecord, SessionService, Touches,
+    Attr, Connections, Context, Error, GuestGrant, GuestRefusal, Handle, LeaseMoment, LeasedAnswer,
+    Leases, Reply, Request, Served, SessionId, SessionRecord, SessionService, Touches,
 };
 
 use super::{Dispatcher, LocalService};
@@ -41,6 +41,22 @@ impl SessionService for LocalService {
         Ok(())
     }
 
+    fn admit_guest(
+        &self,
+        principal: &[u8; 32],
+        chain: &[Vec<u8>],
+    ) -> Result<GuestGrant, GuestRefusal> {
+        self.dispatcher.parts.policy.admit(principal, chain)
+    }
+
+    fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        self.dispatcher.begin_guest(session, grant)
+    }
+
+    fn has_access(&self, grant: &GuestGrant) -> bool {
+        self.dispatcher.parts.policy.has_access(grant)
+    }
+
     fn reclaimed(&self, session: SessionId) {
         // Its client has dropped all in the new epoch.
         if !self.dispatcher.parts.grace.is_over() {
@@ -64,6 +80,7 @@ impl SessionService for LocalService {
         let dispatcher = Arc::clone(&self.dispatcher);
         // The locks that this session waits for are not wanted any more.
         dispatcher.locks.cancel_session(session);
+        dispatcher.parts.policy.end(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
             Invocation::Run => dispatcher.end_session(session),
@@ -91,6 +108,10 @@ impl SessionService for LocalService {
     }
 
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
+        if self.dispatcher.parts.policy.guest(session).is_some() {
+            // Its attributes may not be the guest's to see.
+            return None;
+        }
         match request.touches() {
             Touches::Release(open) => {
                 let open = OpenKey { session, open };

@@ -119,7 +119,8 @@ pub(crate) struct Client {
 impl Client {
     fn over(socket: &Path) -> Self {
         let target = ServerTarget::Unix(socket.to_owned());
-        let options = RemoteOptions { target, read_only: false, give_up: None };
+        let options =
+            RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
         Self { remote: Remote::connect(options, DEADLINE).unwrap() }
     }
 

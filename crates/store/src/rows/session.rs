@@ -9,9 +9,10 @@ use crate::key::RowKind;
 
 const USER: u8 = 1;
 const MACHINE: u8 = 2;
+const GUEST: u8 = 3;
 /// The peers of later versions, with their names.
 pub const RESERVED_PEERS: &[(u8, &str)] =
-    &[(3, "guest"), (4, "origin"), (5, "site"), (6, "mount of a store's server")];
+    &[(4, "origin"), (5, "site"), (6, "mount of a store's server")];
 /// Added to these if the era follows.
 const WITH_ERA: u8 = 0x10;
 
@@ -23,7 +24,7 @@ impl Body<'_> for SessionRecord {
     fn body_bytes(&self) -> usize {
         let of_peer = match self.peer {
             RecordedPeer::User(_) => 21,
-            RecordedPeer::Machine(_) => 49,
+            RecordedPeer::Machine(_) | RecordedPeer::Guest(_) => 49,
         };
         of_peer + if self.era == WriteEra::FIRST { 0 } else { 4 }
     }
@@ -40,6 +41,10 @@ impl Body<'_> for SessionRecord {
                 out.u8(MACHINE | with_era);
                 out.bytes(key);
             }
+            RecordedPeer::Guest(key) => {
+                out.u8(GUEST | with_era);
+                out.bytes(key);
+            }
         }
         if with_era != 0 {
             out.u32(self.era.0);
@@ -52,6 +57,7 @@ impl Body<'_> for SessionRecord {
         let peer = match kind & !WITH_ERA {
             USER => RecordedPeer::User(body.u32()?),
             MACHINE => RecordedPeer::Machine(body.array()?),
+            GUEST => RecordedPeer::Guest(body.array()?),
             number => return Err(unknown_peer(number)),
         };
         if kind & WITH_ERA == 0 {

@@ -37,7 +37,8 @@ pub struct Format {
     /// The size in bytes up to which a file is stored in the table, at most
     /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
-    /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`].
+    /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`],
+    /// [`REVOCATIONS`].
     pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
@@ -52,11 +53,15 @@ pub struct Format {
 /// program that does not know such rows must not change tags.
 pub const TAGS_ARE_COMPLETE: u64 = 1;
 
+/// The needed feature that there may be [`crate::rows::Revocation`] rows. A program that does not
+/// know them would let in who was shut out.
+pub const REVOCATIONS: u64 = 4;
+
 /// The bits of all needed features, also of those that only later versions have, with their names.
 pub const NEEDED_FEATURES: &[(u64, &str)] = &[
     (TAGS_ARE_COMPLETE, "complete tags"),
     (2, "sites"),
-    (4, "revocations"),
+    (REVOCATIONS, "revocations"),
     (8, "a shared store"),
     (16, "split directories"),
     (32, "the folder of a mirror"),
@@ -101,7 +106,7 @@ const BYTES: usize = 128;
 pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 52;
 /// The needed features that this program has.
-const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE;
+const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | REVOCATIONS;
 
 impl Format {
     /// Returns the format of a new volume, with a random id.

@@ -19,9 +19,17 @@ pub const KEY: &str = "key";
 /// `CLIENTS_NEW`.
 pub const CLIENTS: &str = "clients";
 pub(super) const CLIENTS_NEW: &str = "clients.new";
+/// The file with the keys whose credentials the server accepts, as the crate `keynote` reads it; it
+/// is replaced by `POLICY_NEW`.
+pub const POLICY: &str = "policy";
+pub(super) const POLICY_NEW: &str = "policy.new";
+/// The file with the address at which the server listens unless it is told another one; it is
+/// replaced by `LISTEN_NEW`.
+pub const LISTEN: &str = "listen";
+pub(super) const LISTEN_NEW: &str = "listen.new";
 
 /// All names in the folder of a volume.
-pub(super) const NAMES: [&str; 15] = [
+pub(super) const NAMES: [&str; 19] = [
     FORMAT,
     FORMAT_NEW,
     FORMAT_COPY,
@@ -37,6 +45,10 @@ pub(super) const NAMES: [&str; 15] = [
     KEY,
     CLIENTS,
     CLIENTS_NEW,
+    POLICY,
+    POLICY_NEW,
+    LISTEN,
+    LISTEN_NEW,
 ];
 
 /// Names in the folder `table` that are not the engine's.

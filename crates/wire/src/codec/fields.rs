@@ -207,6 +207,8 @@ byte_strings! {
     XattrValue = XATTR_VALUE_BYTES, TooBig;
     /// A query in its canonical form.
     QueryText = QUERY_BYTES, TooBig;
+    /// A signed sentence that takes a credential back.
+    Sentence = REVOCATION_BYTES, Invalid;
     /// What an error says beyond its code: nothing yet.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }

@@ -4,7 +4,7 @@
 //! never reused.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
-use super::fields::{BulkBytes, Target, XattrName, XattrValue};
+use super::fields::{BulkBytes, Sentence, Target, XattrName, XattrValue};
 use super::lists::DirEntries;
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
@@ -142,6 +142,7 @@ requests! {
     35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
     36 Search { dir: Handle, search: Search } -> Found;
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
+    40 Revoke { sentence: Sentence } -> Done;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.

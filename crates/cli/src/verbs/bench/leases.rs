@@ -79,7 +79,8 @@ fn tls(sessions: &SessionServer, dir: &Path) -> Outcome<ServerTarget> {
 }
 
 fn client(target: ServerTarget) -> Outcome<Files> {
-    let options = RemoteOptions { target, read_only: false, give_up: None };
+    let options =
+        RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
     let remote = Remote::connect(options, PATIENCE).map_err(failed)?;
     let holder = Holder::new(Arc::new(remote));
     holder.write_behind().map_err(failed)?;

@@ -1,0 +1,249 @@
+//! `pelago share`.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use pelago_keynote::{
+    Assertion, AssertionError, CREDENTIAL_BYTES, Credential, Principal, Share, WriteError, armor,
+    policy,
+};
+use pelago_net::key::address::ServerAddress;
+use pelago_net::key::{PrivateKey, PublicKey};
+use pelago_net::own_file::{OwnFileError, Readers};
+use pelago_store::volume;
+use pelago_wire::InodeId;
+use serde_json::json;
+
+use super::key::{own_file, own_key};
+use crate::control::{ControlReply, Request, ask, ask_status};
+use crate::credential::{Whereabouts, printable};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::locate::{self, VolumeRef};
+use crate::status_report::StatusReport;
+use crate::{json, output};
+
+const AFTER: &str = "\
+It prints a credential: a signed text that lets the holder of KEY, who needs no account, read this \
+folder and all below it, whatever the modes say, from any machine that reaches this one. Send it by \
+mail; it is of no use to anyone else. It follows the folder if that is renamed. There it is used by \
+`pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
+
+The first share makes this user's key a root of the volume, and prints a spare one.";
+
+/// How long the process of the volume may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Share a folder with a person, who gets to read it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// The folder, in the mount of a volume that is up on this machine
+    path: PathBuf,
+    /// The person's public key, which `pelago key show` prints there
+    #[arg(long, value_name = "KEY")]
+    to: PublicKey,
+    /// Where others reach this machine, HOST:PORT, if the volume does not listen yet [default: all
+    /// addresses, port 7440, by the name of this machine]
+    #[arg(long, value_name = "ADDR")]
+    at: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum ShareError {
+    #[error("{} is not in the mount of a volume that this machine serves", .0.display())]
+    NotHere(PathBuf),
+    #[error("{} cannot be examined", path.display())]
+    Examined {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{} is not a folder: sharing single files is not built yet", .0.display())]
+    NotFolder(PathBuf),
+    #[error("the volume's process does not listen for other machines: {0}")]
+    NotListening(String),
+    #[error("your key {0} is not a root of this volume")]
+    NoRoot(PublicKey),
+    #[error("the volume's file `policy` cannot be used")]
+    Policy(#[source] AssertionError),
+    #[error(transparent)]
+    Written(#[from] WriteError),
+}
+
+/// A spare root, which was just made.
+struct Spare {
+    /// The text of its private half, which is printed once.
+    secret: String,
+}
+
+/// Writes a credential.
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    let found = locate::find(None, Some(&args.path))?;
+    let directory = examine(&found, &args.path)?;
+    let key = own_key()?;
+    let VolumeRef { dir, .. } = found;
+    let spare = become_root(&dir, &key)?;
+    let address = listen(&dir, args.at.as_deref())?;
+    let share = Share { volume: volume_id(&dir)?, directory: directory.ino.raw() };
+    let whereabouts = Whereabouts {
+        address: address.clone(),
+        directory: directory.ino,
+        parent: directory.parent,
+        name: directory.name,
+    };
+    let credential = Credential {
+        comment: &whereabouts.to_lines(),
+        licensee: Principal(*args.to.as_bytes()),
+        conditions: &share.conditions(),
+    };
+    let text = credential.sign(&key.signing_key()).map_err(written_failed)?;
+    let block =
+        armor(std::slice::from_ref(&text)).map_err(|error| Failure::new(Exit::Failed, error))?;
+    if args.json {
+        output::print_json(&json!({
+            "version": json::VERSION,
+            "credential": block,
+            "to": args.to.to_string(),
+            "address": address.to_string(),
+            "spare": spare.as_ref().map(|spare| spare.secret.clone()),
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Not where the credential goes, which may be a file or a mail.
+    output::print_error(&said(&args.path, &args.to, &address, spare.as_ref()));
+    output::print(&block)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what a person is told.
+fn said(path: &Path, to: &PublicKey, address: &ServerAddress, spare: Option<&Spare>) -> String {
+    let mut text = format!(
+        "shared    {} with {to}, to be read\n\
+         listening {address}\n\
+         next      send the block; there: `pelago attach FILE DIR`; `pelago revoke FILE` ends it",
+        path.display()
+    );
+    if let Some(Spare { secret }) = spare {
+        text.push_str(&format!(
+            "\nspare     {secret}\n          \
+             a second root of the volume, printed only now: keep it on paper, away from here"
+        ));
+    }
+    text
+}
+
+/// A folder that is shared.
+struct Directory {
+    ino: InodeId,
+    parent: InodeId,
+    name: String,
+}
+
+/// Finds the inode of the folder.
+fn examine(found: &VolumeRef, path: &Path) -> Outcome<Directory> {
+    let absolute = locate::absolute(path)?;
+    let is_mounted = found.mounted.as_ref().is_some_and(|point| absolute.starts_with(point));
+    if !is_mounted || !locate::is_volume(&found.dir) {
+        return Err(Failure::new(Exit::NotFound, ShareError::NotHere(absolute))
+            .hint("run it on the machine of the volume, with a path in its mount"));
+    }
+    let failed = |source| {
+        Failure::new(Exit::NotFound, ShareError::Examined { path: path.to_owned(), source })
+    };
+    let meta = fs::metadata(path).map_err(failed)?;
+    if !meta.is_dir() {
+        return Err(Failure::new(Exit::Usage, ShareError::NotFolder(absolute))
+            .hint("share the folder that it is in"));
+    }
+    let parent = fs::metadata(path.join("..")).map_err(failed)?.ino();
+    let is_root = found.mounted.as_ref() == Some(&absolute);
+    let name = absolute.file_name().map(|name| printable(name.as_bytes())).unwrap_or_default();
+    Ok(Directory {
+        ino: InodeId::from_raw(meta.ino()),
+        parent: if is_root { InodeId::ROOT } else { InodeId::from_raw(parent) },
+        name,
+    })
+}
+
+/// Makes this user's key a root of the volume with its first share, and a spare one beside it.
+fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
+    let file = own_file(dir, volume::POLICY)?;
+    let failed = |error: OwnFileError| Failure::new(Exit::from(error.kind()), error);
+    let own = Principal(*key.public().as_bytes());
+    match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
+        Ok((text, _)) => {
+            let present = Assertion::parse(text.as_bytes()).map_err(|error| {
+                Failure::new(Exit::Damaged, ShareError::Policy(error))
+                    .hint("restore the file `policy` from a copy")
+            })?;
+            match present.licensees().contains(&own) {
+                true => Ok(None),
+                false => Err(Failure::new(Exit::Denied, ShareError::NoRoot(key.public()))
+                    .hint("use the key of the first share, or its spare: set PELAGO_KEY")),
+            }
+        }
+        Err(OwnFileError::Missing { .. }) => {
+            let spare =
+                PrivateKey::generate().map_err(|error| Failure::new(Exit::Failed, error))?;
+            let roots = [own, Principal(*spare.public().as_bytes())];
+            let comment =
+                ["the roots of this volume: whose credentials its server accepts".to_owned()];
+            let text = policy(&roots, &comment).map_err(written_failed)?;
+            let edit = file.edit().map_err(failed)?;
+            // Two first shares at once: one waits for the other, and then finds its file.
+            match file.stamp(Readers::Everybody) {
+                Err(OwnFileError::Missing { .. }) => {}
+                _ => {
+                    drop(edit);
+                    return become_root(dir, key);
+                }
+            }
+            edit.finish(&text).map_err(failed)?;
+            Ok(Some(Spare { secret: spare.to_secret_text() }))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Makes the volume's process listen, and returns its address.
+fn listen(dir: &Path, at: Option<&str>) -> Outcome<ServerAddress> {
+    let request = Request::Listen { at: at.map(str::to_owned) };
+    let not_listening = |why: String| {
+        Failure::new(Exit::Unreachable, ShareError::NotListening(why))
+            .hint("name an address of this machine that others reach: `--at HOST:PORT`")
+    };
+    match ask(dir, request, PATIENCE) {
+        Ok((ControlReply::Listening(address), _)) => {
+            address.parse().map_err(|error| not_listening(format!("{error}")))
+        }
+        Ok(_) => Err(not_listening("it gives another answer".to_owned())),
+        Err(error) => Err(not_listening(error.to_string())),
+    }
+}
+
+/// Returns the id of the volume that is up in this folder.
+fn volume_id(dir: &Path) -> Outcome<[u8; 16]> {
+    let failed = |why: String| Failure::new(Exit::Unreachable, ShareError::NotListening(why));
+    let id = match ask_status(dir, PATIENCE) {
+        Ok(StatusReport::Up(report)) => report.id,
+        Ok(_) => return Err(failed("it serves no volume".to_owned())),
+        Err(error) => return Err(failed(error.to_string())),
+    };
+    let mut bytes = [0; 16];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let digits = id.get(2 * at..2 * at + 2).unwrap_or_default();
+        *byte = u8::from_str_radix(digits, 16).map_err(|error| failed(error.to_string()))?;
+    }
+    Ok(bytes)
+}
+
+fn written_failed(error: WriteError) -> Failure {
+    Failure::new(Exit::Failed, ShareError::Written(error))
+}

@@ -1,0 +1,42 @@
+//! The credentials that were taken back: each has a row for ever.
+
+use std::ops::ControlFlow;
+
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::report::table_failed;
+use pelago_store::rows::Revocation;
+use pelago_wire::Error;
+
+use super::Shard;
+
+impl Shard {
+    /// Returns the ids of the credentials that were taken back. A row whose value is damaged counts
+    /// too.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn revocations(&self) -> Result<Vec<[u8; 32]>, Error> {
+        let mut credentials = Vec::new();
+        let range = key::all(RowKind::Revocation);
+        let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
+            if let Some(Key::Revocation { credential }) = Key::parse(key) {
+                credentials.push(credential);
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| table_failed("reading revocations", &error))?;
+        Ok(credentials)
+    }
+
+    /// Takes a credential back.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn revoke(&self, credential: [u8; 32], revocation: &Revocation<'_>) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        // Whoever is to be shut out may have filled the disk.
+        txn.batch.allow_reserve();
+        txn.put(key::revocation(credential), revocation);
+        txn.commit().map(drop)
+    }
+}

@@ -1,0 +1,127 @@
+//! The roots of a volume: the keys whose credentials its server accepts.
+
+use std::collections::HashSet;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_keynote::{Assertion, Authorizer, CREDENTIAL_BYTES, Principal};
+use pelago_store::folder::Folder;
+use pelago_store::volume;
+use rustix::fs::OFlags;
+
+/// The longest time for which the roots are used without a look at their file.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Says which keys are roots, and follows changes of the file.
+///
+/// No thread watches it: a question looks at the file if the last look was half a second ago. A
+/// file that cannot be read, or is no policy, changes nothing: the last good one stays in force,
+/// and a warning is logged once. Without a file there is no root.
+pub(super) struct Roots {
+    folder: Folder,
+    /// A leaf: held during a look at the file.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    keys: HashSet<Principal>,
+    /// The stamp of the file that is in force; `None` if it is missing.
+    seen: Option<Stamp>,
+    /// Why the present file is not in force.
+    problem: Option<String>,
+    next_look: Option<Instant>,
+}
+
+/// What changes when a file does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Roots {
+    pub(super) fn new(folder: Folder) -> Self {
+        Self { folder, state: Mutex::default() }
+    }
+
+    /// Returns the folder of the volume.
+    pub(super) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Returns whether a key is a root, by a file that was looked at half a second ago at most.
+    pub(super) fn has(&self, key: &Principal) -> bool {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        let is_due = state.next_look.is_none_or(|next| now >= next);
+        // One that is none may have become one a moment ago, by the person who tries it now.
+        if is_due || !state.keys.contains(key) {
+            state.look(&self.folder);
+            state.next_look = Some(now + POLL);
+        }
+        state.keys.contains(key)
+    }
+}
+
+impl State {
+    fn look(&mut self, folder: &Folder) {
+        match read(folder, self.seen) {
+            Ok(Read::Same) => self.problem = None,
+            Ok(Read::New(keys, stamp)) => {
+                if self.seen != stamp {
+                    tracing::info!(roots = keys.len(), "read the roots of the volume");
+                }
+                (self.keys, self.seen, self.problem) = (keys, stamp, None);
+            }
+            Err(problem) => {
+                if self.problem.as_ref() != Some(&problem) {
+                    tracing::warn!(%problem, "the last good roots of the volume stay in force");
+                    self.problem = Some(problem);
+                }
+            }
+        }
+    }
+}
+
+/// What a look at the file has found.
+enum Read {
+    /// The file that is in force.
+    Same,
+    /// Another one, or none.
+    New(HashSet<Principal>, Option<Stamp>),
+}
+
+fn read(folder: &Folder, seen: Option<Stamp>) -> Result<Read, String> {
+    let file = match folder.open_file(volume::POLICY, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(Read::New(HashSet::new(), None)),
+        Err(error) => return Err(error.to_string()),
+    };
+    let says = |error: std::io::Error| format!("{}: {error}", volume::POLICY);
+    let metadata = file.metadata().map_err(says)?;
+    let stamp = Stamp {
+        inode: metadata.ino(),
+        size: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    };
+    if seen == Some(stamp) {
+        return Ok(Read::Same);
+    }
+    let mut text = Vec::new();
+    file.take(CREDENTIAL_BYTES as u64 + 1).read_to_end(&mut text).map_err(says)?;
+    let policy = Assertion::parse(&text)
+        .map_err(|error| format!("{}: {error}: restore the file", volume::POLICY))?;
+    if *policy.authorizer() != Authorizer::Policy || policy.conditions().is_some() {
+        return Err(format!(
+            "{}: it is not `Authorizer: \"POLICY\"` with Licensees alone: restore the file",
+            volume::POLICY
+        ));
+    }
+    Ok(Read::New(policy.licensees().iter().copied().collect(), Some(stamp)))
+}

@@ -1,0 +1,284 @@
+//! Requests of guests: carried out only if what they name is granted, before and after.
+//!
+//! This is the first thing that happens to a request. All that follows, such as looking names up or
+//! recalling leases, is work for others that a stranger must not cause.
+//!
+//! What is granted can move away while a request is carried out, and something secret can be written
+//! into it then. So the place of the node is asked for again before the answer leaves, and the
+//! request is carried out once more unless it is the same. A guest changes nothing, so repeating is
+//! harmless.
+
+use std::sync::{Arc, Weak};
+
+use pelago_data::{MayBlock, OpError, OpenKey};
+use pelago_meta::shard::Place;
+use pelago_store::rows::Revocation;
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenEffect,
+    OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
+};
+
+use super::execute::Executor;
+use super::{Dispatcher, ErrorReport, OpResult, Outcome};
+use crate::policy::Guest;
+
+/// How often a request is carried out whose node moves meanwhile.
+const ATTEMPTS: u32 = 8;
+
+/// A request of a guest on its way.
+#[derive(Clone)]
+struct GuestCall {
+    dispatcher: Arc<Dispatcher>,
+    guest: Arc<Guest>,
+    context: Context,
+    request: Request,
+    /// How often it was carried out before.
+    attempt: u32,
+}
+
+/// What a request of a guest names, as far as that has to be granted.
+#[derive(Clone, Copy)]
+enum Named {
+    /// Nothing.
+    Nothing,
+    /// A node by its handle.
+    Node(Handle),
+    /// The file of an open.
+    Open(OpenId),
+}
+
+impl Dispatcher {
+    /// Carries out a request of a guest, or refuses it.
+    #[cold]
+    pub(super) fn ask_as_guest(
+        self: &Arc<Self>,
+        guest: Arc<Guest>,
+        context: &Context,
+        request: Request,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        let dispatcher = Arc::clone(self);
+        let call = GuestCall { dispatcher, guest, context: *context, request, attempt: 0 };
+        call.begin(later)
+    }
+
+    /// Begins the session of a guest. It has no row: the next run does not know it, and does not
+    /// wait for it.
+    pub(super) fn begin_guest(
+        &self,
+        session: SessionId,
+        grant: &GuestGrant,
+    ) -> Result<(), GuestRefusal> {
+        self.parts.policy.begin(session, grant)?;
+        self.parts.opens.begin_session(session, RecordedPeer::Guest(grant.principal));
+        self.others.begin(session);
+        Ok(())
+    }
+}
+
+impl GuestCall {
+    /// Carries the request out, as often as the node moves.
+    fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
+        loop {
+            let place = match self.admit() {
+                Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
+                Ok(Admitted::Granted(place)) => place,
+                Err(error) => return Some(Err(error)),
+            };
+            let mut finish = || -> Done {
+                let call = self.clone();
+                let done = later();
+                Box::new(move |result| call.finish(place, result, done))
+            };
+            let result = self.carry_out(&mut finish)?;
+            match self.answer(place, result) {
+                Some(answer) => return Some(answer),
+                None => self.attempt += 1,
+            }
+        }
+    }
+
+    /// Answers a request that was carried out on another thread.
+    fn finish(mut self, place: Option<Place>, result: Result<Reply, Error>, done: Done) {
+        if let Some(answer) = self.answer(place, result) {
+            return done(answer);
+        }
+        self.attempt += 1;
+        let mut done = Some(done);
+        let now = self.begin(&mut || done.take().expect("a service asks for one callback"));
+        if let (Some(result), Some(done)) = (now, done) {
+            done(result);
+        }
+    }
+
+    /// Decides whether the request is carried out.
+    ///
+    /// # Errors
+    /// `AccessDenied` for what a guest may not do to what is granted; `Stale` for any node that is
+    /// not: it looks as one that does not exist.
+    fn admit(&self) -> Result<Admitted, Error> {
+        let Self { dispatcher, guest, context, request, attempt } = self;
+        if *attempt >= ATTEMPTS {
+            return Err(Code::Busy.into());
+        }
+        if !dispatcher.parts.policy.has_access(&guest.grant) {
+            return Err(Code::Stale.into());
+        }
+        if context.replayed.is_some() {
+            // It claims that an earlier run has answered it. No run knows a guest of an earlier
+            // one.
+            return Err(Code::AccessDenied.into());
+        }
+        let rule = request.for_guest();
+        let named = match rule {
+            ForGuest::Node(node)
+            | ForGuest::Parent(node)
+            | ForGuest::NoXattr(node)
+            | ForGuest::NoXattrs(node) => Named::Node(node),
+            ForGuest::Open(open) => Named::Open(open),
+            ForGuest::Own | ForGuest::Space => Named::Nothing,
+            ForGuest::Never => return Err(self.refuse()),
+        };
+        let place = self.place_of(named)?;
+        match rule {
+            ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
+            ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
+            ForGuest::Parent(dir) if dir.ino == guest.grant.directory => dispatcher
+                .parts
+                .shard
+                .entry(dir)
+                .map(|entry| Admitted::Answered(Reply::Entry(entry))),
+            _ => Ok(Admitted::Granted(place)),
+        }
+    }
+
+    /// Returns the error of a request that no guest may make: it says that the guest may not only
+    /// if all that is named is granted.
+    fn refuse(&self) -> Error {
+        let subjects = self.request.describe().subjects;
+        let nodes = subjects.each_inode().map(|ino| Named::Node(Handle::own(ino)));
+        let opens = subjects.each_open().map(Named::Open);
+        let refused = nodes.chain(opens).try_for_each(|named| self.place_of(named).map(drop));
+        refused.err().unwrap_or_else(|| Code::AccessDenied.into())
+    }
+
+    /// Returns the place of what the request names, now; `None` if it names nothing.
+    ///
+    /// # Errors
+    /// `Stale` if it is not granted; `BadOpen`.
+    fn place_of(&self, named: Named) -> Result<Option<Place>, Error> {
+        let Self { dispatcher, guest, context, .. } = self;
+        let parts = &dispatcher.parts;
+        let (node, last_dir) = match named {
+            Named::Nothing => return Ok(None),
+            Named::Node(node) => (node, None),
+            Named::Open(open) => {
+                let key = OpenKey { session: context.session, open };
+                (parts.opens.handle_of(key)?, guest.last_dir(open))
+            }
+        };
+        let place = parts.shard.place_below(guest.grant.directory, node, last_dir)?;
+        let place = place.ok_or_else(|| Error::from(Code::Stale))?;
+        if let Named::Open(open) = named {
+            guest.note_dir(open, place.dir);
+        }
+        Ok(Some(place))
+    }
+
+    /// Carries the request out as one of any other session.
+    fn carry_out(&self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
+        let Self { dispatcher, context, request, .. } = self;
+        dispatcher.ask_as_session(context, request.clone(), Bulk::None, later)
+    }
+
+    /// Returns the answer of a request that was carried out; `None` if what it names has moved
+    /// meanwhile.
+    fn answer(
+        &self,
+        before: Option<Place>,
+        result: Result<Reply, Error>,
+    ) -> Option<Result<Reply, Error>> {
+        let Self { dispatcher, guest, request, .. } = self;
+        if !dispatcher.parts.policy.has_access(&guest.grant) {
+            return Some(Err(Code::Stale.into()));
+        }
+        let mut result = result;
+        if let Some(before) = before
+            && result.is_ok()
+        {
+            let named = match request.for_guest() {
+                ForGuest::Open(open) => Named::Open(open),
+                _ => Named::Node(self.hinted(before)),
+            };
+            match self.place_of(named) {
+                Ok(Some(after)) if after == before => {}
+                Ok(_) => return None,
+                Err(error) => result = Err(error),
+            }
+            self.note_opens(before, &result);
+        }
+        if let (OpenEffect::Ends(open), Ok(_)) = (request.opens(), &result) {
+            guest.forget(open);
+        }
+        if let Ok(Reply::Volume(stats)) = &mut result {
+            // How many files there are is nothing of a guest's.
+            *stats = VolumeStats { files: 0, free_files: 0, ..*stats };
+        }
+        Some(result)
+    }
+
+    /// Returns the handle by which the request names the node of a place.
+    fn hinted(&self, place: Place) -> Handle {
+        match self.request.for_guest() {
+            ForGuest::Node(node)
+            | ForGuest::Parent(node)
+            | ForGuest::NoXattr(node)
+            | ForGuest::NoXattrs(node) => node,
+            ForGuest::Open(_) | ForGuest::Own | ForGuest::Space | ForGuest::Never => {
+                Handle::own(place.ino)
+            }
+        }
+    }
+
+    /// Notes where the file of a new open is; ends an open that is not answered as one.
+    fn note_opens(&self, place: Place, result: &Result<Reply, Error>) {
+        let Self { dispatcher, guest, context, request, .. } = self;
+        let Some((open, _)) = request.opens().made() else { return };
+        match result {
+            Ok(_) => guest.note_dir(open, place.dir),
+            Err(_) => {
+                let release = Request::Release { open };
+                // Nobody waits for it, and nothing was written.
+                let _later = dispatcher
+                    .ask_as_session(context, release, Bulk::None, &mut || Box::new(|_| {}));
+            }
+        }
+    }
+}
+
+/// The decision on a request of a guest.
+enum Admitted {
+    /// It is answered, without being carried out.
+    Answered(Reply),
+    /// It is carried out. The node that it names, if any, is there.
+    Granted(Option<Place>),
+}
+
+impl Executor<'_> {
+    /// Takes a credential back. It is in force when this returns, and the guests that came with it
+    /// have no session; it is answered once it is safe.
+    pub(super) fn revoke(&self, sentence: &[u8]) -> OpResult {
+        let parts = self.parts;
+        if self.may_block == MayBlock::No {
+            return Err(OpError::WouldBlock);
+        }
+        let credential = parts.policy.read_revocation(sentence)?;
+        parts.policy.announce_revocations()?;
+        parts.shard.revoke(credential, &Revocation { end: 0, sentence })?;
+        parts.policy.revoke(credential);
+        if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
+            connections.end_guests();
+        }
+        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+    }
+}

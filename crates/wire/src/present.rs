@@ -1,0 +1,103 @@
+//! The message by which a guest presents its credentials.
+//!
+//! It follows a hello with the role of a guest, and comes once. The texts are KeyNote assertions
+//! (RFC 2704); what they mean is not known here.
+
+use crate::codec::DecodeError;
+use crate::codec::field::{Field, Reader};
+use crate::error::{Code, Error};
+use crate::limits;
+
+/// The credentials of a guest, from the one of a root of the volume to the one for the guest's key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Present {
+    /// 1 to [`limits::CHAIN_LINKS`] texts of 1 to [`limits::CREDENTIAL_BYTES`] bytes each.
+    pub chain: Vec<Vec<u8>>,
+}
+
+impl Present {
+    /// Encodes the message: the number of texts u16, and for each its length u16 and its bytes.
+    ///
+    /// # Errors
+    /// `TooBig` if a limit is exceeded, the whole message included, or if there is no text.
+    pub fn encode(&self) -> Result<Vec<u8>, Error> {
+        let too_big = || Error::from(Code::TooBig);
+        if self.chain.is_empty() || self.chain.len() > limits::CHAIN_LINKS {
+            return Err(too_big());
+        }
+        let mut out = Vec::new();
+        u16::put(&u16::try_from(self.chain.len()).map_err(|_| too_big())?, &mut out)?;
+        for text in &self.chain {
+            if text.is_empty() || text.len() > limits::CREDENTIAL_BYTES {
+                return Err(too_big());
+            }
+            u16::put(&u16::try_from(text.len()).map_err(|_| too_big())?, &mut out)?;
+            out.extend_from_slice(text);
+        }
+        if out.len() > limits::CHAIN_BYTES { Err(too_big()) } else { Ok(out) }
+    }
+
+    /// Decodes the message.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the body is no such message.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut from = Reader::new(body, "Present");
+        let count = usize::from(u16::take(from.at("Present.chain"))?);
+        if count == 0 || count > limits::CHAIN_LINKS {
+            return Err(from.invalid());
+        }
+        let mut chain = Vec::with_capacity(count);
+        for _ in 0..count {
+            let length = from.at("Present.text").length::<u16>(limits::CREDENTIAL_BYTES)?;
+            if length == 0 {
+                return Err(from.invalid());
+            }
+            chain.push(from.bytes(length)?.to_vec());
+        }
+        from.finish("Present")?;
+        Ok(Self { chain })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&[u8]]) -> Present {
+        Present { chain: texts.iter().map(|text| text.to_vec()).collect() }
+    }
+
+    #[test]
+    fn a_chain_is_decoded_as_it_was_encoded() {
+        let longest = vec![b'x'; limits::CREDENTIAL_BYTES];
+        let most = vec![&b"y"[..]; limits::CHAIN_LINKS];
+        for chain in [of(&[b"one"]), of(&[b"one", b"two"]), of(&[&longest]), of(&most)] {
+            let body = chain.encode().unwrap();
+            assert_eq!(Present::decode(&body), Ok(chain));
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_a_limit_is_not_sent() {
+        let long = vec![b'x'; limits::CREDENTIAL_BYTES + 1];
+        let many = vec![&b"y"[..]; limits::CHAIN_LINKS + 1];
+        let longest = &long[1..];
+        let together = [longest; 4];
+        for chain in [of(&[]), of(&[b""]), of(&[&long]), of(&many), of(&together)] {
+            assert_eq!(chain.encode(), Err(Code::TooBig.into()), "{}", chain.chain.len());
+        }
+    }
+
+    #[test]
+    fn a_body_of_other_bytes_is_refused() {
+        let body = of(&[b"one", b"two"]).encode().unwrap();
+        for length in 0..body.len() {
+            assert!(Present::decode(&body[..length]).is_err(), "cut after {length} bytes");
+        }
+        let longer = [&body[..], &[0]].concat();
+        for wrong in [&longer[..], &[0, 0], &[1, 0, 0, 0], &[17, 0, 1, 0, 7], &[1, 0, 1, 32]] {
+            assert!(Present::decode(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
