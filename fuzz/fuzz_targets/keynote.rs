@@ -3,13 +3,13 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelago_keynote::{Assertion, Revocation, Share, armor, unarmor};
+use pelago_keynote::{Assertion, Revocation, SharedFolder, armor, unarmor};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(assertion) = Assertion::parse(bytes) {
         assert_eq!(assertion.text().as_bytes(), bytes);
         assert_eq!(Assertion::parse(bytes).map(|again| again.id()), Ok(assertion.id()));
-        let _granted = Share::of(&assertion);
+        let _granted = SharedFolder::of(&assertion);
         let _verified = assertion.verify();
     }
     if let Ok(revocation) = Revocation::parse(bytes) {

@@ -4,7 +4,7 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
-    Revocation, Row, Writing, Xattr, XattrNames,
+    RevocationRow, Row, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -52,7 +52,7 @@ impl Check<'_> {
             Ok(())
         })?;
         self.each(&key::all(RowKind::Revocation), |check, key, value| {
-            if Key::parse(key).is_none() || Revocation::decode(value).is_err() {
+            if Key::parse(key).is_none() || RevocationRow::decode(value).is_err() {
                 // The key alone shuts the credential out: the row stays.
                 check.report_row(Damage::Row, key, None);
             }

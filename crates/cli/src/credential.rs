@@ -7,7 +7,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use pelago_keynote::{
-    ArmorError, Assertion, AssertionError, Authorizer, Principal, Share, ShareError, unarmor,
+    ArmorError, Assertion, AssertionError, Authorizer, Principal, SharedFolder, SharedFolderError,
+    unarmor,
 };
 use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
@@ -22,8 +23,8 @@ const AT: &str = "at ";
 const DIRECTORY: &str = "directory ";
 const NAME: &str = "name ";
 
-/// The comment of a credential. It grants nothing, and its reader believes it nothing: who is at the
-/// address proves the key in it, and the server finds the directory by the signed conditions.
+/// The comment of a credential. It grants nothing, and its reader believes it nothing: the machine
+/// at the address proves the key in it, and the signed conditions name the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     /// Where the server is, with its key.
@@ -43,7 +44,7 @@ pub(crate) struct Received {
     /// The last one.
     pub(crate) credential: Assertion,
     /// What it grants.
-    pub(crate) share: Share,
+    pub(crate) share: SharedFolder,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -67,10 +68,10 @@ pub(crate) enum CredentialError {
         source: AssertionError,
     },
     #[error("{name} has a credential that cannot be used")]
-    Share {
+    Form {
         name: String,
         #[source]
-        source: ShareError,
+        source: SharedFolderError,
     },
     #[error("{0} has a chain of several credentials: this version of pelago takes one")]
     Chain(String),
@@ -118,8 +119,8 @@ pub(crate) fn printable(name: &[u8]) -> String {
     text
 }
 
-/// Reads the credential in a file, or in the standard input for `-`. Its signature is right, and who
-/// may use it is not looked at.
+/// Reads the credential in a file, or in the standard input for `-`. Its signature is right;
+/// who may use it is not looked at.
 pub(crate) fn read(path: &Path) -> Outcome<Received> {
     let is_input = path.as_os_str() == "-";
     let name = if is_input { "the input".to_owned() } else { path.display().to_string() };
@@ -147,8 +148,8 @@ pub(crate) fn read(path: &Path) -> Outcome<Received> {
     if credential.verify().is_err() {
         return Err(invalid(CredentialError::Signature(name)));
     }
-    let share = Share::of(&credential)
-        .map_err(|source| invalid(CredentialError::Share { name, source }))?;
+    let share = SharedFolder::of(&credential)
+        .map_err(|source| invalid(CredentialError::Form { name, source }))?;
     let chain = texts.iter().map(|text| text.clone().into_bytes()).collect();
     Ok(Received { chain, credential, share })
 }

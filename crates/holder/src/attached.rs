@@ -4,9 +4,9 @@
 //! names that directory instead, and each answer that names the directory names the root. The
 //! server knows nothing of this.
 //!
-//! The kernel of a guest checks modes by the ids of its own machine, which mean nothing to the owner
-//! of the files. So everything seems to belong to the user who attached the directory, with the bits
-//! that the guest has the right to.
+//! The kernel of a guest checks modes by the ids of its own machine, which mean nothing to the
+//! owner of the files. So everything seems to belong to the user who attached the directory, with
+//! the bits that the guest has the right to.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

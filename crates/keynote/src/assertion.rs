@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::conditions::{Conditions, ConditionsError};
+use crate::conditions::Conditions;
+use crate::error::{AssertionError, ConditionsError};
 use crate::fields::{self, Field};
 use crate::hex;
-use crate::principal::{Principal, PrincipalError};
+use crate::principal::Principal;
 use crate::signature::{BadSignature, Signature};
 use crate::token::{self, Token};
 
@@ -40,51 +41,6 @@ pub enum Authorizer {
 /// more than one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialId(pub [u8; 32]);
-
-/// Why a text is no assertion of this version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AssertionError {
-    /// It is longer than [`crate::CREDENTIAL_BYTES`].
-    #[error("the credential is longer than {} bytes", crate::CREDENTIAL_BYTES)]
-    TooLong,
-    /// It has a character that is neither printable ASCII, nor a tab, nor a line feed.
-    #[error("the credential has the character {0:?}: mail or an editor has changed it")]
-    Letter(char),
-    /// A line begins no field and continues none.
-    #[error("a line of the credential begins no field")]
-    NoField,
-    /// It has a field that the RFC does not have.
-    #[error("the credential has the unknown field `{0}`")]
-    UnknownField(String),
-    /// It has a field twice.
-    #[error("the credential has the field `{0}` twice")]
-    Twice(&'static str),
-    /// It has no such field.
-    #[error("the credential has no field `{0}`")]
-    Missing(&'static str),
-    /// It has a field that this version does not evaluate.
-    #[error("the credential has the field `{0}`, which this version of pelago does not evaluate")]
-    NotTaken(&'static str),
-    /// A field stands in the wrong place, or has a wrong value.
-    #[error("the field `{0}` of the credential is not as it must be")]
-    Field(&'static str),
-    /// The field `Authorizer` or `Licensees` is none.
-    #[error("the field `{field}` of the credential: {source}")]
-    Principal {
-        /// The field.
-        field: &'static str,
-        /// Why a principal is none.
-        source: PrincipalError,
-    },
-    /// The field `Conditions`, or the tokens of another one, are none of this version.
-    #[error("the field `{field}` of the credential: {source}")]
-    Conditions {
-        /// The field.
-        field: &'static str,
-        /// Why they are none.
-        source: ConditionsError,
-    },
-}
 
 impl Assertion {
     /// Reads an assertion. Its signature is not verified yet.
@@ -183,8 +139,8 @@ impl Assertion {
     }
 }
 
-/// Checks that the version comes first, that a signature comes last, and that no field needs a later
-/// version.
+/// Checks that the version comes first, that a signature comes last, and that no field needs a
+/// later version.
 fn check_order(fields: &[Field<'_>]) -> Result<(), AssertionError> {
     match fields.first() {
         Some(first) if first.name == "KeyNote-Version" => {

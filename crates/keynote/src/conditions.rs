@@ -9,12 +9,9 @@
 
 use std::fmt;
 
+use crate::error::{ALTERNATIVES, ConditionsError, TESTS};
 use crate::token::{self, Token};
 
-/// Tests of one assertion.
-const TESTS: usize = 32;
-/// Comparisons of one test.
-const ALTERNATIVES: usize = 16;
 /// The compliance value of an action that passes.
 const TRUE: &str = "true";
 
@@ -28,46 +25,23 @@ pub struct Conditions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
     /// An attribute has this value.
-    Equals(Comparison),
+    Equals(Compared),
     /// The value of an attribute has a part that matches this regular expression.
-    Matches(Comparison),
+    Matches(Compared),
     /// At least one of these attributes has its value: two comparisons or more.
-    OneOf(Vec<Comparison>),
+    OneOf(Vec<Compared>),
 }
 
 /// An attribute, and the string that it is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comparison {
+pub struct Compared {
     /// The name of the attribute: letters, digits and `_`, the first one a letter.
     pub attribute: String,
     /// The string.
     pub text: String,
 }
 
-/// Why a value is no conditions of this version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConditionsError {
-    /// It has something that this version does not evaluate.
-    #[error("this version of pelago does not evaluate `{0}`")]
-    NotTaken(String),
-    /// A string has no end.
-    #[error("a string has no end")]
-    OpenString,
-    /// Something else stands where this was expected.
-    #[error("{0} is expected in its place, or this version of pelago does not evaluate it")]
-    Expected(&'static str),
-    /// There are more tests, or more comparisons in one.
-    #[error("there are more than {TESTS} tests, or more than {ALTERNATIVES} comparisons in one")]
-    TooMany,
-}
-
-impl ConditionsError {
-    pub(crate) fn not_taken(what: &str) -> Self {
-        Self::NotTaken(what.to_owned())
-    }
-}
-
-impl Comparison {
+impl Compared {
     /// Returns a comparison.
     #[must_use]
     pub fn new(attribute: &str, text: &str) -> Self {
@@ -161,11 +135,11 @@ impl Tokens<'_> {
         let attribute = self.attribute()?;
         if self.takes(&Token::Matches) {
             let text = self.text("a string")?;
-            return Ok(Test::Matches(Comparison { attribute, text }));
+            return Ok(Test::Matches(Compared { attribute, text }));
         }
         self.expect(&Token::Equals, "`==` or `~=`")?;
         let text = self.text("a string")?;
-        Ok(Test::Equals(Comparison { attribute, text }))
+        Ok(Test::Equals(Compared { attribute, text }))
     }
 
     fn one_of(&mut self) -> Result<Test, ConditionsError> {
@@ -177,7 +151,7 @@ impl Tokens<'_> {
             let attribute = self.attribute()?;
             self.expect(&Token::Equals, "`==`")?;
             let text = self.text("a string")?;
-            comparisons.push(Comparison { attribute, text });
+            comparisons.push(Compared { attribute, text });
             if !self.takes(&Token::Or) {
                 break;
             }
@@ -205,15 +179,15 @@ impl fmt::Display for Conditions {
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Equals(Comparison { attribute, text }) => {
+            Self::Equals(Compared { attribute, text }) => {
                 write!(f, "{attribute} == {}", quoted(text))
             }
-            Self::Matches(Comparison { attribute, text }) => {
+            Self::Matches(Compared { attribute, text }) => {
                 write!(f, "{attribute} ~= {}", quoted(text))
             }
             Self::OneOf(comparisons) => {
                 f.write_str("(")?;
-                for (at, Comparison { attribute, text }) in comparisons.iter().enumerate() {
+                for (at, Compared { attribute, text }) in comparisons.iter().enumerate() {
                     let or = if at > 0 { " || " } else { "" };
                     write!(f, "{or}{attribute} == {}", quoted(text))?;
                 }

@@ -1,7 +1,7 @@
 //! The fields of an assertion (RFC 2704, 4.1).
 
 use crate::CREDENTIAL_BYTES;
-use crate::assertion::AssertionError;
+use crate::error::AssertionError;
 
 /// The names of the fields, as the RFC writes them.
 const NAMES: [&str; 7] = [

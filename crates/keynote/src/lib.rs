@@ -15,17 +15,19 @@
 #![forbid(unsafe_code)]
 
 pub use armor::{ArmorError, armor, unarmor};
-pub use assertion::{Assertion, AssertionError, Authorizer, CredentialId};
-pub use conditions::{Comparison, Conditions, ConditionsError, Test};
+pub use assertion::{Assertion, Authorizer, CredentialId};
+pub use conditions::{Compared, Conditions, Test};
+pub use error::{AssertionError, ConditionsError};
 pub use principal::{Principal, PrincipalError};
 pub use revocation::{Revocation, RevocationError};
-pub use share::{Share, ShareError};
+pub use share::{SharedFolder, SharedFolderError};
 pub use signature::BadSignature;
 pub use write::{Credential, WriteError, policy};
 
 pub mod armor;
 mod assertion;
 mod conditions;
+mod error;
 mod fields;
 mod hex;
 mod principal;

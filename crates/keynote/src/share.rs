@@ -3,7 +3,7 @@
 //! This version takes exactly this form. Any other test is refused by its name and never skipped.
 
 use crate::assertion::Assertion;
-use crate::conditions::{Comparison, Conditions, Test};
+use crate::conditions::{Compared, Conditions, Test};
 
 /// The application of our credentials, as RFC 2704 (2.3) wants it named.
 const APPLICATION: &str = "pelago";
@@ -12,16 +12,16 @@ const RIGHTS: [&str; 2] = ["r", "x"];
 
 /// What a credential grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct SharedFolder {
     /// The id of the volume.
     pub volume: [u8; 16],
     /// The inode number of the directory: it and all below it may be read.
     pub directory: u64,
 }
 
-/// Why the conditions of an assertion are no [`Share`].
+/// Why the conditions of an assertion are no [`SharedFolder`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShareError {
+pub enum SharedFolderError {
     /// A test is none of this form.
     #[error("the credential has the test `{0}`, which this version of pelago does not take")]
     Unknown(String),
@@ -30,28 +30,28 @@ pub enum ShareError {
     Missing(&'static str),
 }
 
-impl Share {
+impl SharedFolder {
     /// Returns the conditions under which an action is one of this share.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
-        let rights = RIGHTS.iter().map(|right| Comparison::new("right", right)).collect();
+        let rights = RIGHTS.iter().map(|right| Compared::new("right", right)).collect();
         let directory = format!("/{:x}/", self.directory);
         Conditions::new(vec![
-            Test::Equals(Comparison::new("app_domain", APPLICATION)),
-            Test::Equals(Comparison::new("volume", &digits(&self.volume))),
+            Test::Equals(Compared::new("app_domain", APPLICATION)),
+            Test::Equals(Compared::new("volume", &digits(&self.volume))),
             Test::OneOf(rights),
-            Test::Matches(Comparison::new("ancestors", &directory)),
+            Test::Matches(Compared::new("ancestors", &directory)),
         ])
     }
 
     /// Returns what an assertion grants.
     ///
     /// # Errors
-    /// [`ShareError`].
-    pub fn of(credential: &Assertion) -> Result<Self, ShareError> {
+    /// [`SharedFolderError`].
+    pub fn of(credential: &Assertion) -> Result<Self, SharedFolderError> {
         let tests = credential.conditions().map(Conditions::tests).unwrap_or_default();
         let mut tests = tests.iter();
-        let mut next = |attribute| tests.next().ok_or(ShareError::Missing(attribute));
+        let mut next = |attribute| tests.next().ok_or(SharedFolderError::Missing(attribute));
         match next("app_domain")? {
             Test::Equals(test) if test.attribute == "app_domain" && test.text == APPLICATION => {}
             test => return Err(unknown(test)),
@@ -79,11 +79,11 @@ impl Share {
     }
 }
 
-fn unknown(test: &Test) -> ShareError {
-    ShareError::Unknown(test.to_string())
+fn unknown(test: &Test) -> SharedFolderError {
+    SharedFolderError::Unknown(test.to_string())
 }
 
-fn grants_rights(rights: &[Comparison]) -> bool {
+fn grants_rights(rights: &[Compared]) -> bool {
     rights.iter().all(|right| right.attribute == "right")
         && rights.iter().map(|right| right.text.as_str()).eq(RIGHTS)
 }

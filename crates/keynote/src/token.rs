@@ -1,6 +1,6 @@
 //! The tokens of the fields `Authorizer`, `Licensees` and `Conditions`.
 
-use crate::conditions::ConditionsError;
+use crate::error::ConditionsError;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]

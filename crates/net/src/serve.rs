@@ -34,6 +34,10 @@ use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
+use caller::Caller;
+
+mod caller;
+
 /// Threads that carry the connections of a server.
 const THREADS: usize = 2;
 
@@ -281,44 +285,6 @@ impl Listener for TcpAcceptor {
     fn wants_ticks(&self) -> bool {
         self.shared.has_clients()
     }
-}
-
-/// Where a connection comes from.
-enum Caller {
-    /// A process of this machine, of this user.
-    Local(u32),
-    /// Another machine, whose key must be in the list.
-    Far(Arc<ClientList>),
-}
-
-impl Caller {
-    /// Returns who is at the other end.
-    fn peer(&self, link: &Link) -> Result<Peer, Refused> {
-        match self {
-            Self::Local(uid) => Ok(Peer::User(*uid)),
-            Self::Far(clients) => match proved_key(link)? {
-                key if clients.allows(&key) => Ok(Peer::Machine(key)),
-                key => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
-            },
-        }
-    }
-
-    /// Returns the key of a guest, which must come from another machine: this one knows its users.
-    fn guest_key(&self, link: &Link) -> Result<PublicKey, Refused> {
-        match self {
-            Self::Local(_) => {
-                let text = "a guest comes over TLS".to_owned();
-                Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
-            }
-            Self::Far(_) => proved_key(link),
-        }
-    }
-}
-
-/// Returns the key that the other end has proved by TLS.
-fn proved_key(link: &Link) -> Result<PublicKey, Refused> {
-    let key = link.with_tls(|tls| tls::peer_key(tls)).flatten();
-    key.ok_or_else(|| refused(RefusalCode::NotPelago))
 }
 
 /// A connection of a client.

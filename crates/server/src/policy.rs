@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, Share};
+use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, SharedFolder};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
@@ -78,7 +78,7 @@ impl Policy {
             return Err(nothing());
         }
         credential.verify().map_err(|_| nothing())?;
-        let share = Share::of(&credential).map_err(|error| says(&error))?;
+        let share = SharedFolder::of(&credential).map_err(|error| says(&error))?;
         if share.volume != self.volume.0 {
             return Err(GuestRefusal("the credential is for another volume".to_owned()));
         }
@@ -194,6 +194,3 @@ impl Guest {
         self.last_dirs.lock().remove(&open);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, RwLock};
 use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, Space, WakeWorker};
 use pelago_meta::durability::Durability;
-use pelago_meta::reply_cache::{ExpectedNodes, RequestKey};
+use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Shard;
 use pelago_proto::locks::LockRequest;
 use pelago_store::content::ContentStore;
@@ -461,40 +461,6 @@ impl Dispatcher {
             return Err(OpError::WouldBlock);
         }
         Ok(None)
-    }
-}
-
-impl Dispatcher {
-    /// Returns whether a request that succeeded builds on what another session did, and that is not
-    /// safe. What is carried out again built on nothing unsafe; what the server's own mount does is
-    /// not carried out again, and is lost with what it builds on.
-    fn builds_on_others(
-        &self,
-        context: &Context,
-        request: &Request,
-        description: &Description,
-    ) -> bool {
-        let opened = request.opens().existing().map(|(node, _)| node.ino);
-        (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
-            && context.session != SessionId::DIRECT
-            && context.replayed.is_none()
-            && self.parts.shard.builds_on_others(context.session, opened)
-    }
-
-    /// Returns the reply to a change that was carried out before, if it is stored.
-    fn stored_reply(&self, context: &Context, effect: Effect) -> Result<Option<Reply>, Error> {
-        let Effect::Change { replayed, .. } = effect else { return Ok(None) };
-        let may_be_stored = replayed || self.is_of_earlier_epoch(context);
-        match RequestKey::of(context).filter(|_| may_be_stored) {
-            Some(request_key) => self.parts.shard.cached_reply(&request_key),
-            None => Ok(None),
-        }
-    }
-
-    /// Returns whether the session of a request began in an earlier epoch, which may have carried
-    /// the request out.
-    fn is_of_earlier_epoch(&self, context: &Context) -> bool {
-        context.session != SessionId::DIRECT && context.session.epoch() < self.parts.shard.epoch()
     }
 }
 

@@ -10,10 +10,12 @@
 
 use pelago_wire::{InodeId, NameHash, RequestId, SessionId, limits};
 
+use part::KeyPart;
 use tag::{PutPart, TakePart};
 
 pub use tag::{TagValue, WHOLE_TAG_VALUE_BYTES};
 
+mod part;
 mod tag;
 
 macro_rules! row_kinds {
@@ -403,109 +405,6 @@ fn with_ino(kind: RowKind, ino: InodeId) -> Vec<u8> {
     key
 }
 
-/// A part of a key that has a fixed number of bytes.
-trait KeyPart: Sized {
-    const BYTES: usize;
-
-    /// Appends the part to a key.
-    fn put(self, key: &mut Vec<u8>);
-
-    /// Removes the part from the front of `rest`. Returns `None` if `rest` is too short, or no
-    /// such part.
-    fn take(rest: &mut &[u8]) -> Option<Self>;
-}
-
-impl KeyPart for u32 {
-    const BYTES: usize = 4;
-
-    fn put(self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&self.to_be_bytes());
-    }
-
-    fn take(rest: &mut &[u8]) -> Option<Self> {
-        take_array(rest).map(Self::from_be_bytes)
-    }
-}
-
-impl KeyPart for u64 {
-    const BYTES: usize = 8;
-
-    fn put(self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&self.to_be_bytes());
-    }
-
-    fn take(rest: &mut &[u8]) -> Option<Self> {
-        take_array(rest).map(Self::from_be_bytes)
-    }
-}
-
-impl KeyPart for [u8; 32] {
-    const BYTES: usize = 32;
-
-    fn put(self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&self);
-    }
-
-    fn take(rest: &mut &[u8]) -> Option<Self> {
-        take_array(rest)
-    }
-}
-
-macro_rules! numbers {
-    ($($type:ident { $raw:expr, $from:expr })+) => {$(
-        impl KeyPart for $type {
-            const BYTES: usize = u64::BYTES;
-
-            fn put(self, key: &mut Vec<u8>) {
-                let raw: fn(Self) -> u64 = $raw;
-                raw(self).put(key);
-            }
-
-            fn take(rest: &mut &[u8]) -> Option<Self> {
-                u64::take(rest).map($from)
-            }
-        }
-    )+};
-}
-
-numbers! {
-    InodeId { InodeId::raw, InodeId::from_raw }
-    NameHash { |hash| hash.0, NameHash }
-    SessionId { |session| session.0, SessionId }
-    RequestId { |request| request.0, RequestId }
-}
-
-impl KeyPart for VolumeRow {
-    const BYTES: usize = 3;
-
-    fn put(self, key: &mut Vec<u8>) {
-        let (number, shard) = match self {
-            Self::Identity => (Self::IDENTITY, 0),
-            Self::HighWater(shard) => (Self::HIGH_WATER, shard),
-            Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
-        };
-        key.push(number);
-        key.extend_from_slice(&shard.to_be_bytes());
-    }
-
-    fn take(rest: &mut &[u8]) -> Option<Self> {
-        let [number] = take_array(rest)?;
-        let shard = u16::from_be_bytes(take_array(rest)?);
-        match number {
-            Self::IDENTITY if shard == 0 => Some(Self::Identity),
-            Self::HIGH_WATER => Some(Self::HighWater(shard)),
-            Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
-            _ => None,
-        }
-    }
-}
-
-fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, after) = rest.split_first_chunk::<N>()?;
-    *rest = after;
-    Some(*first)
-}
-
 /// Takes all that is left as a name of a file or of an extended attribute.
 fn take_name<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let name = std::mem::take(rest);
@@ -526,7 +425,7 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers() {
         let numbers: Vec<_> = RowKind::ALL.iter().map(|kind| kind.number()).collect();
-        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 17, 18, 19]);
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 17, 18, 19, 20]);
         for number in 0..=u8::MAX {
             let kind = RowKind::from_number(number);
             assert_eq!(kind.map(RowKind::number), numbers.contains(&number).then_some(number));

@@ -12,7 +12,7 @@
 pub use error::{DecodeError, RowError};
 pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
-pub use revocation::Revocation;
+pub use revocation::RevocationRow;
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use pelago_store::key::RowKind;
 use pelago_store::rows::{
     CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits, Inline, Moved,
-    NameRow, Orphan, ParentPointer, Partition, Revocation, Rnode, RnodeFlags, Row, SPLIT_MAP_BYTES,
-    Stamp, Tag, Writing, Xattr, XattrNames,
+    NameRow, Orphan, ParentPointer, Partition, RevocationRow, Rnode, RnodeFlags, Row,
+    SPLIT_MAP_BYTES, Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SeedError, TAGS_ARE_COMPLETE, VolumeId,
@@ -127,7 +127,10 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("session.user.v1", SessionRecord::new(nonce, RecordedPeer::User(1000)).encode(STAMP)),
         ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
         ("session.guest.v1", SessionRecord::new(nonce, RecordedPeer::Guest([8; 32])).encode(STAMP)),
-        ("revocation.v1", Revocation { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP)),
+        (
+            "revocation.v1",
+            RevocationRow { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP),
+        ),
         (
             "session.era.v1",
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
@@ -243,7 +246,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<HighWater>(value, &mut read);
     one::<IndexCommits>(value, &mut read);
     one::<SessionRecord>(value, &mut read);
-    one::<Revocation<'_>>(value, &mut read);
+    one::<RevocationRow<'_>>(value, &mut read);
     read
 }
 
@@ -284,8 +287,10 @@ fn any_flipped_bit_and_any_cut_is_found() {
 fn a_sealed_body_must_have_its_length() {
     for (name, value) in values() {
         let kind = decode_as_all(&value)[0];
-        let open_ended =
-            matches!(kind, RowKind::Xattr | RowKind::XattrNames | RowKind::CachedReply);
+        let open_ended = matches!(
+            kind,
+            RowKind::Xattr | RowKind::XattrNames | RowKind::CachedReply | RowKind::Revocation
+        );
         for length in 0..value.len() - 4 {
             let sealed = seal(kind, value[..length].to_vec());
             assert!(decode_as_all(&sealed).is_empty() || open_ended, "{name}, cut to {length}");
@@ -320,7 +325,7 @@ fn a_reserved_peer_is_refused_by_its_name() {
         value[end..].copy_from_slice(&sum.to_le_bytes()[..4]);
         SessionRecord::decode(&value).unwrap_err().reason
     };
-    assert_eq!(peer(3), DecodeError::Newer { field: "peer", name: "guest" });
+    assert_eq!(peer(4), DecodeError::Newer { field: "peer", name: "origin" });
     assert_eq!(peer(0x10 | 5), DecodeError::Newer { field: "peer", name: "site" });
     assert_eq!(peer(7), DecodeError::Field("peer"));
 }
@@ -367,7 +372,8 @@ fn a_format_file_says_why_it_is_none() {
     assert_eq!(resealed(8, 3), Err(FormatError::Newer(FORMAT_VERSION + 1)));
     assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
     assert_eq!(resealed(8, 0), Err(FormatError::Field));
-    assert_eq!(resealed(16, 5), Err(FormatError::UnknownFeatures(4)));
+    assert_eq!(resealed(16, 9), Err(FormatError::UnknownFeatures(8)));
+    assert!(resealed(16, 5).is_ok(), "revocations");
     assert_eq!(resealed(48, 1), Err(FormatError::Field), "a site without its feature");
     assert_eq!(resealed(50, 2), Err(FormatError::Field), "shards without their feature");
     assert_eq!(resealed(50, 1), Ok(format()), "one shard");

@@ -1,8 +1,8 @@
 //! The table of requests: a row for each kind, with what is asked before it is carried out.
 //!
 //! Read-only volumes, space, replay, leases, locks, memory, guests, the start of a server and its
-//! log read this table, so that none of them keeps a list of all requests. A new kind does not compile
-//! without a row. What is done with a request is elsewhere: `server::service::execute`.
+//! log read this table, so that none of them keeps a list of all requests. A new kind does not
+//! compile without a row. What is done with a request is elsewhere: `server::service::execute`.
 
 use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
@@ -229,7 +229,8 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Open { node, flags, open } = "open" {
-        effect: opening(*flags), subjects: Subjects::held(node), guest: ForGuest::opening(node, *flags),
+        effect: opening(*flags), subjects: Subjects::held(node),
+        guest: ForGuest::opening(node, *flags),
         touches: opened(node, *flags), tells: Tells::Attributes,
         opens: OpenEffect::Makes { node: *node, open: *open, flags: *flags },
         at_start: AtStart::BeforeNew,

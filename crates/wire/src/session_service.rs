@@ -155,8 +155,8 @@ pub trait SessionService: Service {
     /// If the table fails: there is no session.
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error>;
 
-    /// Returns what these credentials, from a root of the volume to the guest, grant to a guest with
-    /// this Ed25519 public key.
+    /// Returns what these credentials, from a root of the volume to the guest, grant to a guest
+    /// with this Ed25519 public key.
     ///
     /// # Errors
     /// [`GuestRefusal`]. A service may have no guests.

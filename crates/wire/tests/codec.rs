@@ -221,6 +221,8 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         ),
         (handle(), xattr()).prop_map(|(node, name)| Request::RemoveXattr { node, name }),
         Just(Request::StatFs),
+        vec(any::<u8>(), 0..=limits::REVOCATION_BYTES)
+            .prop_map(|sentence| Request::Revoke { sentence }),
     ]
 }
 

@@ -146,7 +146,7 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "what the last run has carried out is carried out again",
-        file: "crates/server/src/service.rs",
+        file: "crates/server/src/service/replay.rs",
         from: "let may_be_stored = replayed || self.is_of_earlier_epoch(context);",
         to: "let may_be_stored = !replayed && context.mutation == u64::MAX;",
     },

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::channel;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pelago_keynote::{CredentialId, Revocation, Share};
+use pelago_keynote::{CredentialId, Revocation, SharedFolder};
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume;
 use pelago_wire::{Bulk, Code, Context, Error, LeasedService as _, Request};
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 /// Returns the folder of the volume that a credential is for, if it is up and mounted here.
-fn volume_of(share: &Share) -> Outcome<PathBuf> {
+fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
     let id: String = share.volume.iter().map(|byte| format!("{byte:02x}")).collect();
     let is_it = |dir: &PathBuf| match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => report.id == id,

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use pelago_keynote::{
-    Assertion, AssertionError, CREDENTIAL_BYTES, Credential, Principal, Share, WriteError, armor,
-    policy,
+    Assertion, AssertionError, CREDENTIAL_BYTES, Credential, Principal, SharedFolder, WriteError,
+    armor, policy,
 };
 use pelago_net::key::address::ServerAddress;
 use pelago_net::key::{PrivateKey, PublicKey};
@@ -28,9 +28,9 @@ use crate::{json, output};
 
 const AFTER: &str = "\
 It prints a credential: a signed text that lets the holder of KEY, who needs no account, read this \
-folder and all below it, whatever the modes say, from any machine that reaches this one. Send it by \
-mail; it is of no use to anyone else. It follows the folder if that is renamed. There it is used by \
-`pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
+folder and all below it, whatever the modes say, from any machine that reaches this one. Send it \
+by mail; it is of no use to anyone else. It follows the folder if that is renamed. There it is \
+used by `pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let VolumeRef { dir, .. } = found;
     let spare = become_root(&dir, &key)?;
     let address = listen(&dir, args.at.as_deref())?;
-    let share = Share { volume: volume_id(&dir)?, directory: directory.ino.raw() };
+    let share = SharedFolder { volume: volume_id(&dir)?, directory: directory.ino.raw() };
     let whereabouts = Whereabouts {
         address: address.clone(),
         directory: directory.ino,

@@ -373,6 +373,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::CopyRange => COPY,
         Operation::Search => Request::Search { dir, search: long_search(number) },
         Operation::Tags => Request::Tags { dir, tags: long_question() },
+        Operation::Revoke => Request::Revoke { sentence: vec![b'x'; limits::REVOCATION_BYTES] },
     };
     assert_eq!(request.describe().operation, operation);
     let bulk = vec![9; operation.account().bulk];

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::table_failed;
-use pelago_store::rows::Revocation;
+use pelago_store::rows::RevocationRow;
 use pelago_wire::Error;
 
 use super::Shard;
@@ -32,7 +32,11 @@ impl Shard {
     ///
     /// # Errors
     /// If the table fails.
-    pub fn revoke(&self, credential: [u8; 32], revocation: &Revocation<'_>) -> Result<(), Error> {
+    pub fn revoke(
+        &self,
+        credential: [u8; 32],
+        revocation: &RevocationRow<'_>,
+    ) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
         // Whoever is to be shut out may have filled the disk.
         txn.batch.allow_reserve();

@@ -20,8 +20,8 @@ struct Share<'a> {
 
 /// Makes room for a session of this peer, at the cost of one that its client has never used and has
 /// no connection to: of the same peer if it has its share, else of any; a guest's at the cost of
-/// guests only. A session that was used stays for its term, because its client may rely on the locks
-/// that it has. Returns what was removed; the service is to be told.
+/// guests only. A session that was used stays for its term, because its client may rely on the
+/// locks that it has. Returns what was removed; the service is to be told.
 pub(super) fn make_room(
     table: &mut HashMap<SessionId, Arc<Session>>,
     peer: Peer,

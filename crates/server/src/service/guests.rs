@@ -3,16 +3,16 @@
 //! This is the first thing that happens to a request. All that follows, such as looking names up or
 //! recalling leases, is work for others that a stranger must not cause.
 //!
-//! What is granted can move away while a request is carried out, and something secret can be written
-//! into it then. So the place of the node is asked for again before the answer leaves, and the
-//! request is carried out once more unless it is the same. A guest changes nothing, so repeating is
-//! harmless.
+//! What is granted can move away while a request is carried out, and something secret can be
+//! written into it then. So the place of the node is asked for again before the answer leaves,
+//! and the request is carried out once more unless it is the same. A guest changes nothing, so
+//! repeating is harmless.
 
 use std::sync::{Arc, Weak};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_meta::shard::Place;
-use pelago_store::rows::Revocation;
+use pelago_meta::shard::Below;
+use pelago_store::rows::RevocationRow;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenEffect,
     OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
@@ -80,18 +80,18 @@ impl GuestCall {
     /// Carries the request out, as often as the node moves.
     fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         loop {
-            let place = match self.admit() {
+            let below = match self.admit() {
                 Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
-                Ok(Admitted::Granted(place)) => place,
+                Ok(Admitted::Granted(below)) => below,
                 Err(error) => return Some(Err(error)),
             };
             let mut finish = || -> Done {
                 let call = self.clone();
                 let done = later();
-                Box::new(move |result| call.finish(place, result, done))
+                Box::new(move |result| call.finish(below, result, done))
             };
             let result = self.carry_out(&mut finish)?;
-            match self.answer(place, result) {
+            match self.answer(below, result) {
                 Some(answer) => return Some(answer),
                 None => self.attempt += 1,
             }
@@ -99,8 +99,8 @@ impl GuestCall {
     }
 
     /// Answers a request that was carried out on another thread.
-    fn finish(mut self, place: Option<Place>, result: Result<Reply, Error>, done: Done) {
-        if let Some(answer) = self.answer(place, result) {
+    fn finish(mut self, below: Option<Below>, result: Result<Reply, Error>, done: Done) {
+        if let Some(answer) = self.answer(below, result) {
             return done(answer);
         }
         self.attempt += 1;
@@ -139,7 +139,7 @@ impl GuestCall {
             ForGuest::Own | ForGuest::Space => Named::Nothing,
             ForGuest::Never => return Err(self.refuse()),
         };
-        let place = self.place_of(named)?;
+        let below = self.find(named)?;
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
             ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
@@ -148,7 +148,7 @@ impl GuestCall {
                 .shard
                 .entry(dir)
                 .map(|entry| Admitted::Answered(Reply::Entry(entry))),
-            _ => Ok(Admitted::Granted(place)),
+            _ => Ok(Admitted::Granted(below)),
         }
     }
 
@@ -158,7 +158,7 @@ impl GuestCall {
         let subjects = self.request.describe().subjects;
         let nodes = subjects.each_inode().map(|ino| Named::Node(Handle::own(ino)));
         let opens = subjects.each_open().map(Named::Open);
-        let refused = nodes.chain(opens).try_for_each(|named| self.place_of(named).map(drop));
+        let refused = nodes.chain(opens).try_for_each(|named| self.find(named).map(drop));
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
     }
 
@@ -166,7 +166,7 @@ impl GuestCall {
     ///
     /// # Errors
     /// `Stale` if it is not granted; `BadOpen`.
-    fn place_of(&self, named: Named) -> Result<Option<Place>, Error> {
+    fn find(&self, named: Named) -> Result<Option<Below>, Error> {
         let Self { dispatcher, guest, context, .. } = self;
         let parts = &dispatcher.parts;
         let (node, last_dir) = match named {
@@ -177,12 +177,12 @@ impl GuestCall {
                 (parts.opens.handle_of(key)?, guest.last_dir(open))
             }
         };
-        let place = parts.shard.place_below(guest.grant.directory, node, last_dir)?;
-        let place = place.ok_or_else(|| Error::from(Code::Stale))?;
+        let below = parts.shard.find_below(guest.grant.directory, node, last_dir)?;
+        let below = below.ok_or_else(|| Error::from(Code::Stale))?;
         if let Named::Open(open) = named {
-            guest.note_dir(open, place.dir);
+            guest.note_dir(open, below.dir);
         }
-        Ok(Some(place))
+        Ok(Some(below))
     }
 
     /// Carries the request out as one of any other session.
@@ -195,7 +195,7 @@ impl GuestCall {
     /// meanwhile.
     fn answer(
         &self,
-        before: Option<Place>,
+        before: Option<Below>,
         result: Result<Reply, Error>,
     ) -> Option<Result<Reply, Error>> {
         let Self { dispatcher, guest, request, .. } = self;
@@ -210,7 +210,7 @@ impl GuestCall {
                 ForGuest::Open(open) => Named::Open(open),
                 _ => Named::Node(self.hinted(before)),
             };
-            match self.place_of(named) {
+            match self.find(named) {
                 Ok(Some(after)) if after == before => {}
                 Ok(_) => return None,
                 Err(error) => result = Err(error),
@@ -228,24 +228,24 @@ impl GuestCall {
     }
 
     /// Returns the handle by which the request names the node of a place.
-    fn hinted(&self, place: Place) -> Handle {
+    fn hinted(&self, below: Below) -> Handle {
         match self.request.for_guest() {
             ForGuest::Node(node)
             | ForGuest::Parent(node)
             | ForGuest::NoXattr(node)
             | ForGuest::NoXattrs(node) => node,
             ForGuest::Open(_) | ForGuest::Own | ForGuest::Space | ForGuest::Never => {
-                Handle::own(place.ino)
+                Handle::own(below.ino)
             }
         }
     }
 
     /// Notes where the file of a new open is; ends an open that is not answered as one.
-    fn note_opens(&self, place: Place, result: &Result<Reply, Error>) {
+    fn note_opens(&self, below: Below, result: &Result<Reply, Error>) {
         let Self { dispatcher, guest, context, request, .. } = self;
         let Some((open, _)) = request.opens().made() else { return };
         match result {
-            Ok(_) => guest.note_dir(open, place.dir),
+            Ok(_) => guest.note_dir(open, below.dir),
             Err(_) => {
                 let release = Request::Release { open };
                 // Nobody waits for it, and nothing was written.
@@ -261,7 +261,7 @@ enum Admitted {
     /// It is answered, without being carried out.
     Answered(Reply),
     /// It is carried out. The node that it names, if any, is there.
-    Granted(Option<Place>),
+    Granted(Option<Below>),
 }
 
 impl Executor<'_> {
@@ -274,7 +274,7 @@ impl Executor<'_> {
         }
         let credential = parts.policy.read_revocation(sentence)?;
         parts.policy.announce_revocations()?;
-        parts.shard.revoke(credential, &Revocation { end: 0, sentence })?;
+        parts.shard.revoke(credential, &RevocationRow { end: 0, sentence })?;
         parts.policy.revoke(credential);
         if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
             connections.end_guests();

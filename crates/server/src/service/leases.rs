@@ -86,7 +86,7 @@ impl Dispatcher {
     ) -> Leases {
         let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
         if self.parts.policy.guest(session).is_some() {
-            // What it was told holds for no time, so that nothing has to be recalled from strangers.
+            // What it was told holds for no time: nothing has to be recalled from strangers.
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }

@@ -1,10 +1,14 @@
-//! Requests that an earlier run has answered and lost.
+//! Requests that an earlier run has answered, and answers that build on what may be lost.
 
 use pelago_data::{MayBlock, OpenKey};
-use pelago_wire::{Code, OpenFlags, Replayed, Request, SetAttr};
+use pelago_meta::reply_cache::RequestKey;
+use pelago_wire::{
+    Code, Context, Description, Effect, Error, OpenFlags, Replayed, Reply, Request, SessionId,
+    SetAttr,
+};
 
-use super::OpResult;
 use super::execute::Executor;
+use super::{Dispatcher, OpResult};
 
 impl Executor<'_> {
     /// Carries out a request that an earlier run has answered and lost. The opens that it names may
@@ -53,5 +57,43 @@ impl Executor<'_> {
         // What is in memory is committed with each request.
         opens.release(open, MayBlock::Yes)?;
         result
+    }
+}
+
+impl Dispatcher {
+    /// Returns whether a request that succeeded builds on what another session did, and that is not
+    /// safe. What is carried out again built on nothing unsafe; what the server's own mount does is
+    /// not carried out again, and is lost with what it builds on.
+    pub(super) fn builds_on_others(
+        &self,
+        context: &Context,
+        request: &Request,
+        description: &Description,
+    ) -> bool {
+        let opened = request.opens().existing().map(|(node, _)| node.ino);
+        (matches!(description.effect, Effect::Change { .. }) || opened.is_some())
+            && context.session != SessionId::DIRECT
+            && context.replayed.is_none()
+            && self.parts.shard.builds_on_others(context.session, opened)
+    }
+
+    /// Returns the reply to a change that was carried out before, if it is stored.
+    pub(super) fn stored_reply(
+        &self,
+        context: &Context,
+        effect: Effect,
+    ) -> Result<Option<Reply>, Error> {
+        let Effect::Change { replayed, .. } = effect else { return Ok(None) };
+        let may_be_stored = replayed || self.is_of_earlier_epoch(context);
+        match RequestKey::of(context).filter(|_| may_be_stored) {
+            Some(request_key) => self.parts.shard.cached_reply(&request_key),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns whether the session of a request began in an earlier epoch, which may have carried
+    /// the request out.
+    pub(super) fn is_of_earlier_epoch(&self, context: &Context) -> bool {
+        context.session != SessionId::DIRECT && context.session.epoch() < self.parts.shard.epoch()
     }
 }

@@ -9,7 +9,7 @@ use crate::key::RowKind;
 
 /// The revocation of a credential, whose id is in the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Revocation<'a> {
+pub struct RevocationRow<'a> {
     /// The second, since 1970, from which the credential is void in any case, so that the row may
     /// go; 0 for a credential without an end.
     pub end: u64,
@@ -18,11 +18,11 @@ pub struct Revocation<'a> {
     pub sentence: &'a [u8],
 }
 
-impl<'a> Row<'a> for Revocation<'a> {
+impl<'a> Row<'a> for RevocationRow<'a> {
     const KIND: RowKind = RowKind::Revocation;
 }
 
-impl<'a> Body<'a> for Revocation<'a> {
+impl<'a> Body<'a> for RevocationRow<'a> {
     fn body_bytes(&self) -> usize {
         8 + self.sentence.len()
     }

@@ -53,8 +53,8 @@ pub struct Format {
 /// program that does not know such rows must not change tags.
 pub const TAGS_ARE_COMPLETE: u64 = 1;
 
-/// The needed feature that there may be [`crate::rows::Revocation`] rows. A program that does not
-/// know them would let in who was shut out.
+/// The needed feature that there may be [`crate::rows::RevocationRow`] rows. A program that does
+/// not know them would let in who was shut out.
 pub const REVOCATIONS: u64 = 4;
 
 /// The bits of all needed features, also of those that only later versions have, with their names.

@@ -17,12 +17,13 @@ use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{
     Closing, ClosingCode, HELLO_BYTES, Hello, MAGIC, RefusalCode, Refused, Welcome,
 };
+use pelago_wire::present::Present;
 use pelago_wire::{
     Attr, Code, Error, FileKind, Granted, InodeId, Leases, Reply, Request, WriteEra, limits,
 };
 use samples::{
-    CREDENTIALS, MUTATION, STAMP, closing, hello, recalls, refused, replayed, replies, requests,
-    welcome,
+    CREDENTIALS, MUTATION, STAMP, closing, hello, present, recalls, refused, replayed, replies,
+    requests, welcome,
 };
 
 mod blocks;
@@ -221,6 +222,8 @@ fn the_handshake_is_the_bytes_it_always_was() {
     assert_eq!(Closing::decode(&closing().encode()), Ok(closing()));
     let messages = [
         ("Hello", hello().encode().to_vec()),
+        ("Hello.guest", Hello { role: Hello::GUEST, ..hello() }.encode().to_vec()),
+        ("Present", present().encode().unwrap()),
         ("Hello.new", Hello { wire_min: 1, wire_max: 1, ..Hello::new([9; 16]) }.encode().to_vec()),
         ("Welcome", welcome().encode()),
         ("Refused", refused().encode()),
@@ -228,7 +231,8 @@ fn the_handshake_is_the_bytes_it_always_was() {
     ];
     for (name, bytes) in &messages {
         let decodes = |bytes: &[u8]| match *name {
-            "Hello" | "Hello.new" => Hello::decode(bytes).is_ok(),
+            "Present" => Present::decode(bytes) == Ok(present()),
+            "Hello" | "Hello.new" | "Hello.guest" => Hello::decode(bytes).is_ok(),
             "Welcome" => Welcome::decode(bytes).is_ok(),
             "Refused" => Refused::decode(bytes).is_ok(),
             _ => Closing::decode(bytes).is_ok(),

@@ -2,6 +2,7 @@
 
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::present::Present;
 use pelago_wire::{
     AllocateMode, Asker, Attr, Buffer, Cookie, DataPath, DirEntry, Entry, FileKind, FileLock,
     Handle, Hit, InodeId, LockKind, LockMode, LockOwner, Name, NameHash, NewMode, OpenFlags,
@@ -267,7 +268,13 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".rank", search(at(SearchAt::Rank(256)), member.clone())),
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
+        ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec() }),
     ]
+}
+
+/// The credentials of a guest.
+pub(crate) fn present() -> Present {
+    Present { chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"another\n".to_vec()] }
 }
 
 pub(crate) fn replies() -> Vec<(&'static str, Reply)> {

@@ -22,7 +22,7 @@ const ATTEMPTS: usize = 8;
 
 /// Where a node was at one moment, of which something is below the directory that was asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Below {
     /// The node.
     pub ino: InodeId,
     /// A directory that has a name of the node, or the node itself if it is the directory that was
@@ -40,12 +40,12 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale` if there is no such node; `Busy` if directories move all the time.
-    pub fn place_below(
+    pub fn find_below(
         &self,
         top: InodeId,
         node: Handle,
         last_dir: Option<InodeId>,
-    ) -> Result<Option<Place>, Error> {
+    ) -> Result<Option<Below>, Error> {
         for _ in 0..ATTEMPTS {
             let mut locked = self.lock();
             let directory_moves = locked.state.directory_moves;
@@ -56,21 +56,21 @@ impl Shard {
             };
             drop(locked);
             let is_directory = found.rnode.kind == FileKind::Directory;
-            let place = |dir| Place {
+            let found_in = |dir| Below {
                 ino: found.rnode.ino,
                 dir,
                 changed: (!is_directory).then_some(found.rnode.ctime),
                 directory_moves,
             };
             if found.rnode.ino == top {
-                return Ok(Some(place(top)));
+                return Ok(Some(found_in(top)));
             }
             let below = first_below(self, top, &dirs);
             let is_outdated = self.lock().state.directory_moves != directory_moves;
             match below {
                 // A directory may have gone while it was climbed.
                 _ if is_outdated => {}
-                below => return Ok(below?.map(place)),
+                below => return Ok(below?.map(found_in)),
             }
         }
         Err(Code::Busy.into())

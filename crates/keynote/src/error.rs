@@ -1,0 +1,76 @@
+//! Why a text is no assertion, or no part of one, of this version.
+
+use crate::principal::PrincipalError;
+
+/// Tests of one assertion.
+pub(crate) const TESTS: usize = 32;
+/// Comparisons of one test.
+pub(crate) const ALTERNATIVES: usize = 16;
+
+/// Why a text is no assertion of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AssertionError {
+    /// It is longer than [`crate::CREDENTIAL_BYTES`].
+    #[error("the credential is longer than {} bytes", crate::CREDENTIAL_BYTES)]
+    TooLong,
+    /// It has a character that is neither printable ASCII, nor a tab, nor a line feed.
+    #[error("the credential has the character {0:?}: mail or an editor has changed it")]
+    Letter(char),
+    /// A line begins no field and continues none.
+    #[error("a line of the credential begins no field")]
+    NoField,
+    /// It has a field that the RFC does not have.
+    #[error("the credential has the unknown field `{0}`")]
+    UnknownField(String),
+    /// It has a field twice.
+    #[error("the credential has the field `{0}` twice")]
+    Twice(&'static str),
+    /// It has no such field.
+    #[error("the credential has no field `{0}`")]
+    Missing(&'static str),
+    /// It has a field that this version does not evaluate.
+    #[error("the credential has the field `{0}`, which this version of pelago does not evaluate")]
+    NotTaken(&'static str),
+    /// A field stands in the wrong place, or has a wrong value.
+    #[error("the field `{0}` of the credential is not as it must be")]
+    Field(&'static str),
+    /// The field `Authorizer` or `Licensees` is none.
+    #[error("the field `{field}` of the credential: {source}")]
+    Principal {
+        /// The field.
+        field: &'static str,
+        /// Why a principal is none.
+        source: PrincipalError,
+    },
+    /// The field `Conditions`, or the tokens of another one, are none of this version.
+    #[error("the field `{field}` of the credential: {source}")]
+    Conditions {
+        /// The field.
+        field: &'static str,
+        /// Why they are none.
+        source: ConditionsError,
+    },
+}
+
+/// Why a value is no conditions of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionsError {
+    /// It has something that this version does not evaluate.
+    #[error("this version of pelago does not evaluate `{0}`")]
+    NotTaken(String),
+    /// A string has no end.
+    #[error("a string has no end")]
+    OpenString,
+    /// Something else stands where this was expected.
+    #[error("{0} is expected in its place, or this version of pelago does not evaluate it")]
+    Expected(&'static str),
+    /// There are more tests, or more comparisons in one.
+    #[error("there are more than {TESTS} tests, or more than {ALTERNATIVES} comparisons in one")]
+    TooMany,
+}
+
+impl ConditionsError {
+    pub(crate) fn not_taken(what: &str) -> Self {
+        Self::NotTaken(what.to_owned())
+    }
+}

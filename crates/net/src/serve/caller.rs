@@ -1,0 +1,50 @@
+//! Where a connection comes from, and who that proves to be.
+
+use std::sync::Arc;
+
+use pelago_wire::handshake::{RefusalCode, Refused};
+
+use crate::clients::list::ClientList;
+use crate::key::PublicKey;
+use crate::link::Link;
+use crate::session::Peer;
+use crate::sessions::refused;
+use crate::tls;
+
+/// Where a connection comes from.
+pub(super) enum Caller {
+    /// A process of this machine, of this user.
+    Local(u32),
+    /// Another machine, whose key must be in the list.
+    Far(Arc<ClientList>),
+}
+
+impl Caller {
+    /// Returns who is at the other end.
+    pub(super) fn peer(&self, link: &Link) -> Result<Peer, Refused> {
+        match self {
+            Self::Local(uid) => Ok(Peer::User(*uid)),
+            Self::Far(clients) => match proved_key(link)? {
+                key if clients.allows(&key) => Ok(Peer::Machine(key)),
+                key => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
+            },
+        }
+    }
+
+    /// Returns the key of a guest, which must come from another machine: this one knows its users.
+    pub(super) fn guest_key(&self, link: &Link) -> Result<PublicKey, Refused> {
+        match self {
+            Self::Local(_) => {
+                let text = "a guest comes over TLS".to_owned();
+                Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
+            }
+            Self::Far(_) => proved_key(link),
+        }
+    }
+}
+
+/// Returns the key that the other end has proved by TLS.
+fn proved_key(link: &Link) -> Result<PublicKey, Refused> {
+    let key = link.with_tls(|tls| tls::peer_key(tls)).flatten();
+    key.ok_or_else(|| refused(RefusalCode::NotPelago))
+}
