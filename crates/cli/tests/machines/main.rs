@@ -4,5 +4,6 @@
 mod accepted;
 mod hands;
 mod network;
+mod shared;
 mod stalls;
 mod world;

@@ -140,7 +140,7 @@ impl Drop for World {
     }
 }
 
-fn is_mounted(point: &Path) -> bool {
+pub(crate) fn is_mounted(point: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().filter_map(|line| line.split(' ').nth(4)).any(|path| Path::new(path) == point)
 }
@@ -170,7 +170,7 @@ pub(crate) fn kill(pid: Pid) {
 }
 
 /// Returns a line of README.md.
-fn typed(line: &'static str) -> &'static str {
+pub(crate) fn typed(line: &'static str) -> &'static str {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = fs::read_to_string(path).unwrap();
     let mut lines = text.lines().map(|line| line.split(" #").next().unwrap_or(line).trim_end());
@@ -179,7 +179,7 @@ fn typed(line: &'static str) -> &'static str {
 }
 
 /// Kills these processes at the deadline, unless the sender is dropped before.
-fn watch(pids: Arc<Mutex<Vec<Pid>>>) -> Sender<()> {
+pub(crate) fn watch(pids: Arc<Mutex<Vec<Pid>>>) -> Sender<()> {
     let (sender, dropped) = channel::<()>();
     let watching = move || {
         if dropped.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {

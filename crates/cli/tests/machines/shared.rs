@@ -1,0 +1,256 @@
+//! A folder is shared with a stranger on another machine, as README.md says, and taken back.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::harness::program::{Ran, run, until};
+use crate::harness::volume::{cannot_mount, detach_all, folder};
+use crate::machines::hands::Hands;
+use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::world::{kill, typed, watch};
+
+/// README's commands.
+const SHARE: &str = "pelago share ~/pelago/files/docs --to $(pelago key show) \
+                     --at 127.0.0.1:7440 > ~/docs.cred";
+const ATTACH: &str = "pelago attach ~/docs.cred ~/shared --detach";
+const REVOKE: &str = "pelago revoke ~/docs.cred -V ~/pelago";
+
+/// How soon all goes on after both ends and the line are back.
+const BACK: Duration = Duration::from_secs(30);
+
+/// Alice's machine with a volume, and Bob's, which the volume does not know.
+struct Pair {
+    network: Network,
+    alice: Machine,
+    bob: Machine,
+    root: PathBuf,
+    pids: Arc<Mutex<Vec<Pid>>>,
+    _watchdog: Sender<()>,
+    _folder: TempDir,
+}
+
+impl Pair {
+    /// Returns two machines, and the folder `docs` of one shared with the other; `None` if this
+    /// machine cannot have them.
+    fn shared() -> Option<Self> {
+        if let Some(reason) = cannot_mount().or_else(cannot_network) {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let (folder, root) = folder();
+        let network = Network::new();
+        let alice = network.machine(1, &root.join("alice"));
+        let bob = network.machine(2, &root.join("bob"));
+        let pids = Arc::default();
+        let _watchdog = watch(Arc::clone(&pids));
+        let pair = Self { network, alice, bob, root, pids, _watchdog, _folder: folder };
+        pair.alice.types("pelago key new");
+        pair.up();
+        let tree = "mkdir -p docs/sub secret && echo note > docs/note && echo deep > docs/sub/deep \
+                    && echo secret > secret/file && chmod 600 docs/note && chmod 700 docs/sub";
+        pair.alice.types(&format!("cd ~/pelago/files && {tree}"));
+        pair.bob.types("pelago key new && mkdir ~/shared");
+        pair.share();
+        pair.attach();
+        Some(pair)
+    }
+
+    fn up(&self) {
+        self.alice.types("pelago up ~/pelago --detach");
+        self.pids.lock().unwrap().push(self.server_pid());
+    }
+
+    /// Shares the folder, and carries the credential over.
+    fn share(&self) {
+        let key = self.bob.types("pelago key show").out;
+        let line = typed(SHARE).replace("$(pelago key show)", key.trim());
+        self.alice.types(&line.replace("127.0.0.1", &self.alice.address));
+        fs::copy(self.alice.home.join("docs.cred"), self.bob.home.join("docs.cred")).unwrap();
+    }
+
+    fn attach(&self) {
+        self.bob.types(typed(ATTACH));
+        let status = self.bob.types("pelago status ~/shared --json --timeout 100").json();
+        let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+        self.pids.lock().unwrap().push(pid);
+    }
+
+    fn server_pid(&self) -> Pid {
+        let text = fs::read_to_string(self.alice.home.join("pelago/lock")).unwrap();
+        text.trim().parse().ok().and_then(Pid::from_raw).unwrap()
+    }
+
+    fn hands(&self) -> Hands {
+        Hands::on(&self.bob.home.join("shared"))
+    }
+
+    fn owner(&self) -> Hands {
+        Hands::on(&self.alice.home.join("pelago/files"))
+    }
+
+    /// Unmounts everything, and checks the volume.
+    fn finish(self) {
+        self.bob.types("pelago unmount ~/shared --timeout 100");
+        self.alice.types("pelago unmount -V ~/pelago --timeout 100");
+        let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();
+        assert!(!log.contains("panicked"), "{log}");
+        assert_eq!(self.alice.types("pelago check ~/pelago --json").json()["whole"], true);
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for pid in self.pids.lock().unwrap().drain(..) {
+            kill(pid);
+        }
+        detach_all(&self.root);
+    }
+}
+
+fn tried(machine: &Machine, line: &str) -> Ran {
+    run(machine.command("sh").args(["-c", line]))
+}
+
+#[test]
+fn a_stranger_reads_what_is_shared_and_no_more() {
+    let Some(pair) = Pair::shared() else { return };
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("list ."), "note sub");
+    assert_eq!(bob.does("get note"), "note|");
+    assert_eq!(bob.does("get sub/deep"), "deep|");
+    // He is root on his machine, which his kernel lets write: the server says no.
+    for line in ["open note", "make new", "mkdir new", "remove note", "rename note other"] {
+        bob.fails(line, Errno::ACCESS);
+    }
+    bob.fails("get ../secret/file", Errno::NOENT);
+    let mut alice = pair.owner();
+    assert_eq!(alice.does("list docs"), "note sub");
+    assert_eq!(alice.does("get docs/note"), "note|");
+    // What is changed is seen at once; what is moved out is out, and what is moved in is in.
+    alice.does("open docs/note");
+    alice.does("put-at docs/note 0 changed");
+    assert_eq!(bob.does("get note"), "changed");
+    alice.does("rename docs/sub secret/sub");
+    bob.fails("get sub/deep", Errno::NOENT);
+    alice.does("rename secret/file docs/file");
+    assert_eq!(bob.does("get file"), "secret|");
+    alice.does("rename docs shown");
+    assert_eq!(bob.does("list ."), "file note", "it follows the folder");
+    alice.does("rename shown docs");
+    drop((alice, bob));
+    pair.finish();
+}
+
+#[test]
+fn what_is_taken_back_is_read_no_more() {
+    let Some(pair) = Pair::shared() else { return };
+    let shared = pair.bob.home.join("shared");
+    let open = fs::File::open(shared.join("note")).unwrap();
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("get sub/deep"), "deep|");
+    pair.alice.types(typed(REVOKE));
+    thread::sleep(Duration::from_secs(1));
+    for line in ["get note", "get sub/deep", "list .", "size note"] {
+        bob.fails(line, Errno::ACCESS);
+    }
+    let read = rustix::io::pread(&open, &mut [0; 8], 0);
+    assert_eq!(read, Err(Errno::ACCESS), "by an open file");
+    drop(open);
+    // It stays so after a kill of the server, and for one who comes anew.
+    kill(pair.server_pid());
+    pair.up();
+    bob.fails("get note", Errno::ACCESS);
+    pair.bob.types("mkdir ~/again");
+    let again = tried(&pair.bob, "pelago attach ~/docs.cred ~/again");
+    assert_eq!(again.code, Some(4), "{again:?}");
+    assert!(again.err.contains("the credential was taken back"), "{again:?}");
+    // Another one for the same key is another credential.
+    pair.alice.types("sleep 1");
+    pair.bob.types("pelago unmount ~/shared --timeout 100");
+    pair.alice.types("mkdir ~/pelago/files/more && echo more > ~/pelago/files/more/note");
+    let key = pair.bob.types("pelago key show").out;
+    let share = format!("pelago share ~/pelago/files/more --to {} > ~/more.cred", key.trim());
+    pair.alice.types(&share);
+    fs::copy(pair.alice.home.join("more.cred"), pair.bob.home.join("docs.cred")).unwrap();
+    pair.attach();
+    assert_eq!(pair.hands().does("get note"), "more|");
+    pair.finish();
+}
+
+#[test]
+fn a_guest_goes_on_after_a_kill_of_the_server_and_a_cut_of_the_line() {
+    let Some(pair) = Pair::shared() else { return };
+    let shared = pair.bob.home.join("shared");
+    let open = fs::File::open(shared.join("note")).unwrap();
+    let reads = || {
+        let mut bytes = [0; 8];
+        rustix::io::pread(&open, &mut bytes, 0).map(|count| bytes[..count].to_vec())
+    };
+    kill(pair.server_pid());
+    pair.up();
+    let begun = Instant::now();
+    assert_eq!(reads(), Ok(b"note\n".to_vec()), "by the open file");
+    assert_eq!(pair.hands().does("get sub/deep"), "deep|");
+    assert!(begun.elapsed() < BACK, "{:?}", begun.elapsed());
+    pair.network.cut(&pair.bob);
+    thread::sleep(Duration::from_secs(20));
+    pair.network.join(&pair.bob);
+    let begun = Instant::now();
+    assert_eq!(reads(), Ok(b"note\n".to_vec()), "after the session has ended");
+    assert_eq!(pair.hands().does("get sub/deep"), "deep|");
+    assert!(begun.elapsed() < BACK, "{:?}", begun.elapsed());
+    drop(open);
+    pair.finish();
+}
+
+#[test]
+fn a_stranger_delays_no_start() {
+    let Some(pair) = Pair::shared() else { return };
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("get note"), "note|");
+    pair.network.cut(&pair.bob);
+    kill(pair.server_pid());
+    let begun = Instant::now();
+    pair.up();
+    let mut alice = pair.owner();
+    assert_eq!(alice.does("get docs/note"), "note|");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    pair.network.join(&pair.bob);
+    until("back", || {
+        pair.alice.types("pelago status ~/pelago --json").json()["sessions"]
+            .as_array()
+            .is_some_and(|sessions| !sessions.is_empty())
+    });
+    pair.finish();
+}
+
+#[test]
+fn a_credential_is_of_use_to_its_key_alone() {
+    let Some(pair) = Pair::shared() else { return };
+    let eve = pair.network.machine(3, &pair.root.join("eve"));
+    eve.types("pelago key new && mkdir ~/shared");
+    fs::copy(pair.alice.home.join("docs.cred"), eve.home.join("docs.cred")).unwrap();
+    let other = tried(&eve, "pelago attach ~/docs.cred ~/shared");
+    assert_eq!(other.code, Some(4), "{other:?}");
+    assert!(other.err.contains("the credential is for pelago1"), "{other:?}");
+    // She may not take it back either, and the volume's socket is not hers.
+    let revoked = tried(&eve, &format!("pelago revoke ~/docs.cred -V {}", pair.volume()));
+    assert_eq!(revoked.code, Some(4), "{revoked:?}");
+    assert!(revoked.err.contains("only a root takes it back"), "{revoked:?}");
+    assert_eq!(pair.hands().does("get note"), "note|");
+    pair.finish();
+}
+
+impl Pair {
+    fn volume(&self) -> String {
+        self.alice.home.join("pelago").display().to_string()
+    }
+}
