@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::channel;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use pelago_keynote::{CredentialId, Revocation, SharedFolder};
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
-use pelago_store::volume;
+use pelago_store::{clock, volume};
 use pelago_wire::{Bulk, Code, Context, Error, LeasedService as _, Request};
 use serde_json::json;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         None => volume_of(&share)?,
     };
     let key = own_key()?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
     let id = credential.id();
     let sentence = Revocation::sign(share.volume, id, now, &key.signing_key());
     ask(&dir, sentence.into_bytes())?;

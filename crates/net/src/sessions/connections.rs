@@ -21,7 +21,7 @@ impl Connections for Sessions {
     }
 
     fn end_guests(&self) {
-        Sessions::end_guests(self);
+        Self::end_guests(self);
     }
 
     fn recall(&self, session: SessionId, number: u64, touched: &[Touched]) {
