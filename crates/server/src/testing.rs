@@ -31,6 +31,7 @@ use tempfile::TempDir;
 
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
+use crate::policy::Policy;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
@@ -184,6 +185,7 @@ impl Rig {
             earlier: Vec::new(),
             grace: Arc::new(Grace::new(HashSet::new())),
             leases: pelago_wire::limits::LEASES,
+            policy: Arc::new(Policy::new(VolumeId([0; 16]), None, Vec::new())),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);

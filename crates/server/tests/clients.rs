@@ -1,8 +1,10 @@
-//! Sessions of other processes: leases, replays, coming back.
+//! Sessions of other processes: leases, replays, coming back, guests.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod come_back;
+#[path = "grants/main.rs"]
+mod grants;
 #[path = "harness/all.rs"]
 mod harness;
 mod leases;
