@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_wire::{Code, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr, WriteFlags};
+use pelago_wire::{
+    Code, Context, Handle, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, WriteFlags,
+    limits,
+};
 
 use super::world::{World, done, name};
 
@@ -86,11 +89,33 @@ fn depth_is_no_hiding_place() {
     assert_eq!(world.read(OPEN), Err(Code::Stale));
 }
 
+/// Bytes of the file, so that reading it takes as long as some changes of the owner.
+const SIZE: usize = limits::IO_BYTES;
+/// Where the owner writes the secret.
+const AT: usize = SIZE - 4096;
+
 /// Writes over the file that the owner has open as 1.
 fn overwrite(world: &World, bytes: &[u8]) {
-    let who = pelago_wire::Context::direct(0, 0);
-    let request = Request::Write { open: OpenId(1), offset: 0, flags: WriteFlags::NONE };
+    let who = Context::direct(0, 0);
+    let request = Request::Write { open: OpenId(1), offset: AT as u64, flags: WriteFlags::NONE };
     world.ask(&who, request, bytes).unwrap();
+}
+
+/// Returns what the guest reads where the secret would be.
+fn read_there(world: &World) -> Result<Vec<u8>, Code> {
+    match world.guest(Request::Read { open: OPEN, offset: 0, size: SIZE as u32 })? {
+        Reply::Data(bytes) => Ok(bytes.as_bytes()[AT..AT + 4].to_vec()),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Ends the other thread, also if a test has failed.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The owner moves a directory out, writes a secret into a file there, takes it away and moves the
@@ -99,11 +124,12 @@ fn never_sees_the_secret(move_out: &(dyn Fn(&World) + Sync), move_back: &(dyn Fn
     const ROUNDS: Duration = Duration::from_secs(2);
     let world = World::with_guest();
     let sub = world.entry(world.docs, "sub").handle;
-    let deep = world.entry(sub, "deep").handle;
+    let deep = world.put(sub, "large", &vec![b'.'; SIZE]);
     world.open(deep, OPEN).unwrap();
     world.own(Request::Open { node: deep, flags: OpenFlags::READ_WRITE, open: OpenId(1) }).unwrap();
     let is_over = AtomicBool::new(false);
-    let (mut seen, mut refused) = (0_u32, 0_u32);
+    let mut read = 0_u32;
+    let mut refused = 0_u32;
     thread::scope(|scope| {
         let world = &world;
         let is_over = &is_over;
@@ -111,24 +137,26 @@ fn never_sees_the_secret(move_out: &(dyn Fn(&World) + Sync), move_back: &(dyn Fn
             while !is_over.load(Ordering::Relaxed) {
                 move_out(world);
                 overwrite(world, b"PASS");
-                overwrite(world, b"deep");
+                overwrite(world, b"....");
                 move_back(world);
+                // As long as the guest needs to read it, at times.
+                thread::sleep(Duration::from_micros(200));
             }
         });
+        let _end = SetAtEnd(is_over);
         let begun = Instant::now();
         while begun.elapsed() < ROUNDS {
-            match world.read(OPEN) {
+            match read_there(world) {
                 Ok(bytes) => {
-                    assert_eq!(bytes, b"deep", "the guest has read the secret");
-                    seen += 1;
+                    assert_eq!(bytes, b"....", "the guest has read the secret");
+                    read += 1;
                 }
                 Err(Code::Stale | Code::Busy) => refused += 1,
                 Err(other) => panic!("{other:?}"),
             }
         }
-        is_over.store(true, Ordering::Relaxed);
     });
-    assert!(seen > 10 && refused > 10, "both happen: {seen} read, {refused} refused");
+    assert!(read > 10 && refused > 10, "both happen: {read} read, {refused} refused");
 }
 
 #[test]
@@ -143,8 +171,8 @@ fn a_secret_that_is_outside_for_a_moment_is_not_read_below_a_directory_that_move
 fn a_secret_that_is_outside_for_a_moment_is_not_read_in_a_file_that_moves() {
     let from = |world: &World| world.entry(world.docs, "sub").handle;
     never_sees_the_secret(
-        &|world| world.rename(from(world), "deep", world.secret, "deep"),
-        &|world| world.rename(world.secret, "deep", from(world), "deep"),
+        &|world| world.rename(from(world), "large", world.secret, "large"),
+        &|world| world.rename(world.secret, "large", from(world), "large"),
     );
 }
 

@@ -204,11 +204,7 @@ fn a_guest_replays_nothing() {
     let world = World::with_guest();
     let secret = world.entry(world.secret, "file").handle;
     let stamp = pelago_wire::codec::ReplyStamp { epoch: 0, sequence: 1 };
-    let replayed = Some(Replayed {
-        stamp,
-        node: Some(secret),
-        time: None,
-    });
+    let replayed = Some(Replayed { stamp, node: Some(secret), time: None });
     let who = Context { replayed, mutation: 1, ..guest_context() };
     assert_eq!(who.session, GUEST);
     let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
