@@ -28,8 +28,10 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 10] =
-    ["up", "serve", "mount", "unmount", "status", "get", "key", "check", "bench", "version"];
+const VERBS: [&str; 13] = [
+    "up", "serve", "mount", "unmount", "status", "get", "share", "attach", "revoke", "key",
+    "check", "bench", "version",
+];
 
 #[test]
 fn help() {

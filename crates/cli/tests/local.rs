@@ -4,6 +4,7 @@
 
 mod bench;
 mod complete;
+mod credentials;
 mod exerciser;
 mod find;
 mod first_minutes;

@@ -63,7 +63,7 @@ impl Assertion {
         let conditions = match value("Conditions") {
             Ok(value) => Some(
                 Conditions::parse(value)
-                    .map_err(|source| AssertionError::Conditions { field: "Conditions", source })?,
+                    .map_err(|why| AssertionError::Conditions { field: "Conditions", why })?,
             ),
             Err(_) => None,
         };
@@ -181,8 +181,8 @@ fn licensees(value: &str) -> Result<Vec<Principal>, AssertionError> {
             Token::Text(text) if at % 2 == 0 => licensees.push(principal(field, text)?),
             Token::Or if at % 2 == 1 => {}
             Token::And => {
-                let source = ConditionsError::not_taken("&&");
-                return Err(AssertionError::Conditions { field, source });
+                let why = ConditionsError::not_taken("&&");
+                return Err(AssertionError::Conditions { field, why });
             }
             _ => return Err(AssertionError::Field(field)),
         }
@@ -194,11 +194,11 @@ fn licensees(value: &str) -> Result<Vec<Principal>, AssertionError> {
 }
 
 fn tokens<'a>(field: &'static str, value: &'a str) -> Result<Vec<Token<'a>>, AssertionError> {
-    token::divide(value).map_err(|source| AssertionError::Conditions { field, source })
+    token::divide(value).map_err(|why| AssertionError::Conditions { field, why })
 }
 
 fn principal(field: &'static str, text: &str) -> Result<Principal, AssertionError> {
-    text.parse().map_err(|source| AssertionError::Principal { field, source })
+    text.parse().map_err(|why| AssertionError::Principal { field, why })
 }
 
 /// Reads the last line. It has one form only, so that a credential has one text.

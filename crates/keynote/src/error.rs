@@ -35,20 +35,20 @@ pub enum AssertionError {
     #[error("the field `{0}` of the credential is not as it must be")]
     Field(&'static str),
     /// The field `Authorizer` or `Licensees` is none.
-    #[error("the field `{field}` of the credential: {source}")]
+    #[error("the field `{field}` of the credential: {why}")]
     Principal {
         /// The field.
         field: &'static str,
         /// Why a principal is none.
-        source: PrincipalError,
+        why: PrincipalError,
     },
     /// The field `Conditions`, or the tokens of another one, are none of this version.
-    #[error("the field `{field}` of the credential: {source}")]
+    #[error("the field `{field}` of the credential: {why}")]
     Conditions {
         /// The field.
         field: &'static str,
         /// Why they are none.
-        source: ConditionsError,
+        why: ConditionsError,
     },
 }
 

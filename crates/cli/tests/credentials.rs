@@ -1,0 +1,110 @@
+//! Credentials that cannot be used: one error that names the thing and what to do, word for word.
+//!
+//! No test here mounts: a volume is made by the library.
+
+use std::fs;
+use std::path::PathBuf;
+
+use pelago_keynote::{Credential, Principal, SharedFolder, armor};
+use pelago_net::key::PrivateKey;
+use pelago_store::volume::{Volume, VolumeOptions};
+use tempfile::TempDir;
+
+use crate::harness::program::{Ran, pelago, run};
+use crate::harness::volume::folder;
+
+/// A home folder with a volume that is down, and a key.
+struct Home {
+    root: PathBuf,
+    _folder: TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        let (folder, root) = folder();
+        drop(Volume::create(&root.join("vol"), VolumeOptions::default()).unwrap());
+        fs::create_dir(root.join("point")).unwrap();
+        let home = Self { root, _folder: folder };
+        home.run(&["key", "new"]).expect_success();
+        home
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        run(&mut pelago(&self.root, args))
+    }
+
+    fn golden(&self, name: &str, args: &[&str]) {
+        crate::harness::golden::expect_golden(name, &self.root, &self.run(args));
+    }
+
+    fn write(&self, text: &str) {
+        fs::write(self.root.join("cred"), text).unwrap();
+    }
+
+    /// Writes this block as the credential, and attaches it.
+    fn attach(&self, name: &str, block: &str) {
+        self.write(block);
+        self.golden(name, &["attach", "cred", "point"]);
+    }
+}
+
+/// Returns a credential that is signed by the key of seed 1 for another key.
+fn credential(comment: &[String], licensee: u8) -> String {
+    let share = SharedFolder { volume: [5; 16], directory: 0x2a };
+    let licensee = Principal(*PrivateKey::from_seed([licensee; 32]).public().as_bytes());
+    let conditions = share.conditions();
+    let credential = Credential { comment, licensee, conditions: &conditions };
+    credential.sign(&PrivateKey::from_seed([1; 32]).signing_key()).unwrap()
+}
+
+fn block(text: &str) -> String {
+    armor(&[text.to_owned()]).unwrap()
+}
+
+#[test]
+fn a_text_that_is_no_credential_is_refused() {
+    let home = Home::new();
+    home.golden("attach-missing", &["attach", "cred", "point"]);
+    home.attach("attach-no-block", "Dear Bob,\nhere it is.\n");
+    let good = block(&credential(&[], 2));
+    let lines: Vec<&str> = good.lines().collect();
+    home.attach("attach-cut", &lines[..lines.len() - 1].join("\n"));
+    home.attach("attach-damaged", &good.replacen(lines[1], &lines[1][1..], 1));
+    home.attach("attach-twice", &format!("{good}{good}"));
+}
+
+#[test]
+fn a_credential_that_this_version_does_not_take_is_refused_by_name() {
+    let home = Home::new();
+    let text = credential(&[], 2);
+    let changed = |from: &str, to: &str| block(&text.replacen(from, to, 1));
+    home.attach("attach-other-operator", &changed("volume ==", "volume !="));
+    home.attach(
+        "attach-constants",
+        &changed("Authorizer:", "Local-Constants: A = \"b\"\nAuthorizer:"),
+    );
+    home.attach("attach-other-key", &changed("ed25519-hex:", "rsa-hex:"));
+    home.attach("attach-changed", &changed("/2a/", "/1/"));
+    let chain = armor(&[text.clone(), text]).unwrap();
+    home.attach("attach-chain", &chain);
+}
+
+#[test]
+fn a_credential_of_another_is_refused() {
+    let home = Home::new();
+    home.attach("attach-not-yours", &block(&credential(&[], 2)));
+    home.golden("revoke-not-up", &["revoke", "cred"]);
+    home.golden("revoke-down", &["revoke", "cred", "-V", "vol"]);
+}
+
+#[test]
+fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
+    let home = Home::new();
+    let to = PrivateKey::from_seed([2; 32]).public().to_string();
+    home.golden("share-down", &["share", "vol", "--to", &to]);
+    home.golden("share-elsewhere", &["share", "point", "--to", &to]);
+    home.golden("share-key", &["share", "vol", "--to", "bob"]);
+    for name in ["policy", "listen", "key"] {
+        assert!(!home.root.join("vol").join(name).exists(), "{name}");
+    }
+}
