@@ -11,12 +11,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, SharedFolder};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, OpenId, SessionId, limits};
+use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
 
 use roots::Roots;
 
@@ -37,8 +37,6 @@ pub(crate) struct Policy {
 /// The session of a guest.
 pub(crate) struct Guest {
     pub(crate) grant: GuestGrant,
-    /// The directory in which the file of each open was granted last. A leaf lock.
-    last_dirs: Mutex<HashMap<OpenId, InodeId>>,
 }
 
 impl Policy {
@@ -100,13 +98,13 @@ impl Policy {
         if !self.has_access(grant) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
-        let last_dirs = Mutex::default();
-        guests.insert(session, Arc::new(Guest { grant: *grant, last_dirs }));
+        guests.insert(session, Arc::new(Guest { grant: *grant }));
         self.any.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Ends a session; one that is no guest's too.
+    /// Ends a session, which must not be known to the service any more: what is not a guest's is
+    /// one of all rights. One that is no guest's does nothing.
     pub(crate) fn end(&self, session: SessionId) {
         if self.any.load(Ordering::Acquire) {
             let mut guests = self.guests.write();
@@ -175,22 +173,5 @@ impl Policy {
 
     fn is_root(&self, key: &Principal) -> bool {
         self.roots.as_ref().is_some_and(|roots| roots.has(key))
-    }
-}
-
-impl Guest {
-    /// Notes in which directory the file of an open was granted.
-    pub(crate) fn note_dir(&self, open: OpenId, dir: InodeId) {
-        self.last_dirs.lock().insert(open, dir);
-    }
-
-    /// Returns the directory in which the file of an open was granted last.
-    pub(crate) fn last_dir(&self, open: OpenId) -> Option<InodeId> {
-        self.last_dirs.lock().get(&open).copied()
-    }
-
-    /// Forgets an open.
-    pub(crate) fn forget(&self, open: OpenId) {
-        self.last_dirs.lock().remove(&open);
     }
 }

@@ -51,6 +51,11 @@ pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ
 /// How long a test waits for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
+/// Returns the policy of a volume without roots.
+fn no_guests() -> Arc<Policy> {
+    Arc::new(Policy::new(VolumeId([0; 16]), None, Vec::new()))
+}
+
 /// Returns a search index that no worker builds.
 fn index_in(dir: &TempDir) -> Arc<SearchIndex> {
     let folder = Folder::open(dir.path()).unwrap();
@@ -154,7 +159,6 @@ impl Rig {
         let (recovered, written) = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));
-        let reap = counted(&reaped);
         let descriptors = FdBudget::new(options.descriptors);
         let opens = Arc::new(OpenFiles::new(data::Parts {
             shard: Arc::clone(&shard),
@@ -164,7 +168,7 @@ impl Rig {
             space: Arc::clone(&space),
             fd_budget: Arc::clone(&descriptors),
             read_only: options.read_only,
-            notify_orphans: Arc::clone(&reap),
+            notify_orphans: counted(&reaped),
             notify_pending_close: Arc::new(|| {}),
             options: options.open,
         }));
@@ -180,12 +184,12 @@ impl Rig {
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
             served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only },
-            notify_orphans: reap,
+            notify_orphans: counted(&reaped),
             replaced: Arc::new(ReplacedFiles::new(Arc::clone(&opens), Arc::new(|| {}))),
             earlier: Vec::new(),
             grace: Arc::new(Grace::new(HashSet::new())),
             leases: pelago_wire::limits::LEASES,
-            policy: Arc::new(Policy::new(VolumeId([0; 16]), None, Vec::new())),
+            policy: no_guests(),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);

@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 mod come_back;
-#[path = "grants/main.rs"]
-mod grants;
+#[path = "guests/main.rs"]
+mod guests;
 #[path = "harness/all.rs"]
 mod harness;
 mod leases;

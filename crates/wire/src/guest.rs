@@ -14,8 +14,14 @@ pub enum ForGuest {
     Parent(Handle),
     /// It is carried out if the file of this open is granted.
     Open(OpenId),
-    /// It is carried out: it concerns what the session itself has open.
+    /// It is carried out: it ends what the session itself has open.
     Own,
+    /// The answer is that it is done: a guest has written nothing that could be committed, and an
+    /// error that others are to hear is not for it.
+    Committed,
+    /// If this directory is granted, the answer is that it is done, as for
+    /// [`ForGuest::Committed`].
+    CommittedDir(Handle),
     /// It is carried out: it tells how much space there is.
     Space,
     /// If this node is granted, the answer is that it has no such extended attribute. A kernel asks

@@ -244,7 +244,7 @@ operations! {
         bulks: NO_BULKS, leaves: [Open],
     }
     Flush { open, owner } = "flush" {
-        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Own,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Committed,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: closing(open, owner), at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
@@ -275,13 +275,13 @@ operations! {
         bulks: NO_BULKS, leaves: [Lock],
     }
     Fsync { open } = "fsync" {
-        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Own,
+        effect: Effect::Commit, subjects: Subjects::open(open), guest: ForGuest::Committed,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer],
     }
     FsyncDir { dir } = "fsyncdir" {
-        effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
+        effect: Effect::Once, subjects: Subjects::inode(dir), guest: ForGuest::CommittedDir(*dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use pelago_store::cycle::CycleFinder;
 use pelago_store::key::{self, Key};
 use pelago_store::report::table_failed;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Time, limits};
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, limits};
 
 use super::locked::Locked;
 use super::{Shard, stored};
@@ -25,18 +25,19 @@ const ATTEMPTS: usize = 8;
 pub struct Below {
     /// The node.
     pub ino: InodeId,
-    /// A directory that has a name of the node, or the node itself if it is the directory that was
-    /// asked about.
+    /// A directory that has a name of the node, or had its last one, or the node itself if it is
+    /// the directory that was asked about.
     pub dir: InodeId,
-    /// When the row of a file was changed last: each change of its names is one.
-    changed: Option<Time>,
+    /// How often the row of a file was changed: each change of its names is one.
+    version: Option<u64>,
     /// [`State::directory_moves`](super::State).
     directory_moves: u64,
 }
 
 impl Shard {
     /// Returns where a node is, if it is `top` or below it by any of its names. The hint of the
-    /// handle is no proof. A file that has lost its last name is where `last_dir` is.
+    /// handle is no proof. A file without a name is nowhere; but for a caller that has it open
+    /// (`has_it_open`) it is where it has lost its last name.
     ///
     /// # Errors
     /// `Stale` if there is no such node; `Busy` if directories move all the time.
@@ -44,14 +45,16 @@ impl Shard {
         &self,
         top: InodeId,
         node: Handle,
-        last_dir: Option<InodeId>,
+        has_it_open: bool,
     ) -> Result<Option<Below>, Error> {
         for _ in 0..ATTEMPTS {
             let mut locked = self.lock();
             let directory_moves = locked.state.directory_moves;
             let found = locked.node(node)?;
             let dirs = match dirs_of(&mut locked, &found)? {
-                dirs if dirs.is_empty() => last_dir.into_iter().collect(),
+                dirs if dirs.is_empty() && has_it_open => {
+                    self.open_inodes.last_dir(found.rnode.ino).into_iter().collect()
+                }
                 dirs => dirs,
             };
             drop(locked);
@@ -59,7 +62,7 @@ impl Shard {
             let found_in = |dir| Below {
                 ino: found.rnode.ino,
                 dir,
-                changed: (!is_directory).then_some(found.rnode.ctime),
+                version: (!is_directory).then_some(found.rnode.version),
                 directory_moves,
             };
             if found.rnode.ino == top {

@@ -33,6 +33,8 @@ struct OpenInode {
     references: u32,
     /// It has no name yet, or lost its last one, or an operation is about to remove that.
     is_unnamed: bool,
+    /// The directory of the last name that it has lost.
+    last_dir: Option<InodeId>,
     /// Size and times that are not committed yet.
     live: Option<LiveAttrs>,
     /// Time of the last read, if its row does not have it yet.
@@ -105,13 +107,20 @@ impl OpenInodes {
         self.inner.lock().open.contains_key(&ino)
     }
 
-    /// The last name is about to be removed. Returns whether the inode is open; then
+    /// The last name, in `dir`, is about to be removed. Returns whether the inode is open; then
     /// [`OpenInodes::release`] reports its last reference.
-    pub(super) fn set_unnamed(&self, ino: InodeId) -> bool {
+    pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get_mut(&ino) else { return false };
         open.is_unnamed = true;
+        open.last_dir = Some(dir);
         true
+    }
+
+    /// Returns the directory in which an open inode had its last name, if it has lost that while it
+    /// was open.
+    pub(super) fn last_dir(&self, ino: InodeId) -> Option<InodeId> {
+        self.inner.lock().open.get(&ino).and_then(|open| open.last_dir)
     }
 
     /// The inode has got its first name.

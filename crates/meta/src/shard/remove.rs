@@ -140,7 +140,7 @@ pub(super) fn remove_file(
     }
     // Before the batch: an opener that leaves from here on waits for it, and then reports the
     // orphan.
-    if txn.shard.open_inodes.set_unnamed(node.rnode.ino) {
+    if txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir) {
         keep_unnamed(txn, node);
         return Ok(Removed { attr, orphaned: false });
     }

@@ -47,7 +47,10 @@ impl EpochChange {
             // Their clients ask for these locks again.
             self.dispatcher.locks.cancel_session(*session);
         }
-        for parked in self.dispatcher.parts.grace.begin_again(sessions) {
+        // Strangers delay nobody.
+        let policy = &self.dispatcher.parts.policy;
+        let awaited = sessions.into_iter().filter(|session| policy.guest(*session).is_none());
+        for parked in self.dispatcher.parts.grace.begin_again(awaited.collect()) {
             (parked.done)(Err(Code::Unavailable.into()));
         }
     }

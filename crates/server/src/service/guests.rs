@@ -14,8 +14,8 @@ use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_meta::shard::Below;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenEffect,
-    OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
+    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenId,
+    RecordedPeer, Reply, Request, SessionId, VolumeStats,
 };
 
 use super::execute::Executor;
@@ -83,7 +83,10 @@ impl GuestCall {
             let below = match self.admit() {
                 Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
                 Ok(Admitted::Granted(below)) => below,
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    self.end_made();
+                    return Some(Err(error));
+                }
             };
             let mut finish = || -> Done {
                 let call = self.clone();
@@ -134,15 +137,17 @@ impl GuestCall {
             ForGuest::Node(node)
             | ForGuest::Parent(node)
             | ForGuest::NoXattr(node)
-            | ForGuest::NoXattrs(node) => Named::Node(node),
+            | ForGuest::NoXattrs(node)
+            | ForGuest::CommittedDir(node) => Named::Node(node),
             ForGuest::Open(open) => Named::Open(open),
-            ForGuest::Own | ForGuest::Space => Named::Nothing,
+            ForGuest::Own | ForGuest::Committed | ForGuest::Space => Named::Nothing,
             ForGuest::Never => return Err(self.refuse()),
         };
         let below = self.find(named)?;
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
             ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
+            ForGuest::Committed | ForGuest::CommittedDir(_) => Ok(Admitted::Answered(Reply::Done)),
             ForGuest::Parent(dir) if dir.ino == guest.grant.directory => dispatcher
                 .parts
                 .shard
@@ -169,26 +174,29 @@ impl GuestCall {
     fn find(&self, named: Named) -> Result<Option<Below>, Error> {
         let Self { dispatcher, guest, context, .. } = self;
         let parts = &dispatcher.parts;
-        let (node, last_dir) = match named {
+        let is_open = matches!(named, Named::Open(_));
+        let node = match named {
             Named::Nothing => return Ok(None),
-            Named::Node(node) => (node, None),
+            Named::Node(node) => node,
             Named::Open(open) => {
-                let key = OpenKey { session: context.session, open };
-                (parts.opens.handle_of(key)?, guest.last_dir(open))
+                parts.opens.handle_of(OpenKey { session: context.session, open })?
             }
         };
-        let below = parts.shard.find_below(guest.grant.directory, node, last_dir)?;
-        let below = below.ok_or_else(|| Error::from(Code::Stale))?;
-        if let Named::Open(open) = named {
-            guest.note_dir(open, below.dir);
-        }
-        Ok(Some(below))
+        let below = parts.shard.find_below(guest.grant.directory, node, is_open)?;
+        below.map(Some).ok_or_else(|| Code::Stale.into())
     }
 
-    /// Carries the request out as one of any other session.
+    /// Carries the request out as one of any other session. A file that an earlier attempt has
+    /// opened is open under its number.
     fn carry_out(&self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
-        let Self { dispatcher, context, request, .. } = self;
-        dispatcher.ask_as_session(context, request.clone(), Bulk::None, later)
+        let Self { dispatcher, context, request, attempt, .. } = self;
+        let request = match request {
+            Request::Open { node, flags, open } if *attempt > 0 => {
+                Request::Reopen { node: *node, flags: *flags, open: *open }
+            }
+            request => request.clone(),
+        };
+        dispatcher.ask_as_session(context, request, Bulk::None, later)
     }
 
     /// Returns the answer of a request that was carried out; `None` if what it names has moved
@@ -203,6 +211,9 @@ impl GuestCall {
             return Some(Err(Code::Stale.into()));
         }
         let mut result = result;
+        if result.is_err() {
+            self.end_made();
+        }
         if let Some(before) = before
             && result.is_ok()
         {
@@ -211,14 +222,13 @@ impl GuestCall {
                 _ => Named::Node(self.hinted(before)),
             };
             match self.find(named) {
-                Ok(Some(after)) if after == before => {}
+                Ok(Some(after)) if after == before && self.grants_found(&result) => {}
                 Ok(_) => return None,
-                Err(error) => result = Err(error),
+                Err(error) => {
+                    self.end_open();
+                    result = Err(error);
+                }
             }
-            self.note_opens(before, &result);
-        }
-        if let (OpenEffect::Ends(open), Ok(_)) = (request.opens(), &result) {
-            guest.forget(open);
         }
         if let Ok(Reply::Volume(stats)) = &mut result {
             // How many files there are is nothing of a guest's.
@@ -227,32 +237,46 @@ impl GuestCall {
         Some(result)
     }
 
+    /// Returns whether what a name led to is still granted: its attributes may have been read
+    /// again, after a writer on another machine has sent what it had kept back.
+    fn grants_found(&self, result: &Result<Reply, Error>) -> bool {
+        match result {
+            Ok(Reply::Entry(entry)) => self.find(Named::Node(entry.handle)).is_ok(),
+            Ok(_) | Err(_) => true,
+        }
+    }
+
     /// Returns the handle by which the request names the node of a place.
     fn hinted(&self, below: Below) -> Handle {
         match self.request.for_guest() {
             ForGuest::Node(node)
             | ForGuest::Parent(node)
             | ForGuest::NoXattr(node)
-            | ForGuest::NoXattrs(node) => node,
-            ForGuest::Open(_) | ForGuest::Own | ForGuest::Space | ForGuest::Never => {
-                Handle::own(below.ino)
-            }
+            | ForGuest::NoXattrs(node)
+            | ForGuest::CommittedDir(node) => node,
+            ForGuest::Open(_)
+            | ForGuest::Own
+            | ForGuest::Committed
+            | ForGuest::Space
+            | ForGuest::Never => Handle::own(below.ino),
         }
     }
 
-    /// Notes where the file of a new open is; ends an open that is not answered as one.
-    fn note_opens(&self, below: Below, result: &Result<Reply, Error>) {
-        let Self { dispatcher, guest, context, request, .. } = self;
-        let Some((open, _)) = request.opens().made() else { return };
-        match result {
-            Ok(_) => guest.note_dir(open, below.dir),
-            Err(_) => {
-                let release = Request::Release { open };
-                // Nobody waits for it, and nothing was written.
-                let _later = dispatcher
-                    .ask_as_session(context, release, Bulk::None, &mut || Box::new(|_| {}));
-            }
+    /// Ends the open that an earlier attempt has made, if any.
+    fn end_made(&self) {
+        if self.attempt > 0 {
+            self.end_open();
         }
+    }
+
+    /// Ends the open that the request has made: it is not answered as one.
+    fn end_open(&self) {
+        let Self { dispatcher, context, request, .. } = self;
+        let Some((open, _)) = request.opens().made() else { return };
+        // Nobody waits for it, and nothing was written.
+        let release = Request::Release { open };
+        let _later =
+            dispatcher.ask_as_session(context, release, Bulk::None, &mut || Box::new(|_| {}));
     }
 }
 

@@ -19,6 +19,9 @@ impl Dispatcher {
         self.end_again();
         let invalidations = self.parts.durability.invalidations();
         let written = self.others.end(session);
+        // From here on requests of the session get nowhere, also if they are not looked at as a
+        // guest's.
+        self.parts.policy.end(session);
         if !self.leases.has_writes(session) {
             self.leases.forget(session);
         }

@@ -80,7 +80,6 @@ impl SessionService for LocalService {
         let dispatcher = Arc::clone(&self.dispatcher);
         // The locks that this session waits for are not wanted any more.
         dispatcher.locks.cancel_session(session);
-        dispatcher.parts.policy.end(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
             Invocation::Run => dispatcher.end_session(session),

@@ -1,0 +1,10 @@
+//! Guests: sessions whose client has shown a credential for one directory. Each test has a real
+//! volume, and asks the service as a connection does.
+
+mod admission;
+mod kinds;
+mod opens;
+mod places;
+mod races;
+mod revoking;
+mod world;

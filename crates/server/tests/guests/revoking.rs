@@ -1,0 +1,136 @@
+//! Credentials that are taken back.
+
+use std::fs;
+
+use pelago_keynote::{Assertion, CredentialId, Revocation, SharedFolder};
+use pelago_store::volume::Format;
+use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
+
+use super::world::{World, key};
+
+/// The bit of a volume that may have revocations.
+const REVOCATIONS: u64 = 4;
+
+fn id(text: &str) -> CredentialId {
+    Assertion::parse(text.as_bytes()).unwrap().id()
+}
+
+fn sentence(world: &World, by: u8, credential: CredentialId) -> String {
+    Revocation::sign(world.volume, credential, 1_900_000_000, &key(by).signing_key())
+}
+
+fn revoke(world: &World, sentence: &[u8]) -> Result<(), Code> {
+    match world.call(Request::Revoke { sentence: sentence.to_vec() })? {
+        Reply::Done => Ok(()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn may_have_revocations(world: &World) -> bool {
+    let format = fs::read(world.file("format")).unwrap();
+    Format::decode(&format).unwrap().needed_features & REVOCATIONS != 0
+}
+
+#[test]
+fn a_guest_has_nothing_once_its_credential_was_taken_back_and_never_again() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let file = world.put(shared, "f", b"bytes");
+    let guest = world.guest(2, shared.ino);
+    let second = world.guest(2, shared.ino);
+    let other = world.guest(3, shared.ino);
+    let open = world.open(&guest, file).unwrap();
+    let text = world.credential(2, shared.ino);
+    assert!(!may_have_revocations(&world));
+    let sentence = sentence(&world, 1, id(&text));
+    assert_eq!(revoke(&world, sentence.as_bytes()), Ok(()));
+    assert!(may_have_revocations(&world));
+    let service = world.server.session_service();
+    for guest in [&guest, &second] {
+        assert!(!service.has_access(&guest.grant));
+        assert_eq!(world.attr(guest, shared), Err(Code::Stale));
+        assert_eq!(world.open(guest, file).map(drop), Err(Code::Stale));
+        assert_eq!(world.lookup(guest, shared, "f").map(drop), Err(Code::Stale));
+        assert_eq!(world.ask(guest, Request::StatFs).map(drop), Err(Code::Stale));
+        assert_eq!(world.ask(guest, Request::Parent { dir: shared }).map(drop), Err(Code::Stale));
+    }
+    assert_eq!(world.read(&guest, open), Err(Code::Stale));
+    assert!(world.begin(guest.grant).is_err(), "a session that begins late");
+    let taken_back = Err(GuestRefusal("the credential was taken back".to_owned()));
+    assert_eq!(world.admit(2, &[&text]), taken_back);
+    assert!(world.attr(&other, shared).is_ok(), "another credential");
+    assert_eq!(revoke(&world, sentence.as_bytes()), Ok(()), "once more");
+    let world = world.restarted();
+    assert_eq!(world.admit(2, &[&text]), taken_back, "after a restart");
+    assert!(may_have_revocations(&world));
+    assert!(world.admit(3, &[&world.credential(3, shared.ino)]).is_ok());
+    assert_eq!(revoke(&world, sentence.as_bytes()), Ok(()), "once more after a restart");
+}
+
+/// What takes nothing back changes nothing.
+#[test]
+fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let guest = world.guest(2, shared.ino);
+    let text = world.credential(2, shared.ino);
+    let good = sentence(&world, 1, id(&text));
+    let mut volume = world.volume;
+    volume[0] ^= 1;
+    let elsewhere = Revocation::sign(volume, id(&text), 1, &key(1).signing_key());
+    let stranger = sentence(&world, 3, id(&text));
+    let own = sentence(&world, 2, id(&text));
+    let signature = stranger.find("Signature:").unwrap();
+    let swapped =
+        format!("{}{}", &good[..good.find("Signature:").unwrap()], &stranger[signature..]);
+    let later = good.replace("At: 1900000000", "At: 1900000001");
+    let long = format!("{good}{}", "x".repeat(1025 - good.len()));
+    assert_eq!(long.len(), 1025);
+    let share = SharedFolder { volume: world.volume, directory: 1 };
+    let credential = world.signed(1, 2, share);
+    let refused: [(&str, &[u8], Code); 12] = [
+        ("another volume", elsewhere.as_bytes(), Code::Invalid),
+        ("no root", stranger.as_bytes(), Code::AccessDenied),
+        ("the guest", own.as_bytes(), Code::AccessDenied),
+        ("another's signature", swapped.as_bytes(), Code::AccessDenied),
+        ("another time", later.as_bytes(), Code::AccessDenied),
+        ("1025 bytes", long.as_bytes(), Code::Invalid),
+        ("garbage", b"garbage", Code::Invalid),
+        ("nothing", b"", Code::Invalid),
+        ("no text", &[0xff; 100], Code::Invalid),
+        ("a credential", credential.as_bytes(), Code::Invalid),
+        ("half of it", &good.as_bytes()[..good.len() - 9], Code::Invalid),
+        ("a line more", &[good.as_bytes(), b"\n"].concat(), Code::Invalid),
+    ];
+    for (what, sentence, code) in refused {
+        assert_eq!(revoke(&world, sentence), Err(code), "{what}");
+        assert!(world.attr(&guest, shared).is_ok(), "{what}");
+    }
+    assert!(!may_have_revocations(&world), "nothing was written");
+    let asked = world.ask(&guest, Request::Revoke { sentence: good.clone().into_bytes() });
+    assert_eq!(asked.map(drop), Err(Code::AccessDenied), "a guest takes nothing back");
+    assert!(world.attr(&guest, shared).is_ok());
+    let world = world.restarted();
+    assert!(world.admit(2, &[&text]).is_ok());
+    assert_eq!(revoke(&world, good.as_bytes()), Ok(()));
+    assert!(world.admit(2, &[&text]).is_err());
+}
+
+/// A credential may be signed more than once, and its text has one id.
+#[test]
+fn a_credential_that_nobody_has_used_can_be_taken_back() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let text = world.credential(2, shared.ino);
+    revoke(&world, sentence(&world, 1, id(&text)).as_bytes()).unwrap();
+    assert!(world.admit(2, &[&text]).is_err());
+    // The same directory, shared with the same key by another text.
+    let commented = pelago_keynote::Credential {
+        comment: &["once more".to_owned()],
+        licensee: super::world::principal(2),
+        conditions: &SharedFolder { volume: world.volume, directory: shared.ino.raw() }
+            .conditions(),
+    };
+    let again = commented.sign(&key(1).signing_key()).unwrap();
+    assert!(world.admit(2, &[&again]).is_ok(), "it is another credential");
+}
