@@ -210,13 +210,12 @@ impl GuestCall {
         if !dispatcher.parts.policy.has_access(&guest.grant) {
             return Some(Err(Code::Stale.into()));
         }
-        let mut result = result;
         if result.is_err() {
             self.end_made();
         }
-        if let Some(before) = before
-            && result.is_ok()
-        {
+        let mut result = result;
+        // An error is an answer too: that there is no such name.
+        if let Some(before) = before {
             let named = match request.for_guest() {
                 ForGuest::Open(open) => Named::Open(open),
                 _ => Named::Node(self.hinted(before)),
@@ -225,7 +224,9 @@ impl GuestCall {
                 Ok(Some(after)) if after == before && self.grants_found(&result) => {}
                 Ok(_) => return None,
                 Err(error) => {
-                    self.end_open();
+                    if result.is_ok() {
+                        self.end_open();
+                    }
                     result = Err(error);
                 }
             }
