@@ -103,6 +103,8 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     let to = PrivateKey::from_seed([2; 32]).public().to_string();
     home.golden("share-down", &["share", "vol", "--to", &to]);
     home.golden("share-elsewhere", &["share", "point", "--to", &to]);
+    home.golden("share-until", &["share", "vol", "--to", &to, "--until", "2027-01-01"]);
+    home.golden("share-rights", &["share", "vol", "--to", &to, "--rights", "rw"]);
     home.golden("share-key", &["share", "vol", "--to", "bob"]);
     for name in ["policy", "listen", "key"] {
         assert!(!home.root.join("vol").join(name).exists(), "{name}");

@@ -53,10 +53,49 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    later: LaterArgs,
+}
+
+/// Options of a later version, which are refused by their names.
+#[derive(Debug, clap::Args)]
+struct LaterArgs {
+    /// The rights that are granted
+    #[arg(long, hide = true)]
+    rights: Option<String>,
+    /// When the share ends
+    #[arg(long, hide = true)]
+    until: Option<String>,
+    /// From where it can be used
+    #[arg(long, hide = true)]
+    from: Option<String>,
+    /// Whether the person may share it on
+    #[arg(long, hide = true)]
+    may_share: bool,
+    /// Whether it follows the name
+    #[arg(long, hide = true)]
+    by_name: bool,
+}
+
+impl LaterArgs {
+    /// Returns the first option that was given.
+    fn given(&self) -> Option<&'static str> {
+        [
+            ("--rights", self.rights.is_some()),
+            ("--until", self.until.is_some()),
+            ("--from", self.from.is_some()),
+            ("--may-share", self.may_share),
+            ("--by-name", self.by_name),
+        ]
+        .into_iter()
+        .find_map(|(option, is_given)| is_given.then_some(option))
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
 enum ShareError {
+    #[error("{0} is not built yet")]
+    NotBuilt(&'static str),
     #[error("{} is not in the mount of a volume that this machine serves", .0.display())]
     NotHere(PathBuf),
     #[error("{} cannot be examined", path.display())]
@@ -85,13 +124,18 @@ struct Spare {
 
 /// Writes a credential.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    if let Some(option) = args.later.given() {
+        return Err(Failure::new(Exit::Usage, ShareError::NotBuilt(option))
+            .hint("share without it: the folder can be read until you revoke that"));
+    }
     let found = locate::find(None, Some(&args.path))?;
     let directory = examine(&found, &args.path)?;
     let key = own_key()?;
     let VolumeRef { dir, .. } = found;
-    let spare = become_root(&dir, &key)?;
     let address = listen(&dir, args.at.as_deref())?;
     let share = SharedFolder { volume: volume_id(&dir)?, directory: directory.ino.raw() };
+    // After all that may fail: the spare key is printed once.
+    let spare = become_root(&dir, &key)?;
     let whereabouts = Whereabouts {
         address: address.clone(),
         directory: directory.ino,
@@ -149,21 +193,27 @@ struct Directory {
 /// Finds the inode of the folder.
 fn examine(found: &VolumeRef, path: &Path) -> Outcome<Directory> {
     let absolute = locate::absolute(path)?;
-    let is_mounted = found.mounted.as_ref().is_some_and(|point| absolute.starts_with(point));
-    if !is_mounted || !locate::is_volume(&found.dir) {
-        return Err(Failure::new(Exit::NotFound, ShareError::NotHere(absolute))
-            .hint("run it on the machine of the volume, with a path in its mount"));
-    }
+    let not_here = || {
+        Failure::new(Exit::NotFound, ShareError::NotHere(absolute.clone()))
+            .hint("run it on the machine of the volume, with a path in its mount")
+    };
+    let is_served = locate::is_volume(&found.dir);
+    let point = found.mounted.as_ref().filter(|point| is_served && absolute.starts_with(point));
+    let point = point.ok_or_else(not_here)?;
     let failed = |source| {
         Failure::new(Exit::NotFound, ShareError::Examined { path: path.to_owned(), source })
     };
     let meta = fs::metadata(path).map_err(failed)?;
-    if !meta.is_dir() {
+    // A symbolic link, or another mount, may lead elsewhere: its numbers are of another tree.
+    if meta.dev() != fs::metadata(point).map_err(failed)?.dev() {
+        return Err(not_here());
+    }
+    if !meta.is_dir() || InodeId::from_raw(meta.ino()).is_of_mount() {
         return Err(Failure::new(Exit::Usage, ShareError::NotFolder(absolute))
             .hint("share the folder that it is in"));
     }
     let parent = fs::metadata(path.join("..")).map_err(failed)?.ino();
-    let is_root = found.mounted.as_ref() == Some(&absolute);
+    let is_root = *point == absolute;
     let name = absolute.file_name().map(|name| printable(name.as_bytes())).unwrap_or_default();
     Ok(Directory {
         ino: InodeId::from_raw(meta.ino()),

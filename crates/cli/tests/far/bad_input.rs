@@ -67,11 +67,13 @@ fn what_is_no_hello_is_refused() {
             assert_eq!(refused.code, RefusalCode::OtherVersion);
             assert_eq!((refused.wire_min, refused.wire_max), (version::OLDEST, version::NEWEST));
         }
-        let mut peer = Peer::unix(&socket);
-        peer.send_hello(&Hello { role: 2, ..hello() });
-        let refused = peer.hear_refused();
-        assert_eq!(refused.code, RefusalCode::UnknownRole);
-        assert!(refused.text.contains("role 2 (guest)"), "{refused:?}");
+        for (role, says) in [(Hello::GUEST, "a guest comes over TLS"), (3, "role 3 (site)")] {
+            let mut peer = Peer::unix(&socket);
+            peer.send_hello(&Hello { role, ..hello() });
+            let refused = peer.hear_refused();
+            assert_eq!(refused.code, RefusalCode::UnknownRole);
+            assert!(refused.text.contains(says), "{refused:?}");
+        }
         for other in [
             Hello { volume: Some([1; 16]), ..hello() },
             Hello { shard: 1, ..hello() },
@@ -82,7 +84,13 @@ fn what_is_no_hello_is_refused() {
             assert_eq!(peer.hear_refused().code, RefusalCode::NotServed, "{other:?}");
         }
         // A request, or any other message, before the hello.
-        for kind in [FrameKind::Request, FrameKind::Cancel, FrameKind::Ping, FrameKind::Goodbye] {
+        for kind in [
+            FrameKind::Request,
+            FrameKind::Cancel,
+            FrameKind::Ping,
+            FrameKind::Goodbye,
+            FrameKind::Present,
+        ] {
             let mut peer = Peer::unix(&socket);
             let body = if kind == FrameKind::Cancel { vec![0; 8] } else { Vec::new() };
             peer.send_frame(kind, u64::from(kind.has_number()), &body, &[]);

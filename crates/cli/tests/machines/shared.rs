@@ -249,6 +249,32 @@ fn a_credential_is_of_use_to_its_key_alone() {
     pair.finish();
 }
 
+#[test]
+fn what_is_no_folder_of_the_volume_is_not_shared() {
+    let Some(pair) = Pair::shared() else { return };
+    let key = pair.bob.types("pelago key show").out;
+    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here");
+    let share = |path: &str| {
+        let line = format!("pelago share ~/pelago/files/{path} --to {}", key.trim());
+        tried(&pair.alice, &line)
+    };
+    for (path, code, says) in [
+        ("docs/note", 2, "is not a folder"),
+        ("away", 3, "is not in the mount"),
+        (".find/name=note", 2, "is not a folder"),
+        ("none", 3, "cannot be examined"),
+    ] {
+        let ran = share(path);
+        assert!(ran.code == Some(code) && ran.err.contains(says), "{path}: {ran:?}");
+    }
+    let linked = share("here");
+    assert!(linked.code == Some(0) && !linked.err.contains("spare"), "{linked:?}");
+    // A guest shares nothing on.
+    let on = tried(&pair.bob, &format!("pelago share ~/shared/sub --to {}", key.trim()));
+    assert!(on.code == Some(3) && on.err.contains("is not in the mount"), "{on:?}");
+    pair.finish();
+}
+
 impl Pair {
     fn volume(&self) -> String {
         self.alice.home.join("pelago").display().to_string()
