@@ -120,6 +120,12 @@ impl Tokens<'_> {
 
     fn attribute(&mut self) -> Result<String, ConditionsError> {
         match self.rest {
+            // Constants of the language (RFC 2704, 5).
+            [Token::Name(name), ..]
+                if ["true", "false"].iter().any(|word| word.eq_ignore_ascii_case(name)) =>
+            {
+                Err(ConditionsError::not_taken(name))
+            }
             [Token::Name(name), rest @ ..] => {
                 self.rest = rest;
                 Ok((*name).to_owned())

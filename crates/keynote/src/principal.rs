@@ -8,6 +8,18 @@ use crate::hex;
 /// The algorithm of our keys, with the encoding of their bits (RFC 2792, 2).
 const ALGORITHM: &str = "ed25519-hex:";
 
+/// The points of small order that libsodium refuses too, without the sign of x: for such a key some
+/// signatures verify that need no private half.
+const SMALL_ORDER: [&str; 7] = [
+    "0000000000000000000000000000000000000000000000000000000000000000",
+    "0100000000000000000000000000000000000000000000000000000000000000",
+    "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+    "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+];
+
 /// A key: an Ed25519 public key (RFC 8032). Its text is `ed25519-hex:` and 64 digits, small ones
 /// only, so that a key has one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +31,9 @@ pub enum PrincipalError {
     /// It is a key of another algorithm.
     #[error("the key `{0}...` is of an algorithm that this version of pelago does not have")]
     Algorithm(String),
+    /// It is a key that everybody has.
+    #[error("the key is one for which everybody can sign")]
+    SmallOrder,
     /// It is no key at all.
     #[error("a principal is `ed25519-hex:` and 64 hexadecimal digits, small ones")]
     NoKey,
@@ -29,12 +44,25 @@ impl FromStr for Principal {
 
     fn from_str(text: &str) -> Result<Self, PrincipalError> {
         match text.strip_prefix(ALGORITHM) {
-            Some(digits) => hex::read(digits).map(Self).ok_or(PrincipalError::NoKey),
+            Some(digits) => match hex::read(digits).map(Self) {
+                Some(key) if key.has_small_order() => Err(PrincipalError::SmallOrder),
+                key => key.ok_or(PrincipalError::NoKey),
+            },
             None => match text.split_once(':') {
-                Some((algorithm, _)) => Err(PrincipalError::Algorithm(format!("{algorithm}:"))),
+                Some((algorithm, _)) => {
+                    Err(PrincipalError::Algorithm(format!("{}:", algorithm.escape_debug())))
+                }
                 None => Err(PrincipalError::NoKey),
             },
         }
+    }
+}
+
+impl Principal {
+    fn has_small_order(&self) -> bool {
+        let Self(mut point) = *self;
+        point[31] &= 0x7f;
+        SMALL_ORDER.iter().any(|digits| hex::read(digits) == Some(point))
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
 use crate::CREDENTIAL_BYTES;
+use crate::assertion::Assertion;
 use crate::conditions::Conditions;
 use crate::principal::Principal;
 use crate::signature;
@@ -26,6 +27,9 @@ pub enum WriteError {
     /// A line of the comment has another character than printable ASCII, or a blank at an end.
     #[error("the comment has a line that is not printable ASCII: {0:?}")]
     Comment(String),
+    /// A name or a value in it is none, so that it would not be read as it is meant.
+    #[error("the credential would not be read as it is meant")]
+    Unreadable,
     /// It would be longer than a credential may be.
     #[error("the credential would be longer than {CREDENTIAL_BYTES} bytes")]
     TooLong,
@@ -43,7 +47,15 @@ impl Credential<'_> {
         let _infallible = writeln!(text, "Licensees: \"{}\"", self.licensee);
         let _infallible = writeln!(text, "Conditions: {}", self.conditions);
         let text = signature::sign(&text, key);
-        if text.len() > CREDENTIAL_BYTES { Err(WriteError::TooLong) } else { Ok(text) }
+        if text.len() > CREDENTIAL_BYTES {
+            return Err(WriteError::TooLong);
+        }
+        // What is signed must be what was meant, also by those who read it.
+        let read = Assertion::parse(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
+        let is_meant = read.conditions() == Some(self.conditions)
+            && read.licensees() == [self.licensee]
+            && read.comment() == self.comment;
+        if is_meant { Ok(text) } else { Err(WriteError::Unreadable) }
     }
 }
 
@@ -59,7 +71,11 @@ pub fn policy(roots: &[Principal], comment: &[String]) -> Result<String, WriteEr
         let _infallible = write!(text, "{or}\"{root}\"");
     }
     text.push('\n');
-    if text.len() > CREDENTIAL_BYTES { Err(WriteError::TooLong) } else { Ok(text) }
+    if text.len() > CREDENTIAL_BYTES {
+        return Err(WriteError::TooLong);
+    }
+    let read = Assertion::parse(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
+    if read.licensees() == roots { Ok(text) } else { Err(WriteError::Unreadable) }
 }
 
 /// Returns the first fields: the version, and the comment.

@@ -1,7 +1,10 @@
 //! Which texts are assertions, rule by rule, and what the error of another one names.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Credential, Principal, SharedFolder};
+use pelago_keynote::{
+    Assertion, CREDENTIAL_BYTES, Compared, Conditions, Credential, Principal, PrincipalError,
+    SharedFolder, Test, WriteError, policy,
+};
 use ring::signature::Ed25519KeyPair;
 
 fn key(seed: u8) -> Ed25519KeyPair {
@@ -106,7 +109,7 @@ fn a_policy_has_no_signature() {
     let says = changed("Authorizer: \"ed25519-hex:", "Authorizer: \"POLICY\"\nComment: \"");
     assert!(says.contains("twice"), "{says}");
     let text = "KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees: \"ed25519-hex:";
-    let text = format!("{text}{}\"\n", "0".repeat(64));
+    let text = format!("{text}{}\"\n", "07".repeat(32));
     let read = Assertion::parse(text.as_bytes()).unwrap();
     assert!(read.verify().is_err(), "a policy is never verified");
     let signature = format!("Signature: \"sig-ed25519-hex:{}\"\n", "0".repeat(128));
@@ -141,6 +144,8 @@ fn what_is_not_evaluated_is_named() {
         ("@\"99999999999\" == 1 -> \"true\";", "`@`"),
         ("2^2^31 == 1 -> \"true\";", "`2`"),
         ("$$$a == \"b\" -> \"true\";", "`$`"),
+        ("true == \"b\" -> \"true\";", "`true`"),
+        ("False == \"b\" -> \"true\";", "`False`"),
         ("", "the name of an attribute"),
     ];
     for (value, named) in cases {
@@ -153,6 +158,47 @@ fn what_is_not_evaluated_is_named() {
     assert!(conditions(&format!("{many} -> \"true\";")).contains("more than 32 tests"));
     let wide = vec!["a == \"b\""; 17].join(" || ");
     assert!(conditions(&format!("({wide}) -> \"true\";")).contains("more than 16 comparisons"));
+}
+
+/// Attributes that would end their test, and put another one in its place.
+#[test]
+fn what_would_be_read_otherwise_is_not_signed() {
+    let licensee = Principal::of(&key(2));
+    let sign = |tests: Vec<Test>| {
+        let conditions = Conditions::new(tests);
+        Credential { comment: &[], licensee, conditions: &conditions }.sign(&key(1))
+    };
+    let name = "a == \"b\" -> \"true\";\nComment: x";
+    let cases = [
+        vec![Test::Equals(Compared::new(name, "c"))],
+        vec![Test::Equals(Compared::new("a", "line\nline"))],
+        vec![Test::OneOf(vec![Compared::new("a", "b")])],
+        vec![Test::Equals(Compared::new("", "b"))],
+        Vec::new(),
+    ];
+    for tests in cases {
+        assert_eq!(sign(tests.clone()), Err(WriteError::Unreadable), "{tests:?}");
+    }
+    assert!(sign(vec![Test::Equals(Compared::new("a", "\"quoted\" \\"))]).is_ok());
+    assert_eq!(policy(&[], &[]), Err(WriteError::Unreadable));
+    assert_eq!(policy(&[licensee; 17], &[]), Err(WriteError::Unreadable));
+    assert!(policy(&[licensee; 16], &[]).is_ok());
+}
+
+#[test]
+fn a_key_for_which_everybody_can_sign_is_none() {
+    for digits in
+        ["00".repeat(32), format!("01{}", "00".repeat(31)), format!("ec{}7f", "ff".repeat(30))]
+    {
+        let read = format!("ed25519-hex:{digits}").parse::<Principal>();
+        assert_eq!(read, Err(PrincipalError::SmallOrder), "{digits}");
+        let negative =
+            format!("{}{}", &digits[..62], if digits.ends_with("7f") { "ff" } else { "80" });
+        let read = format!("ed25519-hex:{negative}").parse::<Principal>();
+        assert_eq!(read, Err(PrincipalError::SmallOrder), "{negative}");
+    }
+    let says = "\u{1b}[2J:x".parse::<Principal>().unwrap_err().to_string();
+    assert!(!says.contains('\u{1b}'), "{says:?}");
 }
 
 #[test]
