@@ -3,7 +3,8 @@
 //!
 //! The socket is independent of the mount, so it answers while the mount hangs. It serves the
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
-//! `{"version":1,"ask":"unmount","force":false}`; the reply is an object ([`ControlReply`]). After
+//! `{"version":1,"ask":"unmount","force":false}`,
+//! or `"ask":"listen"` with `"at"`; the reply is an object ([`ControlReply`]). After
 //! a successful `unmount` the connection stays open until the process ends.
 
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ const NAME: &str = "name ";
 /// at the address proves the key in it, and the signed conditions name the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
-    /// Where the server is, with its key.
+    /// The address of the server, with its key.
     pub(crate) address: ServerAddress,
     /// The directory, and the one above it when the credential was written.
     pub(crate) directory: InodeId,
@@ -43,7 +43,7 @@ pub(crate) struct Received {
     pub(crate) chain: Vec<Vec<u8>>,
     /// The last one.
     pub(crate) credential: Assertion,
-    /// What it grants.
+    /// The folder that it grants.
     pub(crate) share: SharedFolder,
 }
 

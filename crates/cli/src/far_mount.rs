@@ -49,7 +49,7 @@ pub(crate) struct FarPlan {
     pub(crate) io_uring: IoUring,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
-    /// What a guest presents and mounts; `None` for a machine that the server knows.
+    /// The credentials of a guest and its root; `None` for a machine that the server knows.
     pub(crate) guest: Option<Guest>,
 }
 
@@ -206,7 +206,8 @@ fn service(remote: &Arc<Remote>, guest: Option<&Guest>) -> Arc<dyn LeasedService
     match guest {
         None => remote,
         Some(guest) => {
-            let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+            let uid = getuid().as_raw();
+            let gid = getgid().as_raw();
             Arc::new(Attached::new(remote, guest.directory, uid, gid))
         }
     }

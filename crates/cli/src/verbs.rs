@@ -39,7 +39,7 @@ Read from it, without a mount:
 
 Share it:
   share     Share a folder with a person, who gets to read it
-  attach    Mount a folder that somebody has shared with this user
+  attach    Mount a folder that was shared with this user
   revoke    Take a credential back
   key       Create keys, and say which machines may connect
 

@@ -31,7 +31,7 @@ pub struct Assertion {
 /// The one who grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorizer {
-    /// The one who reads the policy: nobody else needs to be believed.
+    /// The reader of the policy, who believes it without a signature.
     Policy,
     /// The holder of a key.
     Key(Principal),

@@ -7,6 +7,11 @@ pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Reads exactly `N` bytes; `None` for any other text.
 pub(crate) fn read<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();

@@ -53,7 +53,7 @@ impl Revocation {
         key: &Ed25519KeyPair,
     ) -> String {
         let by = Principal::of(key);
-        let volume: String = volume.iter().map(|byte| format!("{byte:02x}")).collect();
+        let volume = hex::text(&volume);
         let unsigned = format!(
             "Pelago-Revocation: 1\nVolume: {volume}\nCredential: {credential}\nBy: \"{by}\"\n\
              At: {at}\n"

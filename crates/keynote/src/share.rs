@@ -38,7 +38,7 @@ impl SharedFolder {
         let directory = format!("/{:x}/", self.directory);
         Conditions::new(vec![
             Test::Equals(Compared::new("app_domain", APPLICATION)),
-            Test::Equals(Compared::new("volume", &digits(&self.volume))),
+            Test::Equals(Compared::new("volume", &crate::hex::text(&self.volume))),
             Test::OneOf(rights),
             Test::Matches(Compared::new("ancestors", &directory)),
         ])
@@ -94,8 +94,4 @@ fn directory(pattern: &str) -> Option<u64> {
     let digits = pattern.strip_prefix('/')?.strip_suffix('/')?;
     let number = u64::from_str_radix(digits, 16).ok()?;
     (format!("{number:x}") == digits).then_some(number)
-}
-
-fn digits(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

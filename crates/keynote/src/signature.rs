@@ -41,11 +41,7 @@ impl Signature {
 
 /// Returns a text with its signature as the last line.
 pub(crate) fn sign(unsigned: &str, key: &Ed25519KeyPair) -> String {
-    let signature = key.sign(&signed_bytes(unsigned));
-    let mut digits = String::new();
-    for byte in signature.as_ref() {
-        digits.push_str(&format!("{byte:02x}"));
-    }
+    let digits = hex::text(key.sign(&signed_bytes(unsigned)).as_ref());
     format!("{unsigned}{FIELD} \"{ALGORITHM}{digits}\"\n")
 }
 

@@ -348,7 +348,7 @@ fn the_signature_has_one_form() {
     assert!(Assertion::parse(good.as_bytes()).is_ok());
 }
 
-/// Nobody grants in the name of the one who reads it.
+/// No key grants in the name of the reader.
 #[test]
 fn a_policy_has_no_signature() {
     let text = with("Authorizer", "\"POLICY\"");

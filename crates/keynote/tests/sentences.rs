@@ -102,7 +102,7 @@ fn each_other_change_of_a_text_is_another_identity() {
     assert!(read > 300, "only {read} changes are read at all");
 }
 
-/// Whoever adds the order of the group to the second half has another signature that naive programs
+/// The second half plus the order of the group is another signature that naive programs
 /// take; ours has neither another identity nor is it taken.
 #[test]
 fn a_second_signature_of_the_same_text_is_refused() {

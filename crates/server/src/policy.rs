@@ -12,7 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
-use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, SharedFolder};
+use pelago_keynote::{
+    Assertion, Authorizer, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES,
+    Revocation, SharedFolder,
+};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
@@ -21,6 +24,14 @@ use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, lim
 use roots::Roots;
 
 mod roots;
+
+/// The number of bytes that the wire carries is the one that is read.
+const _: () = assert!(
+    CREDENTIAL_BYTES == limits::CREDENTIAL_BYTES
+        && CHAIN_LINKS == limits::CHAIN_LINKS
+        && CHAIN_BYTES == limits::CHAIN_BYTES
+        && REVOCATION_BYTES == limits::REVOCATION_BYTES
+);
 
 /// Which guests there are, and what each may use.
 pub(crate) struct Policy {

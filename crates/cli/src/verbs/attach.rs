@@ -25,7 +25,7 @@ who has signed it and where the volume is, and mounts the folder for this user, 
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
-/// Mount a folder that somebody has shared with this user.
+/// Mount a folder that was shared with this user.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Args {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pelago_keynote::{CredentialId, Revocation, SharedFolder};
 use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
+use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
 use pelago_wire::{Bulk, Code, Context, Error, LeasedService as _, Request};
 use serde_json::json;
@@ -23,7 +24,7 @@ It is for a root of the volume, on its machine, while the volume is up. The cred
 ever, also after a restart: who came with it reads nothing more, by name or by an open file. What \
 was read before stays read.";
 
-/// How long the server may take.
+/// The longest time that the server may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Take a credential back.
@@ -78,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 /// Returns the folder of the volume that a credential is for, if it is up and mounted here.
 fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
-    let id: String = share.volume.iter().map(|byte| format!("{byte:02x}")).collect();
+    let id = VolumeId(share.volume).to_string();
     let is_it = |dir: &PathBuf| match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => report.id == id,
         Ok(_) | Err(_) => false,

@@ -34,7 +34,7 @@ used by `pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
 
-/// How long the process of the volume may take to answer.
+/// The longest time that the process of the volume may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Share a folder with a person, who gets to read it.
@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// The person's public key, which `pelago key show` prints there
     #[arg(long, value_name = "KEY")]
     to: PublicKey,
-    /// Where others reach this machine, HOST:PORT, if the volume does not listen yet [default: all
-    /// addresses, port 7440, by the name of this machine]
+    /// The address of this machine for others, HOST:PORT, if the volume does not listen yet
+    /// [default: all addresses, port 7440, by the name of this machine]
     #[arg(long, value_name = "ADDR")]
     at: Option<String>,
     /// Print one JSON object
@@ -69,10 +69,10 @@ struct LaterArgs {
     /// From where it can be used
     #[arg(long, hide = true)]
     from: Option<String>,
-    /// Whether the person may share it on
+    /// The person may share it on
     #[arg(long, hide = true)]
     may_share: bool,
-    /// Whether it follows the name
+    /// It follows the name
     #[arg(long, hide = true)]
     by_name: bool,
 }
@@ -108,6 +108,8 @@ enum ShareError {
     NotFolder(PathBuf),
     #[error("the volume's process does not listen for other machines: {0}")]
     NotListening(String),
+    #[error("the volume's process does not say which volume it serves: {0}")]
+    NoVolume(String),
     #[error("your key {0} is not a root of this volume")]
     NoRoot(PublicKey),
     #[error("the volume's file `policy` cannot be used")]
@@ -227,6 +229,8 @@ fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
     let file = own_file(dir, volume::POLICY)?;
     let failed = |error: OwnFileError| Failure::new(Exit::from(error.kind()), error);
     let own = Principal(*key.public().as_bytes());
+    // Of two first shares at once, one waits for the other, and then finds its file.
+    let edit = file.edit().map_err(failed)?;
     match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
         Ok((text, _)) => {
             let present = Assertion::parse(text.as_bytes()).map_err(|error| {
@@ -246,15 +250,6 @@ fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
             let comment =
                 ["the roots of this volume: whose credentials its server accepts".to_owned()];
             let text = policy(&roots, &comment).map_err(written_failed)?;
-            let edit = file.edit().map_err(failed)?;
-            // Two first shares at once: one waits for the other, and then finds its file.
-            match file.stamp(Readers::Everybody) {
-                Err(OwnFileError::Missing { .. }) => {}
-                _ => {
-                    drop(edit);
-                    return become_root(dir, key);
-                }
-            }
             edit.finish(&text).map_err(failed)?;
             Ok(Some(Spare { secret: spare.to_secret_text() }))
         }
@@ -280,7 +275,7 @@ fn listen(dir: &Path, at: Option<&str>) -> Outcome<ServerAddress> {
 
 /// Returns the id of the volume that is up in this folder.
 fn volume_id(dir: &Path) -> Outcome<[u8; 16]> {
-    let failed = |why: String| Failure::new(Exit::Unreachable, ShareError::NotListening(why));
+    let failed = |why: String| Failure::new(Exit::Unreachable, ShareError::NoVolume(why));
     let id = match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => report.id,
         Ok(_) => return Err(failed("it serves no volume".to_owned())),

@@ -157,6 +157,7 @@ fn what_is_taken_back_is_read_no_more() {
     let mut bob = pair.hands();
     assert_eq!(bob.does("get sub/deep"), "deep|");
     pair.alice.types(typed(REVOKE));
+    // The promise: nothing a second later.
     thread::sleep(Duration::from_secs(1));
     for line in ["get note", "get sub/deep", "list .", "size note"] {
         bob.fails(line, Errno::ACCESS);
@@ -173,7 +174,6 @@ fn what_is_taken_back_is_read_no_more() {
     assert_eq!(again.code, Some(4), "{again:?}");
     assert!(again.err.contains("the credential was taken back"), "{again:?}");
     // Another one for the same key is another credential.
-    pair.alice.types("sleep 1");
     pair.bob.types("pelago unmount ~/shared --timeout 100");
     pair.alice.types("mkdir ~/pelago/files/more && echo more > ~/pelago/files/more/note");
     let key = pair.bob.types("pelago key show").out;
@@ -201,6 +201,7 @@ fn a_guest_goes_on_after_a_kill_of_the_server_and_a_cut_of_the_line() {
     assert_eq!(pair.hands().does("get sub/deep"), "deep|");
     assert!(begun.elapsed() < BACK, "{:?}", begun.elapsed());
     pair.network.cut(&pair.bob);
+    // Longer than a session lives without a word.
     thread::sleep(Duration::from_secs(20));
     pair.network.join(&pair.bob);
     let begun = Instant::now();

@@ -24,10 +24,10 @@ const ATTEMPTS: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Below {
     /// The node.
-    pub ino: InodeId,
+    ino: InodeId,
     /// A directory that has a name of the node, or had its last one, or the node itself if it is
     /// the directory that was asked about.
-    pub dir: InodeId,
+    dir: InodeId,
     /// How often the row of a file was changed: each change of its names is one.
     version: Option<u64>,
     /// [`State::directory_moves`](super::State).

@@ -38,7 +38,7 @@ impl Shard {
         revocation: &RevocationRow<'_>,
     ) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
-        // Whoever is to be shut out may have filled the disk.
+        // A full disk must not keep a guest in.
         txn.batch.allow_reserve();
         txn.put(key::revocation(credential), revocation);
         txn.commit().map(drop)

@@ -47,7 +47,7 @@ impl EpochChange {
             // Their clients ask for these locks again.
             self.dispatcher.locks.cancel_session(*session);
         }
-        // Strangers delay nobody.
+        // A guest that is silent must not delay the others.
         let policy = &self.dispatcher.parts.policy;
         let awaited = sessions.into_iter().filter(|session| policy.guest(*session).is_none());
         for parked in self.dispatcher.parts.grace.begin_again(awaited.collect()) {

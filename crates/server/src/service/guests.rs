@@ -80,9 +80,9 @@ impl GuestCall {
     /// Carries the request out, as often as the node moves.
     fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         loop {
-            let below = match self.admit() {
+            let granted = match self.admit() {
                 Ok(Admitted::Answered(reply)) => return Some(Ok(reply)),
-                Ok(Admitted::Granted(below)) => below,
+                Ok(Admitted::Granted(granted)) => granted,
                 Err(error) => {
                     self.end_made();
                     return Some(Err(error));
@@ -91,10 +91,10 @@ impl GuestCall {
             let mut finish = || -> Done {
                 let call = self.clone();
                 let done = later();
-                Box::new(move |result| call.finish(below, result, done))
+                Box::new(move |result| call.finish(granted, result, done))
             };
             let result = self.carry_out(&mut finish)?;
-            match self.answer(below, result) {
+            match self.answer(granted, result) {
                 Some(answer) => return Some(answer),
                 None => self.attempt += 1,
             }
@@ -102,8 +102,8 @@ impl GuestCall {
     }
 
     /// Answers a request that was carried out on another thread.
-    fn finish(mut self, below: Option<Below>, result: Result<Reply, Error>, done: Done) {
-        if let Some(answer) = self.answer(below, result) {
+    fn finish(mut self, granted: Granted, result: Result<Reply, Error>, done: Done) {
+        if let Some(answer) = self.answer(granted, result) {
             return done(answer);
         }
         self.attempt += 1;
@@ -153,7 +153,12 @@ impl GuestCall {
                 .shard
                 .entry(dir)
                 .map(|entry| Admitted::Answered(Reply::Entry(entry))),
-            _ => Ok(Admitted::Granted(below)),
+            ForGuest::Node(_)
+            | ForGuest::Parent(_)
+            | ForGuest::Open(_)
+            | ForGuest::Own
+            | ForGuest::Space
+            | ForGuest::Never => Ok(Admitted::Granted(Granted { named, below })),
         }
     }
 
@@ -203,10 +208,10 @@ impl GuestCall {
     /// meanwhile.
     fn answer(
         &self,
-        before: Option<Below>,
+        granted: Granted,
         result: Result<Reply, Error>,
     ) -> Option<Result<Reply, Error>> {
-        let Self { dispatcher, guest, request, .. } = self;
+        let Self { dispatcher, guest, .. } = self;
         if !dispatcher.parts.policy.has_access(&guest.grant) {
             return Some(Err(Code::Stale.into()));
         }
@@ -215,20 +220,14 @@ impl GuestCall {
         }
         let mut result = result;
         // An error is an answer too: that there is no such name.
-        if let Some(before) = before {
-            let named = match request.for_guest() {
-                ForGuest::Open(open) => Named::Open(open),
-                _ => Named::Node(self.hinted(before)),
-            };
-            match self.find(named) {
-                Ok(Some(after)) if after == before && self.grants_found(&result) => {}
-                Ok(_) => return None,
-                Err(error) => {
-                    if result.is_ok() {
-                        self.end_open();
-                    }
-                    result = Err(error);
+        match self.find(granted.named) {
+            Ok(after) if after == granted.below && self.grants_found(&result) => {}
+            Ok(_) => return None,
+            Err(error) => {
+                if result.is_ok() {
+                    self.end_open();
                 }
+                result = Err(error);
             }
         }
         if let Ok(Reply::Volume(stats)) = &mut result {
@@ -247,22 +246,6 @@ impl GuestCall {
         }
     }
 
-    /// Returns the handle by which the request names the node of a place.
-    fn hinted(&self, below: Below) -> Handle {
-        match self.request.for_guest() {
-            ForGuest::Node(node)
-            | ForGuest::Parent(node)
-            | ForGuest::NoXattr(node)
-            | ForGuest::NoXattrs(node)
-            | ForGuest::CommittedDir(node) => node,
-            ForGuest::Open(_)
-            | ForGuest::Own
-            | ForGuest::Committed
-            | ForGuest::Space
-            | ForGuest::Never => Handle::own(below.ino),
-        }
-    }
-
     /// Ends the open that an earlier attempt has made, if any.
     fn end_made(&self) {
         if self.attempt > 0 {
@@ -274,7 +257,7 @@ impl GuestCall {
     fn end_open(&self) {
         let Self { dispatcher, context, request, .. } = self;
         let Some((open, _)) = request.opens().made() else { return };
-        // Nobody waits for it, and nothing was written.
+        // No program waits for it, and nothing was written.
         let release = Request::Release { open };
         let _later =
             dispatcher.ask_as_session(context, release, Bulk::None, &mut || Box::new(|_| {}));
@@ -285,8 +268,16 @@ impl GuestCall {
 enum Admitted {
     /// It is answered, without being carried out.
     Answered(Reply),
-    /// It is carried out. The node that it names, if any, is there.
-    Granted(Option<Below>),
+    /// It is carried out.
+    Granted(Granted),
+}
+
+/// What is granted, and the place of it before the request is carried out.
+#[derive(Clone, Copy)]
+struct Granted {
+    named: Named,
+    /// `None` if nothing is named.
+    below: Option<Below>,
 }
 
 impl Executor<'_> {

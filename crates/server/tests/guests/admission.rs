@@ -183,6 +183,7 @@ fn a_damaged_policy_leaves_the_last_good_one_in_force() {
     let damaged = ["", "garbage", "Authorizer: \"POLICY\"\n", &by_other, &long];
     for damaged in damaged {
         world.set_policy(damaged);
+        // The file is looked at by the clock: the damaged one must have been.
         thread::sleep(POLICY_DELAY);
         assert!(world.attr(&guest, shared).is_ok(), "{damaged}");
         assert!(world.admit(2, &[&text]).is_ok(), "{damaged}");
@@ -207,7 +208,7 @@ fn a_guest_is_not_known_to_the_next_run() {
     assert!(world.attr(&world.guest(2, shared.ino), shared).is_ok());
 }
 
-/// Whoever asks under the number of a session that has ended is no guest any more, and must not be
+/// A request under the number of a session that has ended is no guest's any more, and must not be
 /// more than one.
 #[test]
 fn a_session_that_has_ended_may_do_nothing() {

@@ -113,7 +113,24 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Unlink
         | Operation::RemoveDir
         | Operation::Rename => changing_names(operation, node),
-        _ => about_node(operation, target),
+        Operation::Lookup
+        | Operation::Parent
+        | Operation::Find
+        | Operation::GetAttr
+        | Operation::SetAttr
+        | Operation::ReadLink
+        | Operation::Open
+        | Operation::Reopen
+        | Operation::FsyncDir
+        | Operation::List
+        | Operation::GetXattr
+        | Operation::ListXattr
+        | Operation::SetXattr
+        | Operation::RemoveXattr
+        | Operation::StatFs
+        | Operation::Search
+        | Operation::Tags
+        | Operation::Revoke => about_node(operation, target),
     }
 }
 

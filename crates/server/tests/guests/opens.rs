@@ -99,7 +99,7 @@ fn a_removed_file_that_others_have_open_is_not_granted_to_who_has_not() {
     requests::close(&world.server, open).unwrap();
 }
 
-/// A file without a name is nobody's to read who has not made it.
+/// A file without a name can be read by the session that has made it alone.
 #[test]
 fn a_file_that_never_had_a_name_is_not_granted() {
     let world = World::new();

@@ -123,9 +123,9 @@ impl World {
             let sender = sender.clone();
             Box::new(move |reply| sender.send(reply).unwrap())
         };
-        let bulk = match request {
-            Request::Write { .. } => Bulk::Borrowed(b"new bytes"),
-            _ => Bulk::None,
+        let bulk = match request.has_bulk() {
+            true => Bulk::Borrowed(b"new bytes"),
+            false => Bulk::None,
         };
         let reply = match self.server.service().ask(who, request, bulk, &mut later) {
             Some(reply) => reply,
