@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_data::{FdBudget, MayBlock, OpError, OpenFiles, OpenKey, Options, Parts, Space, Write};
 use pelago_meta::durability::Durability;
-use pelago_meta::recovery;
+use pelago_meta::recovery::{self, FirstRows};
 use pelago_meta::shard::{self, Page, Shard};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, Table as _};
-use pelago_store::volume::{Owner, VolumeId};
+use pelago_store::volume::VolumeId;
 use pelago_wire::{
     Code, Context, Cookie, Error, Handle, Name, NewMode, OpenFlags, OpenId, RenameFlags, SessionId,
     ShardId,
@@ -38,7 +38,7 @@ impl Rig {
     pub fn new() -> Self {
         let table = FakeTable::new();
         let now = clock::now();
-        let start = recovery::begin(&table, VOLUME, ShardId::FIRST, Owner::default(), now);
+        let start = recovery::begin(&table, VOLUME, ShardId::FIRST, &FirstRows::default(), now);
         let start = start.expect("a new volume");
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());

@@ -79,6 +79,10 @@ impl Check<'_> {
         generation: Generation,
         has_row: bool,
     ) -> Result<(), CheckError> {
+        if self.is_elsewhere(ino) {
+            // Its home knows whether it is wanted.
+            return Ok(());
+        }
         let orphan = self.table.get(&key::orphan(ino))?;
         let orphan = orphan.as_deref().and_then(|value| Orphan::decode(value).ok());
         if orphan.is_some_and(|(_, orphan)| orphan.generation == Some(generation)) {

@@ -17,7 +17,8 @@ use super::{Check, CheckError, Damage, Repair};
 impl Check<'_> {
     /// Checks every inode, window by window.
     pub(super) fn inodes(&mut self) -> Result<(), CheckError> {
-        if self.table.get(&key::inode(InodeId::ROOT))?.is_none() {
+        let has_root = self.shard.site == InodeId::ROOT.site();
+        if has_root && self.table.get(&key::inode(InodeId::ROOT))?.is_none() {
             let row = Rnode::root(Owner::default(), self.now).encode(self.stamp);
             let repair = Repair::put("create one", key::inode(InodeId::ROOT), row);
             self.report_inode(Damage::Root, InodeId::ROOT, Some(repair));
@@ -63,7 +64,9 @@ impl Check<'_> {
     ) -> Result<(), table::Error> {
         self.plan.checked.nodes += 1;
         self.plan.checked.directories += u64::from(facts.kind == FileKind::Directory);
-        self.highest = self.highest.max(ino.counter());
+        if !self.is_elsewhere(ino) {
+            self.highest = self.highest.max(ino.counter());
+        }
         match facts.place {
             None => self.names_of_inode(ino, facts, below_root)?,
             Some(_) if facts.found.orphan => self.orphan_stray(ino),
@@ -98,6 +101,10 @@ impl Check<'_> {
         }
         if facts.found.orphan {
             self.orphan_stray(ino);
+        }
+        if names == 0 && self.has_sites && facts.kind == FileKind::Directory {
+            self.plan.checked.named_elsewhere += 1;
+            return Ok(());
         }
         if names == 0 {
             let rows = self.rnode(ino, facts)?.map(|(_, rnode)| self.link_in_root(&rnode));

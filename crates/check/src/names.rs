@@ -141,6 +141,15 @@ impl Check<'_> {
             Some(Ok((_, rnode))) => rnode,
             // Reported with the inodes.
             Some(Err(_)) => return Ok(()),
+            None if self.is_elsewhere(ino) && kind == FileKind::Directory => {
+                let listed = entry.parent_pointer(ino);
+                if self.table.get(&listed)?.is_none() {
+                    let row = ParentPointer.encode(self.stamp);
+                    let repair = Repair::put("add the parent pointer", listed, row);
+                    self.report_row(Damage::NameUnlisted, entry.key, Some(repair));
+                }
+                return Ok(());
+            }
             None => {
                 let gone = vec![
                     Change::Delete(entry.key.to_vec()),

@@ -4,7 +4,7 @@
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
     CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
-    RevocationRow, Row, Writing, Xattr, XattrNames,
+    RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -48,6 +48,13 @@ impl Check<'_> {
             if Key::parse(key).is_none() || SessionRecord::decode(value).is_err() {
                 let repair = Repair::delete("forget the session", key);
                 check.report_row(Damage::Row, key, Some(repair));
+            }
+            Ok(())
+        })?;
+        self.each(&key::all(RowKind::Site), |check, key, value| {
+            if Key::parse(key).is_none() || SiteRow::decode(value).is_err() {
+                // Which sites there are cannot be known without it.
+                check.report_row(Damage::Row, key, None);
             }
             Ok(())
         })?;
@@ -136,6 +143,22 @@ impl Check<'_> {
     }
 
     /// Checks a parent pointer: one of the names of an inode with a row of its own.
+    /// Checks the parent pointer of a directory of another site: its name is here.
+    fn pointer_to_other_site(
+        &mut self,
+        ino: InodeId,
+        (dir, hash, name): (InodeId, NameHash, &[u8]),
+        key: &[u8],
+    ) -> Result<(), table::Error> {
+        let row = self.table.get(&key::name(dir, hash, name))?;
+        let leads = row.as_deref().and_then(|value| NameRow::decode(value).ok());
+        if leads.is_none_or(|(_, row)| row.ino() != ino) {
+            let repair = Repair::delete("remove the parent pointer", key);
+            self.report_row(Damage::NameMissing, key, Some(repair));
+        }
+        Ok(())
+    }
+
     fn parent_pointer(
         &mut self,
         facts: Option<&mut InodeFacts>,
@@ -144,6 +167,9 @@ impl Check<'_> {
         (key, value): (&[u8], &[u8]),
     ) -> Result<(), table::Error> {
         let Some(facts) = facts.filter(|facts| facts.place.is_none()) else {
+            if self.is_elsewhere(ino) {
+                return self.pointer_to_other_site(ino, (dir, hash, name), key);
+            }
             // An inode whose row cannot be read keeps its parent pointers until that is repaired.
             if self.table.get(&key::inode(ino))?.is_none() {
                 let repair = Repair::delete("remove the parent pointer", key);

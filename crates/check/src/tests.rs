@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pelago_meta::durability::Durability;
-use pelago_meta::recovery;
+use pelago_meta::recovery::{self, FirstRows};
 use pelago_meta::shard::{
     self, BytesChange, InlineBytes, LiveAttrs, Move, NewInode, SetXattr, Shard, WritingRow,
 };
@@ -17,7 +17,7 @@ use pelago_store::rows::{
 };
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{Batch, Table, TableRead};
-use pelago_store::volume::{Owner, VolumeId};
+use pelago_store::volume::VolumeId;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
 use pelago_wire::{
     Context, Entry, FileKind, Generation, Handle, InodeId, Name, NameHash, NewMode, RenameFlags,
@@ -30,6 +30,7 @@ mod content;
 mod index;
 mod inodes;
 mod names;
+mod sites;
 mod tags;
 
 const VOLUME: VolumeId = VolumeId([7; 16]);
@@ -54,7 +55,8 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let content = ContentStore::open(folder.path()).unwrap();
         let table = FakeTable::new();
-        let start = recovery::begin(&table, VOLUME, ShardId::FIRST, Owner::default(), NOW).unwrap();
+        let start =
+            recovery::begin(&table, VOLUME, ShardId::FIRST, &FirstRows::default(), NOW).unwrap();
         let hasher = NameHasher::new(7);
         let shard = Shard::new(shard::Parts {
             id: ShardId::FIRST,
@@ -120,6 +122,7 @@ impl Rig {
             volume: VOLUME,
             hasher: self.hasher,
             tags_are_complete: true,
+            has_sites: false,
             index: None,
         }
     }

@@ -4,7 +4,8 @@
 //! The socket is independent of the mount, so it answers while the mount hangs. It serves the
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
-//! or `"ask":"listen"` with `"at"`; the reply is an object ([`ControlReply`]). After
+//! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`, or
+//! `"ask":"sites"`; the reply is an object ([`ControlReply`]). After
 //! a successful `unmount` the connection stays open until the process ends.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use pelago_store::volume;
 use serde_json::{Value, json};
 
 pub(crate) use ask::{AskError, Conversation, ask, ask_status, server_pid};
-pub(crate) use reply::ControlReply;
+pub(crate) use reply::{ControlReply, SiteLine};
 pub(crate) use serve::Control;
 
 mod ask;
@@ -37,6 +38,17 @@ pub(crate) enum Request {
         /// Unmount even if the mount is in use; its users then get errors.
         force: bool,
     },
+    /// Invite another site to the volume.
+    Invite {
+        /// Its name.
+        name: String,
+        /// The public key of the invitation.
+        key: String,
+        /// The second, since 1970, from which it is void.
+        until: u64,
+    },
+    /// List the other sites.
+    Sites,
     /// Listen for other machines, from now on and after each start, unless it listens already.
     Listen {
         /// Where, as `HOST:PORT`; `None`: at the default port of all addresses.
@@ -51,6 +63,10 @@ impl Request {
             Self::Unmount { force } => {
                 json!({ "version": PROTOCOL, "ask": "unmount", "force": force })
             }
+            Self::Invite { name, key, until } => json!({
+                "version": PROTOCOL, "ask": "invite", "name": name, "key": key, "until": until
+            }),
+            Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
         }
     }
@@ -64,6 +80,15 @@ impl Request {
         match object["ask"].as_str() {
             Some("status") => Ok(Self::Status),
             Some("unmount") => Ok(Self::Unmount { force: object["force"] == true }),
+            Some("sites") => Ok(Self::Sites),
+            Some("invite") => {
+                let text = |field: &str| object[field].as_str().map(str::to_owned);
+                let until = object["until"].as_u64();
+                match (text("name"), text("key"), until) {
+                    (Some(name), Some(key), Some(until)) => Ok(Self::Invite { name, key, until }),
+                    _ => Err("an invitation without a name, a key or an end"),
+                }
+            }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
             _ => Err("unknown request"),
         }
@@ -101,6 +126,8 @@ mod tests {
             Request::Status => ControlReply::Status(Box::new(UpReport::sample())),
             Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
+            Request::Invite { .. } => ControlReply::Invited(1),
+            Request::Sites => ControlReply::Sites(vec![SiteLine::sample()]),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }
@@ -108,7 +135,9 @@ mod tests {
     #[test]
     fn a_request_survives_the_socket() {
         let listen = Request::Listen { at: Some("h:1".to_owned()) };
-        for request in [Request::Status, Request::Unmount { force: true }, listen] {
+        let invite = Request::Invite { name: "b".to_owned(), key: "k".to_owned(), until: 9 };
+        let unmount = Request::Unmount { force: true };
+        for request in [Request::Status, unmount, listen, invite, Request::Sites] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

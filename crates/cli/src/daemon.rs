@@ -8,15 +8,18 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_http::HttpServer;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount, mount_over};
+use pelago_net::key::PublicKey;
 use pelago_server::{
     HAS_SEARCH_INDEX, Indexing, Options, PassthroughStatus, Server, inode_table_bytes,
 };
 use pelago_store::folder::Folder;
 use pelago_store::volume;
+use pelago_wire::InodeId;
 
 use crate::control::{Control, ControlReply, Request};
 use crate::data_path::{IoUring, Passthrough};
@@ -24,6 +27,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::guard::Guard;
 use crate::retry::retry_while_exiting;
 use crate::status_report::UpReport;
+use crate::ticket::Ticket;
 use crate::{allocator, file_sizes, locate, stale_mount};
 
 pub(crate) use errors::start_failed;
@@ -33,11 +37,13 @@ pub(crate) use events::{Events, Stop, Watched, unmount};
 pub(crate) use http::HttpPlan;
 pub(crate) use report::no_ring;
 
+use neighbours::Neighbours;
 use sessions::Doors;
 
 pub(crate) mod errors;
 mod events;
 mod http;
+mod neighbours;
 mod report;
 mod sessions;
 
@@ -68,6 +74,12 @@ pub(crate) struct Plan {
     pub(crate) memory_bytes: u64,
     /// When there is a search index.
     pub(crate) indexing: Indexing,
+    /// How many seconds a request waits for another site.
+    pub(crate) remote_seconds: u64,
+    /// The ticket by which the volume becomes a site of one that exists elsewhere.
+    pub(crate) joining: Option<Arc<Ticket>>,
+    /// The address of this machine for other sites, if it differs from the one it listens at.
+    pub(crate) site_address: Option<String>,
 }
 
 /// Where to mount.
@@ -103,9 +115,18 @@ impl Daemon {
             errors::expect_point(point, &plan.dir)?;
         }
         let is_new = !locate::is_volume(&plan.dir);
+        if let Some(ticket) = &plan.joining {
+            neighbours::expect_reachable(ticket)?;
+        }
         let server = start_server(plan)?;
         let folder = server.folder().expect("a server of a volume that was just started");
-        let started = Served::start(plan, &folder, &server).and_then(|parts| {
+        let neighbours = Arc::new(Neighbours::default());
+        let joined = neighbours.connect(plan, &folder, &server).and_then(|()| match plan.joining {
+            Some(_) => neighbours.join(&server),
+            None => Ok(()),
+        });
+        let started = joined.and_then(|()| Served::start(plan, &folder, &server, neighbours));
+        let started = started.and_then(|parts| {
             let control = open_control(&folder, &parts, events.stop())?;
             if let Some(guard) = &parts.guard {
                 guard.wait_until_ready();
@@ -116,6 +137,11 @@ impl Daemon {
             Ok((parts, control)) => Ok(Self { folder, parts, control, events, is_new }),
             Err(failure) => {
                 stop_server(&server);
+                if is_new && plan.joining.is_some() {
+                    drop(folder);
+                    drop(server);
+                    neighbours::undo_join(&plan.dir);
+                }
                 Err(failure)
             }
         }
@@ -134,9 +160,10 @@ impl Daemon {
         let guarded = parts.mount.as_ref().zip(parts.guard.as_deref());
         events.wait(guarded.map(|(mount, guard)| Watched { mount, guard }), outlives, tell)?;
         drop(control);
-        let Served { server, mount, guard, doors, http, .. } = parts;
+        let Served { server, mount, guard, doors, http, neighbours, .. } = parts;
         drop(http);
         doors.sessions.stop();
+        neighbours.end();
         let stopped = server.stop();
         if let Some(guard) = guard.filter(|_| mount.as_ref().is_some_and(|mount| mount.has_ended()))
         {
@@ -157,13 +184,19 @@ struct Served {
     guard: Option<Arc<Guard>>,
     doors: Arc<Doors>,
     http: Option<Arc<HttpServer>>,
+    neighbours: Arc<Neighbours>,
     passthrough: Passthrough,
     indexing: Indexing,
     dir: PathBuf,
 }
 
 impl Served {
-    fn start(plan: &Plan, folder: &Folder, server: &Arc<Server>) -> Outcome<Self> {
+    fn start(
+        plan: &Plan,
+        folder: &Folder,
+        server: &Arc<Server>,
+        neighbours: Arc<Neighbours>,
+    ) -> Outcome<Self> {
         let mount = match &plan.point {
             PointPlan::Nowhere => None,
             PointPlan::At(point) => Some(mount_it(plan, folder, (point, false), server)?),
@@ -175,6 +208,13 @@ impl Served {
         // It becomes ready while the rest starts.
         let guard = mount.as_deref().map(Guard::start).map(Arc::new);
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
+        if server.site() != InodeId::ROOT.site() {
+            // Other sites reach what has its home here.
+            let listening = doors.listen_always(plan.listen.as_deref())?;
+            if let Some(address) = neighbours::own_address(plan, &listening, server) {
+                Neighbours::tell_address(server, address);
+            }
+        }
         let http = plan.http.as_ref().map(|http| http::open(http, server, plan.memory_bytes));
         let http = http.transpose()?.map(Arc::new);
         Ok(Self {
@@ -183,6 +223,7 @@ impl Served {
             guard,
             doors,
             http,
+            neighbours,
             passthrough: plan.passthrough,
             indexing: plan.indexing,
             dir: plan.dir.clone(),
@@ -222,6 +263,8 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
         memory_bytes,
         indexing,
         on_index_reading,
+        joining: plan.joining.as_deref().map(neighbours::joining),
+        remote_timeout: Duration::from_secs(plan.remote_seconds),
         ..Options::default()
     };
     if let Some(bytes) = plan.inline_bytes {
@@ -269,7 +312,7 @@ fn mount_it(
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),
         io_uring: plan.io_uring.into(),
-        keeps: Keeps::default(),
+        keeps: Keeps::EverythingOfSite(server.site()),
     };
     let files = Files::new(server.service());
     let mounted = match &beneath {
@@ -303,6 +346,8 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
     let handler = move |request| match request {
         Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
         Request::Unmount { force } => parts.stop(force, &stop),
+        Request::Invite { name, key, until } => invite(&parts.server, &name, &key, until),
+        Request::Sites => ControlReply::Sites(report::sites(&parts.server)),
         Request::Listen { at } => match parts.doors.listen_always(at.as_deref()) {
             Ok(address) => ControlReply::Listening(address.to_string()),
             Err(failure) => ControlReply::Failed(failure.chain()),
@@ -312,6 +357,16 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
         Failure::new(Exit::Failed, ControlError(error))
             .hint("check that the volume's folder can be written to")
     })
+}
+
+fn invite(server: &Server, name: &str, key: &str, until: u64) -> ControlReply {
+    let Ok(key) = key.parse::<PublicKey>() else {
+        return ControlReply::Failed("the key of the invitation is none".to_owned());
+    };
+    match server.invite_site(name, *key.as_bytes(), until) {
+        Ok(site) => ControlReply::Invited(site),
+        Err(error) => ControlReply::Failed(error.to_string()),
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use pelago_client::Files;
 use pelago_holder::{Attached, Holder};
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
-use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
+use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_server::inode_table_bytes;
 use pelago_wire::handshake::RefusalCode;
 use pelago_wire::{InodeId, LeasedService, limits};
@@ -89,7 +89,10 @@ impl FarMount {
         let options = RemoteOptions {
             target: plan.target.clone(),
             read_only: plan.read_only,
-            credentials: plan.guest.as_ref().map(|it| it.credentials.clone()).unwrap_or_default(),
+            role: plan
+                .guest
+                .as_ref()
+                .map_or(ClientRole::Client, |guest| ClientRole::Guest(guest.credentials.clone())),
             give_up: plan.give_up,
         };
         let remote = Remote::connect(options, PATIENCE);
@@ -163,7 +166,7 @@ impl Parts {
         let parts = self.clone();
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
-            Request::Listen { .. } => {
+            Request::Listen { .. } | Request::Invite { .. } | Request::Sites => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }
             Request::Unmount { force } => match (unmount(&parts.mount), force) {
@@ -250,6 +253,7 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
 const fn remedy(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::OtherVersion => "use the same version of pelago on both machines",
+        RefusalCode::NotInvited => "ask for an invitation: `pelago site invite` prints it",
         RefusalCode::NoAccess => "ask the one who shared it for another credential",
         RefusalCode::TooManyOfPeer => {
             "unmount what is not used; `pelago status` of the server lists its sessions"

@@ -30,6 +30,8 @@ mod runtime_dir;
 mod size;
 mod stale_mount;
 mod status_report;
+mod ticket;
+mod up_volume;
 mod verbs;
 
 use std::panic::PanicHookInfo;
@@ -102,6 +104,8 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Tag(args) => verbs::tag::run(&args),
         Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
+        Verb::Site(args) => verbs::site::run(&args),
+        Verb::Join(args) => verbs::join::run(args),
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),
         Verb::Revoke(args) => verbs::revoke::run(&args),

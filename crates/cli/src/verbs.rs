@@ -7,11 +7,13 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod find;
 pub(crate) mod get;
+pub(crate) mod join;
 pub(crate) mod key;
 pub(crate) mod mount;
 pub(crate) mod revoke;
 pub(crate) mod serve;
 pub(crate) mod share;
+pub(crate) mod site;
 pub(crate) mod status;
 pub(crate) mod tag;
 pub(crate) mod unmount;
@@ -42,6 +44,10 @@ Share it:
   attach    Mount a folder that was shared with this user
   revoke    Take a credential back
   key       Create keys, and say which machines may connect
+
+Work on it in several offices:
+  site      Invite another office to a volume, and list the offices
+  join      Join a volume of another office, by the ticket that it has printed
 
 Maintain it:
   check     Check an unmounted volume for damage (fsck); --apply repairs it
@@ -78,6 +84,8 @@ pub(crate) enum Verb {
     Share(share::Args),
     Attach(attach::Args),
     Revoke(revoke::Args),
+    Site(site::Args),
+    Join(join::Args),
     Key(key::Args),
     Check(check::Args),
     Bench(bench::Args),
@@ -99,6 +107,8 @@ impl Verb {
             Self::Share(args) => args.json,
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
+            Self::Site(args) => args.json(),
+            Self::Join(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,
             Self::Bench(args) => args.json(),

@@ -14,6 +14,7 @@
 //! | `WouldLoop` | EINVAL | `rename` of a directory below itself; ELOOP is about symbolic links |
 //! | `LockHeld` | EAGAIN | not EACCES, which POSIX allows too: Linux returns EAGAIN |
 //! | `LeaseLost` | EIO | as for bytes that a disk did not take |
+//! | `Elsewhere` | EOPNOTSUPP | not EXDEV: a copy would not remove the directory either |
 //! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
 //! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
@@ -71,6 +72,8 @@ table! {
     Deadlock => DEADLK "EDEADLK",
     LockHeld => AGAIN "EAGAIN",
     LeaseLost => IO "EIO",
+    HostDown => HOSTDOWN "EHOSTDOWN",
+    Elsewhere => OPNOTSUPP "EOPNOTSUPP",
 }
 
 #[cfg(test)]

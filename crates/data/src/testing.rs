@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_meta::durability::Durability;
-use pelago_meta::recovery;
+use pelago_meta::recovery::{self, FirstRows};
 use pelago_meta::shard::{self, Shard};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, TableRead};
-use pelago_store::volume::{Owner, VolumeId};
+use pelago_store::volume::VolumeId;
 use pelago_store::{clock, key};
 use pelago_wire::{
     Backing, Code, Context, Entry, Generation, Handle, Name, NewMode, OpenFlags, OpenId, SessionId,
@@ -73,8 +73,8 @@ impl Rig {
     fn over(dir: Arc<TempDir>, descriptors: usize, options: Options) -> Self {
         let (started, volume) = (clock::now(), VolumeId([7; 16]));
         let table = FakeTable::new();
-        let start =
-            recovery::begin(&table, volume, ShardId::FIRST, Owner::default(), started).unwrap();
+        let start = recovery::begin(&table, volume, ShardId::FIRST, &FirstRows::default(), started)
+            .unwrap();
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {

@@ -111,7 +111,8 @@ impl View {
             | Reply::Volume(_)
             | Reply::Lock(_)
             | Reply::Found(_)
-            | Reply::Tagged(_) => {}
+            | Reply::Tagged(_)
+            | Reply::Stepped { .. } => {}
         }
     }
 

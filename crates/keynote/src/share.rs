@@ -6,7 +6,7 @@ use crate::assertion::Assertion;
 use crate::conditions::{Compared, Conditions, Test};
 
 /// The application of our credentials, as RFC 2704 (2.3) wants it named.
-const APPLICATION: &str = "pelago";
+pub(crate) const APPLICATION: &str = "pelago";
 /// The rights that are granted: to read, and to see what can be executed.
 const RIGHTS: [&str; 2] = ["r", "x"];
 

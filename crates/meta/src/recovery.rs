@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use pelago_store::key::{self, VolumeRow};
-use pelago_store::rows::{HighWater, Identity, Rnode, Row, RowError, Stamp};
+use pelago_store::rows::{HighWater, Identity, Rnode, Row, RowError, SiteRow, Stamp};
 use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::{InodeId, ShardId, Time};
@@ -16,6 +16,15 @@ pub struct Start {
     pub epoch: u32,
     /// The first counter that no inode has had.
     pub next_id: u64,
+}
+
+/// What a new table begins with.
+#[derive(Debug, Clone, Default)]
+pub struct FirstRows {
+    /// The owner of the root directory.
+    pub owner: Owner,
+    /// The other sites that the volume has, with their numbers.
+    pub sites: Vec<(u16, SiteRow)>,
 }
 
 /// Why a table cannot be served.
@@ -59,11 +68,11 @@ pub fn begin(
     table: &dyn Table,
     volume: VolumeId,
     shard: ShardId,
-    owner: Owner,
+    first: &FirstRows,
     now: Time,
 ) -> Result<Start, RecoverError> {
     let Some(value) = table.get(&key::volume_row(VolumeRow::Identity))? else {
-        return make(table, volume, shard, owner, now);
+        return make(table, volume, shard, first, now);
     };
     let (_, identity) = Identity::decode(&value)?;
     if identity.volume != volume {
@@ -85,7 +94,7 @@ fn make(
     table: &dyn Table,
     volume: VolumeId,
     shard: ShardId,
-    owner: Owner,
+    first: &FirstRows,
     now: Time,
 ) -> Result<Start, RecoverError> {
     let mut empty = true;
@@ -102,7 +111,13 @@ fn make(
     batch.allow_reserve();
     batch.put(key::volume_row(VolumeRow::Identity), Identity { volume }.encode(stamp));
     batch.put(key::high_water(shard.shard), HighWater { next: next_id }.encode(stamp));
-    batch.put(key::inode(InodeId::ROOT), Rnode::root(owner, now).encode(stamp));
+    // The root of the tree is a row of the site that has founded the volume.
+    if shard.site == InodeId::ROOT.site() {
+        batch.put(key::inode(InodeId::ROOT), Rnode::root(first.owner, now).encode(stamp));
+    }
+    for (site, row) in &first.sites {
+        batch.put(key::site(*site), row.encode(stamp));
+    }
     table.write(&batch)?;
     table.persist()?;
     Ok(Start { epoch: stamp.epoch, next_id })

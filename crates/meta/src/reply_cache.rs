@@ -286,7 +286,8 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Volume(_)
         | Reply::Lock(_)
         | Reply::Found(_)
-        | Reply::Tagged(_) => return None,
+        | Reply::Tagged(_)
+        | Reply::Stepped { .. } => return None,
     };
     let mut out = Vec::with_capacity(192);
     codec::encode_reply(stored, &mut out).ok().map(|()| out)

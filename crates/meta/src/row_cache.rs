@@ -26,6 +26,8 @@ pub(crate) enum RowLocation {
     /// In a row of its own: a directory, a file that has or had several names, or one that has
     /// none.
     Own,
+    /// At another site: a directory, of which only the name is here.
+    Elsewhere,
 }
 
 /// An rnode and its location.
@@ -43,7 +45,7 @@ impl Node {
     pub fn handle(&self) -> Handle {
         match &self.location {
             RowLocation::Name { dir, hash, .. } => Handle::at(self.rnode.ino, *dir, *hash),
-            RowLocation::Own => Handle::own(self.rnode.ino),
+            RowLocation::Own | RowLocation::Elsewhere => Handle::own(self.rnode.ino),
         }
     }
 }
@@ -133,7 +135,7 @@ impl Weighter<InodeId, Node> for Weight {
     fn weight(&self, _: &InodeId, node: &Node) -> u64 {
         let name = match &node.location {
             RowLocation::Name { name, .. } => name.as_bytes().len(),
-            RowLocation::Own => 0,
+            RowLocation::Own | RowLocation::Elsewhere => 0,
         };
         (NODE_BYTES + node.rnode.target.len() + name) as u64
     }

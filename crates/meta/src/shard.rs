@@ -50,6 +50,7 @@ pub use read_times::{ATIME_INTERVAL_SECONDS, atime_is_due};
 pub use remove::Removed;
 pub use rename::{Move, Renamed};
 pub use scan::{Scan, Scanned};
+pub use sites::{Inherited, Stepped};
 
 use feed::Feed;
 use inode_ids::InodeIds;
@@ -83,6 +84,7 @@ mod revocations;
 mod scan;
 mod sessions;
 mod set_attr;
+mod sites;
 pub(crate) mod stored;
 mod tag_scan;
 mod tags;
@@ -134,6 +136,8 @@ pub struct Shard {
     has_xattrs: AtomicBool,
     /// Whether there is a row for each tag, and no other.
     tags_are_complete: AtomicBool,
+    /// Whether the volume has several sites.
+    has_sites: AtomicBool,
     /// Whether there are sessions of other processes.
     has_sessions: AtomicBool,
     /// Where searches found files.
@@ -205,6 +209,7 @@ impl Shard {
             removed: RemovedFiles::default(),
             movers: RwLock::default(),
             tags_are_complete: AtomicBool::new(false),
+            has_sites: AtomicBool::new(parts.id.site != 0),
             has_sessions: AtomicBool::new(false),
             place_hints: Arc::default(),
         }

@@ -90,7 +90,8 @@ impl State {
     pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, mut reply: Reply<reply::Opened>) {
         let (dir, losses) = (attr::ino(header.node), self.files.losses());
         if !self.lifetimes.is_leased() || self.lifetimes.keeps_nothing_of(dir) {
-            let pages = self.lifetimes.keeps_everything().then_some(Pages::Same);
+            let is_told = self.lifetimes.keeps_everything() && !self.lifetimes.is_elsewhere(dir);
+            let pages = is_told.then_some(Pages::Same);
             return reply.ok(&self.streams.open(dir, losses, pages));
         }
         let state = Arc::clone(self);

@@ -83,6 +83,8 @@ pub(crate) struct Sample {
 enum Subject {
     /// No other session existed.
     Alone,
+    /// It is of another site.
+    Elsewhere,
     Node(InodeId, u64),
     Name(u64, u64),
 }
@@ -92,7 +94,7 @@ impl Sample {
     pub(crate) const fn name_key(&self) -> Option<u64> {
         match self.subject {
             Subject::Name(key, _) => Some(key),
-            Subject::Alone | Subject::Node(..) => None,
+            Subject::Alone | Subject::Elsewhere | Subject::Node(..) => None,
         }
     }
 }
@@ -127,7 +129,13 @@ impl Lifetimes {
 
     /// Returns whether the kernel may keep all that it is answered.
     pub(crate) const fn keeps_everything(&self) -> bool {
-        matches!(self.keeps, Keeps::Everything)
+        self.keeps.site().is_some()
+    }
+
+    /// Returns whether a node is of another site, so that nothing of it may be kept although
+    /// everything else may.
+    pub(crate) fn is_elsewhere(&self, ino: InodeId) -> bool {
+        self.keeps.site().is_some_and(|own| ino.site() != own && !ino.is_of_mount())
     }
 
     /// Returns whether the kernel may keep what is under a lease.
@@ -139,7 +147,7 @@ impl Lifetimes {
     /// there is no lease on them.
     pub(crate) fn keeps_nothing_of(&self, ino: InodeId) -> bool {
         match &self.keeps {
-            Keeps::Everything => false,
+            Keeps::Everything | Keeps::EverythingOfSite(_) => false,
             Keeps::Nothing => true,
             Keeps::Leased(leases) => leases.attr_left(ino).is_zero(),
         }
@@ -260,12 +268,12 @@ impl Lifetimes {
 
     /// Samples a node, before its attributes or its names are requested.
     pub(crate) fn sample(&self, epoch: Epoch, ino: InodeId) -> Sample {
-        self.sampled(epoch, || Subject::Node(ino, self.nodes.ended(ino.raw())))
+        self.sampled(epoch, ino, || Subject::Node(ino, self.nodes.ended(ino.raw())))
     }
 
     /// Samples a name, before it is looked up or made.
     pub(crate) fn sample_name(&self, epoch: Epoch, at: &At) -> Sample {
-        self.sampled(epoch, || {
+        self.sampled(epoch, at.dir.ino, || {
             let key = self.key(at.dir.ino, at.name.as_bytes());
             Subject::Name(key, self.names.ended(key))
         })
@@ -277,9 +285,14 @@ impl Lifetimes {
         ReplyGuard { lifetimes: self, attr_ttl, gate, era: self.era.load(Ordering::Acquire) }
     }
 
-    fn sampled(&self, epoch: Epoch, subject: impl FnOnce() -> Subject) -> Sample {
+    /// `ino`: the node, or the directory of the name.
+    fn sampled(&self, epoch: Epoch, ino: InodeId, subject: impl FnOnce() -> Subject) -> Sample {
         let era = self.era.load(Ordering::Acquire);
-        let subject = if era % 2 == 1 { subject() } else { Subject::Alone };
+        let subject = match era % 2 == 1 {
+            _ if self.is_elsewhere(ino) => Subject::Elsewhere,
+            true => subject(),
+            false => Subject::Alone,
+        };
         Sample { epoch, era, subject }
     }
 
@@ -442,6 +455,7 @@ impl ReplyGuard<'_> {
             && self.era == sample.era
             && match sample.subject {
                 Subject::Alone => true,
+                Subject::Elsewhere => false,
                 Subject::Node(ino, ended) => nodes.holds(ino.raw(), ended),
                 Subject::Name(key, ended) => names.holds(key, ended),
             }

@@ -23,7 +23,7 @@ use crate::inodes::Inodes;
 use crate::kernel_cache::KernelCache;
 use crate::mountinfo::MountEntry;
 use crate::notices::Notices;
-use crate::options::{IoUring, Keeps, MountOptions};
+use crate::options::{IoUring, MountOptions};
 use crate::passthrough::{NoPassthrough, Passthrough};
 use crate::state::Preferences;
 
@@ -89,7 +89,7 @@ fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount,
 
 /// Returns whether the kernel gets descriptors: it must see each change, or be told of it.
 const fn uses_passthrough(options: &MountOptions) -> bool {
-    options.passthrough && matches!(options.keeps, Keeps::Everything)
+    options.passthrough && options.keeps.site().is_some()
 }
 
 /// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.

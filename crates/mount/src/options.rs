@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use pelago_wire::LeaseTimes;
+use pelago_wire::{InodeId, LeaseTimes};
 
 /// Options of a mount.
 #[derive(Debug, Clone)]
@@ -48,8 +48,13 @@ pub enum IoUring {
 pub enum Keeps {
     /// Names, attributes, listings and pages, until they change. For the mount in the server's own
     /// process, which is told of changes by others ([`crate::Mount::local_cache`]).
+    ///
+    /// Of nodes of other sites nothing is kept, as with [`Keeps::Nothing`]: the server is told of
+    /// no change of these. The server is that of the first site of the volume.
     #[default]
     Everything,
+    /// As [`Keeps::Everything`], in the process of the server of this site.
+    EverythingOfSite(u16),
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
     /// is told of nothing; it uses no passthrough.
     Nothing,
@@ -63,10 +68,22 @@ pub enum Keeps {
     Leased(Arc<dyn LeaseTimes>),
 }
 
+impl Keeps {
+    /// Returns the site of whose nodes everything is kept; `None` if there is none.
+    pub(crate) const fn site(&self) -> Option<u16> {
+        match self {
+            Self::Everything => Some(InodeId::ROOT.site()),
+            Self::EverythingOfSite(site) => Some(*site),
+            Self::Nothing | Self::Leased(_) => None,
+        }
+    }
+}
+
 impl fmt::Debug for Keeps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Everything => "Everything",
+            Self::EverythingOfSite(_) => "EverythingOfSite",
             Self::Nothing => "Nothing",
             Self::Leased(_) => "Leased",
         })

@@ -94,7 +94,9 @@ impl Reading {
     fn ask(self, after: Cookie, after_name: Option<Name>) {
         let state = Arc::clone(&self.state);
         let entries = self.stream.entries.load(Ordering::Relaxed);
-        let keeps = !state.lifetimes.keeps_nothing_of(self.dir.ino);
+        let lifetimes = &state.lifetimes;
+        let keeps =
+            !lifetimes.keeps_nothing_of(self.dir.ino) && !lifetimes.is_elsewhere(self.dir.ino);
         let attributes =
             keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
         state
@@ -118,7 +120,8 @@ impl Reading {
         let state = Arc::clone(&self.state);
         let (guard, sample) = (state.reply_guard(), self.sample);
         let offsets = &self.stream.offsets;
-        let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes };
+        let site = self.dir.ino.site();
+        let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes, site };
         let (fitted, full) = copier.fill(&mut self.sink.listing, &listing.entries);
         self.stream.learn(requested, fitted, full);
         let given = self.stream.given.fetch_add(u64::from(fitted), Ordering::Relaxed);
@@ -150,6 +153,8 @@ struct Copier<'a> {
     sample: Sample,
     /// Whether they were requested with attributes.
     attributes: bool,
+    /// The site of the directory.
+    site: u16,
 }
 
 impl Copier<'_> {
@@ -178,7 +183,10 @@ impl Copier<'_> {
             name: dir_entry.name.as_bytes(),
         };
         let fitted = match &dir_entry.entry {
-            None if self.attributes => return Added::Unlinked,
+            // A directory of another site has its attributes there.
+            None if self.attributes && dir_entry.ino.site() == self.site => {
+                return Added::Unlinked;
+            }
             // What is told about the pages of a file is noted: it must be told then.
             Some(_) if self.attributes && !listing.has_room_for(named.name) => return Added::Full,
             Some(entry) if self.attributes => {
@@ -261,7 +269,9 @@ mod tests {
         state.open_pages(&attr_of(300, 0, 1)).unwrap();
         let (sample, guard) = (state.sample(DIR), state.reply_guard());
         let offsets = &stream.offsets;
-        let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes: true };
+        let site = 0;
+        let copier =
+            Copier { state: &state, guard: &guard, offsets, sample, attributes: true, site };
         let mut entries = [100, 300].map(file);
         entries[1].entry.as_mut().unwrap().attr = attr_of(300, 5, 2);
         let mut listing = listing::Listing::of_entries(200);
@@ -279,7 +289,8 @@ mod tests {
             let attributes = stream.wants_attributes();
             let (sample, guard) = (state.sample(DIR), state.reply_guard());
             let offsets = &stream.offsets;
-            let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes };
+            let site = 0;
+            let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes, site };
             let entries: Vec<_> = (first..first + 100).map(file).collect();
             let mut listing = listing::Listing::of_entries(32 << 10);
             let (fitted, full) = copier.fill(&mut listing, &entries);

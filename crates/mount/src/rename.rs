@@ -37,7 +37,9 @@ impl Renaming {
     /// Retains the file that will be replaced, if there is one and the server does not, and
     /// renames.
     pub(crate) fn start(self) {
-        if !self.how.replaces() || !self.state.lifetimes.keeps_everything() {
+        let lifetimes = &self.state.lifetimes;
+        let is_retained = lifetimes.keeps_everything() && !lifetimes.is_elsewhere(self.to.dir.ino);
+        if !self.how.replaces() || !is_retained {
             return self.perform(None);
         }
         let state = Arc::clone(&self.state);

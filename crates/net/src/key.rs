@@ -141,6 +141,14 @@ impl PrivateKey {
         Ed25519KeyPair::from_seed_unchecked(&self.seed).expect("a seed has 32 bytes")
     }
 
+    /// Returns the key of a text that [`PrivateKey::to_secret_text`] has returned.
+    ///
+    /// # Errors
+    /// [`KeyTextError`].
+    pub fn from_secret_text(text: &str) -> Result<Self, KeyTextError> {
+        Self::from_text(text)
+    }
+
     fn from_text(text: &str) -> Result<Self, KeyTextError> {
         Ok(Self::from_seed(decode(PRIVATE, text)?))
     }

@@ -6,7 +6,9 @@
 
 #![forbid(unsafe_code)]
 
-pub use remote::{ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, ServerTarget};
+pub use remote::{
+    ClientRole, ConnectError, OnDir, Remote, RemoteOptions, RemoteStatus, ServerTarget, SiteRole,
+};
 pub use serve::SessionServer;
 pub use session::{Peer, SessionStatus};
 

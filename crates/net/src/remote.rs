@@ -58,6 +58,30 @@ pub enum ServerTarget {
     },
 }
 
+/// What a client is to its server.
+#[derive(Debug, Clone, Default)]
+pub enum ClientRole {
+    /// A client that the server knows.
+    #[default]
+    Client,
+    /// A guest with these credentials, from that of a root of the volume to the one for our key.
+    /// Only over TCP.
+    Guest(Vec<Vec<u8>>),
+    /// The server of another site. Only over TCP.
+    Site(SiteRole),
+}
+
+/// The server of a site as the client of another one.
+#[derive(Debug, Clone)]
+pub struct SiteRole {
+    /// The id of the volume.
+    pub volume: [u8; 16],
+    /// The number of the site whose server is wanted.
+    pub wanted: u16,
+    /// The sentence of an invitation, for a site that may not have joined yet.
+    pub invitation: Option<Vec<u8>>,
+}
+
 /// How a client behaves.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
@@ -65,9 +89,8 @@ pub struct RemoteOptions {
     pub target: ServerTarget,
     /// No change will be asked for.
     pub read_only: bool,
-    /// The credentials of a guest, from that of a root of the volume to the one for our key; empty
-    /// for a client that the server knows. Only over TCP.
-    pub credentials: Vec<Vec<u8>>,
+    /// What the client is.
+    pub role: ClientRole,
     /// After this time a request fails with `TimedOut`; `None` waits until the server comes back.
     pub give_up: Option<Duration>,
 }
@@ -85,17 +108,50 @@ impl Remote {
     /// # Errors
     /// [`ConnectError`], if there is no session within `patience`.
     pub fn connect(options: RemoteOptions, patience: Duration) -> Result<Self, ConnectError> {
+        let remote = Self::unconnected(options)?;
+        remote.connector.begin(patience)?;
+        remote.keep_connected()?;
+        Ok(remote)
+    }
+
+    /// Begins without a connection: requests wait for one, for as long as the options say. It is
+    /// made, and made again, until this is dropped.
+    ///
+    /// # Errors
+    /// [`ConnectError::NoThread`].
+    pub fn begin_unconnected(options: RemoteOptions) -> Result<Self, ConnectError> {
+        let remote = Self::unconnected(options)?;
+        remote.keep_connected()?;
+        let calls = Arc::clone(&remote.calls);
+        thread::Builder::new()
+            .name("deadlines".to_owned())
+            .spawn(move || calls.keep_deadlines())
+            .map_err(ConnectError::NoThread)?;
+        Ok(remote)
+    }
+
+    fn unconnected(options: RemoteOptions) -> Result<Self, ConnectError> {
         let reactor = Reactor::start("net").map_err(ConnectError::NoThread)?;
         let calls = Arc::new(Calls::new(options.give_up));
         let mailbox = Arc::clone(&reactor.mailbox);
         let connector = Arc::new(Connector::new(options, Arc::clone(&calls), mailbox)?);
-        connector.begin(patience)?;
-        let own = Arc::clone(&connector);
+        Ok(Self { calls, connector, reactor })
+    }
+
+    /// Starts the thread that makes the connection whenever there is none.
+    fn keep_connected(&self) -> Result<(), ConnectError> {
+        let own = Arc::clone(&self.connector);
         thread::Builder::new()
             .name("connect".to_owned())
             .spawn(move || own.keep_connected())
-            .map_err(ConnectError::NoThread)?;
-        Ok(Self { calls, connector, reactor })
+            .map(drop)
+            .map_err(ConnectError::NoThread)
+    }
+
+    /// Returns why the last attempt to connect has failed, if the server itself has refused it.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        self.connector.refusal()
     }
 
     /// Returns the state of the session.

@@ -29,7 +29,7 @@ use crate::key::{PrivateKey, PublicKey};
 use crate::link::{Bytes, Link};
 use crate::reactor::{Handler, Listener, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus, Violation};
-use crate::sessions::{Sessions, no_access, refused};
+use crate::sessions::{Sessions, no_access, not_invited, refused};
 use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
@@ -300,8 +300,8 @@ enum Stage {
         ticket: Ticket,
         since: Instant,
     },
-    /// A guest, without a session, whose credentials come next.
-    Guest {
+    /// A guest or a site, without a session, whose credentials or invitation come next.
+    Presenting {
         ticket: Ticket,
         since: Instant,
         hello: Box<Hello>,
@@ -314,9 +314,9 @@ enum Stage {
 impl Connection {
     fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
-            (FrameKind::Hello, Ok(hello)) if hello.role == Hello::GUEST => {
-                match self.caller.guest_key(link) {
-                    Ok(key) => return self.await_credentials(hello, key),
+            (FrameKind::Hello, Ok(hello)) if matches!(hello.role, Hello::GUEST | Hello::SITE) => {
+                match self.caller.presented_key(link) {
+                    Ok(key) => return self.await_presented(hello, key),
                     Err(refused) => Err(refused),
                 }
             }
@@ -329,15 +329,15 @@ impl Connection {
         self.begin(link, joined)
     }
 
-    /// Waits for the credentials of a guest.
-    fn await_credentials(&mut self, hello: Hello, key: PublicKey) -> ControlFlow<()> {
+    /// Waits for the credentials of a guest, or for the invitation of a site.
+    fn await_presented(&mut self, hello: Hello, key: PublicKey) -> ControlFlow<()> {
         if let Stage::Stranger { ticket, since } = self.stage {
-            self.stage = Stage::Guest { ticket, since, hello: Box::new(hello), key };
+            self.stage = Stage::Presenting { ticket, since, hello: Box::new(hello), key };
         }
         ControlFlow::Continue(())
     }
 
-    /// Begins the session of a guest that presents its credentials.
+    /// Begins the session of a guest that presents its credentials, or of a site.
     fn present(
         &mut self,
         link: &Arc<Link>,
@@ -347,7 +347,13 @@ impl Connection {
     ) -> ControlFlow<()> {
         let sessions = &self.shared.sessions;
         let joined = match (frame.header.kind, Present::decode(&frame.body)) {
-            (FrameKind::Present, Ok(Present { chain })) => {
+            (FrameKind::Present, Ok(Present { chain })) if hello.role == Hello::SITE => {
+                let invitation = chain.first().map(Vec::as_slice);
+                let admitted = sessions.service.admit_site(key.as_bytes(), invitation);
+                let peer = admitted.map_err(not_invited);
+                peer.and_then(|peer| sessions.hello(hello, Peer::Site(peer), link))
+            }
+            (FrameKind::Present, Ok(Present { chain })) if !chain.is_empty() => {
                 let admitted = sessions.service.admit_guest(key.as_bytes(), &chain);
                 let grant = admitted.map_err(no_access);
                 grant.and_then(|grant| sessions.hello(hello, Peer::Guest(grant), link))
@@ -387,7 +393,7 @@ impl Connection {
 
     /// Enters another stage.
     fn leave_strangers(&mut self, next: Stage) {
-        if let Stage::Stranger { ticket, .. } | Stage::Guest { ticket, .. } = self.stage {
+        if let Stage::Stranger { ticket, .. } | Stage::Presenting { ticket, .. } = self.stage {
             self.shared.strangers.lock().leave(ticket);
             self.shared.unfinished.fetch_sub(1, Ordering::AcqRel);
         }
@@ -401,7 +407,7 @@ impl Handler for Connection {
             Stage::Joined(_) => {
                 FrameLimits { body: CLIENT_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
             }
-            Stage::Guest { .. } => FrameLimits { body: limits::CHAIN_BYTES, bulk: 0 },
+            Stage::Presenting { .. } => FrameLimits { body: limits::CHAIN_BYTES, bulk: 0 },
             Stage::Stranger { .. } | Stage::Over => {
                 FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 }
             }
@@ -411,7 +417,7 @@ impl Handler for Connection {
     fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()> {
         let session = match &self.stage {
             Stage::Stranger { .. } => return self.hello(link, &frame),
-            Stage::Guest { hello, key, .. } => {
+            Stage::Presenting { hello, key, .. } => {
                 let hello = hello.clone();
                 let key = *key;
                 return self.present(link, &hello, key, &frame);
@@ -442,7 +448,7 @@ impl Handler for Connection {
     fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
         const STRANGER_TIMEOUT: Duration = Duration::from_secs(limits::STRANGER_SECONDS);
         match self.stage {
-            Stage::Stranger { since, .. } | Stage::Guest { since, .. }
+            Stage::Stranger { since, .. } | Stage::Presenting { since, .. }
                 if now.duration_since(since) > STRANGER_TIMEOUT =>
             {
                 ControlFlow::Break(())

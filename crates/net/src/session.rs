@@ -9,63 +9,17 @@ use pelago_proto::session::{Repetition, ServerSession, SessionError};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
-use pelago_wire::{GuestGrant, InodeId, RecordedPeer, SessionId, SessionRecord, limits};
+use pelago_wire::{SessionId, SessionRecord, limits};
 
 use crate::clock::boot_time;
-use crate::key::PublicKey;
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
 use recalls::Recalls;
 
+pub use peer::Peer;
+
+mod peer;
 mod recalls;
-
-/// Who is at the other end of a connection. A session is bound to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Peer {
-    /// A process of this machine, of this user.
-    User(u32),
-    /// A machine with this key.
-    Machine(PublicKey),
-    /// A guest with this grant. With another grant it is another peer: what it has open by one is
-    /// nothing of the other's.
-    Guest(GuestGrant),
-}
-
-impl Peer {
-    /// Returns the grant of a guest.
-    pub(crate) const fn grant(&self) -> Option<&GuestGrant> {
-        match self {
-            Self::Guest(grant) => Some(grant),
-            Self::User(_) | Self::Machine(_) => None,
-        }
-    }
-}
-
-impl From<RecordedPeer> for Peer {
-    fn from(peer: RecordedPeer) -> Self {
-        match peer {
-            RecordedPeer::User(uid) => Self::User(uid),
-            RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
-            // No row says what it was granted: this is the peer of no connection.
-            RecordedPeer::Guest(principal) => Self::Guest(GuestGrant {
-                principal,
-                root: [0; 32],
-                credential: [0; 32],
-                directory: InodeId::ROOT,
-            }),
-        }
-    }
-}
-
-impl From<Peer> for RecordedPeer {
-    fn from(peer: Peer) -> Self {
-        match peer {
-            Peer::User(uid) => Self::User(uid),
-            Peer::Machine(key) => Self::Machine(*key.as_bytes()),
-            Peer::Guest(grant) => Self::Guest(grant.principal),
-        }
-    }
-}
 
 /// Requests that a client replays: mutations, and the open files that they make.
 const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
@@ -503,6 +457,8 @@ mod tests {
     use std::thread;
 
     use mio::Token;
+
+    use pelago_wire::RecordedPeer;
 
     use super::*;
     use crate::account::Resume;

@@ -10,7 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Context, GuestRefusal, RequestId, SessionId, SessionService, limits, reserved, version,
+    Context, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal, limits, reserved,
+    version,
 };
 
 use crate::clients::list::ClientList;
@@ -125,17 +126,17 @@ impl Sessions {
         if !*is_open {
             return Err(refused(RefusalCode::Starting));
         }
-        let role = if peer.grant().is_some() { Hello::GUEST } else { Hello::CLIENT };
-        if hello.role != role {
+        if hello.role != peer.role() {
             return Err(unknown_role(hello.role));
         }
         let version = version::negotiate(hello.wire_min, hello.wire_max)
             .ok_or_else(|| refused(RefusalCode::OtherVersion))?;
         let served = self.service.served();
         if hello.volume.is_some_and(|wanted| wanted != served.volume)
-            || (hello.shard, hello.site) != (0, 0)
+            || hello.shard != 0
+            || !serves_site(hello, served.site)
         {
-            return Err(not_served(hello));
+            return Err(not_served(hello, served.site));
         }
         let known = hello.resume.and_then(|id| self.table.lock().get(&id).cloned());
         let resumed = known.filter(|session| session.resume(hello, peer, link));
@@ -151,7 +152,7 @@ impl Sessions {
             session: session.id,
             resumed: is_resumed,
             term_ms: millis(self.term),
-            lease_ms: if peer.grant().is_some() { 0 } else { millis(self.lease) },
+            lease_ms: if peer.is_leased() { millis(self.lease) } else { 0 },
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -294,7 +295,7 @@ impl Sessions {
         let all = self.all();
         let key = |session: &Arc<Session>| match session.peer {
             Peer::Machine(key) => Some(key),
-            Peer::User(_) | Peer::Guest(_) => None,
+            Peer::User(_) | Peer::Guest(_) | Peer::Site(_) => None,
         };
         let connected: Vec<PublicKey> = all.iter().filter_map(key).collect();
         let removed = clients.removed(&connected);
@@ -393,6 +394,11 @@ fn millis(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
+/// Returns the refusal of a site.
+pub(crate) fn not_invited(why: SiteRefusal) -> Refused {
+    Refused { text: why.0, ..refused(RefusalCode::NotInvited) }
+}
+
 /// Returns the refusal of a guest.
 pub(crate) fn no_access(why: GuestRefusal) -> Refused {
     Refused { text: why.0, ..refused(RefusalCode::NoAccess) }
@@ -403,12 +409,17 @@ fn unknown_role(role: u16) -> Refused {
     Refused { text, ..refused(RefusalCode::UnknownRole) }
 }
 
-fn not_served(hello: &Hello) -> Refused {
+/// Returns whether the site that a hello asks for is this one. Clients and guests need not name it.
+fn serves_site(hello: &Hello, own: u16) -> bool {
+    hello.site == own || (hello.site == 0 && hello.role != Hello::SITE)
+}
+
+fn not_served(hello: &Hello, own: u16) -> Refused {
     let Hello { shard, site, .. } = hello;
-    let text = match (shard, site) {
-        (0, 0) => "its volume is another one".to_owned(),
-        _ => format!(
-            "shard {shard} of site {site} was asked for, and there is only shard 0 of site 0"
+    let text = match *shard == 0 && serves_site(hello, own) {
+        true => "its volume is another one".to_owned(),
+        false => format!(
+            "shard {shard} of site {site} was asked for, and there is only shard 0 of site {own}"
         ),
     };
     Refused { text, ..refused(RefusalCode::NotServed) }

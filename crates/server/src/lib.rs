@@ -18,7 +18,8 @@ pub use pelago_meta::recovery::RecoverError;
 pub use pelago_store::volume::Owner;
 pub use recovery::RecoveryReport;
 pub use search_index::Indexing;
-pub use server::{Options, Parts, Server, StartError, Step, StopError};
+pub use server::{Joining, Options, Parts, Server, StartError, Step, StopError};
+pub use sites::{ConnectSite, InviteError, Neighbour, SiteStatus};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
@@ -35,12 +36,15 @@ mod policy;
 mod pool;
 mod recovery;
 mod replaced;
+mod router;
 mod search;
 mod search_index;
 mod server;
 mod service;
+mod sites;
 mod status;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod upstream;

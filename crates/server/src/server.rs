@@ -1,7 +1,7 @@
 //! A server of one volume: what it answers about itself, and how it stops.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -13,17 +13,19 @@ use pelago_store::table::SharedTable;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::{Volume, VolumeId};
 use pelago_wire::{
-    Error, Handle, LocalCache, PinError, Pinned, Pins, Service, SessionService, ShardId, Time,
+    Bulk, Code, Context, Done, Error, Handle, LocalCache, PinError, Pinned, Pins, Request, Service,
+    SessionService, ShardId, Time,
 };
 
 use crate::memory::MemoryUse;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
+use crate::sites::{ConnectSite, InviteError, SiteStatus};
 use crate::status::{ProgressStatus, SpaceStatus, Status};
 
 pub use error::{StartError, StopError};
-pub use options::{Options, Step};
+pub use options::{Joining, Options, Step};
 
 use start::Core;
 
@@ -111,6 +113,50 @@ impl Server {
     #[must_use]
     pub fn folder(&self) -> Option<Folder> {
         self.running.lock().volume.as_ref().map(|open| open.volume.folder().clone())
+    }
+
+    /// Returns the number of the site of the volume that this server is.
+    #[must_use]
+    pub fn site(&self) -> u16 {
+        self.core.parts.shard.site
+    }
+
+    /// Sets how the servers of other sites are reached. Called before the first request; a second
+    /// call does nothing.
+    pub fn set_connect(&self, connect: ConnectSite) {
+        self.core.sites.set_connect(connect);
+    }
+
+    /// Invites a site of this name to the volume. `key` is the public half of an Ed25519 key whose
+    /// private half is given to the site; it holds until the second `until` since 1970. Returns the
+    /// number of the site. Blocks until that is safe.
+    ///
+    /// # Errors
+    /// [`InviteError`].
+    pub fn invite_site(&self, name: &str, key: [u8; 32], until: u64) -> Result<u16, InviteError> {
+        self.core.sites.invite(name, key, until)
+    }
+
+    /// Tells the server of another site, or asks it for the first time for, where this one can be
+    /// reached: `HOST:PORT`.
+    ///
+    /// # Errors
+    /// The other server's; `TimedOut`, `HostDown`.
+    pub fn tell_address(&self, site: u16, address: &str) -> Result<(), Error> {
+        let upstream = self.core.sites.upstream(site)?;
+        let (sender, answer) = mpsc::channel();
+        let request = Request::SiteAddress { address: address.as_bytes().to_vec() };
+        let tell: Done = Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        });
+        upstream.ask(&Context::direct(0, 0), request, Bulk::None, tell);
+        answer.recv().map_err(|_| Error::from(Code::Unavailable))?.map(drop)
+    }
+
+    /// Returns the other sites, in the order of their numbers.
+    #[must_use]
+    pub fn sites(&self) -> Vec<SiteStatus> {
+        self.core.sites.status()
     }
 
     /// Returns the present state of the server. Never waits for a request.

@@ -18,8 +18,8 @@ use pelago_proto::locks::LockRequest;
 use pelago_store::content::ContentStore;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
-    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind, Reply,
-    Request, RequestId, Served, Service, SessionId, SessionRecord,
+    Bulk, Code, Connections, Context, Description, Done, Effect, Error, InodeId, Kind,
+    RecordedPeer, Reply, Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
 use crate::completion::Completion;
@@ -32,10 +32,12 @@ use crate::policy::Policy;
 use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::SearchIndex;
+use crate::sites::Sites;
 
 use execute::Executor;
 
 mod bytes;
+mod elsewhere;
 pub(crate) mod epochs;
 mod execute;
 mod guests;
@@ -82,6 +84,8 @@ pub(crate) struct Parts {
     pub(crate) leases: usize,
     /// Which guests there are, and what each may use.
     pub(crate) policy: Arc<Policy>,
+    /// Which sites there are, and the way to each.
+    pub(crate) sites: Arc<Sites>,
 }
 
 /// The service of a server in its own process.
@@ -163,6 +167,9 @@ impl LocalService {
         let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
         let (others, leases) = (OtherSessions::default(), Leases::new(parts.leases));
         for (session, record) in &parts.earlier {
+            if let RecordedPeer::Site(peer) = record.peer {
+                parts.sites.begin(*session, peer);
+            }
             others.begin(*session);
             parts.opens.begin_session(*session, record.peer);
         }
@@ -218,7 +225,10 @@ impl Service for LocalService {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         match self.dispatcher.parts.policy.guest(context.session) {
-            None => self.dispatcher.ask_as_session(context, request, bulk, later),
+            None if self.dispatcher.parts.sites.is_alone() => {
+                self.dispatcher.ask_as_session(context, request, bulk, later)
+            }
+            None => self.dispatcher.ask_among_sites(context, request, bulk, later),
             Some(guest) => self.dispatcher.ask_as_guest(guest, context, request, later),
         }
     }
@@ -229,6 +239,9 @@ impl Service for LocalService {
             && let Some(parked) = grace.cancel(context)
         {
             (parked.done)(Err(Code::Interrupted.into()));
+            return;
+        }
+        if !self.dispatcher.parts.sites.is_alone() && self.dispatcher.parts.sites.cancel(context) {
             return;
         }
         if !self.dispatcher.leases.cancel((context.session, context.request)) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pelago_data::{self as data, FdBudget, OpenFiles, Space};
 use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_meta::durability::Durability;
-use pelago_meta::recovery as meta_recovery;
+use pelago_meta::recovery::{self as meta_recovery, FirstRows};
 use pelago_meta::shard::{self, Shard};
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
@@ -20,7 +20,7 @@ use pelago_store::hash::NameHasher;
 use pelago_store::rows::{self, Row};
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{SharedTable, TableRead};
-use pelago_store::volume::{Owner, VolumeId};
+use pelago_store::volume::VolumeId;
 use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
@@ -37,6 +37,7 @@ use crate::recovery;
 use crate::replaced::ReplacedFiles;
 use crate::search_index::{IndexPlace, Indexing, SearchIndex};
 use crate::service::{self, LocalService};
+use crate::sites::{SiteParts, Sites};
 
 pub(crate) mod log;
 
@@ -50,6 +51,19 @@ pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 /// How long a test waits for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Returns the sites of a volume that has only this one.
+fn no_sites(shard: &Arc<Shard>, durability: &Arc<Durability>) -> Arc<Sites> {
+    Arc::new(Sites::new(SiteParts {
+        own: 0,
+        volume: VolumeId([0; 16]),
+        folder: None,
+        shard: Arc::clone(shard),
+        durability: Arc::clone(durability),
+        others: Vec::new(),
+        timeout: Duration::from_secs(10),
+    }))
+}
 
 /// Returns the policy of a volume without roots.
 fn no_guests() -> Arc<Policy> {
@@ -137,10 +151,12 @@ impl Rig {
         Self::over(FakeTable::new(), Arc::clone(dir), Options::default())
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each part of a service")]
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
-        let (volume, owner) = (VolumeId([7; 16]), Owner::default());
-        let start = meta_recovery::begin(&table, volume, ShardId::FIRST, owner, started).unwrap();
+        let volume = VolumeId([7; 16]);
+        let first = FirstRows::default();
+        let start = meta_recovery::begin(&table, volume, ShardId::FIRST, &first, started).unwrap();
         let shared: SharedTable = Arc::new(table.clone());
         let durability = Arc::new(Durability::default());
         let shard = Arc::new(Shard::new(shard::Parts {
@@ -183,13 +199,14 @@ impl Rig {
             durability: Arc::clone(&durability),
             space: Arc::clone(&space),
             pool: Arc::new(Pool::start(options.threads).unwrap()),
-            served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only },
+            served: Served { volume: [0; 16], epoch: 1, read_only: options.read_only, site: 0 },
             notify_orphans: counted(&reaped),
             replaced: Arc::new(ReplacedFiles::new(Arc::clone(&opens), Arc::new(|| {}))),
             earlier: Vec::new(),
             grace: Arc::new(Grace::new(HashSet::new())),
             leases: pelago_wire::limits::LEASES,
             policy: no_guests(),
+            sites: no_sites(&shard, &durability),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, Granted, Handle, InodeId, LeaseHolder,
     LeasedService, Leases, NewMode, OpenFlags, OpenId, Reply, Request, RequestId, SetAttr, Then,
@@ -106,7 +106,7 @@ impl Client {
     fn over(socket: &Path) -> Self {
         let target = ServerTarget::Unix(socket.to_owned());
         let options =
-            RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
+            RemoteOptions { target, read_only: false, role: ClientRole::Client, give_up: None };
         let remote = Remote::connect(options, DEADLINE).unwrap();
         let holder = Arc::new(Holder::default());
         let weak: Weak<Holder> = Arc::downgrade(&holder);

@@ -327,6 +327,7 @@ fn check_on(table: &FakeTable, folder: &Path) -> Plan {
     let content = ContentStore::open(folder).unwrap();
     let hasher = NameHasher::new(11);
     let parts = check::Parts {
+        has_sites: false,
         shard: ShardId::FIRST,
         table,
         content: &content,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_client::Files;
 use pelago_holder::Holder;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::{Options, Parts, Passthrough, Server};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
@@ -143,7 +143,7 @@ impl World<'_> {
             let options = RemoteOptions {
                 target: ServerTarget::Unix(self.cables.socket(number)),
                 read_only: false,
-                credentials: Vec::new(),
+                role: ClientRole::Client,
                 give_up: None,
             };
             let (remote, holder) = turns::on(machine, || {

@@ -172,6 +172,11 @@ row_kinds! {
         /// The number of the request in the session.
         request: RequestId,
     }
+    /// Another site of the volume, or one that was invited.
+    Site = 16, site {
+        /// The number of the site.
+        site: u16,
+    }
     /// A row about the volume itself.
     Volume = 17, volume_row {
         /// The row.
@@ -214,7 +219,6 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
     (13, "retired"),
     (14, "intent"),
     (15, "lent"),
-    (16, "site list"),
     (21, "copy"),
     (22, "ancestry"),
     (23, "keep"),

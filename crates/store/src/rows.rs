@@ -16,6 +16,7 @@ pub use revocation::RevocationRow;
 pub use rnode::{Rnode, RnodeFlags};
 pub use row::{Body, Row, Stamp};
 pub use session::RESERVED_PEERS;
+pub use site::{SITE_NAME_BYTES, SiteRow, SiteState};
 pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identity, IndexCommits};
 
 mod codec;
@@ -26,4 +27,5 @@ mod revocation;
 mod rnode;
 mod row;
 mod session;
+mod site;
 mod volume;

@@ -42,7 +42,8 @@ use crate::table::TableRead;
 
 pub use error::VolumeError;
 pub use format::{
-    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, REVOCATIONS, TAGS_ARE_COMPLETE, VolumeId,
+    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, REVOCATIONS, SITES, TAGS_ARE_COMPLETE,
+    VolumeId,
 };
 pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
 pub use remains::Remains;
@@ -73,11 +74,22 @@ pub struct VolumeOptions {
     /// The size in bytes up to which a file is stored in the table. Values above
     /// [`limits::INLINE_BYTES`] count as that.
     pub inline_bytes: u32,
+    /// The volume and the site whose folder this is; `None` founds a volume.
+    pub site: Option<SiteOf>,
+}
+
+/// A site of a volume that exists elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SiteOf {
+    /// The id of the volume.
+    pub volume: VolumeId,
+    /// The number of the site: not 0.
+    pub site: u16,
 }
 
 impl Default for VolumeOptions {
     fn default() -> Self {
-        Self { inline_bytes: limits::INLINE_DEFAULT_BYTES as u32 }
+        Self { inline_bytes: limits::INLINE_DEFAULT_BYTES as u32, site: None }
     }
 }
 
@@ -119,7 +131,8 @@ impl Volume {
             return Err(VolumeError::Exists { path: dir.into() });
         }
         let (table, content) = (folder.create_folder(TABLE)?, folder.create_folder(CONTENT)?);
-        let format = Format::new(options.inline_bytes.min(limits::INLINE_BYTES as u32))
+        let inline_bytes = options.inline_bytes.min(limits::INLINE_BYTES as u32);
+        let format = Format::new(inline_bytes, options.site)
             .map_err(|error| VolumeError::from_io("creating an id for", dir, error))?;
         let seed = HashSeed::create(&table)?;
         write_clean(&folder)?;
@@ -374,6 +387,17 @@ pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
 pub fn set_has_revocations(folder: &Folder) -> Result<(), VolumeError> {
     let mut format = read_format(folder)?.value;
     format.needed_features |= REVOCATIONS;
+    write_format(folder, &format)
+}
+
+/// Adds to the `format` of the volume in `folder` that it has several sites, on stable storage. The
+/// caller has the volume open, and lets no site join before.
+///
+/// # Errors
+/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
+pub fn set_has_sites(folder: &Folder) -> Result<(), VolumeError> {
+    let mut format = read_format(folder)?.value;
+    format.needed_features |= SITES;
     write_format(folder, &format)
 }
 

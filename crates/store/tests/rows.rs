@@ -13,14 +13,14 @@ use pelago_store::key::RowKind;
 use pelago_store::rows::{
     CachedReply, DecodeError, HalfCommits, HighWater, Identity, IndexCommits, Inline, Moved,
     NameRow, Orphan, ParentPointer, Partition, RevocationRow, Rnode, RnodeFlags, Row,
-    SPLIT_MAP_BYTES, Stamp, Tag, Writing, Xattr, XattrNames,
+    SPLIT_MAP_BYTES, SiteRow, SiteState, Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
     FORMAT_VERSION, Format, FormatError, HashSeed, SeedError, TAGS_ARE_COMPLETE, VolumeId,
 };
 use pelago_wire::{
-    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, Time,
-    WriteEra, codec, limits,
+    Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, SitePeer,
+    Time, WriteEra, codec, limits,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -128,6 +128,13 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
         ("session.machine.v1", SessionRecord::new(nonce, peer).encode(STAMP)),
         ("session.guest.v1", SessionRecord::new(nonce, RecordedPeer::Guest([8; 32])).encode(STAMP)),
         (
+            "session.site.v1",
+            SessionRecord::new(nonce, RecordedPeer::Site(SitePeer { key: [9; 32], site: 3 }))
+                .encode(STAMP),
+        ),
+        ("site.invited.v1", site(SiteState::Invited { key: [5; 32], until: 1_800_000_000 })),
+        ("site.joined.v1", site(SiteState::Joined { key: [6; 32], invitation: [5; 32] })),
+        (
             "revocation.v1",
             RevocationRow { end: 1_800_000_000, sentence: b"sentence" }.encode(STAMP),
         ),
@@ -136,6 +143,11 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
             SessionRecord { era: WriteEra(2), ..SessionRecord::new(nonce, peer) }.encode(STAMP),
         ),
     ]
+}
+
+fn site(state: SiteState) -> Vec<u8> {
+    let name = "berlin".to_owned();
+    SiteRow { state, name, address: "office.example:7440".to_owned() }.encode(STAMP)
 }
 
 fn index_commits() -> IndexCommits {
@@ -247,6 +259,7 @@ fn decode_as_all(value: &[u8]) -> Vec<RowKind> {
     one::<IndexCommits>(value, &mut read);
     one::<SessionRecord>(value, &mut read);
     one::<RevocationRow<'_>>(value, &mut read);
+    one::<SiteRow>(value, &mut read);
     read
 }
 
@@ -289,7 +302,11 @@ fn a_sealed_body_must_have_its_length() {
         let kind = decode_as_all(&value)[0];
         let open_ended = matches!(
             kind,
-            RowKind::Xattr | RowKind::XattrNames | RowKind::CachedReply | RowKind::Revocation
+            RowKind::Xattr
+                | RowKind::XattrNames
+                | RowKind::CachedReply
+                | RowKind::Revocation
+                | RowKind::Site
         );
         for length in 0..value.len() - 4 {
             let sealed = seal(kind, value[..length].to_vec());
@@ -374,6 +391,7 @@ fn a_format_file_says_why_it_is_none() {
     assert_eq!(resealed(8, 0), Err(FormatError::Field));
     assert_eq!(resealed(16, 9), Err(FormatError::UnknownFeatures(8)));
     assert!(resealed(16, 5).is_ok(), "revocations");
+    assert!(resealed(16, 3).is_ok(), "sites");
     assert_eq!(resealed(48, 1), Err(FormatError::Field), "a site without its feature");
     assert_eq!(resealed(50, 2), Err(FormatError::Field), "shards without their feature");
     assert_eq!(resealed(50, 1), Ok(format()), "one shard");

@@ -81,7 +81,7 @@ fn two_volumes_differ_in_id_and_seed() {
 #[test]
 fn options_stay_and_are_cut_to_their_limit() {
     let temp = temp();
-    let options = VolumeOptions { inline_bytes: u32::MAX };
+    let options = VolumeOptions { inline_bytes: u32::MAX, ..VolumeOptions::default() };
     drop(Volume::create(temp.path(), options).unwrap());
     assert_eq!(Volume::open(temp.path()).unwrap().inline_bytes(), limits::INLINE_BYTES);
 }

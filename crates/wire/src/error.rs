@@ -139,6 +139,10 @@ codes! {
     LockHeld = 34, Busy, "another process has the lock";
     /// Bytes that a program has written were not sent before the lease on them was lost.
     LeaseLost = 35, Stale, "the lease on the bytes was lost";
+    /// The home of the file is at another site, which cannot be reached.
+    HostDown = 36, Unavailable, "the site of the file cannot be reached";
+    /// What the name leads to has its home at another site, and the request would change both.
+    Elsewhere = 37, Invalid, "not supported for a directory with its home at another site";
 }
 
 /// The result of a request that failed.

@@ -22,8 +22,8 @@ pub struct Hello {
     pub wire_min: u16,
     /// The newest version.
     pub wire_max: u16,
-    /// What the client is: [`Hello::CLIENT`] or [`Hello::GUEST`]. Later versions have
-    /// [`crate::reserved::ROLES`].
+    /// What the client is: [`Hello::CLIENT`], [`Hello::GUEST`] or [`Hello::SITE`]. Later versions
+    /// have [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -37,7 +37,7 @@ pub struct Hello {
     pub volume: Option<[u8; 16]>,
     /// The shard of the volume, from 0.
     pub shard: u16,
-    /// The site, from 0.
+    /// The site whose server is wanted, from 0; clients and guests leave it 0, for the one there.
     pub site: u16,
 }
 
@@ -48,6 +48,9 @@ impl Hello {
     pub const CLIENT: u16 = 1;
     /// The role of a client that presents credentials ([`crate::present`]), over TLS only.
     pub const GUEST: u16 = 2;
+    /// The role of the server of another site of the volume, over TLS only. With the first hello it
+    /// presents its invitation ([`crate::present`]).
+    pub const SITE: u16 = 3;
 
     /// Returns the message of a client of this version that begins a session.
     #[must_use]
@@ -297,6 +300,8 @@ codes! {
         TooManyStrangers = 12, "too many connections to the server have no session yet";
         /// The key has no right by the credentials that were presented.
         NoAccess = 13, "the server grants this key nothing by what it presented";
+        /// The key is not that of a site of the volume, and was not invited as one.
+        NotInvited = 14, "the server has not invited this site";
         /// The hello names another volume, shard or site.
         NotServed = 18, "the server does not serve this volume, shard or site";
     }

@@ -36,7 +36,7 @@ pub use search::{Asker, Hit, Search, SearchAt, SearchPage, SearchPlace, TagPage,
 pub use service::{Bulk, Context, Done, Service};
 pub use session_service::{
     Connections, GuestGrant, GuestRefusal, LeaseMoment, LeasedAnswer, RecordedPeer, Served,
-    SessionRecord, SessionService,
+    SessionRecord, SessionService, SitePeer, SiteRefusal,
 };
 pub use touches::{AtStart, NameIn, OpenEffect, Tells, Touches};
 pub use write_era::WriteEra;

@@ -37,6 +37,8 @@ pub const CHAIN_LINKS: usize = 16;
 pub const CHAIN_BYTES: usize = 32 << 10;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
+/// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.
+pub const SITE_ADDRESS_BYTES: usize = 320;
 /// Credentials of one volume that were taken back.
 pub const REVOCATIONS: usize = 65_536;
 /// Nodes and names that one recall names: as many as one request changes.

@@ -372,6 +372,25 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    Step { dir } = "step" {
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
+    AddDir { dir, name } = "adddir" {
+        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::Never,
+        touches: new_name(dir, name), tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
+    SiteAddress {} = "siteaddress" {
+        effect: Effect::Change { replayed: false, grows: false },
+        subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [Answer],
+    }
 }
 
 /// The change consists of rows, so the reply can be stored in the same batch.

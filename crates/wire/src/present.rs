@@ -1,17 +1,18 @@
-//! The message by which a guest presents its credentials.
+//! The message by which a guest presents its credentials, and a site its invitation.
 //!
-//! It follows a hello with the role of a guest, and comes once. The texts are KeyNote assertions
-//! (RFC 2704); what they mean is not known here.
+//! It follows a hello with the role of a guest or a site, and comes once. The texts are KeyNote
+//! assertions (RFC 2704); what they mean is not known here.
 
 use crate::codec::DecodeError;
 use crate::codec::field::{Field, Reader};
 use crate::error::{Code, Error};
 use crate::limits;
 
-/// The credentials of a guest, from the one of a root of the volume to the one for the guest's key.
+/// The credentials of a guest, from the one of a root of the volume to the one for the guest's key;
+/// or the invitation of a site, and nothing if the site has joined before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Present {
-    /// 1 to [`limits::CHAIN_LINKS`] texts of 1 to [`limits::CREDENTIAL_BYTES`] bytes each.
+    /// At most [`limits::CHAIN_LINKS`] texts of 1 to [`limits::CREDENTIAL_BYTES`] bytes each.
     pub chain: Vec<Vec<u8>>,
 }
 
@@ -19,10 +20,10 @@ impl Present {
     /// Encodes the message: the number of texts u16, and for each its length u16 and its bytes.
     ///
     /// # Errors
-    /// `TooBig` if a limit is exceeded, the whole message included, or if there is no text.
+    /// `TooBig` if a limit is exceeded, the whole message included.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
         let too_big = || Error::from(Code::TooBig);
-        if self.chain.is_empty() || self.chain.len() > limits::CHAIN_LINKS {
+        if self.chain.len() > limits::CHAIN_LINKS {
             return Err(too_big());
         }
         let mut out = Vec::new();
@@ -44,7 +45,7 @@ impl Present {
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(body, "Present");
         let count = usize::from(u16::take(from.at("Present.chain"))?);
-        if count == 0 || count > limits::CHAIN_LINKS {
+        if count > limits::CHAIN_LINKS {
             return Err(from.invalid());
         }
         let mut chain = Vec::with_capacity(count);
@@ -84,7 +85,7 @@ mod tests {
         let many = vec![&b"y"[..]; limits::CHAIN_LINKS + 1];
         let longest = &long[1..];
         let together = [longest; 4];
-        for chain in [of(&[]), of(&[b""]), of(&[&long]), of(&many), of(&together)] {
+        for chain in [of(&[b""]), of(&[&long]), of(&many), of(&together)] {
             assert_eq!(chain.encode(), Err(Code::TooBig.into()), "{}", chain.chain.len());
         }
     }
@@ -96,7 +97,7 @@ mod tests {
             assert!(Present::decode(&body[..length]).is_err(), "cut after {length} bytes");
         }
         let longer = [&body[..], &[0]].concat();
-        for wrong in [&longer[..], &[0, 0], &[1, 0, 0, 0], &[17, 0, 1, 0, 7], &[1, 0, 1, 32]] {
+        for wrong in [&longer[..], &[0, 0, 0], &[1, 0, 0, 0], &[17, 0, 1, 0, 7], &[1, 0, 1, 32]] {
             assert!(Present::decode(wrong).is_err(), "{wrong:?}");
         }
     }

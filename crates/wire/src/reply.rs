@@ -162,6 +162,13 @@ pub enum Reply {
     Found(SearchPage),
     /// Keys of tags, or values of one key.
     Tagged(TagPage),
+    /// What a name leads to, or the parent directory.
+    Stepped {
+        /// Names it in later requests, to its home.
+        node: Handle,
+        /// Its attributes; `None` if its home is at another site.
+        attr: Option<Attr>,
+    },
 }
 
 impl Reply {

@@ -361,6 +361,32 @@ pub enum Request {
         /// The signed sentence, as `docs/protocol.md` specifies it.
         sentence: Vec<u8>,
     },
+    /// Looks a name up, or finds the parent directory, for the server of another site: the answer
+    /// leads on to a directory whose home is elsewhere, too. Reply: `Stepped`; as
+    /// [`Request::Lookup`] and [`Request::Parent`], and `AccessDenied` in a session of no site.
+    Step {
+        /// The directory. To find its parent, it may be one whose home is at the asking site.
+        dir: Handle,
+        /// The name; `None` for the parent directory.
+        to: Option<Name>,
+    },
+    /// Gives a name to a directory that the asking site has made, and whose rows are safe there.
+    /// Reply: `Done`; `Exists`, `Invalid` if the asking site is not the home of the directory or
+    /// it has a name already, and `AccessDenied` in a session of no site.
+    AddDir {
+        /// The directory that gets the name.
+        dir: Handle,
+        /// The new name.
+        name: Name,
+        /// The directory that was made.
+        made: InodeId,
+    },
+    /// Says where the server of the asking site can be reached. Reply: `Done`, once that is safe;
+    /// `Invalid` for what is no address, `AccessDenied` in a session of no site.
+    SiteAddress {
+        /// `HOST:PORT`, or nothing if it cannot be reached.
+        address: Vec<u8>,
+    },
 }
 
 impl Request {
@@ -379,7 +405,9 @@ impl Request {
             | Self::FsyncDir { dir, .. }
             | Self::List { dir, .. }
             | Self::Search { dir, .. }
-            | Self::Tags { dir, .. } => each(dir),
+            | Self::Tags { dir, .. }
+            | Self::Step { dir, .. }
+            | Self::AddDir { dir, .. } => each(dir),
             Self::GetAttr { node }
             | Self::SetAttr { node, .. }
             | Self::ReadLink { node }
@@ -410,7 +438,58 @@ impl Request {
             | Self::GetLock { .. }
             | Self::SetLock { .. }
             | Self::ReclaimLock { .. }
-            | Self::Revoke { .. } => {}
+            | Self::Revoke { .. }
+            | Self::SiteAddress { .. } => {}
+        }
+    }
+
+    /// Calls `each` with each open that the request names or makes.
+    pub fn each_open_mut(&mut self, each: &mut dyn FnMut(&mut OpenId)) {
+        match self {
+            Self::Create { open, .. }
+            | Self::CreateUnnamed { open, .. }
+            | Self::Open { open, .. }
+            | Self::Reopen { open, .. }
+            | Self::Flush { open, .. }
+            | Self::Release { open }
+            | Self::GetLock { open, .. }
+            | Self::SetLock { open, .. }
+            | Self::ReclaimLock { open, .. }
+            | Self::Fsync { open, .. }
+            | Self::Read { open, .. }
+            | Self::Write { open, .. }
+            | Self::Allocate { open, .. }
+            | Self::Seek { open, .. } => each(open),
+            Self::SetAttr { open, .. } => open.iter_mut().for_each(each),
+            Self::CopyRange { from, to, .. } => {
+                each(from);
+                each(to);
+            }
+            Self::Lookup { .. }
+            | Self::Parent { .. }
+            | Self::Find { .. }
+            | Self::GetAttr { .. }
+            | Self::MakeDir { .. }
+            | Self::MakeNode { .. }
+            | Self::Symlink { .. }
+            | Self::ReadLink { .. }
+            | Self::Link { .. }
+            | Self::Unlink { .. }
+            | Self::RemoveDir { .. }
+            | Self::Rename { .. }
+            | Self::FsyncDir { .. }
+            | Self::List { .. }
+            | Self::GetXattr { .. }
+            | Self::ListXattr { .. }
+            | Self::SetXattr { .. }
+            | Self::RemoveXattr { .. }
+            | Self::StatFs
+            | Self::Search { .. }
+            | Self::Tags { .. }
+            | Self::Revoke { .. }
+            | Self::Step { .. }
+            | Self::AddDir { .. }
+            | Self::SiteAddress { .. } => {}
         }
     }
 }

@@ -43,7 +43,7 @@ pub const REQUESTS: &[Reserved] = &[
     one(39, "Issue"),
     one(41, "Access"),
     range(42, 47, "credentials"),
-    range(48, 63, "sites"),
+    range(51, 63, "sites"),
     range(64, 71, "mirrors"),
     one(72, "Servers"),
     range(73, 79, "shared stores"),
@@ -59,7 +59,7 @@ pub const REQUESTS: &[Reserved] = &[
 /// Replies.
 pub const REPLIES: &[Reserved] = &[
     range(17, 23, "credentials"),
-    range(24, 31, "sites"),
+    range(25, 31, "sites"),
     range(32, 39, "mirrors"),
     range(40, 47, "shared stores"),
     range(48, 55, "split directories"),
@@ -68,12 +68,10 @@ pub const REPLIES: &[Reserved] = &[
 ];
 
 /// Errors.
-pub const ERRORS: &[Reserved] =
-    &[one(36, "HostDown"), one(37, "Elsewhere"), one(38, "Moved"), one(39, "NotOwner")];
+pub const ERRORS: &[Reserved] = &[one(38, "Moved"), one(39, "NotOwner")];
 
 /// Why a server gives no session.
-pub const REFUSALS: &[Reserved] =
-    &[one(14, "NotInvited"), one(15, "Older"), one(16, "NotPrimary"), one(17, "NotOwner")];
+pub const REFUSALS: &[Reserved] = &[one(15, "Older"), one(16, "NotPrimary"), one(17, "NotOwner")];
 
 /// Why a server ends a connection.
 pub const CLOSINGS: &[Reserved] = &[one(8, "NotOwner"), one(9, "NotPrimary")];
@@ -83,7 +81,6 @@ pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "
 
 /// Roles of a client.
 pub const ROLES: &[Reserved] = &[
-    one(3, "site"),
     one(4, "bulk connection of a site"),
     one(5, "reverse connection"),
     one(6, "stream of a mirror"),

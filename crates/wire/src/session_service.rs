@@ -23,6 +23,8 @@ pub struct Served {
     pub epoch: u32,
     /// Whether every change is refused.
     pub read_only: bool,
+    /// The number of the site.
+    pub site: u16,
 }
 
 /// What the volume keeps of a session, so that the next run of the server knows its client.
@@ -53,7 +55,30 @@ pub enum RecordedPeer {
     Machine([u8; 32]),
     /// A guest with this Ed25519 public key.
     Guest([u8; 32]),
+    /// The server of another site of the volume.
+    Site(SitePeer),
 }
+
+/// The server of another site, at the other end of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SitePeer {
+    /// Its Ed25519 public key.
+    pub key: [u8; 32],
+    /// The number of its site.
+    pub site: u16,
+}
+
+impl fmt::Debug for SitePeer {
+    /// Shows the site; the log of an invitation has the key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.site)
+    }
+}
+
+/// Why the server of another site gets no session, for people: lower case, without a full stop.
+/// Empty for a key that is no site's and has no invitation: a stranger learns nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteRefusal(pub String);
 
 /// The right of a guest: what its credentials grant to its key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -179,6 +204,20 @@ pub trait SessionService: Service {
     /// Returns whether the grant of a guest is still one.
     fn has_access(&self, _grant: &GuestGrant) -> bool {
         false
+    }
+
+    /// Returns the site of another server of the volume with this Ed25519 public key. The first
+    /// time it presents its invitation; the site is one of the volume from then on, also after a
+    /// loss of power. May wait for the disk.
+    ///
+    /// # Errors
+    /// [`SiteRefusal`]. A service may have no sites.
+    fn admit_site(
+        &self,
+        _key: &[u8; 32],
+        _invitation: Option<&[u8]>,
+    ) -> Result<SitePeer, SiteRefusal> {
+        Err(SiteRefusal(String::new()))
     }
 
     /// A session of the last run has opened its files again, and what its client repeats has

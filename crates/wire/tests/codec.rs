@@ -223,6 +223,10 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         Just(Request::StatFs),
         vec(any::<u8>(), 0..=limits::REVOCATION_BYTES)
             .prop_map(|sentence| Request::Revoke { sentence }),
+        (handle(), option::of(name())).prop_map(|(dir, to)| Request::Step { dir, to }),
+        (handle(), name(), ino()).prop_map(|(dir, name, made)| Request::AddDir { dir, name, made }),
+        vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)
+            .prop_map(|address| Request::SiteAddress { address }),
     ]
 }
 

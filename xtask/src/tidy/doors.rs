@@ -59,6 +59,10 @@ const DOORS: &[Door] = &[
     ),
     door("crates/cli/src/control_file.rs", "opens the hidden file of a mount, and examines it"),
     door("crates/cli/src/credential.rs", "reads the credential in the file that the user gave"),
+    door(
+        "crates/cli/src/daemon/neighbours.rs",
+        "removes the folder that a join has just made, if it fails",
+    ),
     door("crates/cli/src/daemon/sessions.rs", "removes a socket below the folder's descriptor"),
     door("crates/cli/src/detach.rs", "opens /dev/null"),
     door("crates/cli/src/dying.rs", "reads /proc"),

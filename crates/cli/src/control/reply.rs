@@ -1,5 +1,6 @@
 //! What a volume's process answers.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -22,11 +23,86 @@ pub(crate) enum ControlReply {
     Busy(PathBuf),
     /// To `listen`: the address of the server, with its key.
     Listening(String),
+    /// To `invite`: the number of the site.
+    Invited(u16),
+    /// To `sites`: the other sites of the volume.
+    Sites(Vec<SiteLine>),
     /// The sender is neither the volume's user nor root.
     Denied,
     /// The request failed; the text says why.
     Failed(String),
 }
+
+/// Another site of the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SiteLine {
+    /// Its number.
+    pub(crate) site: u16,
+    /// Its name.
+    pub(crate) name: String,
+    /// Whether it has joined; else it is invited.
+    pub(crate) has_joined: bool,
+    /// Where its server is; empty if that is unknown.
+    pub(crate) address: String,
+    /// How many milliseconds its server has said nothing; `None` if it was not asked yet.
+    pub(crate) silent_ms: Option<u64>,
+    /// How many requests it was sent.
+    pub(crate) requests: u64,
+}
+
+impl SiteLine {
+    pub(crate) fn to_json(&self) -> Value {
+        let Self { site, name, has_joined, address, silent_ms, requests } = self;
+        json!({
+            "site": site,
+            "name": name,
+            "joined": has_joined,
+            "address": address,
+            "silent_ms": silent_ms,
+            "requests": requests,
+        })
+    }
+
+    fn from_json(object: &Value) -> Option<Self> {
+        Some(Self {
+            site: u16::try_from(object["site"].as_u64()?).ok()?,
+            name: object["name"].as_str()?.to_owned(),
+            has_joined: object["joined"].as_bool()?,
+            address: object["address"].as_str()?.to_owned(),
+            silent_ms: object["silent_ms"].as_u64(),
+            requests: object["requests"].as_u64()?,
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sample() -> Self {
+        Self {
+            site: 1,
+            name: "berlin".to_owned(),
+            has_joined: true,
+            address: "10.0.0.2:7440".to_owned(),
+            silent_ms: Some(40),
+            requests: 7,
+        }
+    }
+}
+
+impl fmt::Display for SiteLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { site, name, has_joined, address, silent_ms, .. } = self;
+        let address = if address.is_empty() { "no address yet" } else { address };
+        match (has_joined, silent_ms) {
+            (false, _) => write!(f, "{site}  {name}  invited"),
+            (true, Some(ms)) if *ms >= SILENT_MS => {
+                write!(f, "{site}  {name}  {address}  silent for {} s", ms / 1000)
+            }
+            (true, _) => write!(f, "{site}  {name}  {address}"),
+        }
+    }
+}
+
+/// A site that is well says something more often than this.
+const SILENT_MS: u64 = 8_000;
 
 impl ControlReply {
     pub(super) fn to_json(&self) -> Value {
@@ -36,6 +112,10 @@ impl ControlReply {
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
+            Self::Invited(site) => json!({ "invited": site }),
+            Self::Sites(sites) => {
+                json!({ "sites": sites.iter().map(SiteLine::to_json).collect::<Vec<_>>() })
+            }
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
         }
@@ -49,6 +129,14 @@ impl ControlReply {
         }
         if object["ask"] == "listen" {
             return object["listening"].as_str().map(|at| Self::Listening(at.to_owned()));
+        }
+        if let Some(site) = object["invited"].as_u64() {
+            return u16::try_from(site).ok().map(Self::Invited);
+        }
+        if let Some(sites) = object["sites"].as_array()
+            && object["state"].is_null()
+        {
+            return sites.iter().map(SiteLine::from_json).collect::<Option<_>>().map(Self::Sites);
         }
         let path = |key: &str| object[key].as_str().map(PathBuf::from);
         if let Some(point) = path("busy") {
@@ -74,6 +162,8 @@ mod tests {
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),
             ControlReply::Listening("key@host:1".to_owned()),
+            ControlReply::Invited(1),
+            ControlReply::Sites(vec![SiteLine::sample()]),
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),
         ];

@@ -5,11 +5,13 @@ use pelago_mount::{Mount, NoRing};
 use pelago_net::key::PublicKey;
 use pelago_net::{Peer, SessionStatus};
 use pelago_server::{
-    HAS_SEARCH_INDEX, Indexing, MemoryUse, PassthroughStatus, SpaceStatus, WorkerStatus,
+    HAS_SEARCH_INDEX, Indexing, MemoryUse, PassthroughStatus, Server, SiteStatus, SpaceStatus,
+    WorkerStatus,
 };
 use pelago_store::table::Pressure;
 
 use super::Served;
+use crate::control::SiteLine;
 use crate::status_report::{
     GuardReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
     SessionReport, SpaceReport, TableReport, UpReport, WorkerReport,
@@ -117,6 +119,7 @@ fn session(each: &SessionStatus) -> SessionReport {
         peer: match each.peer {
             Peer::User(uid) => format!("user {uid}"),
             Peer::Machine(key) => key.to_string(),
+            Peer::Site(peer) => format!("site {}", peer.site),
             Peer::Guest(grant) => format!("guest {}", PublicKey::new(grant.principal)),
         },
         connected: each.connected,
@@ -158,4 +161,17 @@ fn space(space: &SpaceStatus) -> SpaceReport {
         holds_reserve: space.holds_reserve,
         is_short: space.is_short,
     }
+}
+
+/// Returns the other sites of the volume.
+pub(super) fn sites(server: &Server) -> Vec<SiteLine> {
+    let line = |site: SiteStatus| SiteLine {
+        site: site.site,
+        name: site.name,
+        has_joined: site.has_joined,
+        address: site.address,
+        requests: site.requests,
+        silent_ms: site.silence.map(|silence| silence.as_millis() as u64),
+    };
+    server.sites().into_iter().map(line).collect()
 }

@@ -11,7 +11,7 @@ use pelago_bench::{
     BenchError, Contender, DirectOptions, IoOptions, MetaOptions, Report, direct, io, meta,
 };
 use pelago_client::Files;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::{Options, Server};
 use pelago_wire::Name;
 
@@ -246,7 +246,7 @@ impl IdleSessions {
         let options = || RemoteOptions {
             target: ServerTarget::Unix(socket.clone()),
             read_only: false,
-            credentials: Vec::new(),
+            role: ClientRole::Client,
             give_up: None,
         };
         let remotes = (0..count).map(|_| Remote::connect(options(), Duration::from_secs(5)));

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
                 "rows": found.checked.rows,
                 "nodes": found.checked.nodes,
                 "directories": found.checked.directories,
+                "named_elsewhere": found.checked.named_elsewhere,
                 "content_files": found.checked.content_files,
             },
             "found": plan_json(&found),
@@ -189,6 +190,12 @@ fn lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
         "checked   {} rows: {} files and directories, {} content files\n",
         checked.rows, checked.nodes, checked.content_files
     ));
+    if checked.named_elsewhere > 0 {
+        text.push_str(&format!(
+            "elsewhere {} directories have their name at another site, or none\n",
+            checked.named_elsewhere
+        ));
+    }
     text.push_str(&result_lines(found, repaired, left));
     text
 }
@@ -222,6 +229,8 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
 fn check_failed(error: CheckError, dir: &Path) -> Failure {
     match error {
         CheckError::Volume(error) => volume_failed(error, dir),
+        error @ CheckError::Sites => Failure::new(Exit::Failed, error)
+            .hint("`pelago check` without --apply lists what it finds"),
         error => Failure::new(Exit::Damaged, error)
             .at_risk("yes, the volume cannot be read as it is")
             .hint(salvage_hint(dir)),

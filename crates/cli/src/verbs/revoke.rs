@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use pelago_keynote::{CredentialId, Revocation, SharedFolder};
-use pelago_net::{ConnectError, Remote, RemoteOptions, ServerTarget};
+use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
 use pelago_wire::{Bulk, Code, Context, Error, LeasedService as _, Request};
@@ -105,7 +105,7 @@ fn ask(dir: &Path, sentence: Vec<u8>) -> Outcome<()> {
     let options = RemoteOptions {
         target: ServerTarget::Unix(volume::session_socket_path(&folder.proc_path())),
         read_only: false,
-        credentials: Vec::new(),
+        role: ClientRole::Client,
         give_up: Some(PATIENCE),
     };
     let remote = Remote::connect(options, PATIENCE).map_err(|source| {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use pelago_mount::{Atime, Trusts};
 
-use super::up::{Printing, parse_memory, serve};
+use super::up::{Printing, parse_memory, parse_seconds, serve};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::Outcome;
@@ -38,6 +38,9 @@ pub(crate) struct Args {
     memory: u64,
     #[command(flatten)]
     indexing: Indexing,
+    /// How long a program waits for another office if that is silent
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
+    remote_timeout: u64,
     /// Print one JSON object when the volume is served
     #[arg(long)]
     pub(crate) json: bool,
@@ -72,6 +75,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         inline_bytes: None,
         memory_bytes: args.memory,
         indexing: args.indexing.into(),
+        remote_seconds: args.remote_timeout,
+        joining: None,
+        site_address: None,
     };
     serve(&plan, Printing { json: args.json, in_background: args.in_background })
 }

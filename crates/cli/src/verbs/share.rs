@@ -5,7 +5,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use pelago_keynote::{
     Assertion, AssertionError, CREDENTIAL_BYTES, Credential, Principal, SharedFolder, WriteError,
@@ -19,11 +18,10 @@ use pelago_wire::InodeId;
 use serde_json::json;
 
 use super::key::{own_file, own_key};
-use crate::control::{ControlReply, Request, ask, ask_status};
 use crate::credential::{Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
-use crate::status_report::StatusReport;
+use crate::up_volume::{listen, volume_id};
 use crate::{json, output};
 
 const AFTER: &str = "\
@@ -33,9 +31,6 @@ by mail; it is of no use to anyone else. It follows the folder if that is rename
 used by `pelago attach FILE DIR`; here `pelago revoke FILE` takes it back.
 
 The first share makes this user's key a root of the volume, and prints a spare one.";
-
-/// The longest time that the process of the volume may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Share a folder with a person, who gets to read it.
 #[derive(Debug, clap::Args)]
@@ -106,10 +101,6 @@ enum ShareError {
     },
     #[error("{} is not a folder: sharing single files is not built yet", .0.display())]
     NotFolder(PathBuf),
-    #[error("the volume's process does not listen for other machines: {0}")]
-    NotListening(String),
-    #[error("the volume's process does not say which volume it serves: {0}")]
-    NoVolume(String),
     #[error("your key {0} is not a root of this volume")]
     NoRoot(PublicKey),
     #[error("the volume's file `policy` cannot be used")]
@@ -255,38 +246,6 @@ fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
         }
         Err(error) => Err(failed(error)),
     }
-}
-
-/// Makes the volume's process listen, and returns its address.
-fn listen(dir: &Path, at: Option<&str>) -> Outcome<ServerAddress> {
-    let request = Request::Listen { at: at.map(str::to_owned) };
-    let not_listening = |why: String| {
-        Failure::new(Exit::Unreachable, ShareError::NotListening(why))
-            .hint("name an address of this machine that others reach: `--at HOST:PORT`")
-    };
-    match ask(dir, request, PATIENCE) {
-        Ok((ControlReply::Listening(address), _)) => {
-            address.parse().map_err(|error| not_listening(format!("{error}")))
-        }
-        Ok(_) => Err(not_listening("it gives another answer".to_owned())),
-        Err(error) => Err(not_listening(error.to_string())),
-    }
-}
-
-/// Returns the id of the volume that is up in this folder.
-fn volume_id(dir: &Path) -> Outcome<[u8; 16]> {
-    let failed = |why: String| Failure::new(Exit::Unreachable, ShareError::NoVolume(why));
-    let id = match ask_status(dir, PATIENCE) {
-        Ok(StatusReport::Up(report)) => report.id,
-        Ok(_) => return Err(failed("it serves no volume".to_owned())),
-        Err(error) => return Err(failed(error.to_string())),
-    };
-    let mut bytes = [0; 16];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        let digits = id.get(2 * at..2 * at + 2).unwrap_or_default();
-        *byte = u8::from_str_radix(digits, 16).map_err(|error| failed(error.to_string()))?;
-    }
-    Ok(bytes)
 }
 
 fn written_failed(error: WriteError) -> Failure {

@@ -77,6 +77,9 @@ pub(crate) struct Args {
     memory: u64,
     #[command(flatten)]
     indexing: Indexing,
+    /// How long a program waits for another office if that is silent
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
+    remote_timeout: u64,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
@@ -168,6 +171,9 @@ fn plan(args: &Args) -> Outcome<Plan> {
         inline_bytes: args.inline,
         memory_bytes: args.memory,
         indexing: args.indexing.into(),
+        remote_seconds: args.remote_timeout,
+        joining: None,
+        site_address: None,
     })
 }
 
@@ -211,6 +217,14 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     match u32::try_from(bytes) {
         Ok(bytes) if bytes as usize <= limits::INLINE_BYTES => Ok(bytes),
         _ => Err(format!("at most {}", output::bytes(limits::INLINE_BYTES as u64))),
+    }
+}
+
+/// Parses the time after which another site counts as silent: 1 second to an hour.
+pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds @ 1..=3600) => Ok(seconds),
+        _ => Err("a number of seconds, from 1 to 3600".to_owned()),
     }
 }
 

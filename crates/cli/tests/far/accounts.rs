@@ -373,6 +373,11 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::CopyRange => COPY,
         Operation::Search => Request::Search { dir, search: long_search(number) },
         Operation::Tags => Request::Tags { dir, tags: long_question() },
+        Operation::Step => Request::Step { dir, to: Some(new(b'x')) },
+        Operation::AddDir => Request::AddDir { dir, name: new(b'x'), made: file.ino },
+        Operation::SiteAddress => {
+            Request::SiteAddress { address: vec![b'x'; limits::SITE_ADDRESS_BYTES] }
+        }
         Operation::Revoke => Request::Revoke { sentence: vec![b'x'; limits::REVOCATION_BYTES] },
     };
     assert_eq!(request.describe().operation, operation);

@@ -4,6 +4,7 @@
 mod accepted;
 mod hands;
 mod network;
+mod office;
 mod shared;
 mod stalls;
 mod world;

@@ -127,10 +127,17 @@ impl Rights {
         if !dir.flags.has_default_acl || new.kind == FileKind::Symlink {
             return Ok(Self { mode: new.mode.masked(), access: None, default: None });
         }
-        let list = stored_list(locked, dir.ino, ACL_DEFAULT)?;
+        Ok(Self::from_list(Some(stored_list(locked, dir.ino, ACL_DEFAULT)?), new))
+    }
+
+    /// Returns what a new node gets in a directory with this default list.
+    pub(super) fn from_list(list: Option<Acl>, new: &NewInode) -> Self {
+        let Some(list) = list else {
+            return Self { mode: new.mode.masked(), access: None, default: None };
+        };
         let default = Some(&list).filter(|_| new.kind == FileKind::Directory).cloned();
         let inherited = list.inherit(new.mode.mode);
-        Ok(Self { mode: inherited.mode, access: inherited.access, default })
+        Self { mode: inherited.mode, access: inherited.access, default }
     }
 
     /// Sets the flags for the lists that [`Rights::put`] will store.

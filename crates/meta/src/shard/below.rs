@@ -94,7 +94,11 @@ fn first_below(shard: &Shard, top: InodeId, dirs: &[InodeId]) -> Result<Option<I
 fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<InodeId>, Error> {
     let ino = node.rnode.ino;
     if node.rnode.kind == FileKind::Directory {
-        return Ok(vec![locked.parent_of(ino)?]);
+        return match locked.parent_of(ino) {
+            // Its name is at another site.
+            Err(error) if error.code == Code::Elsewhere => Ok(Vec::new()),
+            parent => Ok(vec![parent?]),
+        };
     }
     if let RowLocation::Name { dir, .. } = &node.location {
         return Ok(vec![*dir]);
@@ -123,12 +127,20 @@ fn is_below(shard: &Shard, top: InodeId, dir: InodeId) -> Result<bool, Error> {
         if here == top || here == InodeId::ROOT {
             return Ok(here == top);
         }
-        here = locked.parent_of(here)?;
+        here = match locked.parent_of(here) {
+            // What is above it is not known here, and what is not known is not granted.
+            Err(error) if error.code == Code::Elsewhere => return Ok(false),
+            parent => parent?,
+        };
     }
     drop(locked);
     let mut steps = CycleFinder::from(here);
     while here != top && here != InodeId::ROOT {
-        (here, _, _) = stored::first_name_of(&*shard.table, here)?.ok_or(Code::Stale)?;
+        here = match stored::first_name_of(&*shard.table, here)? {
+            Some((parent, _, _)) => parent,
+            None if shard.without_a_name() == Code::Elsewhere => return Ok(false),
+            None => return Err(Code::Stale.into()),
+        };
         if steps.has_looped(here) {
             tracing::error!(ino = %here, "a directory is below itself; run `pelago check`");
             return Err(Code::Corrupt.into());

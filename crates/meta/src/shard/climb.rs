@@ -26,11 +26,10 @@ pub(super) struct Climb {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Climbed {
     path: Path,
-    /// Whether [`Path::above`] is on it.
-    met: bool,
+    end: PathEnd,
 }
 
-/// The question whether `above` is on the path from `dir` to the root.
+/// The question where the path from `dir` upwards ends, and whether `above` is on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Path {
     above: InodeId,
@@ -39,11 +38,32 @@ struct Path {
     directory_moves: u64,
 }
 
+/// Where a path upwards ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PathEnd {
+    /// At the directory that is looked for.
+    Above,
+    /// At the root.
+    Root,
+    /// At this directory, whose name is at another site.
+    Left(InodeId),
+}
+
+/// A path upwards, as far as it was climbed.
+enum Ascent {
+    Known(PathEnd),
+    Long(Climb),
+}
+
 /// Makes sure that a node that moves to `to` does not come to be below itself. Returns the path
 /// that is left to climb, if the answer is not known yet.
 ///
+/// A path that leaves this site is not climbed further: the directories there may move meanwhile.
+/// It makes no loop if the old name's path leaves at the same directory, because what is above that
+/// is above the node already.
+///
 /// # Errors
-/// `WouldLoop`.
+/// `WouldLoop`; `CrossHome` if the path leaves this site elsewhere than the old one.
 pub(super) fn expect_no_loop(
     locked: &mut Locked<'_>,
     (from, node): (&DirEntryKey, &Node),
@@ -60,26 +80,50 @@ pub(super) fn expect_no_loop(
     if locked.state.directories.get(ino).is_some_and(Directory::is_surely_empty) {
         return Ok(None);
     }
-    let path = Path { above: ino, dir: to.dir, directory_moves: locked.state.directory_moves };
+    let left = match climb_from(locked, ino, to.dir, climbed)? {
+        Ascent::Long(way) => return Ok(Some(way)),
+        Ascent::Known(PathEnd::Above) => return Err(Code::WouldLoop.into()),
+        Ascent::Known(PathEnd::Root) => return Ok(None),
+        Ascent::Known(PathEnd::Left(top)) => top,
+    };
+    match climb_from(locked, ino, from.dir, climbed)? {
+        Ascent::Long(way) => Ok(Some(way)),
+        Ascent::Known(PathEnd::Left(top)) if top == left => Ok(None),
+        Ascent::Known(_) => Err(Code::CrossHome.into()),
+    }
+}
+
+/// Climbs from `dir`, unless that was done without the lock.
+fn climb_from(
+    locked: &mut Locked<'_>,
+    above: InodeId,
+    dir: InodeId,
+    climbed: &[Climbed],
+) -> Result<Ascent, Error> {
+    let path = Path { above, dir, directory_moves: locked.state.directory_moves };
     match climbed.iter().find(|climbed| climbed.path == path) {
-        Some(Climbed { met: true, .. }) => Err(Code::WouldLoop.into()),
-        Some(_) => Ok(None),
+        Some(climbed) => Ok(Ascent::Known(climbed.end)),
         None => climb_near(locked, path),
     }
 }
 
-fn climb_near(locked: &mut Locked<'_>, path: Path) -> Result<Option<Climb>, Error> {
+fn climb_near(locked: &mut Locked<'_>, path: Path) -> Result<Ascent, Error> {
     let mut here = path.dir;
     for _ in 0..limits::CLIMB_STEPS {
         if here == path.above {
-            return Err(Code::WouldLoop.into());
+            return Ok(Ascent::Known(PathEnd::Above));
         }
         if here == InodeId::ROOT {
-            return Ok(None);
+            return Ok(Ascent::Known(PathEnd::Root));
         }
-        here = locked.parent_of(here)?;
+        here = match locked.parent_of(here) {
+            Err(error) if error.code == Code::Elsewhere => {
+                return Ok(Ascent::Known(PathEnd::Left(here)));
+            }
+            parent => parent?,
+        };
     }
-    Ok(Some(Climb { path, here }))
+    Ok(Ascent::Long(Climb { path, here }))
 }
 
 /// Climbs the rest of a path, without the lock.
@@ -90,13 +134,20 @@ pub(super) fn climb(shard: &Shard, climb: Climb) -> Result<Climbed, Error> {
     let Climb { path, mut here } = climb;
     let mut steps = CycleFinder::from(here);
     while here != InodeId::ROOT && here != path.above {
-        (here, _, _) = stored::first_name_of(&*shard.table, here)?.ok_or(Code::Stale)?;
+        here = match stored::first_name_of(&*shard.table, here)? {
+            Some((parent, _, _)) => parent,
+            None if shard.without_a_name() == Code::Elsewhere => {
+                return Ok(Climbed { path, end: PathEnd::Left(here) });
+            }
+            None => return Err(Code::Stale.into()),
+        };
         if steps.has_looped(here) {
             tracing::error!(ino = %here, "a directory is below itself; run `pelago check`");
             return Err(Code::Corrupt.into());
         }
     }
-    Ok(Climbed { path, met: here == path.above })
+    let end = if here == path.above { PathEnd::Above } else { PathEnd::Root };
+    Ok(Climbed { path, end })
 }
 
 impl Climbed {

@@ -141,7 +141,7 @@ pub(super) fn new_rnode_in(
 }
 
 /// Returns the id of a new node: that which an earlier run has given it, if its client says so.
-fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
+pub(super) fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
     if let Some(node) = context.replayed.and_then(|replayed| replayed.node) {
         if txn.claim_id(node)? {
             return Ok(node.ino);
@@ -151,7 +151,7 @@ fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
     txn.take_id()
 }
 
-fn new_rnode(
+pub(super) fn new_rnode(
     ino: InodeId,
     new: NewInode,
     context: &Context,

@@ -146,7 +146,11 @@ fn full_entry(locked: &mut Locked<'_>, dir: InodeId, row: Listing) -> Result<Dir
             locked.state.rows.put_node(node.clone());
             node
         }
-        NameRow::Link { .. } => locked.node_named(&key, &named)?,
+        NameRow::Link { .. } => match locked.node_named(&key, &named) {
+            // Its attributes are at its home.
+            Err(error) if error.code == Code::Elsewhere => return Ok(listed),
+            found => found?,
+        },
     };
     locked.state.rows.put_named(dir, hash, named);
     listed.entry = Some(locked.entry_of(&node)?);

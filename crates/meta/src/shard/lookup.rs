@@ -15,7 +15,8 @@ impl Shard {
     /// Returns what a name leads to.
     ///
     /// # Errors
-    /// `NotFound`; `NotDirectory`, `Stale` for the directory.
+    /// `NotFound`; `Elsewhere` for a directory of another site; `NotDirectory`, `Stale` for the
+    /// directory of the name.
     pub fn lookup(&self, dir: Handle, name: &Name) -> Result<Entry, Error> {
         let key = self.entry_key(dir.ino, name);
         let mut found = lookup(&mut self.lock(), &key)?;
@@ -32,7 +33,7 @@ impl Shard {
     /// Returns the directory above a directory. The root is above itself.
     ///
     /// # Errors
-    /// `NotDirectory`, `Stale`.
+    /// `NotDirectory`, `Stale`; `Elsewhere` if its name is at another site.
     pub fn parent(&self, dir: Handle) -> Result<Entry, Error> {
         parent(&mut self.lock(), dir)
     }
@@ -98,7 +99,13 @@ impl Locked<'_> {
     }
 
     /// Returns the node that a name leads to.
+    ///
+    /// # Errors
+    /// `Elsewhere` if it is a directory of another site.
     pub(super) fn node_named(&mut self, key: &DirEntryKey, named: &Named) -> Result<Node, Error> {
+        if !self.shard.is_home_of(named.ino) {
+            return Err(Code::Elsewhere.into());
+        }
         let handle = match named.is_embedded {
             true => Handle::at(named.ino, key.dir, key.hash),
             false => Handle::own(named.ino),
@@ -113,7 +120,8 @@ impl Locked<'_> {
     /// Returns the node of a name, after loading its directory.
     ///
     /// # Errors
-    /// `NotFound`; `Stale`, `NotDirectory` for the directory.
+    /// `NotFound`; `Elsewhere` for a directory of another site; `Stale`, `NotDirectory` for the
+    /// directory of the name.
     pub(super) fn find_entry(&mut self, key: &DirEntryKey) -> Result<Node, Error> {
         self.load_directory(Handle::own(key.dir))?;
         let named = self.named(key)?.ok_or(Code::NotFound)?;
@@ -166,7 +174,7 @@ impl Locked<'_> {
             return Ok(parent);
         }
         let name = stored::first_name_of(&*self.shard.table, dir)?;
-        let (parent, _, _) = name.ok_or(Code::Stale)?;
+        let (parent, _, _) = name.ok_or_else(|| self.shard.without_a_name())?;
         if let Some(known) = self.state.directories.get_mut(dir) {
             known.parent = Some(parent);
         }

@@ -72,7 +72,10 @@ impl Shard {
 /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
 #[inline]
 pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
-    let node = txn.find_entry(key)?;
+    let node = match txn.find_entry(key) {
+        Err(error) if error.code == Code::Elsewhere => return Err(Code::IsDirectory.into()),
+        found => found?,
+    };
     txn.expect(node.rnode.ino, None)?;
     if node.rnode.kind == FileKind::Directory {
         return Err(Code::IsDirectory.into());
@@ -87,7 +90,8 @@ pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Er
 /// Removes an empty directory.
 ///
 /// # Errors
-/// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
+/// `NotFound`, `NotDirectory`, `NotEmpty`; `Elsewhere` for a directory of another site; `Stale` for
+/// the directory above.
 pub(super) fn remove_dir(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
     let node = txn.find_entry(key)?;
     txn.expect(node.rnode.ino, None)?;
@@ -157,15 +161,20 @@ pub(super) fn remove_directory(
     mut node: Node,
     replaced: bool,
 ) -> Result<Removed, Error> {
-    let ino = node.rnode.ino;
     node.rnode.links = 0;
     node.rnode.ctime = later_than(node.rnode.ctime, txn.now);
     let attr = txn.attr_of(&node.rnode)?;
     txn.remove_name(key, &node, replaced);
+    let orphaned = discard_directory(txn, &node)?;
+    Ok(Removed { attr, orphaned })
+}
+
+/// Deletes the rows of an empty directory that has no name. Returns whether it has an orphan row.
+pub(super) fn discard_directory(txn: &mut Txn<'_>, node: &Node) -> Result<bool, Error> {
+    let ino = node.rnode.ino;
     txn.delete(key::partition(ino, 0));
     txn.forget_directory(ino);
-    let orphaned = delete_rows(txn, &node)?.orphan;
-    Ok(Removed { attr, orphaned })
+    Ok(delete_rows(txn, node)?.orphan)
 }
 
 /// Keeps the rnode of an open file that has lost its last name, in a row of its own.

@@ -177,7 +177,7 @@ fn attempt(
         return Ok(Attempt::Outdated);
     }
     let Wanted { context, from, to, flags } = wanted;
-    let node = txn.find_entry(&from)?;
+    let node = txn.find_moving(&from)?;
     let target = match txn.find_entry(&to) {
         Ok(target) => Some(target),
         Err(error) if error.code == Code::NotFound => None,
@@ -208,6 +208,9 @@ fn attempt(
         (_, Some(target)) if target.rnode.ino == node.rnode.ino => {
             let moved = node.handle();
             Renamed { moved, replaced: None, exchanged: None }
+        }
+        (RenameFlags::Exchange, Some(_)) if node.location == RowLocation::Elsewhere => {
+            return Err(Code::Elsewhere.into());
         }
         (RenameFlags::Exchange, Some(target)) => exchange(&mut txn, (&from, node), (&to, target))?,
         (_, target) => {
@@ -312,7 +315,7 @@ fn touch(txn: &Txn<'_>, node: &mut Node) {
 /// Puts a node whose old name was removed under its new one.
 fn move_node(txn: &mut Txn<'_>, mut node: Node, from: &DirEntryKey, to: &DirEntryKey) -> Handle {
     let ino = node.rnode.ino;
-    if node.location != RowLocation::Own {
+    if matches!(node.location, RowLocation::Name { .. }) {
         node.location = to.location();
         node.rnode.flags.moved = true;
         txn.put(key::moved(ino), &Moved { dir: to.dir, hash: to.hash });
@@ -326,6 +329,8 @@ fn move_node(txn: &mut Txn<'_>, mut node: Node, from: &DirEntryKey, to: &DirEntr
     }
     txn.put_name(to, &node);
     let handle = node.handle();
-    txn.put_node(node);
+    if node.location == RowLocation::Own {
+        txn.put_node(node);
+    }
     handle
 }

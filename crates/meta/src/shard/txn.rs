@@ -259,7 +259,7 @@ impl<'a> Txn<'a> {
     /// says.
     pub(super) fn put_name(&mut self, entry_key: &DirEntryKey, node: &Node) {
         let rnode = &node.rnode;
-        let is_embedded = node.location != RowLocation::Own;
+        let is_embedded = matches!(node.location, RowLocation::Name { .. });
         let row = match is_embedded {
             true => NameRow::Rnode(rnode.clone()),
             false => NameRow::Link { ino: rnode.ino, kind: rnode.kind },
@@ -279,7 +279,7 @@ impl<'a> Txn<'a> {
         if !replaced {
             self.delete(entry_key.row_key());
         }
-        if node.location == RowLocation::Own {
+        if !matches!(node.location, RowLocation::Name { .. }) {
             self.delete(entry_key.parent_pointer(node.rnode.ino));
         }
         self.changes.push(MemoryChange::NameRemoved(entry_key.clone(), node.rnode.kind));
@@ -463,5 +463,6 @@ fn put_node(batch: &mut Batch, node: &Node, stamp: Stamp) {
             let row = NameRow::Rnode(node.rnode.clone());
             batch.put(key::name(*dir, *hash, name.as_bytes()), row.encode(stamp));
         }
+        RowLocation::Elsewhere => {}
     }
 }

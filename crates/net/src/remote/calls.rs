@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -28,6 +29,9 @@ use crate::remote::status::{OnDir, RemoteStatus};
 use crate::remote::window_bytes::WindowBytes;
 
 mod cancel;
+
+/// How often deadlines are looked at while there is no connection.
+const DEADLINES: Duration = Duration::from_millis(250);
 
 /// The error of a request while the server gives no session.
 const REFUSED: Code = Code::AccessDenied;
@@ -301,6 +305,18 @@ impl Calls {
         }
         drop(state);
         self.changed.notify_all();
+    }
+
+    /// Ends requests in time while there is no connection, whose reactor does that otherwise.
+    /// Returns once the session has ended.
+    pub(super) fn keep_deadlines(&self) {
+        while !self.has_ended() {
+            // A deadline is passed by this time at most.
+            thread::sleep(DEADLINES);
+            if self.state.lock().link.is_none() {
+                self.tick(Instant::now());
+            }
+        }
     }
 
     /// Waits until there is no connection. Returns `false` once the session has ended.

@@ -16,7 +16,7 @@ use pelago_wire::present::Present;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::{RemoteOptions, ServerTarget};
+use super::{ClientRole, RemoteOptions, ServerTarget, SiteRole};
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
@@ -82,6 +82,8 @@ pub(super) struct Connector {
     mailbox: Arc<Mailbox>,
     /// Wakes the thread that pauses between attempts.
     pause: (Mutex<()>, Condvar),
+    /// Why the server gives no session, if it has said so. A leaf lock.
+    refusal: Mutex<Option<String>>,
 }
 
 /// How an attempt ends: told by the handler to the thread that attempts.
@@ -107,7 +109,8 @@ impl Connector {
         let mut nonce = [0; 16];
         let filled = SystemRandom::new().fill(&mut nonce);
         filled.map_err(|_| ConnectError::NoThread(io::ErrorKind::Other.into()))?;
-        Ok(Self { options, nonce, calls, mailbox, pause: Default::default() })
+        let refusal = Mutex::default();
+        Ok(Self { options, nonce, calls, mailbox, pause: Default::default(), refusal })
     }
 
     /// Connects for the first time.
@@ -152,11 +155,13 @@ impl Connector {
             match self.attempt(ATTEMPT) {
                 Ok(()) => {
                     tracing::info!("connected again");
+                    *self.refusal.lock() = None;
                     connected = Instant::now();
                 }
                 Err(error) => {
                     tracing::debug!(%error, "no connection yet");
                     if is_definite(&error) {
+                        *self.refusal.lock() = Some(error.to_string());
                         self.calls.refused(&error);
                     }
                     self.calls.tick(Instant::now());
@@ -165,6 +170,11 @@ impl Connector {
                 }
             }
         }
+    }
+
+    /// Returns why the server gives no session, if it has said so.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().clone()
     }
 
     /// Wakes [`Connector::keep_connected`], which looks whether the session has ended.
@@ -185,16 +195,26 @@ impl Connector {
         let (calls, told) = (Arc::clone(&self.calls), Arc::clone(&attempt));
         let handler = Box::new(Connection { calls, attempt: told, welcomed: false });
         let link = self.mailbox.add(stream, tls, |_| handler);
-        let is_guest = !self.options.credentials.is_empty();
         let hello = Hello {
-            role: if is_guest { Hello::GUEST } else { Hello::CLIENT },
             read_only: self.options.read_only,
             resume: self.calls.session(),
             ..Hello::new(self.nonce)
         };
+        let hello = match &self.options.role {
+            ClientRole::Client => hello,
+            ClientRole::Guest(_) => Hello { role: Hello::GUEST, ..hello },
+            ClientRole::Site(SiteRole { volume, wanted, .. }) => {
+                Hello { role: Hello::SITE, volume: Some(*volume), site: *wanted, ..hello }
+            }
+        };
         send_first(&link, FrameKind::Hello, hello.encode().to_vec());
-        if is_guest {
-            let present = Present { chain: self.options.credentials.clone() };
+        let presented = match &self.options.role {
+            ClientRole::Client => None,
+            ClientRole::Guest(credentials) => Some(credentials.clone()),
+            ClientRole::Site(site) => Some(site.invitation.iter().cloned().collect()),
+        };
+        if let Some(chain) = presented {
+            let present = Present { chain };
             send_first(&link, FrameKind::Present, present.encode().map_err(ConnectError::Chain)?);
         }
         let deadline = Instant::now() + patience;
@@ -278,6 +298,7 @@ const fn is_definite(error: &ConnectError) -> bool {
             refused.code,
             RefusalCode::UnknownKey
                 | RefusalCode::NoAccess
+                | RefusalCode::NotInvited
                 | RefusalCode::OtherVersion
                 | RefusalCode::NotPelago
                 | RefusalCode::UnknownRole

@@ -31,11 +31,12 @@ impl Caller {
         }
     }
 
-    /// Returns the key of a guest, which must come from another machine: this one knows its users.
-    pub(super) fn guest_key(&self, link: &Link) -> Result<PublicKey, Refused> {
+    /// Returns the key of a guest or of a site, which must come from another machine: this one
+    /// knows its users.
+    pub(super) fn presented_key(&self, link: &Link) -> Result<PublicKey, Refused> {
         match self {
             Self::Local(_) => {
-                let text = "a guest comes over TLS".to_owned();
+                let text = "a guest or a site comes over TLS".to_owned();
                 Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
             }
             Self::Far(_) => proved_key(link),

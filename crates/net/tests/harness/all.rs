@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, InodeId,
     RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
@@ -130,7 +130,7 @@ impl<S: Service> Service for WithSessions<S> {
 
 impl<S: Service> SessionService for WithSessions<S> {
     fn served(&self) -> Served {
-        Served { volume: self.volume, epoch: self.epoch, read_only: false }
+        Served { volume: self.volume, epoch: self.epoch, read_only: false, site: 0 }
     }
 
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
@@ -223,8 +223,8 @@ pub(crate) fn connect(socket: &Path) -> Remote {
 
 /// Connects to a server. Requests fail after `give_up`.
 pub(crate) fn connect_to(target: ServerTarget, give_up: Option<Duration>) -> Remote {
-    let credentials = Vec::new();
-    let options = RemoteOptions { target, read_only: false, credentials, give_up };
+    let role = ClientRole::Client;
+    let options = RemoteOptions { target, read_only: false, role, give_up };
     Remote::connect(options, PATIENCE).unwrap()
 }
 

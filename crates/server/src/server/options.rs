@@ -3,13 +3,30 @@
 use std::time::Duration;
 
 use pelago_data::Passthrough;
-use pelago_store::volume::Owner;
+use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::limits;
 
 use crate::group_commit::SYNC_INTERVAL;
 use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
 use crate::search_index::Indexing;
+use crate::sites::Neighbour;
+
+/// How long a request waits for another site, unless it is told otherwise.
+const REMOTE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A site that joins a volume which exists elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joining {
+    /// The id of the volume.
+    pub volume: VolumeId,
+    /// The number of the site.
+    pub site: u16,
+    /// The site that has invited it: the first one of the volume.
+    pub founder: Neighbour,
+    /// The name of that, for people.
+    pub founder_name: String,
+}
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -25,6 +42,10 @@ pub struct Options {
     pub read_only: bool,
     /// The owner of the root directory, if the volume is created.
     pub owner: Owner,
+    /// The site that the volume is made for, if it is created; `None` founds a volume.
+    pub joining: Option<Joining>,
+    /// How long a request waits for another site. One that was silent for that long is not asked.
+    pub remote_timeout: Duration,
     /// When clients that can use descriptors of content files get them.
     pub passthrough: Passthrough,
     /// How long a start waits for the sessions of the last run. Tests whose clients stay
@@ -52,6 +73,8 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES,
             read_only: false,
             owner: Owner { uid: uid.as_raw(), gid: gid.as_raw() },
+            joining: None,
+            remote_timeout: REMOTE_TIMEOUT,
             passthrough: Passthrough::Auto,
             // A session that stays away ends before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),

@@ -3,22 +3,24 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_data::{self as data, OpenFiles, PassthroughStatus, Space, WakeWorker};
 use pelago_meta::durability::Durability;
-use pelago_meta::recovery::{self as meta_recovery, RecoverError};
+use pelago_meta::recovery::{self as meta_recovery, FirstRows, RecoverError};
 use pelago_meta::shard::{self, Shard};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
+use pelago_store::folder::Folder;
 use pelago_store::reserve::Reserve;
+use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
-use pelago_store::volume::{Owner, Volume, VolumeOptions};
+use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
 use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
 
-use super::{LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
+use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
     BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
     WatchSpace, Writeback,
@@ -32,6 +34,7 @@ use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::search_index::{IndexPlace, SearchIndex};
 use crate::service::{self, LocalService};
+use crate::sites::{SiteParts, Sites};
 
 impl Server {
     /// Serves the volume in `dir`, which is created if it does not exist. When this returns, the
@@ -41,7 +44,11 @@ impl Server {
     /// # Errors
     /// [`StartError`]; nothing but the recovery has changed the volume then.
     pub fn start(dir: &Path, options: Options) -> Result<Self, StartError> {
-        let created = VolumeOptions { inline_bytes: options.inline_bytes };
+        let joining = options.joining.as_ref();
+        let created = VolumeOptions {
+            inline_bytes: options.inline_bytes,
+            site: joining.map(|joining| SiteOf { volume: joining.volume, site: joining.site }),
+        };
         let mut volume = Volume::open_or_create(dir, created)?;
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
         let (file, path) = volume.open_reserve()?;
@@ -82,7 +89,7 @@ impl Server {
         let dir = volume.as_ref().map(|open| open.volume.dir().to_path_buf()).unwrap_or_default();
         let failed = |source| StartError::Recover { path: dir.clone(), source };
         let started = clock::now();
-        let begun = begin(&dir, &parts, options.owner, started, reserve.as_deref())?;
+        let begun = begin(&dir, &parts, &first_rows(&options), started, reserve.as_deref())?;
         let mended = volume.as_ref().map(|open| mend(&open.volume)).unwrap_or_default();
         let notifies = WorkerNotifies::new();
         let space = Space::new(Arc::clone(&parts.content), reserve, notifier(&notifies.space));
@@ -99,7 +106,9 @@ impl Server {
         let earlier = shard.earlier_sessions().map_err(failed)?;
         let revoked = shard.revocations().map_err(failed)?;
         let folder = volume.as_ref().map(|open| open.volume.folder().clone());
-        let policy = Arc::new(Policy::new(parts.volume, folder, revoked));
+        let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked));
+        let others = shard.sites().map_err(failed)?;
+        let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
         let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
         let grace = Arc::new(Grace::new(waits_for.collect()));
         let core = Core {
@@ -113,6 +122,7 @@ impl Server {
             shard,
             grace,
             policy,
+            sites,
         };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
@@ -144,6 +154,26 @@ impl Server {
             running: Mutex::new(Running { volume, stopped: false }),
         })
     }
+}
+
+/// Returns the sites of the volume, of which `others` are in the table.
+fn sites(
+    parts: &Parts,
+    folder: Option<Folder>,
+    shard: &Arc<Shard>,
+    durability: &Arc<Durability>,
+    others: Vec<(u16, SiteRow)>,
+    timeout: Duration,
+) -> Arc<Sites> {
+    Arc::new(Sites::new(SiteParts {
+        own: parts.shard.site,
+        volume: parts.volume,
+        folder,
+        shard: Arc::clone(shard),
+        durability: Arc::clone(durability),
+        others,
+        timeout,
+    }))
 }
 
 /// Returns the search index. There is none without a folder, or if a test counts each step.
@@ -214,16 +244,26 @@ fn new_shard(
     }))
 }
 
+/// Returns what a new table begins with.
+fn first_rows(options: &Options) -> FirstRows {
+    let founder = options.joining.as_ref().map(|Joining { founder, founder_name, .. }| {
+        let state = SiteState::Joined { key: founder.key, invitation: [0; 32] };
+        let address = founder.address.clone();
+        (founder.site, SiteRow { state, name: founder_name.clone(), address })
+    });
+    FirstRows { owner: options.owner, sites: founder.into_iter().collect() }
+}
+
 /// Takes over the table and begins a new epoch; on a full disk, a second time with the space of the
 /// reserve.
 fn begin(
     dir: &Path,
     parts: &Parts,
-    owner: Owner,
+    first: &FirstRows,
     now: Time,
     reserve: Option<&Reserve>,
 ) -> Result<meta_recovery::Start, StartError> {
-    let begin = || meta_recovery::begin(&*parts.table, parts.volume, parts.shard, owner, now);
+    let begin = || meta_recovery::begin(&*parts.table, parts.volume, parts.shard, first, now);
     let mut begun = begin();
     if let (Err(RecoverError::Table(table::Error::NoSpace)), Some(reserve)) = (&begun, reserve)
         && reserve.release()?
@@ -245,6 +285,7 @@ pub(super) struct Core {
     pub(super) shard: Arc<Shard>,
     pub(super) grace: Arc<Grace>,
     pub(super) policy: Arc<Policy>,
+    pub(super) sites: Arc<Sites>,
     pub(super) index: Arc<SearchIndex>,
 }
 
@@ -327,6 +368,7 @@ impl Core {
                 volume: self.parts.volume.0,
                 epoch: self.epoch,
                 read_only: self.options.read_only,
+                site: self.parts.shard.site,
             },
             notify_orphans: notifier(&notifies.orphans),
             replaced: Arc::clone(replaced),
@@ -334,6 +376,7 @@ impl Core {
             grace: Arc::clone(&self.grace),
             leases: self.host.leases,
             policy: Arc::clone(&self.policy),
+            sites: Arc::clone(&self.sites),
         }))
     }
 

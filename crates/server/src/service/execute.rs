@@ -62,6 +62,7 @@ impl Executor<'_> {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     pub(super) fn execute_new(&self, request: &Request) -> OpResult {
         let shard = &self.parts.shard;
         match request {
@@ -132,6 +133,9 @@ impl Executor<'_> {
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
             Request::Revoke { sentence } => self.revoke(sentence),
+            Request::Step { dir, to } => self.step(*dir, to.as_ref()),
+            Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),
+            Request::SiteAddress { address } => self.site_address(address),
         }
     }
 

@@ -90,6 +90,18 @@ impl Dispatcher {
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }
+        if !self.parts.sites.is_alone() {
+            // No lease crosses a link between sites yet.
+            let own = self.parts.sites.own();
+            let mut told: Vec<InodeId> = node.into_iter().chain(names).collect();
+            told.extend(result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino));
+            if self.parts.sites.of_session(session).is_some()
+                || told.iter().any(|ino| ino.site() != own)
+            {
+                result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
+                return Leases::default();
+            }
+        }
         // It tells what was then.
         let shard = &self.parts.shard;
         let is_stored = mutation > 0

@@ -189,7 +189,11 @@ impl Executor<'_> {
     /// Makes the bytes of the renamed file safe, if it replaces another one.
     fn sync_source(&self, wanted: &Move<'_>) -> Result<(), OpError> {
         let Parts { shard, opens, .. } = self.parts;
-        let source = shard.lookup(wanted.from_dir, wanted.from)?.handle;
+        let source = match shard.lookup(wanted.from_dir, wanted.from) {
+            // A directory of another site has no bytes.
+            Err(error) if error.code == Code::Elsewhere => return Ok(()),
+            found => found?.handle,
+        };
         match shard.lookup(wanted.to_dir, wanted.to) {
             Err(error) if error.code == Code::NotFound => return Ok(()),
             target => target?,

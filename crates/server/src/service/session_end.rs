@@ -22,6 +22,7 @@ impl Dispatcher {
         // From here on requests of the session get nowhere, also if they are not looked at as a
         // guest's.
         self.parts.policy.end(session);
+        self.parts.sites.end(session);
         if !self.leases.has_writes(session) {
             self.leases.forget(session);
         }

@@ -6,7 +6,8 @@ use pelago_data::OpenKey;
 use pelago_meta::reply_cache::RequestKey;
 use pelago_wire::{
     Attr, Connections, Context, Error, GuestGrant, GuestRefusal, Handle, LeaseMoment, LeasedAnswer,
-    Leases, Reply, Request, Served, SessionId, SessionRecord, SessionService, Touches,
+    Leases, RecordedPeer, Reply, Request, Served, SessionId, SessionRecord, SessionService,
+    SitePeer, SiteRefusal, Touches,
 };
 
 use super::{Dispatcher, LocalService};
@@ -36,6 +37,10 @@ impl SessionService for LocalService {
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
         self.dispatcher.parts.shard.begin_session(session, &record)?;
         self.dispatcher.end_again();
+        if let RecordedPeer::Site(peer) = record.peer {
+            // Before its first request: what is not a site's may ask for what a client may.
+            self.dispatcher.parts.sites.begin(session, peer);
+        }
         self.dispatcher.parts.opens.begin_session(session, record.peer);
         self.dispatcher.others.begin(session);
         Ok(())
@@ -51,6 +56,14 @@ impl SessionService for LocalService {
 
     fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
         self.dispatcher.begin_guest(session, grant)
+    }
+
+    fn admit_site(
+        &self,
+        key: &[u8; 32],
+        invitation: Option<&[u8]>,
+    ) -> Result<SitePeer, SiteRefusal> {
+        self.dispatcher.parts.sites.admit(key, invitation)
     }
 
     fn has_access(&self, grant: &GuestGrant) -> bool {

@@ -115,8 +115,8 @@ impl Dispatcher {
 
     /// Returns what a name leads to now.
     fn led_to(&self, at: NameIn<'_>) -> Result<Option<InodeId>, Error> {
-        match self.parts.shard.lookup(at.dir, at.name) {
-            Ok(entry) => Ok(Some(entry.attr.ino)),
+        match self.parts.shard.step(at.dir, at.name) {
+            Ok(stepped) => Ok(Some(stepped.node.ino)),
             Err(error) if error.code == Code::NotFound => Ok(None),
             Err(error) => Err(error),
         }

@@ -2,7 +2,7 @@
 
 use pelago_wire::{
     AllocateMode, Asker, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind, LockMode,
-    LockOwner, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
+    LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
     SeekFrom, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
 };
 
@@ -68,14 +68,16 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::SetXattr
         | Operation::RemoveXattr
         | Operation::Search
-        | Operation::Tags => Rule::NeverOnNode,
+        | Operation::Tags
+        | Operation::Step
+        | Operation::AddDir => Rule::NeverOnNode,
         Operation::GetLock
         | Operation::SetLock
         | Operation::ReclaimLock
         | Operation::Write
         | Operation::Allocate
         | Operation::CopyRange => Rule::NeverOnOpen,
-        Operation::Revoke => Rule::Never,
+        Operation::Revoke | Operation::SiteAddress => Rule::Never,
     }
 }
 
@@ -130,7 +132,10 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::StatFs
         | Operation::Search
         | Operation::Tags
-        | Operation::Revoke => about_node(operation, target),
+        | Operation::Revoke
+        | Operation::Step
+        | Operation::AddDir
+        | Operation::SiteAddress => about_node(operation, target),
     }
 }
 
@@ -224,6 +229,12 @@ fn about_node(operation: Operation, target: Target) -> Request {
             Request::Tags { dir: node, tags: Tags { key: None, prefix: Vec::new(), asker } }
         }
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec() },
+        Operation::Step => Request::Step { dir: node, to: None },
+        Operation::AddDir => {
+            let made = InodeId::new(7, 0, 9).unwrap();
+            Request::AddDir { dir: node, name: Name::new(b"theirs").unwrap(), made }
+        }
+        Operation::SiteAddress => Request::SiteAddress { address: b"h:1".to_vec() },
         other => panic!("{other:?} names no node"),
     }
 }
@@ -405,7 +416,7 @@ fn the_top_is_above_itself_and_shows_no_more_than_itself() {
     };
     let names: Vec<String> = entries.iter().map(|entry| entry.name.to_string()).collect();
     assert_eq!(names.len(), 3, "{names:?}");
-    let up = pelago_wire::Name::new(b"..");
+    let up = Name::new(b"..");
     assert!(up.is_err(), "`..` is no name");
 }
 

@@ -120,6 +120,7 @@ impl Rig {
     pub(crate) fn check(&self) -> Plan {
         let content = ContentStore::open(self.folder.path()).unwrap();
         let parts = check::Parts {
+            has_sites: false,
             shard: ShardId::FIRST,
             table: &self.table,
             content: &content,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::Options;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Done, Entry, Handle, InodeId, LocalCache, NewMode, OpenFlags,
@@ -120,7 +120,7 @@ impl Client {
     fn over(socket: &Path) -> Self {
         let target = ServerTarget::Unix(socket.to_owned());
         let options =
-            RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
+            RemoteOptions { target, read_only: false, role: ClientRole::Client, give_up: None };
         Self { remote: Remote::connect(options, DEADLINE).unwrap() }
     }
 

@@ -29,6 +29,18 @@ impl KeyPart for [u8; 32] {
     }
 }
 
+impl KeyPart for u16 {
+    const BYTES: usize = 2;
+
+    fn put(self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&self.to_be_bytes());
+    }
+
+    fn take(rest: &mut &[u8]) -> Option<Self> {
+        take_array(rest).map(Self::from_be_bytes)
+    }
+}
+
 impl KeyPart for u32 {
     const BYTES: usize = 4;
 

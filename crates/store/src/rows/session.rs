@@ -1,6 +1,6 @@
 //! Rows about sessions: which there are, and the replies that they may still ask for.
 
-use pelago_wire::{RecordedPeer, SessionRecord, WriteEra};
+use pelago_wire::{RecordedPeer, SessionRecord, SitePeer, WriteEra};
 
 use super::codec::{Reader, Writer};
 use super::error::DecodeError;
@@ -10,9 +10,9 @@ use crate::key::RowKind;
 const USER: u8 = 1;
 const MACHINE: u8 = 2;
 const GUEST: u8 = 3;
+const SITE: u8 = 5;
 /// The peers of later versions, with their names.
-pub const RESERVED_PEERS: &[(u8, &str)] =
-    &[(4, "origin"), (5, "site"), (6, "mount of a store's server")];
+pub const RESERVED_PEERS: &[(u8, &str)] = &[(4, "origin"), (6, "mount of a store's server")];
 /// Added to these if the era follows.
 const WITH_ERA: u8 = 0x10;
 
@@ -25,6 +25,7 @@ impl Body<'_> for SessionRecord {
         let of_peer = match self.peer {
             RecordedPeer::User(_) => 21,
             RecordedPeer::Machine(_) | RecordedPeer::Guest(_) => 49,
+            RecordedPeer::Site(_) => 51,
         };
         of_peer + if self.era == WriteEra::FIRST { 0 } else { 4 }
     }
@@ -45,6 +46,11 @@ impl Body<'_> for SessionRecord {
                 out.u8(GUEST | with_era);
                 out.bytes(key);
             }
+            RecordedPeer::Site(SitePeer { key, site }) => {
+                out.u8(SITE | with_era);
+                out.bytes(key);
+                out.u16(*site);
+            }
         }
         if with_era != 0 {
             out.u32(self.era.0);
@@ -58,6 +64,7 @@ impl Body<'_> for SessionRecord {
             USER => RecordedPeer::User(body.u32()?),
             MACHINE => RecordedPeer::Machine(body.array()?),
             GUEST => RecordedPeer::Guest(body.array()?),
+            SITE => RecordedPeer::Site(SitePeer { key: body.array()?, site: body.u16()? }),
             number => return Err(unknown_peer(number)),
         };
         if kind & WITH_ERA == 0 {

@@ -7,8 +7,10 @@
 
 use std::{fmt, io};
 
-use pelago_wire::limits;
+use pelago_wire::{InodeId, limits};
 use xxhash_rust::xxh3::xxh3_64;
+
+use super::SiteOf;
 
 /// The version of the format that this program writes, and the only one that it reads.
 pub const FORMAT_VERSION: u32 = 2;
@@ -38,11 +40,12 @@ pub struct Format {
     /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
     /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`],
-    /// [`REVOCATIONS`].
+    /// [`SITES`], [`REVOCATIONS`].
     pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
-    /// The site whose volume this is, from 0; others than 0 need a feature that no program has yet.
+    /// The site whose volume this is, from 0, below [`pelago_wire::InodeId::MOUNT_SITE`]; others
+    /// than 0 need [`SITES`].
     pub site: u16,
     /// The number of shards, at least 1; more need a feature that no program has yet. In the file
     /// 0 stands for 1.
@@ -53,6 +56,11 @@ pub struct Format {
 /// program that does not know such rows must not change tags.
 pub const TAGS_ARE_COMPLETE: u64 = 1;
 
+/// The needed feature that the volume has several sites: names may lead to directories of others,
+/// and the names of directories may be at others. A program that does not know it would take them
+/// for damage.
+pub const SITES: u64 = 2;
+
 /// The needed feature that there may be [`crate::rows::RevocationRow`] rows. A program that does
 /// not know them would let in who was shut out.
 pub const REVOCATIONS: u64 = 4;
@@ -60,7 +68,7 @@ pub const REVOCATIONS: u64 = 4;
 /// The bits of all needed features, also of those that only later versions have, with their names.
 pub const NEEDED_FEATURES: &[(u64, &str)] = &[
     (TAGS_ARE_COMPLETE, "complete tags"),
-    (2, "sites"),
+    (SITES, "sites"),
     (REVOCATIONS, "revocations"),
     (8, "a shared store"),
     (16, "split directories"),
@@ -106,16 +114,34 @@ const BYTES: usize = 128;
 pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 52;
 /// The needed features that this program has.
-const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | REVOCATIONS;
+const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | SITES | REVOCATIONS;
 
 impl Format {
-    /// Returns the format of a new volume, with a random id.
-    pub(super) fn new(inline_bytes: u32) -> io::Result<Self> {
-        let mut id = [0; 16];
-        getrandom::fill(&mut id).map_err(io::Error::other)?;
-        let needed_features = TAGS_ARE_COMPLETE;
-        let id = VolumeId(id);
-        Ok(Self { id, inline_bytes, needed_features, optional_features: 0, site: 0, shards: 1 })
+    /// Returns the format of a new volume, with a random id, or of a site of an older one.
+    pub(super) fn new(inline_bytes: u32, place: Option<SiteOf>) -> io::Result<Self> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(io::Error::other)?;
+        let founded = Self {
+            id: VolumeId(random),
+            inline_bytes,
+            needed_features: TAGS_ARE_COMPLETE,
+            optional_features: 0,
+            site: 0,
+            shards: 1,
+        };
+        Ok(match place {
+            None => founded,
+            Some(SiteOf { volume, site }) => {
+                let needed_features = TAGS_ARE_COMPLETE | SITES;
+                Self { id: volume, site, needed_features, ..founded }
+            }
+        })
+    }
+
+    /// Returns whether the volume has several sites.
+    #[must_use]
+    pub const fn has_sites(&self) -> bool {
+        self.needed_features & SITES != 0
     }
 
     /// Returns whether there is a [`crate::rows::Tag`] row for each tag, and no other.
@@ -181,7 +207,8 @@ impl Format {
         let shards = u16::from_le_bytes(take(&mut rest)?).max(1);
         let reserved = rest.iter().any(|byte| *byte != 0);
         // Others need features that this program does not have, and are refused by their names.
-        let is_ours = (site, shards) == (0, 1);
+        let has_sites = needed_features & SITES != 0;
+        let is_ours = shards == 1 && (site == 0 || has_sites) && site != InodeId::MOUNT_SITE;
         if version == 0 || inline_bytes as usize > limits::INLINE_BYTES || reserved || !is_ours {
             return Err(FormatError::Field);
         }

@@ -209,6 +209,8 @@ byte_strings! {
     QueryText = QUERY_BYTES, TooBig;
     /// A signed sentence that takes a credential back.
     Sentence = REVOCATION_BYTES, Invalid;
+    /// The address of a site's server.
+    Address = SITE_ADDRESS_BYTES, Invalid;
     /// What an error says beyond its code: nothing yet.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }

@@ -4,7 +4,7 @@
 //! never reused.
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
-use super::fields::{BulkBytes, Sentence, Target, XattrName, XattrValue};
+use super::fields::{Address, BulkBytes, Sentence, Target, XattrName, XattrValue};
 use super::lists::DirEntries;
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
@@ -143,6 +143,9 @@ requests! {
     36 Search { dir: Handle, search: Search } -> Found;
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
     40 Revoke { sentence: Sentence } -> Done;
+    48 Step { dir: Handle, to: Option<Name> } -> Stepped;
+    49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
+    50 SiteAddress { address: Address } -> Done;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.
@@ -216,6 +219,7 @@ replies! {
     14 Lock(lock: Option<FileLock>);
     15 Found(page: SearchPage);
     16 Tagged(page: TagPage);
+    24 Stepped { node: Handle, attr: Option<Attr> };
 }
 
 /// Bytes of the longest request, its number included.

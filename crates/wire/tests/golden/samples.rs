@@ -269,6 +269,10 @@ fn searches() -> Vec<(&'static str, Request)> {
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
         ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec() }),
+        ("", Request::Step { dir: NODE, to: Some(name("berlin")) }),
+        (".parent", Request::Step { dir: NODE, to: None }),
+        ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),
+        ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
     ]
 }
 
@@ -328,6 +332,8 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".end", Reply::Found(last)),
         ("", Reply::Tagged(tagged)),
         (".end", Reply::Tagged(none)),
+        ("", Reply::Stepped { node: NODE, attr: Some(attr) }),
+        (".elsewhere", Reply::Stepped { node: NODE, attr: None }),
     ]
 }
 

@@ -13,7 +13,7 @@ use pelago_net::clients::list::ClientList;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
-use pelago_net::{Remote, RemoteOptions, ServerTarget, SessionServer};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_server::{Options, Server};
 
 use super::{Scratch, bench_failed};
@@ -80,7 +80,7 @@ fn tls(sessions: &SessionServer, dir: &Path) -> Outcome<ServerTarget> {
 
 fn client(target: ServerTarget) -> Outcome<Files> {
     let options =
-        RemoteOptions { target, read_only: false, credentials: Vec::new(), give_up: None };
+        RemoteOptions { target, read_only: false, role: ClientRole::Client, give_up: None };
     let remote = Remote::connect(options, PATIENCE).map_err(failed)?;
     let holder = Holder::new(Arc::new(remote));
     holder.write_behind().map_err(failed)?;

@@ -1,0 +1,82 @@
+//! A volume of several sites: what is of another one is no damage.
+
+use super::*;
+use crate::Damage;
+
+/// A directory whose home is site 2.
+const FOREIGN: u64 = (2 << 48) + 7;
+
+fn foreign() -> InodeId {
+    InodeId::from_raw(FOREIGN)
+}
+
+/// A name and a parent pointer of a directory of site 2, a directory of ours without a name, and a
+/// content file of site 2.
+fn with_sites() -> Rig {
+    let rig = Rig::new();
+    let hash = rig.hasher.hash(b"berlin");
+    let link = NameRow::Link { ino: foreign(), kind: FileKind::Directory };
+    rig.put(key::name(InodeId::ROOT, hash, b"berlin"), link.encode(STAMP));
+    let pointer = key::parent_pointer(foreign(), InodeId::ROOT, hash, b"berlin");
+    rig.put(pointer, ParentPointer.encode(STAMP));
+    let partition =
+        Partition::decode(&rig.table.get(&key::partition(InodeId::ROOT, 0)).unwrap().unwrap())
+            .unwrap()
+            .1;
+    let counted = Partition {
+        names: partition.names + 1,
+        directories: partition.directories + 1,
+        ..partition
+    };
+    rig.put(key::partition(InodeId::ROOT, 0), counted.encode(STAMP));
+    let ino = InodeId::from_raw(rig.dir.attr.ino.raw() + 40);
+    let nameless = Rnode { ino, ..Rnode::root(Default::default(), NOW) };
+    rig.put(key::inode(ino), nameless.encode(STAMP));
+    rig.put(key::high_water(0), HighWater { next: 100 }.encode(STAMP));
+    let content = InodeId::from_raw(FOREIGN + 1);
+    rig.content.create(content, Generation::FIRST).unwrap().write_at(b"kept", 0).unwrap();
+    rig
+}
+
+fn found(parts: Parts<'_>) -> Vec<Damage> {
+    plan_on(parts).unwrap().findings.iter().map(|finding| finding.damage).collect()
+}
+
+#[test]
+fn what_is_of_another_site_is_no_damage() {
+    let rig = with_sites();
+    let parts = Parts { has_sites: true, ..rig.parts() };
+    let plan = plan_on(parts).unwrap();
+    assert!(plan.findings.is_empty(), "{:?}", plan.findings);
+    assert_eq!(plan.checked.named_elsewhere, 1);
+    // Without the feature each of them is damage.
+    let damage = found(rig.parts());
+    for expected in [Damage::NameOfNothing, Damage::NameMissing, Damage::Lost, Damage::ContentStray]
+    {
+        assert!(damage.contains(&expected), "{expected:?}: {damage:?}");
+    }
+}
+
+#[test]
+fn a_half_of_a_name_of_another_site_is_damage() {
+    let hash = |rig: &Rig| rig.hasher.hash(b"berlin");
+    let rig = with_sites();
+    rig.delete(key::name(InodeId::ROOT, hash(&rig), b"berlin"));
+    let damage = found(Parts { has_sites: true, ..rig.parts() });
+    assert!(damage.contains(&Damage::NameMissing), "{damage:?}");
+    let rig = with_sites();
+    rig.delete(key::parent_pointer(foreign(), InodeId::ROOT, hash(&rig), b"berlin"));
+    let damage = found(Parts { has_sites: true, ..rig.parts() });
+    assert_eq!(damage, [Damage::NameUnlisted]);
+}
+
+#[test]
+fn a_table_of_another_site_has_no_root() {
+    let rig = with_sites();
+    rig.delete(key::inode(InodeId::ROOT));
+    let shard = ShardId { site: 3, shard: 0 };
+    let damage = found(Parts { has_sites: true, shard, ..rig.parts() });
+    assert!(!damage.contains(&Damage::Root), "{damage:?}");
+    let damage = found(Parts { has_sites: true, ..rig.parts() });
+    assert!(damage.contains(&Damage::Root), "{damage:?}");
+}

@@ -1,0 +1,210 @@
+//! The other sites of the volume, as this process reaches them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_net::key::PrivateKey;
+use pelago_net::key::address::ServerAddress;
+use pelago_net::key::file::{self, KeyFileError};
+use pelago_net::own_file::{OwnFile, OwnFileError};
+use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SiteRole};
+use pelago_server::{Joining, Neighbour, Server};
+use pelago_store::folder::Folder;
+use pelago_store::volume::{self, VolumeId};
+use pelago_wire::{InodeId, Service};
+
+use super::Plan;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::ticket::Ticket;
+
+/// How long the server that has invited may take to take a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// The pause after an attempt to tell the other site where this one is.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The other sites of the volume.
+#[derive(Default)]
+pub(super) struct Neighbours {
+    remotes: Mutex<HashMap<u16, Arc<Remote>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JoinError {
+    #[error("nobody answered at {address} ({why}); nothing was made here")]
+    NobodyThere { address: String, why: std::io::Error },
+    #[error("the other office does not let this one join: {0}; nothing was made here")]
+    Refused(String),
+    #[error("the key of the server cannot be used")]
+    Key(#[from] KeyFileError),
+    #[error("a file of the volume cannot be used")]
+    File(#[from] OwnFileError),
+}
+
+/// Returns what the volume is made from by a ticket.
+pub(super) fn joining(ticket: &Ticket) -> Joining {
+    Joining {
+        volume: VolumeId(ticket.volume),
+        site: ticket.site,
+        founder: Neighbour {
+            site: InodeId::ROOT.site(),
+            key: *ticket.founder.key().as_bytes(),
+            address: place_of(&ticket.founder),
+        },
+        founder_name: "first".to_owned(),
+    }
+}
+
+/// Makes sure that the server which has invited takes connections, before anything is made.
+pub(super) fn expect_reachable(ticket: &Ticket) -> Outcome<()> {
+    let founder = &ticket.founder;
+    let connected = (founder.host(), founder.port()).to_socket_addrs().and_then(|mut found| {
+        let address = found.next().ok_or(std::io::ErrorKind::NotFound)?;
+        TcpStream::connect_timeout(&address, CONNECT)
+    });
+    connected.map(drop).map_err(|why| {
+        let port = founder.port();
+        let address = place_of(founder);
+        Failure::new(Exit::Unreachable, JoinError::NobodyThere { address, why })
+            .hint(format!("TCP {port} must be open there, and the volume up"))
+    })
+}
+
+/// Removes the folder of a volume that was just made, and could not join. Nothing is in it yet.
+pub(super) fn undo_join(dir: &Path) {
+    if let Err(error) = fs::remove_dir_all(dir) {
+        tracing::warn!(%error, dir = %dir.display(), "what was made stays; remove it");
+    }
+}
+
+impl Neighbours {
+    /// Tells the server how other sites are reached.
+    pub(super) fn connect(
+        self: &Arc<Self>,
+        plan: &Plan,
+        folder: &Folder,
+        server: &Server,
+    ) -> Outcome<()> {
+        let this = Arc::clone(self);
+        let folder = folder.clone();
+        let volume = server.status().volume;
+        let give_up = Duration::from_secs(plan.remote_seconds);
+        let ticket = plan.joining.clone();
+        let read_only = plan.read_only;
+        server.set_connect(Box::new(move |neighbour| {
+            let remote = key_of(&folder).map_err(|error| error.to_string()).and_then(|key| {
+                let key = Arc::new(key);
+                let invitation = ticket.as_deref().map(|ticket| ticket.sentence_for(&key.public()));
+                let site = SiteRole {
+                    volume: volume.0,
+                    wanted: neighbour.site,
+                    invitation: invitation.transpose().map_err(|error| error.to_string())?,
+                };
+                let address = address_of(neighbour)?;
+                let options = RemoteOptions {
+                    target: ServerTarget::Tcp { address, key },
+                    read_only,
+                    role: ClientRole::Site(site),
+                    give_up: Some(give_up),
+                };
+                Remote::begin_unconnected(options).map_err(|error| error.to_string())
+            });
+            match remote {
+                Ok(remote) => {
+                    let remote = Arc::new(remote);
+                    this.remotes.lock().insert(neighbour.site, Arc::clone(&remote));
+                    Some(remote as Arc<dyn Service>)
+                }
+                Err(why) => {
+                    tracing::warn!(site = neighbour.site, why, "a site cannot be reached");
+                    None
+                }
+            }
+        }));
+        Ok(())
+    }
+
+    /// Joins the volume: the server that has invited knows this one when this returns.
+    pub(super) fn join(&self, server: &Server) -> Outcome<()> {
+        let founder = InodeId::ROOT.site();
+        let Err(error) = server.tell_address(founder, "") else { return Ok(()) };
+        let refusal = self.remotes.lock().get(&founder).and_then(|remote| remote.refusal());
+        let why = refusal.unwrap_or_else(|| error.code.says().to_owned());
+        Err(Failure::new(Exit::Failed, JoinError::Refused(why))
+            .hint("ask for another ticket: `pelago site invite` prints it"))
+    }
+
+    /// Tells the first site again and again where this one is, until it knows.
+    pub(super) fn tell_address(server: &Arc<Server>, address: String) {
+        let server = Arc::downgrade(server);
+        let tell = move || {
+            while let Some(server) = server.upgrade() {
+                match server.tell_address(InodeId::ROOT.site(), &address) {
+                    Ok(()) => return,
+                    Err(error) => tracing::debug!(%error, "the first site does not know us yet"),
+                }
+                drop(server);
+                // The other site may be away for days.
+                thread::sleep(PAUSE);
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("address".to_owned()).spawn(tell) {
+            tracing::warn!(%error, "the first site is not told where this one is");
+        }
+    }
+
+    /// Ends the sessions at other sites, which release what was open there.
+    pub(super) fn end(&self) {
+        let remotes: Vec<_> = self.remotes.lock().drain().collect();
+        for (_, remote) in remotes {
+            remote.end();
+        }
+    }
+}
+
+/// Returns the address by which the first site reaches this one: that of the interface from which
+/// this machine reaches the first site, if it listens at all of them.
+pub(super) fn own_address(
+    plan: &Plan,
+    listening: &ServerAddress,
+    server: &Server,
+) -> Option<String> {
+    if let Some(address) = &plan.site_address {
+        return Some(address.clone());
+    }
+    let is_all =
+        plan.listen.as_deref().is_none_or(|at| at.starts_with("0.0.0.0") || at.starts_with(':'));
+    if !is_all {
+        return Some(place_of(listening));
+    }
+    let founder = server.sites().into_iter().find(|site| site.site == InodeId::ROOT.site())?;
+    let reached = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        // Sends nothing: the kernel chooses the interface.
+        socket.connect(&founder.address)?;
+        socket.local_addr()
+    });
+    let host = reached.map_or_else(|_| listening.host().to_owned(), |at| at.ip().to_string());
+    Some(format!("{host}:{}", listening.port()))
+}
+
+/// Returns the key of the volume's server, which is made if there is none.
+fn key_of(folder: &Folder) -> Result<PrivateKey, JoinError> {
+    let file = OwnFile::at(folder, folder.path(), volume::KEY)?;
+    Ok(file::read_or_create(&file)?)
+}
+
+fn address_of(neighbour: &Neighbour) -> Result<ServerAddress, String> {
+    let key = pelago_net::key::PublicKey::new(neighbour.key);
+    format!("{key}@{}", neighbour.address).parse().map_err(|error| format!("{error}"))
+}
+
+/// Returns `HOST:PORT` of an address.
+fn place_of(address: &ServerAddress) -> String {
+    let text = address.to_string();
+    text.split_once('@').map(|(_, place)| place.to_owned()).unwrap_or(text)
+}

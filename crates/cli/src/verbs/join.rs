@@ -1,0 +1,125 @@
+//! `pelago join`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use pelago_mount::{Atime, Trusts};
+use pelago_server::Indexing;
+use pelago_store::clock;
+use pelago_store::volume::Volume;
+
+use super::up::{Printing, parse_memory, parse_seconds, serve};
+use crate::daemon::{Plan, PointPlan};
+use crate::data_path::{IoUring, Passthrough};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::ticket::Ticket;
+use crate::{detach, locate, log};
+
+const AFTER: &str = "\
+DIR becomes the folder of this office: one tree with the office that has invited, mounted on \
+DIR/files or on POINT. A folder that is made here belongs to this office, wherever it is in the \
+tree; what is in it is on this disk, and does not wait for the other office. All else is asked \
+there. Later starts are `pelago up DIR`.";
+
+/// Join a volume of another office, by the ticket that it has printed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// The ticket, which `pelago site invite` has printed
+    ticket: String,
+    /// The folder of this office: missing or empty
+    dir: PathBuf,
+    /// Mount on this empty folder instead of DIR/files
+    #[arg(long, value_name = "POINT")]
+    mount: Option<PathBuf>,
+    /// Listen for the other office at this address of this machine, HOST:PORT
+    /// [default: all addresses, port 7440]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The address of this machine for the other office, HOST:PORT, if it differs from the one it
+    /// listens at
+    #[arg(long, value_name = "ADDR")]
+    address: Option<String>,
+    /// How long a program waits for the other office if that is silent
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "10")]
+    remote_timeout: u64,
+    /// Continue in the background; the log is DIR/log
+    #[arg(long)]
+    detach: bool,
+    /// Memory for caches and tables, at least 20MiB
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
+    memory: u64,
+    /// Print one JSON object when the volume is mounted
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Be the background process of `--detach`
+    #[arg(long, hide = true)]
+    in_background: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum JoinError {
+    #[error("the ticket has expired")]
+    Expired,
+    #[error("{} has another volume, or another site of this one", .0.display())]
+    OtherVolume(PathBuf),
+}
+
+/// Joins the volume, and serves it until it is unmounted.
+pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
+    let ticket: Ticket = args.ticket.parse().map_err(|error| {
+        Failure::new(Exit::Usage, error).hint("copy all of it, from `pelago-ticket` to the end")
+    })?;
+    if clock::now().seconds.cast_unsigned() >= ticket.until {
+        return Err(Failure::new(Exit::Failed, JoinError::Expired)
+            .hint("ask for another one: `pelago site invite` prints it"));
+    }
+    let dir = locate::absolute(&args.dir)?;
+    if locate::is_volume(&dir) {
+        expect_same(&dir, &ticket)?;
+    }
+    if args.detach && !args.in_background {
+        return detach::restart_in_background();
+    }
+    if args.in_background {
+        detach::leave_terminal();
+        log::to_buffer();
+    } else {
+        log::to_terminal();
+    }
+    let plan = Plan {
+        dir,
+        point: match args.mount.as_deref().map(locate::absolute).transpose()? {
+            Some(point) => PointPlan::At(point),
+            None => PointPlan::Default,
+        },
+        listen: args.listen,
+        http: None,
+        read_only: false,
+        atime: Atime::default(),
+        trusts: Trusts::default(),
+        passthrough: Passthrough::Auto,
+        io_uring: IoUring::Never,
+        inline_bytes: None,
+        memory_bytes: args.memory,
+        indexing: Indexing::Auto,
+        remote_seconds: args.remote_timeout,
+        joining: Some(Arc::new(ticket)),
+        site_address: args.address,
+    };
+    serve(&plan, Printing { json: args.json, in_background: args.in_background })
+}
+
+/// Makes sure that a volume which exists is the one that the ticket is for: a join that was cut off
+/// is repeated.
+fn expect_same(dir: &Path, ticket: &Ticket) -> Outcome<()> {
+    let volume = Volume::open(dir)
+        .map_err(|error| Failure::new(Exit::Failed, error).hint("join with an empty folder"))?;
+    let is_same = volume.id().0 == ticket.volume && volume.format().site == ticket.site;
+    match is_same {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Failed, JoinError::OtherVolume(dir.to_owned()))
+            .hint("join with an empty folder")),
+    }
+}

@@ -1,0 +1,180 @@
+//! `pelago site`: the offices of a volume.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use pelago_net::key::PrivateKey;
+use pelago_net::key::address::ServerAddress;
+use pelago_store::clock;
+use serde_json::json;
+
+use crate::control::{AskError, ControlReply, Request, SiteLine, ask};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::ticket::Ticket;
+use crate::up_volume::{PATIENCE, listen, volume_id};
+use crate::{json, locate, output};
+
+/// How long an invitation holds.
+const INVITED_SECONDS: u64 = 24 * 60 * 60;
+
+const INVITE: &str = "\
+It prints a ticket. At the other office `pelago join TICKET DIR` makes DIR a site of the volume: \
+one tree in both, in which each office makes folders that are its own. The ticket works once, \
+for 24 hours, and whoever has it can read and write the whole tree: send it as a secret.";
+
+/// Invite another office to a volume, and list the offices.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: SiteVerb,
+}
+
+#[derive(Debug, Subcommand)]
+enum SiteVerb {
+    /// Print a ticket by which another office joins the volume
+    #[command(after_help = INVITE)]
+    Invite(InviteArgs),
+    /// List the other offices of a volume
+    List(ListArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct InviteArgs {
+    /// The name of the office: letters, digits, `-` and `_`
+    name: String,
+    /// A folder below which the office may act for users; not built yet
+    #[arg(hide = true)]
+    path: Option<PathBuf>,
+    /// The address of this machine for the other office, HOST:PORT, if it differs from the one it
+    /// listens at
+    #[arg(long, value_name = "ADDR")]
+    address: Option<String>,
+    /// Where to listen, HOST:PORT, if the volume does not listen yet
+    /// [default: all addresses, port 7440]
+    #[arg(long, value_name = "ADDR")]
+    at: Option<String>,
+    /// The folder of the volume, which is up on this machine
+    #[arg(short = 'V', long, value_name = "DIR")]
+    volume: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct ListArgs {
+    /// The folder of the volume, which is up on this machine
+    #[arg(short = 'V', long, value_name = "DIR")]
+    volume: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Returns whether `--json` was given.
+    pub(crate) const fn json(&self) -> bool {
+        match &self.verb {
+            SiteVerb::Invite(args) => args.json,
+            SiteVerb::List(args) => args.json,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SiteError {
+    #[error("an invitation for one folder is not built yet")]
+    PathNotBuilt,
+    #[error("{0:?} is no address")]
+    Address(String),
+    #[error("the volume is not up")]
+    NotUp,
+    #[error("no site was invited: {0}")]
+    NotInvited(String),
+    #[error("the volume's process does not say which sites there are: {0}")]
+    NotListed(String),
+}
+
+/// Runs the second word of the command.
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    match &args.verb {
+        SiteVerb::Invite(args) => invite(args),
+        SiteVerb::List(args) => list(args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn invite(args: &InviteArgs) -> Outcome<()> {
+    if args.path.is_some() {
+        return Err(Failure::new(Exit::Usage, SiteError::PathNotBuilt)
+            .hint("invite it to the whole tree: leave the folder out"));
+    }
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let listening = listen(&dir, args.at.as_deref())?;
+    let founder = match &args.address {
+        None => listening,
+        Some(address) => address_of(&listening, address)?,
+    };
+    let key = PrivateKey::generate().map_err(|error| Failure::new(Exit::Failed, error))?;
+    let until = clock::now().seconds.cast_unsigned() + INVITED_SECONDS;
+    let request = Request::Invite { name: args.name.clone(), key: key.public().to_string(), until };
+    let site = match ask(&dir, request, PATIENCE) {
+        Ok((ControlReply::Invited(site), _)) => site,
+        Ok(_) => return Err(not_invited("its process gives another answer".to_owned())),
+        Err(AskError::Refused { says }) => return Err(not_invited(says)),
+        Err(error) => return Err(not_invited(error.to_string())),
+    };
+    let volume = volume_id(&dir)?;
+    let ticket = Ticket { site, until, volume, name: args.name.clone(), key, founder };
+    if args.json {
+        return output::print_json(&json!({
+            "version": json::VERSION,
+            "ticket": ticket.to_string(),
+            "site": site,
+            "address": ticket.founder.to_string(),
+        }));
+    }
+    output::print_error(&format!(
+        "invited   {} as site {site}, for 24 hours; the ticket is a secret until it is used\n\
+         listening {}\n\
+         next      there: `pelago join TICKET DIR --mount POINT`",
+        args.name, ticket.founder
+    ));
+    output::print(&format!("{ticket}\n"))
+}
+
+fn not_invited(why: String) -> Failure {
+    Failure::new(Exit::Failed, SiteError::NotInvited(why)).hint("see `pelago site list`")
+}
+
+fn address_of(listening: &ServerAddress, address: &str) -> Outcome<ServerAddress> {
+    format!("{}@{address}", listening.key()).parse().map_err(|_| {
+        Failure::new(Exit::Usage, SiteError::Address(address.to_owned())).hint("give HOST:PORT")
+    })
+}
+
+fn list(args: &ListArgs) -> Outcome<()> {
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let sites = sites_of(&dir)?;
+    if args.json {
+        let sites: Vec<_> = sites.iter().map(SiteLine::to_json).collect();
+        return output::print_json(&json!({ "version": json::VERSION, "sites": sites }));
+    }
+    let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
+    output::print(if lines.is_empty() { "no other site\n" } else { &lines })
+}
+
+fn sites_of(dir: &Path) -> Outcome<Vec<SiteLine>> {
+    match ask(dir, Request::Sites, PATIENCE) {
+        Ok((ControlReply::Sites(sites), _)) => Ok(sites),
+        Ok(_) => Err(Failure::new(
+            Exit::Unreachable,
+            SiteError::NotListed("it gives another answer".to_owned()),
+        )),
+        Err(AskError::NotUp) => {
+            Err(Failure::new(Exit::NotFound, SiteError::NotUp).hint("start it with `pelago up`"))
+        }
+        Err(error) => Err(Failure::new(Exit::Unreachable, SiteError::NotListed(error.to_string()))),
+    }
+}

@@ -1,0 +1,342 @@
+//! Two offices with one tree, as README.md says: each works in the other's folders, and goes on in
+//! its own while the other one is away.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::harness::program::{Ran, run, until};
+use crate::harness::volume::{cannot_mount, detach_all, folder};
+use crate::machines::hands::Hands;
+use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::world::{kill, typed, watch};
+
+/// README's commands.
+const UP: &str = "pelago up ~/pelago --detach --listen 127.0.0.1:7440";
+const INVITE: &str = "pelago site invite berlin -V ~/pelago > ~/ticket";
+const JOIN: &str = "pelago join \"$(cat ~/ticket)\" ~/berlin --listen 127.0.0.1:7441 --detach";
+
+/// How soon all goes on after both ends and the line are back.
+const BACK: Duration = Duration::from_secs(30);
+
+/// The office that has founded the volume, and the one that has joined it.
+struct Offices {
+    network: Network,
+    first: Machine,
+    berlin: Machine,
+    root: PathBuf,
+    pids: Arc<Mutex<Vec<Pid>>>,
+    _watchdog: Sender<()>,
+    _folder: TempDir,
+}
+
+impl Offices {
+    /// Returns two offices; `None` if this machine cannot have them.
+    fn new() -> Option<Self> {
+        if let Some(reason) = cannot_mount().or_else(cannot_network) {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let (folder, root) = folder();
+        let network = Network::new();
+        let first = network.machine(1, &root.join("first"));
+        let berlin = network.machine(2, &root.join("there"));
+        let pids = Arc::default();
+        let _watchdog = watch(Arc::clone(&pids));
+        let offices = Self { network, first, berlin, root, pids, _watchdog, _folder: folder };
+        offices.up();
+        offices.invite();
+        offices.join();
+        Some(offices)
+    }
+
+    fn up(&self) {
+        self.first.types(&typed(UP).replace("127.0.0.1", &self.first.address));
+        self.pids.lock().unwrap().push(pid_of(&self.first.home.join("pelago")));
+    }
+
+    /// Invites the second office, and carries the ticket over.
+    fn invite(&self) {
+        self.first.types(typed(INVITE));
+        fs::copy(self.first.home.join("ticket"), self.berlin.home.join("ticket")).unwrap();
+    }
+
+    fn join(&self) {
+        self.berlin.types(&typed(JOIN).replace("127.0.0.1", &self.berlin.address));
+        self.pids.lock().unwrap().push(pid_of(&self.berlin.home.join("berlin")));
+        until("the first office knows where the other one is", || {
+            let sites = self.first.types("pelago site list -V ~/pelago --json").json();
+            sites["sites"][0]["address"] == format!("{}:7441", self.berlin.address)
+        });
+    }
+
+    /// Starts the second office again.
+    fn up_there(&self) {
+        self.berlin.types("pelago up ~/berlin --detach");
+        self.pids.lock().unwrap().push(pid_of(&self.berlin.home.join("berlin")));
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.first.home.join("pelago/files")
+    }
+
+    fn tree_there(&self) -> PathBuf {
+        self.berlin.home.join("berlin/files")
+    }
+
+    fn hands(&self) -> [Hands; 2] {
+        [Hands::on(&self.tree()), Hands::on(&self.tree_there())]
+    }
+
+    /// Returns how many requests the second office has sent to the first one.
+    fn asked_from_there(&self) -> u64 {
+        let sites = self.berlin.types("pelago site list -V ~/berlin --json").json();
+        sites["sites"][0]["requests"].as_u64().unwrap()
+    }
+
+    /// Unmounts both, and checks both.
+    fn finish(self) {
+        self.berlin.types("pelago unmount -V ~/berlin --timeout 100");
+        self.first.types("pelago unmount -V ~/pelago --timeout 100");
+        for (machine, dir) in [(&self.first, "pelago"), (&self.berlin, "berlin")] {
+            let log = fs::read_to_string(machine.home.join(dir).join("log")).unwrap();
+            assert!(!log.contains("panicked"), "{log}");
+            let found = machine.types(&format!("pelago check ~/{dir} --json")).json();
+            assert_eq!(found["whole"], true, "{found}");
+            let repaired = tried(machine, &format!("pelago check ~/{dir} --apply"));
+            assert!(repaired.err.contains("--apply is not built yet"), "{repaired:?}");
+        }
+    }
+}
+
+impl Drop for Offices {
+    fn drop(&mut self) {
+        for pid in self.pids.lock().unwrap().drain(..) {
+            kill(pid);
+        }
+        detach_all(&self.root);
+    }
+}
+
+fn pid_of(volume: &Path) -> Pid {
+    let text = fs::read_to_string(volume.join("lock")).unwrap();
+    text.trim().parse().ok().and_then(Pid::from_raw).unwrap()
+}
+
+fn tried(machine: &Machine, line: &str) -> Ran {
+    run(machine.command("sh").args(["-c", line]))
+}
+
+#[test]
+fn two_offices_have_one_tree() {
+    let Some(offices) = Offices::new() else { return };
+    let [mut first, mut there] = offices.hands();
+    // A file of the first office, from both.
+    first.does("log notes");
+    first.does("add notes one");
+    there.does("log notes");
+    there.does("add notes two");
+    assert_eq!(first.does("get notes"), "one|two|");
+    there.does("rename notes renamed");
+    assert_eq!(first.does("list ."), "renamed");
+    // A folder of the second office, and a file in it, from both.
+    there.does("mkdir berlin");
+    there.does("log berlin/notes");
+    there.does("add berlin/notes drei");
+    first.does("log berlin/notes");
+    first.does("add berlin/notes vier");
+    assert_eq!(there.does("get berlin/notes"), "drei|vier|");
+    first.does("rename berlin/notes berlin/renamed");
+    assert_eq!(there.does("list berlin"), "renamed");
+    assert_eq!(first.does("list ."), "berlin renamed");
+    // A folder of the first one in that of the second one.
+    first.does("mkdir berlin/rome");
+    there.does("log berlin/rome/file");
+    assert_eq!(first.does("list berlin"), "renamed rome");
+    assert_eq!(there.does("list berlin/rome"), "file");
+    // What would change both at once.
+    there.fails("rename renamed berlin/moved", Errno::XDEV);
+    there.fails("mkdir berlin", Errno::EXIST);
+    for hands in [&mut first, &mut there] {
+        hands.fails("rmdir berlin", Errno::OPNOTSUPP);
+        hands.fails("remove berlin", Errno::ISDIR);
+    }
+    // The name of the folder moves, and nothing else.
+    first.does("mkdir below");
+    there.does("rename berlin below/bonn");
+    assert_eq!(first.does("get below/bonn/renamed"), "drei|vier|");
+    first.fails("rename below below/bonn/below", Errno::INVAL);
+    let up = tried(&offices.berlin, "ls ~/berlin/files/below/bonn/rome/..");
+    assert_eq!(up.expect_success().out, "renamed\nrome\n");
+    let locked = tried(&offices.berlin, "flock -n ~/berlin/files/renamed true");
+    assert!(locked.err.contains("No locks available"), "{locked:?}");
+    let found = offices.first.types("find ~/pelago/files | wc -l").out;
+    assert_eq!(found.trim(), offices.berlin.types("find ~/berlin/files | wc -l").out.trim());
+    drop((first, there));
+    offices.finish();
+}
+
+#[test]
+fn what_is_made_in_an_own_folder_asks_nobody() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin");
+    // Its shell enters the folder, which asks the first office, and then only works in it.
+    let line = "cd ~/berlin/files/berlin && touch ready && while [ ! -e go ]; do sleep 0.1; done; \
+                i=0; while [ $i -lt 5000 ]; do echo $i > f$i; i=$((i+1)); done; \
+                mkdir sub && mv f4999 sub/ && rm f1 && cat sub/f4999 && touch done && sleep 3";
+    let mut working = offices.berlin.command("sh").args(["-c", line]).spawn().unwrap();
+    until("the shell is in the folder", || {
+        tried(&offices.first, "test -e ~/pelago/files/berlin/ready").code == Some(0)
+    });
+    let before = offices.asked_from_there();
+    // By the other office: this machine would look its own way up.
+    offices.first.types("touch ~/pelago/files/berlin/go");
+    until("it is done", || {
+        tried(&offices.first, "test -e ~/pelago/files/berlin/done").code == Some(0)
+    });
+    assert_eq!(offices.asked_from_there(), before);
+    assert!(working.wait().unwrap().success());
+    assert_eq!(offices.first.types("ls ~/pelago/files/berlin | wc -l").out.trim(), "5002");
+    offices.finish();
+}
+
+#[test]
+fn a_silent_office_stops_only_what_is_its_own() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin && echo old > ~/berlin/files/file");
+    let line = "cd ~/berlin/files/berlin && touch ready; while [ ! -e ~/go ]; do sleep 0.1; done; \
+                i=0; while [ $i -lt 200 ]; do echo $i > f$i || exit 1; i=$((i+1)); done; \
+                mkdir sub && mv f199 sub/ && cat sub/f199 && touch ~/done";
+    let mut working = offices.berlin.command("sh").args(["-c", line]).spawn().unwrap();
+    until("the shell is in the folder", || {
+        tried(&offices.first, "test -e ~/pelago/files/berlin/ready").code == Some(0)
+    });
+    offices.network.cut(&offices.first);
+    fs::write(offices.berlin.home.join("go"), "").unwrap();
+    until("the own folder is worked in", || offices.berlin.home.join("done").exists());
+    assert!(working.wait().unwrap().success());
+    // What is the first office's ends by the deadline, and then at once.
+    let began = Instant::now();
+    let read = tried(&offices.berlin, "cat ~/berlin/files/file");
+    assert!(read.err.contains("timed out") || read.err.contains("Host is down"), "{read:?}");
+    assert!(began.elapsed() < Duration::from_secs(16), "{:?}", began.elapsed());
+    until("the first office counts as silent", || {
+        tried(&offices.berlin, "cat ~/berlin/files/file").err.contains("Host is down")
+    });
+    let began = Instant::now();
+    for _ in 0..20 {
+        let read = tried(&offices.berlin, "cat ~/berlin/files/file");
+        assert!(read.err.contains("Host is down"), "{read:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    offices.network.join(&offices.first);
+    let began = Instant::now();
+    until("both work in one tree again", || {
+        tried(&offices.berlin, "cat ~/berlin/files/file").out == "old\n"
+            && tried(&offices.first, "cat ~/pelago/files/berlin/f7").out == "7\n"
+    });
+    assert!(began.elapsed() < BACK, "{:?}", began.elapsed());
+    offices.finish();
+}
+
+#[test]
+fn a_killed_office_comes_back_with_all_that_was_answered() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin");
+    for round in 0..2 {
+        let [mut first, mut there] = offices.hands();
+        first.does(&format!("log berlin/of-first-{round}"));
+        there.does(&format!("log of-there-{round}"));
+        for line in 0..50 {
+            first.does(&format!("add berlin/of-first-{round} {line}"));
+            there.does(&format!("add of-there-{round} {line}"));
+        }
+        there.does(&format!("mkdir dir-{round}"));
+        there.does(&format!("log dir-{round}/file"));
+        drop((first, there));
+        // Each end in turn.
+        match round {
+            0 => {
+                kill(pid_of(&offices.berlin.home.join("berlin")));
+                offices.up_there();
+            }
+            _ => {
+                kill(pid_of(&offices.first.home.join("pelago")));
+                offices.up();
+            }
+        }
+        let began = Instant::now();
+        let lines: String = (0..50).map(|line| format!("{line}|")).collect();
+        let path = |root: &Path| root.to_owned();
+        until("both work in one tree again", || {
+            tried(&offices.berlin, "ls ~/berlin/files").code == Some(0)
+                && tried(&offices.first, "ls ~/pelago/files/berlin").code == Some(0)
+        });
+        assert!(began.elapsed() < BACK, "{:?}", began.elapsed());
+        let [mut first, mut there] =
+            [path(&offices.tree()), path(&offices.tree_there())].map(|root| Hands::on(&root));
+        assert_eq!(there.does(&format!("get berlin/of-first-{round}")), lines);
+        assert_eq!(first.does(&format!("get of-there-{round}")), lines);
+        assert_eq!(first.does(&format!("list dir-{round}")), "file");
+        drop((first, there));
+        // Sessions of the run that was killed end within their term.
+        thread::sleep(Duration::from_millis(100));
+    }
+    offices.finish();
+}
+
+#[test]
+fn an_office_starts_while_the_other_one_is_away() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin && echo note > ~/berlin/files/berlin/note");
+    offices.berlin.types("pelago unmount -V ~/berlin --timeout 100");
+    offices.network.cut(&offices.first);
+    offices.up_there();
+    let read = tried(&offices.berlin, "cat ~/berlin/files/berlin/note");
+    assert!(read.err.contains("timed out") || read.err.contains("Host is down"), "{read:?}");
+    offices.network.join(&offices.first);
+    until("the tree is there", || {
+        tried(&offices.berlin, "cat ~/berlin/files/berlin/note").out == "note\n"
+    });
+    offices.finish();
+}
+
+#[test]
+fn a_ticket_works_once_and_only_as_it_was_written() {
+    let Some(offices) = Offices::new() else { return };
+    let ticket = fs::read_to_string(offices.first.home.join("ticket")).unwrap();
+    let ticket = ticket.trim();
+    let join = |ticket: &str| tried(&offices.berlin, &format!("pelago join '{ticket}' ~/other"));
+    let nothing_made = || assert!(!offices.berlin.home.join("other").exists());
+    for (wrong, says) in [
+        (ticket, "the invitation was used already"),
+        (&ticket[..ticket.len() - 3], "the ticket is cut, or was changed"),
+        (&ticket[..40], "the ticket is cut, or was changed"),
+        ("hello", "this is no ticket"),
+    ] {
+        let joined = join(wrong);
+        assert!(joined.err.contains(says), "{joined:?}");
+        assert!(joined.err.contains("next"), "{joined:?}");
+        nothing_made();
+    }
+    // A second office is one too many today, and says so where it is invited.
+    let invited = tried(&offices.first, "pelago site invite rome -V ~/pelago");
+    assert!(invited.err.contains("a third one is not built yet"), "{invited:?}");
+    let invited = tried(&offices.berlin, "pelago site invite rome -V ~/berlin");
+    assert!(invited.err.contains("only its first site invites"), "{invited:?}");
+    // Nobody answers.
+    kill(pid_of(&offices.first.home.join("pelago")));
+    let joined = join(ticket);
+    assert!(joined.err.contains("nobody answered at 10.77.0.1:7440"), "{joined:?}");
+    assert!(joined.err.contains("nothing was made here"), "{joined:?}");
+    nothing_made();
+    offices.up();
+    offices.finish();
+}

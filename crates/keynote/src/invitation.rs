@@ -1,0 +1,38 @@
+//! The form of the sentence by which the bearer of an invitation names the key of its site.
+//!
+//! An invitation has the private half of a key that is used once. With it the new site signs that
+//! its own key is the one which was invited, so that the key of a site never travels.
+
+use crate::assertion::Assertion;
+use crate::conditions::{Compared, Conditions, Test};
+use crate::share::APPLICATION;
+
+/// What the bearer of an invitation grants to the key of its site: to be a site of the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SiteInvitation {
+    /// The id of the volume.
+    pub volume: [u8; 16],
+    /// The number of the site.
+    pub site: u16,
+}
+
+impl SiteInvitation {
+    /// Returns the conditions of the sentence.
+    #[must_use]
+    pub fn conditions(&self) -> Conditions {
+        Conditions::new(vec![
+            Test::Equals(Compared::new("app_domain", APPLICATION)),
+            Test::Equals(Compared::new("volume", &crate::hex::text(&self.volume))),
+            Test::Equals(Compared::new("site", &self.site.to_string())),
+        ])
+    }
+
+    /// Returns what an assertion grants; `None` unless it has exactly this form.
+    #[must_use]
+    pub fn of(sentence: &Assertion) -> Option<Self> {
+        let tests = sentence.conditions().map(Conditions::tests)?;
+        let [_, Test::Equals(volume), Test::Equals(site)] = tests else { return None };
+        let found = Self { volume: crate::hex::read(&volume.text)?, site: site.text.parse().ok()? };
+        (found.conditions().tests() == tests).then_some(found)
+    }
+}

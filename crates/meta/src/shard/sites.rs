@@ -1,0 +1,237 @@
+//! The other sites of the volume, and directories whose name is at one site and whose rows are at
+//! another.
+//!
+//! A directory's name and its parent pointer are rows of its parent's home; its rnode, and the
+//! names in it, are rows of its own home. So a name here may lead to a directory that has no rnode
+//! here, and a directory here may have no parent pointer here.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use pelago_store::key::{self, Key, RowKind};
+use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::rows::{Rnode, Row, SiteRow};
+use pelago_store::volume::Owner;
+use pelago_wire::{Attr, Code, Context, Entry, Error, Handle, InodeId, Name, Reply, Time};
+
+use super::acl::Rights;
+use super::create::{new_id, new_rnode};
+use super::new_inode::NewInode;
+use super::txn::{DirEntryKey, Txn};
+use super::{Shard, stored};
+use crate::acl::Acl;
+use crate::reply_cache::OpContext;
+use crate::row_cache::{Node, RowLocation};
+
+/// What a name leads to, or the directory above one, for a server of another site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stepped {
+    /// Names it in later requests, to its home.
+    pub node: Handle,
+    /// Its attributes; `None` if its home is at another site.
+    pub attr: Option<Attr>,
+}
+
+/// What a directory inherits from one of another site in which it is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inherited {
+    /// The attributes of the directory above.
+    pub parent: Attr,
+    /// Its default access control list, as the value of the extended attribute.
+    pub default_acl: Option<Vec<u8>>,
+}
+
+impl Shard {
+    /// Returns whether the rows of a node are here.
+    pub fn is_home_of(&self, ino: InodeId) -> bool {
+        ino.site() == self.id.site
+    }
+
+    /// Says that the volume has several sites: from now on a directory without a parent pointer may
+    /// have its name elsewhere.
+    pub fn set_has_sites(&self) {
+        self.has_sites.store(true, Ordering::Release);
+    }
+
+    /// Returns why a directory has no name here.
+    pub(super) fn without_a_name(&self) -> Code {
+        match self.has_sites.load(Ordering::Acquire) {
+            true => Code::Elsewhere,
+            false => Code::Stale,
+        }
+    }
+
+    /// Returns the other sites, with their numbers, in the order of these.
+    ///
+    /// # Errors
+    /// If the table fails, or a row is damaged.
+    pub fn sites(&self) -> Result<Vec<(u16, SiteRow)>, Error> {
+        let mut sites = Vec::new();
+        let mut damaged = None;
+        let range = key::all(RowKind::Site);
+        let visited = self.table.scan(&range.from, &range.to, &mut |row_key, value| {
+            match (Key::parse(row_key), SiteRow::decode(value)) {
+                (Some(Key::Site { site }), Ok((_, row))) => sites.push((site, row)),
+                (_, Err(error)) => damaged = Some(row_damaged(row_key, error)),
+                (_, Ok(_)) => damaged = Some(Code::Corrupt.into()),
+            }
+            ControlFlow::Continue(())
+        });
+        visited.map_err(|error| table_failed("reading the sites", &error))?;
+        damaged.map_or(Ok(sites), Err)
+    }
+
+    /// Writes the row of another site.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn put_site(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        txn.put(key::site(site), row);
+        txn.commit().map(drop)
+    }
+
+    /// Returns what a name in a directory leads to, also if that has its home at another site.
+    ///
+    /// # Errors
+    /// `NotFound`; `NotDirectory`, `Stale` for the directory.
+    pub fn step(&self, dir: Handle, name: &Name) -> Result<Stepped, Error> {
+        match self.lookup(dir, name) {
+            Err(error) if error.code == Code::Elsewhere => self.step_out(dir, name),
+            found => found.map(Stepped::from),
+        }
+    }
+
+    fn step_out(&self, dir: Handle, name: &Name) -> Result<Stepped, Error> {
+        let key = self.entry_key(dir.ino, name);
+        let mut locked = self.lock();
+        locked.load_directory(Handle::own(dir.ino))?;
+        let named = locked.named(&key)?.ok_or(Code::NotFound)?;
+        match self.is_home_of(named.ino) {
+            // The name leads to something else by now.
+            true => locked
+                .node_named(&key, &named)
+                .and_then(|node| locked.entry_of(&node))
+                .map(Stepped::from),
+            false => Ok(Stepped { node: Handle::own(named.ino), attr: None }),
+        }
+    }
+
+    /// Returns the directory above a directory of any site, if the name of that is here.
+    ///
+    /// # Errors
+    /// `Elsewhere` if it has no name here; `Stale`, `NotDirectory`.
+    pub fn step_up(&self, dir: Handle) -> Result<Stepped, Error> {
+        if self.is_home_of(dir.ino) {
+            return self.parent(dir).map(Stepped::from);
+        }
+        let name = stored::first_name_of(&*self.table, dir.ino)?;
+        let (parent, _, _) = name.ok_or(Code::Elsewhere)?;
+        self.entry(Handle::own(parent)).map(Stepped::from)
+    }
+
+    /// Makes a directory that will get its name at another site. Until then it is in no directory,
+    /// and stays so if nobody gives it a name.
+    ///
+    /// # Errors
+    /// `Invalid` if the list that it inherits is none; `NoSpace`; if the table fails.
+    pub fn make_nameless_dir(
+        &self,
+        context: &Context,
+        new: NewInode,
+        inherited: &Inherited,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        let list = match &inherited.default_acl {
+            Some(bytes) => Acl::decode(bytes)?,
+            None => None,
+        };
+        let mut txn = self.begin(OpContext::by(&Context { mutation: 0, ..*context }, now));
+        let rights = Rights::from_list(list, &new);
+        let ino = new_id(&mut txn, context)?;
+        let owner = Owner { uid: 0, gid: inherited.parent.gid };
+        let parent = Rnode { mode: inherited.parent.mode, ..Rnode::root(owner, now) };
+        let rnode = new_rnode(ino, new, context, &parent, (&rights, now));
+        let node = Node { rnode, location: RowLocation::Own };
+        rights.put(&mut txn, ino);
+        let attr = Attr { links: 2, ..node.rnode.attr() };
+        let handle = node.handle();
+        txn.put_node(node);
+        txn.commit()?;
+        Ok(Entry { handle, attr })
+    }
+
+    /// Removes a directory that has got no name.
+    ///
+    /// # Errors
+    /// `Stale`; `NotEmpty`; if the table fails.
+    pub fn discard_nameless_dir(&self, dir: Handle, now: Time) -> Result<(), Error> {
+        let mut txn = self.begin_removal(OpContext::by(&Context::direct(0, 0), now));
+        let node = txn.node(dir)?;
+        super::remove::expect_empty(&txn, dir.ino)?;
+        super::remove::discard_directory(&mut txn, &node)?;
+        txn.commit().map(drop)
+    }
+
+    /// Gives a name to a directory of another site, which its server has made.
+    ///
+    /// # Errors
+    /// `Exists`; `Invalid` for a directory that is none of another site, or has a name; `Stale`,
+    /// `NotDirectory` for the directory of the name.
+    pub fn add_dir(
+        &self,
+        context: &Context,
+        dir: Handle,
+        name: &Name,
+        made: InodeId,
+        now: Time,
+    ) -> Result<(), Error> {
+        if self.is_home_of(made) || made.is_of_mount() {
+            return Err(Code::Invalid.into());
+        }
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(OpContext::by(context, now));
+        txn.load_directory(Handle::own(dir.ino))?;
+        if txn.named(&key)?.is_some() {
+            return Err(Code::Exists.into());
+        }
+        if stored::first_name_of(&*self.table, made)?.is_some() {
+            return Err(Code::Invalid.into());
+        }
+        txn.flag_dirty(dir.ino);
+        txn.put_name(&key, &Node::elsewhere(made, now));
+        txn.store_reply(&Reply::Done);
+        txn.commit().map(drop)
+    }
+}
+
+impl From<Entry> for Stepped {
+    fn from(Entry { handle, attr }: Entry) -> Self {
+        Self { node: handle, attr: Some(attr) }
+    }
+}
+
+impl Node {
+    /// Returns a directory of another site, of which only the name is here.
+    fn elsewhere(ino: InodeId, now: Time) -> Self {
+        let rnode = Rnode { ino, ..Rnode::root(Owner::default(), now) };
+        Self { rnode, location: RowLocation::Elsewhere }
+    }
+}
+
+impl Txn<'_> {
+    /// Returns the node of a name that is about to move: of a directory of another site all that
+    /// the move needs, which is its number.
+    ///
+    /// # Errors
+    /// As [`Locked::find_entry`](super::locked::Locked::find_entry), but not `Elsewhere`.
+    pub(super) fn find_moving(&mut self, key: &DirEntryKey) -> Result<Node, Error> {
+        match self.find_entry(key) {
+            Err(error) if error.code == Code::Elsewhere => {
+                let named = self.named(key)?.ok_or(Code::NotFound)?;
+                Ok(Node::elsewhere(named.ino, self.now))
+            }
+            found => found,
+        }
+    }
+}

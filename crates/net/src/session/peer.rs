@@ -1,0 +1,72 @@
+//! Who is at the other end of a connection.
+
+use pelago_wire::handshake::Hello;
+use pelago_wire::{GuestGrant, InodeId, RecordedPeer, SitePeer};
+
+use crate::key::PublicKey;
+
+/// Who is at the other end of a connection. A session is bound to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// A process of this machine, of this user.
+    User(u32),
+    /// A machine with this key.
+    Machine(PublicKey),
+    /// A guest with this grant. With another grant it is another peer: what it has open by one is
+    /// nothing of the other's.
+    Guest(GuestGrant),
+    /// The server of another site of the volume.
+    Site(SitePeer),
+}
+
+impl Peer {
+    /// Returns the grant of a guest.
+    pub(crate) const fn grant(&self) -> Option<&GuestGrant> {
+        match self {
+            Self::Guest(grant) => Some(grant),
+            Self::User(_) | Self::Machine(_) | Self::Site(_) => None,
+        }
+    }
+
+    /// Returns the role that its hello must name.
+    pub(crate) const fn role(&self) -> u16 {
+        match self {
+            Self::User(_) | Self::Machine(_) => Hello::CLIENT,
+            Self::Guest(_) => Hello::GUEST,
+            Self::Site(_) => Hello::SITE,
+        }
+    }
+
+    /// Returns whether it is granted leases.
+    pub(crate) const fn is_leased(&self) -> bool {
+        matches!(self, Self::User(_) | Self::Machine(_))
+    }
+}
+
+impl From<RecordedPeer> for Peer {
+    fn from(peer: RecordedPeer) -> Self {
+        match peer {
+            RecordedPeer::User(uid) => Self::User(uid),
+            RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
+            // No row says what it was granted: this is the peer of no connection.
+            RecordedPeer::Guest(principal) => Self::Guest(GuestGrant {
+                principal,
+                root: [0; 32],
+                credential: [0; 32],
+                directory: InodeId::ROOT,
+            }),
+            RecordedPeer::Site(peer) => Self::Site(peer),
+        }
+    }
+}
+
+impl From<Peer> for RecordedPeer {
+    fn from(peer: Peer) -> Self {
+        match peer {
+            Peer::User(uid) => Self::User(uid),
+            Peer::Machine(key) => Self::Machine(*key.as_bytes()),
+            Peer::Guest(grant) => Self::Guest(grant.principal),
+            Peer::Site(peer) => Self::Site(peer),
+        }
+    }
+}

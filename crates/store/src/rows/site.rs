@@ -1,0 +1,101 @@
+//! Rows of the other sites of a volume.
+
+use pelago_wire::limits;
+
+use super::codec::{Reader, Writer};
+use super::error::DecodeError;
+use super::row::{Body, Row};
+use crate::key::RowKind;
+
+/// Bytes of the name of a site.
+pub const SITE_NAME_BYTES: usize = 63;
+
+/// Another site of the volume, whose number is in the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteRow {
+    /// Whether it is one already.
+    pub state: SiteState,
+    /// Its name, for people: 1 to [`SITE_NAME_BYTES`] bytes.
+    pub name: String,
+    /// Where its server can be reached, as `HOST:PORT`; empty if it has not said so. At most
+    /// [`limits::SITE_ADDRESS_BYTES`].
+    pub address: String,
+}
+
+/// How far a site has joined the volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteState {
+    /// It was invited.
+    Invited {
+        /// The Ed25519 public key of the invitation, by which the bearer names the site's own.
+        key: [u8; 32],
+        /// The second, since 1970, from which the invitation is void.
+        until: u64,
+    },
+    /// It is a site of the volume.
+    Joined {
+        /// The Ed25519 public key of its server.
+        key: [u8; 32],
+        /// The public key of the invitation by which it joined; zero for the founding site.
+        invitation: [u8; 32],
+    },
+}
+
+const INVITED: u8 = 1;
+const JOINED: u8 = 2;
+
+impl Row<'_> for SiteRow {
+    const KIND: RowKind = RowKind::Site;
+}
+
+impl Body<'_> for SiteRow {
+    fn body_bytes(&self) -> usize {
+        let of_state = match self.state {
+            SiteState::Invited { .. } => 41,
+            SiteState::Joined { .. } => 65,
+        };
+        of_state + 1 + self.name.len() + self.address.len()
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        assert!((1..=SITE_NAME_BYTES).contains(&self.name.len()), "a site has a short name");
+        assert!(self.address.len() <= limits::SITE_ADDRESS_BYTES, "the wire has the same limit");
+        match &self.state {
+            SiteState::Invited { key, until } => {
+                out.u8(INVITED);
+                out.bytes(key);
+                out.u64(*until);
+            }
+            SiteState::Joined { key, invitation } => {
+                out.u8(JOINED);
+                out.bytes(key);
+                out.bytes(invitation);
+            }
+        }
+        out.u8(self.name.len() as u8);
+        out.bytes(self.name.as_bytes());
+        out.bytes(self.address.as_bytes());
+    }
+
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let state = match body.u8()? {
+            INVITED => SiteState::Invited { key: body.array()?, until: body.u64()? },
+            JOINED => SiteState::Joined { key: body.array()?, invitation: body.array()? },
+            _ => return Err(DecodeError::Field("state")),
+        };
+        let length = usize::from(body.u8()?);
+        if !(1..=SITE_NAME_BYTES).contains(&length) {
+            return Err(DecodeError::Field("name"));
+        }
+        let name = text(body.bytes(length)?, "name")?;
+        let address = body.rest();
+        if address.len() > limits::SITE_ADDRESS_BYTES {
+            return Err(DecodeError::Length);
+        }
+        Ok(Self { state, name, address: text(address, "address")? })
+    }
+}
+
+fn text(bytes: &[u8], field: &'static str) -> Result<String, DecodeError> {
+    str::from_utf8(bytes).map(str::to_owned).map_err(|_| DecodeError::Field(field))
+}
