@@ -181,6 +181,9 @@ fn attempt(
     let target = match txn.find_entry(&to) {
         Ok(target) => Some(target),
         Err(error) if error.code == Code::NotFound => None,
+        Err(error) if error.code == Code::Elsewhere => {
+            return Err(not_over_a_directory_elsewhere(&node, flags).into());
+        }
         Err(error) => return Err(error),
     };
     txn.expect(node.rnode.ino, target.as_ref().map(|target| target.rnode.ino))?;
@@ -223,6 +226,19 @@ fn attempt(
     };
     txn.commit()?;
     Ok(Attempt::Renamed(renamed))
+}
+
+/// Returns why a node does not take the name of a directory of another site.
+fn not_over_a_directory_elsewhere(node: &Node, flags: RenameFlags) -> Code {
+    match flags {
+        RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false } => Code::Exists,
+        RenameFlags::Replace | RenameFlags::Whiteout { replace: true } if !is_directory(node) => {
+            Code::IsDirectory
+        }
+        RenameFlags::Replace | RenameFlags::Whiteout { replace: true } | RenameFlags::Exchange => {
+            Code::Elsewhere
+        }
+    }
 }
 
 /// Moves a node to a name that is free or that another node loses. A whiteout takes the old name.

@@ -38,6 +38,7 @@ mod rename;
 mod sessions;
 mod set_attr;
 mod shared_changes;
+mod sites;
 mod tags;
 mod xattr;
 

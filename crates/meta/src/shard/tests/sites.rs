@@ -1,0 +1,244 @@
+//! Directories whose name is at one site and whose rows are at another.
+//!
+//! A tree of two sites is made of two shards. What the server of one asks the other, the test asks
+//! it.
+
+use pelago_store::volume::VolumeId;
+use pelago_wire::{Attr, Error, limits};
+
+use super::*;
+use crate::recovery::{self, FirstRows};
+use crate::shard::{Inherited, Stepped};
+
+const REPLACE: RenameFlags = RenameFlags::Replace;
+
+/// A run of the shard of a site.
+fn site(number: u16) -> Rig {
+    let table = FakeTable::new();
+    let id = ShardId { site: number, shard: 0 };
+    let begun =
+        recovery::begin(&table, VolumeId([7; 16]), id, &FirstRows::default(), at(1)).unwrap();
+    let shard = Shard::new(Parts {
+        id,
+        table: Arc::new(table.clone()),
+        hasher: NameHasher::new(u128::from(number)),
+        durability: Arc::new(Durability::default()),
+        epoch: begun.epoch,
+        next_id: begun.next_id,
+        cache_bytes: 1 << 20,
+        started: at(1),
+    });
+    shard.set_has_sites();
+    Rig { table, shard }
+}
+
+/// Makes a directory of `own` with a name in a directory of `other`, as its server does.
+fn dir_there(own: &Rig, other: &Rig, parent: Handle, text: &str) -> Handle {
+    let new = NewInode::directory(NewMode::exactly(0o755));
+    let inherited = Inherited { parent: other.shard.attr(parent).unwrap(), default_acl: None };
+    let made = own.shard.make_nameless_dir(&CALLER, new, &inherited, at(2)).unwrap();
+    let ino = made.handle.ino;
+    other.shard.add_dir(&CALLER, parent, &name(text), ino, at(2)).unwrap();
+    made.handle
+}
+
+fn code<T>(result: Result<T, Error>) -> Option<Code> {
+    result.err().map(|error| error.code)
+}
+
+#[test]
+fn a_table_of_another_site_has_no_root() {
+    let rig = site(3);
+    assert_eq!(code(rig.shard.attr(ROOT)), Some(Code::Stale));
+    let new = NewInode::directory(NewMode::exactly(0o755));
+    let parent = Attr::empty(InodeId::ROOT, FileKind::Directory);
+    let inherited = Inherited { parent, default_acl: None };
+    let made = rig.shard.make_nameless_dir(&CALLER, new, &inherited, at(2)).unwrap();
+    assert_eq!(made.handle.ino.site(), 3);
+    assert_eq!((made.attr.links, made.attr.uid), (2, CALLER.uid));
+    // It has no name, and can be used all the same: its own names are here.
+    let file = rig.file(made.handle, "file", 3);
+    assert_eq!(file.handle.ino.site(), 3);
+    assert_eq!(rig.names(made.handle), strings(&["file"]));
+    assert_eq!(code(rig.shard.parent(made.handle)), Some(Code::Elsewhere));
+    let cold = Rig { shard: Shard::new(parts_of(&rig, 3)), table: rig.table.clone() };
+    assert_eq!(cold.names(made.handle), strings(&["file"]));
+    assert_eq!(code(rig.shard.discard_nameless_dir(made.handle, at(4))), Some(Code::NotEmpty));
+    rig.shard.unlink(made.handle, &name("file"), at(4)).unwrap();
+    rig.shard.discard_nameless_dir(made.handle, at(4)).unwrap();
+    assert_eq!(code(rig.shard.attr(made.handle)), Some(Code::Stale));
+}
+
+fn parts_of(rig: &Rig, number: u16) -> Parts {
+    Parts {
+        id: ShardId { site: number, shard: 0 },
+        table: Arc::new(rig.table.clone()),
+        hasher: NameHasher::new(u128::from(number)),
+        durability: Arc::new(Durability::default()),
+        epoch: 9,
+        next_id: 9000,
+        cache_bytes: 1 << 20,
+        started: at(900),
+    }
+}
+
+#[test]
+fn a_name_leads_to_a_directory_of_another_site() {
+    let (first, berlin) = (site(0), site(1));
+    let dir = dir_there(&berlin, &first, ROOT, "berlin");
+    assert_eq!(first.lookup(ROOT, "berlin"), Err(Code::Elsewhere));
+    let stepped = first.shard.step(ROOT, &name("berlin")).unwrap();
+    assert_eq!(stepped, Stepped { node: dir, attr: None });
+    assert_eq!(first.names(ROOT), strings(&["berlin"]));
+    assert_eq!(first.links(ROOT), 3, "its `..` counts");
+    // The way up is asked where the name is.
+    assert_eq!(first.shard.step_up(dir).unwrap().node, ROOT);
+    assert_eq!(code(berlin.shard.step_up(dir)), Some(Code::Elsewhere));
+    assert_eq!(code(berlin.shard.step_up(ROOT)), Some(Code::Elsewhere));
+}
+
+#[test]
+fn a_directory_gets_one_name_and_only_of_another_site() {
+    let (first, berlin) = (site(0), site(1));
+    let dir = dir_there(&berlin, &first, ROOT, "berlin");
+    let add = |text: &str, ino| code(first.shard.add_dir(&CALLER, ROOT, &name(text), ino, at(3)));
+    assert_eq!(add("berlin", InodeId::new(1, 0, 99).unwrap()), Some(Code::Exists));
+    assert_eq!(add("again", dir.ino), Some(Code::Invalid));
+    assert_eq!(add("own", InodeId::new(0, 0, 99).unwrap()), Some(Code::Invalid));
+    let of_mount = InodeId::new(InodeId::MOUNT_SITE, 0, 99).unwrap();
+    assert_eq!(add("mount", of_mount), Some(Code::Invalid));
+    let file = first.file(ROOT, "file", 3).handle;
+    let in_file = first.shard.add_dir(&CALLER, file, &name("x"), of_mount, at(3));
+    assert!(in_file.is_err());
+    assert_eq!(first.names(ROOT), strings(&["berlin", "file"]));
+}
+
+#[test]
+fn what_would_need_both_sites_is_refused() {
+    let (first, berlin) = (site(0), site(1));
+    dir_there(&berlin, &first, ROOT, "berlin");
+    let own = first.dir(ROOT, "own", 3).handle;
+    first.file(ROOT, "file", 3);
+    assert_eq!(code(first.shard.unlink(ROOT, &name("berlin"), at(4))), Some(Code::IsDirectory));
+    assert_eq!(code(first.shard.remove_dir(ROOT, &name("berlin"), at(4))), Some(Code::Elsewhere));
+    let onto = |from, flags| first.rename((ROOT, from), (ROOT, "berlin"), flags).map(drop);
+    assert_eq!(onto("own", REPLACE), Err(Code::Elsewhere));
+    assert_eq!(onto("file", REPLACE), Err(Code::IsDirectory));
+    assert_eq!(onto("own", RenameFlags::NoReplace), Err(Code::Exists));
+    for (from, to) in [("own", "berlin"), ("berlin", "own"), ("file", "berlin")] {
+        let exchanged = first.rename((ROOT, from), (ROOT, to), RenameFlags::Exchange);
+        assert_eq!(exchanged.map(drop), Err(Code::Elsewhere), "{from} {to}");
+    }
+    first.file(own, "x", 4);
+    let replaced = first.rename((ROOT, "berlin"), (ROOT, "own"), REPLACE);
+    assert_eq!(replaced.map(drop), Err(Code::NotEmpty));
+    assert_eq!(first.names(ROOT), strings(&["berlin", "file", "own"]));
+}
+
+#[test]
+fn the_name_of_a_directory_of_another_site_moves() {
+    let (first, berlin) = (site(0), site(1));
+    let dir = dir_there(&berlin, &first, ROOT, "berlin");
+    let below = first.dir(ROOT, "below", 3).handle;
+    let empty = first.dir(ROOT, "empty", 3).handle;
+    first.rename((ROOT, "berlin"), (below, "bonn"), REPLACE).unwrap();
+    assert_eq!(first.shard.step(below, &name("bonn")).unwrap().node, dir);
+    assert_eq!(first.shard.step_up(dir).unwrap().node, below);
+    assert_eq!((first.links(ROOT), first.links(below)), (4, 3));
+    // Over an empty directory of the own site.
+    first.rename((below, "bonn"), (ROOT, "empty"), REPLACE).unwrap();
+    assert_eq!(first.shard.step_up(dir).unwrap().node, ROOT);
+    assert_eq!(code(first.shard.attr(empty)), Some(Code::Stale));
+    assert_eq!(first.names(ROOT), strings(&["below", "empty"]));
+    let cold = first.cold();
+    cold.shard.set_has_sites();
+    assert_eq!(cold.names(ROOT), strings(&["below", "empty"]));
+}
+
+/// `/berlin/rome/inner`: berlin and inner of site 1, rome of site 0.
+#[test]
+fn no_move_makes_a_loop_of_two_sites() {
+    let (first, berlin) = (site(0), site(1));
+    let top = dir_there(&berlin, &first, ROOT, "berlin");
+    let rome = dir_there(&first, &berlin, top, "rome");
+    let inner = dir_there(&berlin, &first, rome, "inner");
+    let plain = first.dir(ROOT, "plain", 3).handle;
+    first.dir(plain, "deep", 3);
+    first.file(first.lookup(plain, "deep").unwrap().handle, "x", 3);
+    berlin.dir(top, "a", 3);
+    let within = berlin.dir(top, "b", 3).handle;
+    berlin.file(berlin.lookup(top, "a").unwrap().handle, "x", 3);
+    // Within one part of the tree of a site directories move.
+    berlin.rename((top, "a"), (within, "a"), REPLACE).unwrap();
+    berlin.rename((within, "a"), (top, "a"), REPLACE).unwrap();
+    // berlin, a directory of the other site, does not move below itself.
+    let moved = first.rename((ROOT, "berlin"), (rome, "berlin"), REPLACE);
+    assert_eq!(moved.map(drop), Err(Code::CrossHome));
+    // Nor does anything move to a part that other directories separate from its own.
+    let moved = first.rename((ROOT, "plain"), (rome, "plain"), REPLACE);
+    assert_eq!(moved.map(drop), Err(Code::CrossHome));
+    let moved = berlin.rename((top, "a"), (inner, "a"), REPLACE);
+    assert_eq!(moved.map(drop), Err(Code::CrossHome));
+    let moved = berlin.rename((top, "rome"), (inner, "rome"), REPLACE);
+    assert_eq!(moved.map(drop), Err(Code::CrossHome));
+    // Out of it, to where the root is reached at this site, it may.
+    first.rename((rome, "inner"), (plain, "inner"), REPLACE).unwrap();
+    assert_eq!(first.shard.step_up(inner).unwrap().node, plain);
+    let other = first.dir(rome, "other", 3).handle;
+    first.file(other, "x", 3);
+    for (one, two) in [((plain, "deep"), (rome, "other")), ((rome, "other"), (plain, "deep"))] {
+        let exchanged = first.rename(one, two, RenameFlags::Exchange);
+        assert_eq!(exchanged.map(drop), Err(Code::CrossHome), "{one:?}");
+    }
+}
+
+/// A long way up that leaves the site is climbed without the lock, and ends the same.
+#[test]
+fn a_long_way_up_leaves_the_site_too() {
+    let (first, berlin) = (site(0), site(1));
+    let [one, other] = ["one", "other"].map(|text| dir_there(&berlin, &first, ROOT, text));
+    let chain = |top: Handle| {
+        let mut here = top;
+        for _ in 0..3 * limits::CLIMB_STEPS {
+            here = berlin.dir(here, "d", 3).handle;
+        }
+        here
+    };
+    let (deep, far) = (chain(one), chain(other));
+    let moved = berlin.dir(one, "moved", 3).handle;
+    berlin.file(moved, "x", 3);
+    berlin.rename((one, "moved"), (deep, "moved"), REPLACE).unwrap();
+    let across = berlin.rename((deep, "moved"), (far, "moved"), REPLACE);
+    assert_eq!(across.map(drop), Err(Code::CrossHome));
+    let below = berlin.rename((one, "d"), (deep, "d"), REPLACE);
+    assert_eq!(below.map(drop), Err(Code::WouldLoop));
+}
+
+#[test]
+fn a_directory_inherits_from_one_of_another_site() {
+    let (first, berlin) = (site(0), site(1));
+    let parent = first.dir(ROOT, "team", 3).handle;
+    let set = SetAttr { mode: Some(0o2775), gid: Some(77), ..SetAttr::default() };
+    first.shard.set_attr(parent, &set, at(4)).unwrap();
+    let dir = dir_there(&berlin, &first, parent, "berlin");
+    let attr = berlin.shard.attr(dir).unwrap();
+    assert_eq!((attr.gid, attr.mode & 0o7777), (77, 0o2755));
+    let acl = b"garbage".to_vec();
+    let inherited = Inherited { parent: first.shard.attr(parent).unwrap(), default_acl: Some(acl) };
+    let new = NewInode::directory(NewMode::exactly(0o755));
+    let made = berlin.shard.make_nameless_dir(&CALLER, new, &inherited, at(5));
+    assert!(made.is_err(), "{made:?}");
+}
+
+#[test]
+fn nothing_above_a_part_of_another_site_is_granted() {
+    let (first, berlin) = (site(0), site(1));
+    let top = dir_there(&berlin, &first, ROOT, "berlin");
+    let dir = berlin.dir(top, "dir", 3).handle;
+    let file = berlin.file(dir, "file", 3).handle;
+    assert!(berlin.shard.find_below(top.ino, file, false).unwrap().is_some());
+    assert!(berlin.shard.find_below(dir.ino, file, false).unwrap().is_some());
+    assert!(berlin.shard.find_below(top.ino, top, false).unwrap().is_some());
+    assert!(berlin.shard.find_below(dir.ino, top, false).unwrap().is_none());
+    assert!(berlin.shard.find_below(InodeId::ROOT, file, false).unwrap().is_none());
+}
