@@ -11,3 +11,5 @@ mod leases;
 #[path = "replay/main.rs"]
 mod replay;
 mod sessions;
+#[path = "sites/main.rs"]
+mod sites;

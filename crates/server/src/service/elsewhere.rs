@@ -297,6 +297,7 @@ impl Dispatcher {
 impl Executor<'_> {
     /// Looks a name, or the directory above one, up for the server of another site.
     pub(super) fn step(&self, dir: Handle, to: Option<&Name>) -> OpResult {
+        self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         let shard = &self.parts.shard;
         let Stepped { node, attr } = match to {
             Some(name) => shard.step(dir, name)?,

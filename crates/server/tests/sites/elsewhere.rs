@@ -1,0 +1,299 @@
+//! Requests for what has its home at the other site.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use pelago_server::{Options, Server};
+use pelago_wire::{
+    Code, Context, Cookie, DataPath, FileLock, Handle, LeasedAnswer, LockKind, LockMode, LockOwner,
+    NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, RequestId, SessionId, WriteFlags,
+};
+
+use super::world::{Offices, ask, ask_as, ask_with, berlin_dir, client, next_number, options};
+use crate::harness::rig::{entry, name};
+
+const ROOT: Handle = Handle::ROOT;
+const DIRECT: SessionId = SessionId::DIRECT;
+
+/// Creates a file with an open of this number.
+fn create(server: &Server, session: SessionId, dir: Handle, text: &str, open: u64) -> Handle {
+    let request = Request::Create {
+        dir,
+        name: name(text),
+        mode: NewMode::exactly(0o644),
+        flags: OpenFlags::READ_WRITE,
+        open: OpenId(open),
+    };
+    match ask(server, session, request).unwrap() {
+        Reply::Created { entry, path } => {
+            let is_elsewhere = entry.handle.ino.site() != server.site();
+            assert_eq!(path == DataPath::Direct, is_elsewhere);
+            assert!(!is_elsewhere || entry.attr.volatile);
+            entry.handle
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn write(server: &Server, session: SessionId, open: u64, bytes: &[u8]) -> Result<Reply, Code> {
+    let flags = WriteFlags { append: true, ..WriteFlags::NONE };
+    let request = Request::Write { open: OpenId(open), offset: 0, flags };
+    ask_with(server, session, request, bytes)
+}
+
+fn read(server: &Server, session: SessionId, open: u64) -> Result<Vec<u8>, Code> {
+    let request = Request::Read { open: OpenId(open), offset: 0, size: 100 };
+    ask(server, session, request).map(|reply| match reply {
+        Reply::Data(buffer) => buffer.as_bytes().to_vec(),
+        other => panic!("{other:?}"),
+    })
+}
+
+fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Handle, Code> {
+    let found = ask(server, DIRECT, Request::Lookup { dir, name: name(text) })?;
+    Ok(entry(found)?.handle)
+}
+
+#[test]
+fn both_sites_see_one_tree() {
+    let offices = Offices::new();
+    let Offices { first, berlin, .. } = &offices;
+    let dir = offices.dir("berlin");
+    assert_eq!(dir.ino.site(), 1);
+    for server in [first, berlin] {
+        assert_eq!(lookup(server, ROOT, "berlin"), Ok(dir));
+        let up = entry(ask(server, DIRECT, Request::Parent { dir }).unwrap());
+        assert_eq!(up.unwrap().handle, ROOT);
+    }
+    // A file has the home of its directory, whoever makes it.
+    let here = create(first, DIRECT, dir, "by-first", 1);
+    let there = create(berlin, DIRECT, ROOT, "by-berlin", 2);
+    assert_eq!((here.ino.site(), there.ino.site()), (1, 0));
+    write(first, DIRECT, 1, b"one").unwrap();
+    write(berlin, DIRECT, 2, b"two").unwrap();
+    for (server, open) in [(first, 1), (berlin, 2)] {
+        ask(server, DIRECT, Request::Release { open: OpenId(open) }).unwrap();
+        assert_eq!(read(server, DIRECT, open), Err(Code::BadOpen));
+    }
+    for server in [first, berlin] {
+        assert_eq!(lookup(server, dir, "by-first"), Ok(here));
+        assert_eq!(lookup(server, ROOT, "by-berlin"), Ok(there));
+        assert_eq!(lookup(server, ROOT, "nothing"), Err(Code::NotFound));
+        assert_eq!(lookup(server, dir, "nothing"), Err(Code::NotFound));
+    }
+}
+
+#[test]
+fn a_listing_has_the_names_of_both() {
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    create(&offices.first, DIRECT, ROOT, "file", 1);
+    for server in [&offices.first, &offices.berlin] {
+        let list = Request::List {
+            dir: ROOT,
+            after: Cookie::AFTER_DOT_DOT,
+            behind: None,
+            entries: 10,
+            attributes: true,
+        };
+        let Reply::Listed { entries, end } = ask(server, DIRECT, list).unwrap() else { panic!() };
+        let found: Vec<_> =
+            entries.iter().map(|it| (it.name.to_string(), it.entry.is_some())).collect();
+        assert!(end && found.contains(&("file".to_owned(), true)), "{found:?}");
+        // Its attributes are at its home.
+        assert!(found.contains(&("berlin".to_owned(), false)), "{found:?}");
+        assert!(entries.iter().any(|it| it.ino == dir.ino));
+    }
+}
+
+/// The numbers of opens are those of a session, and all share one at the other site.
+#[test]
+fn opens_of_two_sessions_do_not_meet() {
+    let offices = Offices::new();
+    let berlin = &offices.berlin;
+    let [one, other] = [client(berlin), client(berlin)];
+    let mine = create(berlin, one, ROOT, "mine", 1);
+    create(berlin, other, ROOT, "theirs", 1);
+    write(berlin, one, 1, b"mine").unwrap();
+    write(berlin, other, 1, b"theirs").unwrap();
+    ask(berlin, one, Request::Release { open: OpenId(1) }).unwrap();
+    assert_eq!(read(berlin, one, 1), Err(Code::BadOpen));
+    assert_eq!(read(berlin, other, 1), Ok(b"theirs".to_vec()));
+    let open = Request::Open { node: mine, flags: OpenFlags::READ_WRITE, open: OpenId(2) };
+    ask(berlin, one, open).unwrap();
+    assert_eq!(read(berlin, one, 2), Ok(b"mine".to_vec()));
+    // A session that ends takes its opens there with it, and no others.
+    let before = offices.first.status().open_files;
+    berlin.session_service().end_session(one);
+    wait_for("its open is released there", || offices.first.status().open_files == before - 1);
+    assert_eq!(read(berlin, other, 1), Ok(b"theirs".to_vec()));
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("still not: {what}");
+}
+
+#[test]
+fn locks_on_what_is_elsewhere_are_refused() {
+    let offices = Offices::new();
+    create(&offices.berlin, DIRECT, ROOT, "file", 1);
+    let lock =
+        FileLock { kind: LockKind::Flock, mode: LockMode::Write, start: 0, end: u64::MAX, pid: 1 };
+    let (open, owner) = (OpenId(1), LockOwner(7));
+    for request in [
+        Request::SetLock { open, owner, lock, wait: true },
+        Request::GetLock { open, owner, lock },
+        Request::ReclaimLock { open, owner, lock },
+    ] {
+        let asked = ask(&offices.berlin, DIRECT, request);
+        assert_eq!(asked.err(), Some(Code::NoLocks));
+    }
+    let dir = offices.dir("berlin");
+    create(&offices.berlin, DIRECT, dir, "own", 2);
+    let own = Request::SetLock { open: OpenId(2), owner, lock, wait: false };
+    ask(&offices.berlin, DIRECT, own).unwrap();
+}
+
+#[test]
+fn what_would_change_both_sites_is_refused() {
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    let node = create(&offices.berlin, DIRECT, ROOT, "file", 1);
+    create(&offices.berlin, DIRECT, dir, "own", 2);
+    for server in [&offices.first, &offices.berlin] {
+        let rename = Request::Rename {
+            from_dir: ROOT,
+            from: name("file"),
+            to_dir: dir,
+            to: name("moved"),
+            flags: RenameFlags::Replace,
+        };
+        assert_eq!(ask(server, DIRECT, rename).err(), Some(Code::CrossHome));
+        let link = Request::Link { node, dir, name: name("link") };
+        assert_eq!(ask(server, DIRECT, link).err(), Some(Code::CrossHome));
+        let remove = Request::RemoveDir { dir: ROOT, name: name("berlin") };
+        assert_eq!(ask(server, DIRECT, remove).err(), Some(Code::Elsewhere));
+    }
+    let copy = Request::CopyRange {
+        from: OpenId(1),
+        from_offset: 0,
+        to: OpenId(2),
+        to_offset: 0,
+        length: 1,
+    };
+    assert_eq!(ask(&offices.berlin, DIRECT, copy).err(), Some(Code::CrossHome));
+}
+
+#[test]
+fn a_silent_site_stops_only_what_is_its_own() {
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    let berlin = &offices.berlin;
+    create(berlin, DIRECT, dir, "own", 1);
+    let sent = offices.sent.load(Ordering::Acquire);
+    offices.is_cut.store(true, Ordering::Release);
+    // At once, and without a word.
+    assert_eq!(lookup(berlin, ROOT, "berlin"), Err(Code::HostDown));
+    let mkdir = Request::MakeDir { dir: ROOT, name: name("x"), mode: NewMode::exactly(0o755) };
+    assert_eq!(ask(berlin, DIRECT, mkdir).err(), Some(Code::HostDown));
+    for number in 0..100 {
+        create(berlin, DIRECT, dir, &format!("f{number}"), 10 + number);
+        write(berlin, DIRECT, 10 + number, b"x").unwrap();
+        ask(berlin, DIRECT, Request::Release { open: OpenId(10 + number) }).unwrap();
+    }
+    assert_eq!(offices.sent.load(Ordering::Acquire), sent);
+    // A name that the other site has leads here.
+    assert_eq!(lookup(&offices.first, ROOT, "berlin"), Err(Code::HostDown));
+    offices.is_cut.store(false, Ordering::Release);
+    assert_eq!(lookup(berlin, ROOT, "berlin"), Ok(dir));
+}
+
+/// The name is asked for once; the directory that did not get it is gone.
+#[test]
+fn a_directory_that_gets_no_name_is_not_kept() {
+    let offices = Offices::new();
+    offices.dir("berlin");
+    let mkdir = |text: &str| Request::MakeDir {
+        dir: ROOT,
+        name: name(text),
+        mode: NewMode::exactly(0o755),
+    };
+    for _ in 0..3 {
+        assert_eq!(ask(&offices.berlin, DIRECT, mkdir("berlin")).err(), Some(Code::Exists));
+    }
+    let Offices { first, berlin, folder, .. } = offices;
+    for server in [first, berlin] {
+        Arc::into_inner(server).unwrap().stop().unwrap();
+    }
+    let plan = pelago_check::plan(&berlin_dir(&folder)).unwrap();
+    assert!(plan.findings.is_empty(), "{:?}", plan.findings);
+    // The one that has its name at the first site.
+    assert_eq!(plan.checked.named_elsewhere, 1);
+    let plan = pelago_check::plan(&folder.path().join("first")).unwrap();
+    assert!(plan.findings.is_empty(), "{:?}", plan.findings);
+}
+
+#[test]
+fn nothing_of_another_site_is_leased() {
+    let offices = Offices::new();
+    let dir = offices.dir("berlin");
+    let session = client(&offices.berlin);
+    let service = offices.berlin.session_service();
+    let leases = |node: Handle| {
+        let since = service.lease_moment();
+        let mut result = ask(&offices.berlin, session, Request::GetAttr { node })
+            .map_err(pelago_wire::Error::from);
+        let answer = LeasedAnswer {
+            node: Some(node.ino),
+            names: None,
+            mutation: 0,
+            opens_for_writing: false,
+            result: &mut result,
+            changed: None,
+        };
+        service.lease(session, since, answer)
+    };
+    assert_eq!(leases(ROOT), pelago_wire::Leases::default());
+    assert_ne!(leases(dir), pelago_wire::Leases::default());
+}
+
+/// A change that a client repeats after a restart of its server may have been done.
+#[test]
+fn a_repeated_change_is_not_sent_twice() {
+    let waiting = Options { grace: Duration::from_secs(20), ..options() };
+    let offices = Offices::with(waiting.clone());
+    offices.dir("berlin");
+    let session = client(&offices.berlin);
+    create(&offices.berlin, session, ROOT, "file", 1);
+    let Offices { first: _first, berlin, folder, .. } = offices;
+    drop(berlin);
+    let again = Server::start(&berlin_dir(&folder), waiting).unwrap();
+    let number = next_number();
+    let context =
+        Context { session, request: RequestId(number), mutation: number, ..Context::direct(0, 0) };
+    let unlink = Request::Unlink { dir: ROOT, name: name("file") };
+    assert_eq!(ask_as(&again, &context, unlink, &[]).err(), Some(Code::Io));
+}
+
+#[test]
+fn a_site_that_refuses_changes_sends_none() {
+    let offices = Offices::with(Options { read_only: false, ..options() });
+    offices.dir("berlin");
+    create(&offices.first, DIRECT, ROOT, "file", 1);
+    let Offices { first, berlin, folder, sent, .. } = offices;
+    let before = sent.load(Ordering::Acquire);
+    drop(berlin);
+    let again =
+        Server::start(&berlin_dir(&folder), Options { read_only: true, ..options() }).unwrap();
+    let unlink = Request::Unlink { dir: ROOT, name: name("file") };
+    assert_eq!(ask(&again, DIRECT, unlink).err(), Some(Code::ReadOnly));
+    assert_eq!(sent.load(Ordering::Acquire), before);
+    assert!(lookup(&first, ROOT, "file").is_ok());
+}

@@ -1,0 +1,231 @@
+//! What the tests of sites share: two servers that reach each other by calls.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_keynote::{Credential, Principal, SiteInvitation};
+use pelago_net::key::PrivateKey;
+use pelago_server::{Joining, Neighbour, Options, Server};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{
+    Bulk, Code, Context, Done, Error, Handle, NewMode, RecordedPeer, Reply, Request, RequestId,
+    Service, SessionId, SessionRecord, SessionService, SitePeer, SiteRefusal,
+};
+
+use crate::harness::rig::{DEADLINE, entry, name};
+
+/// Longer than any test takes.
+pub(super) const FAR: u64 = 1 << 40;
+
+/// Returns the key with this number.
+pub(super) fn key(number: u8) -> PrivateKey {
+    PrivateKey::from_seed([number; 32])
+}
+
+pub(super) fn public(number: u8) -> [u8; 32] {
+    *key(number).public().as_bytes()
+}
+
+/// The key of the invitation, and those of the two servers.
+pub(super) const TICKET: u8 = 1;
+pub(super) const FIRST: u8 = 2;
+pub(super) const BERLIN: u8 = 3;
+
+/// Returns the sentence by which the bearer of a ticket names the key of its server.
+pub(super) fn sentence(by: u8, volume: [u8; 16], site: u16, server: u8) -> Vec<u8> {
+    let credential = Credential {
+        comment: &[],
+        licensee: Principal(public(server)),
+        conditions: &SiteInvitation { volume, site }.conditions(),
+    };
+    credential.sign(&key(by).signing_key()).unwrap().into_bytes()
+}
+
+pub(super) fn options() -> Options {
+    Options { grace: Duration::ZERO, ..Options::default() }
+}
+
+/// The line to a server of another site.
+pub(super) struct Line {
+    there: Weak<Server>,
+    session: SessionId,
+    is_cut: Arc<AtomicBool>,
+    /// Requests that were sent.
+    pub(super) sent: Arc<AtomicU64>,
+}
+
+impl Service for Line {
+    fn ask(
+        &self,
+        context: &Context,
+        request: Request,
+        bulk: Bulk<'_>,
+        later: &mut dyn FnMut() -> Done,
+    ) -> Option<Result<Reply, Error>> {
+        self.sent.fetch_add(1, Ordering::AcqRel);
+        let Some(there) = self.there.upgrade() else { return Some(Err(Code::TimedOut.into())) };
+        // A number of its own for each change, as a connection gives.
+        let mutation = if request.is_mutation() { context.request.0 } else { 0 };
+        let context = Context { session: self.session, mutation, ..*context };
+        there.session_service().ask(&context, request, bulk, later)
+    }
+
+    fn silence(&self) -> Option<Duration> {
+        let is_cut = self.is_cut.load(Ordering::Acquire) || self.there.strong_count() == 0;
+        Some(if is_cut { Duration::from_secs(60) } else { Duration::ZERO })
+    }
+}
+
+/// Begins the session of a site's server.
+pub(super) fn begin(service: &dyn SessionService, peer: SitePeer) -> SessionId {
+    static LAST: AtomicU32 = AtomicU32::new(1000);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    let session = SessionId::new(service.served().epoch, number);
+    let record = SessionRecord::new([number as u8; 16], RecordedPeer::Site(peer));
+    service.begin_session(session, record).unwrap();
+    session
+}
+
+/// Two servers of one volume.
+pub(super) struct Offices {
+    pub(super) first: Arc<Server>,
+    pub(super) berlin: Arc<Server>,
+    /// Cuts the line between them.
+    pub(super) is_cut: Arc<AtomicBool>,
+    /// Requests that berlin has sent.
+    pub(super) sent: Arc<AtomicU64>,
+    pub(super) folder: tempfile::TempDir,
+}
+
+/// Returns the founded volume of a server.
+pub(super) fn founded(folder: &tempfile::TempDir) -> Server {
+    Server::start(&folder.path().join("first"), options()).unwrap()
+}
+
+/// Returns a server that was made to join the volume.
+pub(super) fn joining(folder: &tempfile::TempDir, volume: [u8; 16], options: Options) -> Server {
+    let founder = Neighbour { site: 0, key: public(FIRST), address: "first:1".to_owned() };
+    let joining =
+        Joining { volume: VolumeId(volume), site: 1, founder, founder_name: "first".to_owned() };
+    let options = Options { joining: Some(joining), ..options };
+    Server::start(&folder.path().join("berlin"), options).unwrap()
+}
+
+impl Offices {
+    pub(super) fn new() -> Self {
+        Self::with(options())
+    }
+
+    /// The second server has these options.
+    pub(super) fn with(of_berlin: Options) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Arc::new(founded(&folder));
+        let volume = first.session_service().served().volume;
+        first.invite_site("berlin", public(TICKET), FAR).unwrap();
+        let berlin = Arc::new(joining(&folder, volume, of_berlin));
+        let sentence = sentence(TICKET, volume, 1, BERLIN);
+        let to_first = first.session_service().admit_site(&public(BERLIN), Some(&sentence));
+        let to_berlin = berlin.session_service().admit_site(&public(FIRST), None);
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let sent = Arc::new(AtomicU64::new(0));
+        connect(&berlin, &first, to_first.unwrap(), &is_cut, &sent);
+        connect(&first, &berlin, to_berlin.unwrap(), &is_cut, &Arc::default());
+        Self { first, berlin, is_cut, sent, folder }
+    }
+
+    /// Makes a directory of berlin in the root, at berlin.
+    pub(super) fn dir(&self, text: &str) -> Handle {
+        let mode = NewMode::exactly(0o755);
+        let made = Request::MakeDir { dir: Handle::ROOT, name: name(text), mode };
+        entry(ask(&self.berlin, SessionId::DIRECT, made).unwrap()).unwrap().handle
+    }
+}
+
+/// Tells a server how to reach another one.
+fn connect(
+    from: &Server,
+    to: &Arc<Server>,
+    peer: SitePeer,
+    is_cut: &Arc<AtomicBool>,
+    sent: &Arc<AtomicU64>,
+) {
+    let session = begin(&*to.session_service(), peer);
+    let there = Arc::downgrade(to);
+    let (is_cut, sent) = (Arc::clone(is_cut), Arc::clone(sent));
+    from.set_connect(Box::new(move |_| {
+        Some(Arc::new(Line {
+            there: Weak::clone(&there),
+            session,
+            is_cut: Arc::clone(&is_cut),
+            sent: Arc::clone(&sent),
+        }))
+    }));
+}
+
+/// Returns a number that no other request has.
+pub(super) fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Begins the session of a client.
+pub(super) fn client(server: &Server) -> SessionId {
+    let service = server.session_service();
+    let number = u32::try_from(next_number()).unwrap();
+    let session = SessionId::new(service.served().epoch, number);
+    service.begin_session(session, SessionRecord::new([5; 16], RecordedPeer::User(0))).unwrap();
+    session
+}
+
+/// Asks a server in a session, and waits for the answer.
+pub(super) fn ask(server: &Server, session: SessionId, request: Request) -> Result<Reply, Code> {
+    ask_with(server, session, request, &[])
+}
+
+pub(super) fn ask_with(
+    server: &Server,
+    session: SessionId,
+    request: Request,
+    bytes: &[u8],
+) -> Result<Reply, Code> {
+    let number = next_number();
+    let mutation = match session {
+        SessionId::DIRECT => 0,
+        _ if request.is_mutation() => number,
+        _ => 0,
+    };
+    let context =
+        Context { session, request: RequestId(number), mutation, ..Context::direct(0, 0) };
+    ask_as(server, &context, request, bytes)
+}
+
+pub(super) fn ask_as(
+    server: &Server,
+    context: &Context,
+    request: Request,
+    bytes: &[u8],
+) -> Result<Reply, Code> {
+    let (sender, answer) = mpsc::channel();
+    let sender = Mutex::new(Some(sender));
+    let mut later = || -> Done {
+        let sender = sender.lock().take().unwrap();
+        Box::new(move |result| sender.send(result).unwrap())
+    };
+    let now = server.session_service().ask(context, request, Bulk::Borrowed(bytes), &mut later);
+    let result = now.unwrap_or_else(|| answer.recv_timeout(DEADLINE).unwrap());
+    result.map_err(|error| error.code)
+}
+
+pub(super) fn refusal(admitted: Result<SitePeer, SiteRefusal>) -> String {
+    admitted.unwrap_err().0
+}
+
+/// Returns the path of the folder of berlin.
+pub(super) fn berlin_dir(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("berlin")
+}
