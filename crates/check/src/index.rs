@@ -94,7 +94,7 @@ impl Check<'_> {
         self.table.scan(&all.from, &all.to, &mut |key, value| {
             number += 1;
             if number % every == 0 {
-                is_right = has_name(names, &covered, key, value);
+                is_right = self.has_name(names, &covered, key, value);
             }
             if matches!(is_right, Ok(true)) {
                 ControlFlow::Continue(())
@@ -104,28 +104,37 @@ impl Check<'_> {
         })?;
         Ok(is_right)
     }
-}
 
-/// Returns whether an index has a name as its row has it. Rows that are newer than the index, or
-/// damaged, are no concern of it.
-fn has_name(names: &Names, covered: &Covered, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-    let (Some((_, _, name)), Ok((stamp, row))) = (key::parse_name(key), NameRow::decode(value))
-    else {
-        return Ok(true);
-    };
-    let Stamp { epoch, sequence } = stamp;
-    if (u64::from(epoch), sequence) > (covered.epoch, covered.sequence) {
-        return Ok(true);
-    }
-    let documents = names.documents_of(row.ino())?;
-    Ok(documents.iter().any(|document| {
-        let has_attributes = match &row {
-            NameRow::Rnode(rnode) => {
-                (document.size, document.mtime, document.uid)
-                    == (rnode.size, rnode.mtime, rnode.uid)
-            }
-            NameRow::Link { .. } => true,
+    /// Returns whether an index has a name as its row has it. Rows that are newer than the index,
+    /// damaged, or of a directory of another site are no concern of it.
+    fn has_name(
+        &self,
+        names: &Names,
+        covered: &Covered,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Error> {
+        let (Some((_, _, name)), Ok((stamp, row))) = (key::parse_name(key), NameRow::decode(value))
+        else {
+            return Ok(true);
         };
-        document.name == name && document.kind == row.kind() && has_attributes
-    }))
+        if self.is_elsewhere(row.ino()) {
+            return Ok(true);
+        }
+        let Stamp { epoch, sequence } = stamp;
+        if (u64::from(epoch), sequence) > (covered.epoch, covered.sequence) {
+            return Ok(true);
+        }
+        let documents = names.documents_of(row.ino())?;
+        Ok(documents.iter().any(|document| {
+            let has_attributes = match &row {
+                NameRow::Rnode(rnode) => {
+                    (document.size, document.mtime, document.uid)
+                        == (rnode.size, rnode.mtime, rnode.uid)
+                }
+                NameRow::Link { .. } => true,
+            };
+            document.name == name && document.kind == row.kind() && has_attributes
+        }))
+    }
 }
