@@ -127,7 +127,7 @@ mod tests {
             Request::Unmount { .. } => ControlReply::Busy("/v/files".into()),
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
-            Request::Sites => ControlReply::Sites(vec![SiteLine::sample()]),
+            Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }

@@ -347,7 +347,9 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
         Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
         Request::Unmount { force } => parts.stop(force, &stop),
         Request::Invite { name, key, until } => invite(&parts.server, &name, &key, until),
-        Request::Sites => ControlReply::Sites(report::sites(&parts.server)),
+        Request::Sites => {
+            ControlReply::Sites { own: parts.server.site(), others: report::sites(&parts.server) }
+        }
         Request::Listen { at } => match parts.doors.listen_always(at.as_deref()) {
             Ok(address) => ControlReply::Listening(address.to_string()),
             Err(failure) => ControlReply::Failed(failure.chain()),

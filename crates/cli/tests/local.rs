@@ -16,6 +16,7 @@ mod memory;
 mod model;
 #[path = "mounted/main.rs"]
 mod mounted;
+mod offices;
 mod passthrough;
 mod planted;
 mod ranges;

@@ -25,8 +25,13 @@ pub(crate) enum ControlReply {
     Listening(String),
     /// To `invite`: the number of the site.
     Invited(u16),
-    /// To `sites`: the other sites of the volume.
-    Sites(Vec<SiteLine>),
+    /// To `sites`: the number of the site that answers, and the other sites of the volume.
+    Sites {
+        /// The site that answers.
+        own: u16,
+        /// The others.
+        others: Vec<SiteLine>,
+    },
     /// The sender is neither the volume's user nor root.
     Denied,
     /// The request failed; the text says why.
@@ -113,9 +118,10 @@ impl ControlReply {
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
             Self::Invited(site) => json!({ "invited": site }),
-            Self::Sites(sites) => {
-                json!({ "sites": sites.iter().map(SiteLine::to_json).collect::<Vec<_>>() })
-            }
+            Self::Sites { own, others } => json!({
+                "site": own,
+                "sites": others.iter().map(SiteLine::to_json).collect::<Vec<_>>(),
+            }),
             Self::Denied => json!({ "error": DENIED }),
             Self::Failed(says) => json!({ "error": says }),
         }
@@ -136,7 +142,9 @@ impl ControlReply {
         if let Some(sites) = object["sites"].as_array()
             && object["state"].is_null()
         {
-            return sites.iter().map(SiteLine::from_json).collect::<Option<_>>().map(Self::Sites);
+            let own = u16::try_from(object["site"].as_u64()?).ok()?;
+            let others = sites.iter().map(SiteLine::from_json).collect::<Option<_>>()?;
+            return Some(Self::Sites { own, others });
         }
         let path = |key: &str| object[key].as_str().map(PathBuf::from);
         if let Some(point) = path("busy") {
@@ -163,7 +171,7 @@ mod tests {
             ControlReply::Busy("/v/files".into()),
             ControlReply::Listening("key@host:1".to_owned()),
             ControlReply::Invited(1),
-            ControlReply::Sites(vec![SiteLine::sample()]),
+            ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),
         ];

@@ -18,6 +18,7 @@ use pelago_wire::InodeId;
 use serde_json::json;
 
 use super::key::{own_file, own_key};
+use super::site::sites_of;
 use crate::credential::{Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
@@ -101,6 +102,8 @@ enum ShareError {
     },
     #[error("{} is not a folder: sharing single files is not built yet", .0.display())]
     NotFolder(PathBuf),
+    #[error("{} has its home in another office", .0.display())]
+    Elsewhere(PathBuf),
     #[error("your key {0} is not a root of this volume")]
     NoRoot(PublicKey),
     #[error("the volume's file `policy` cannot be used")]
@@ -125,6 +128,11 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let directory = examine(&found, &args.path)?;
     let key = own_key()?;
     let VolumeRef { dir, .. } = found;
+    let (own_site, _) = sites_of(&dir)?;
+    if directory.ino.site() != own_site {
+        return Err(Failure::new(Exit::Usage, ShareError::Elsewhere(args.path.clone()))
+            .hint("share it in the office in which it was made"));
+    }
     let address = listen(&dir, args.at.as_deref())?;
     let share = SharedFolder { volume: volume_id(&dir)?, directory: directory.ino.raw() };
     // After all that may fail: the spare key is printed once.

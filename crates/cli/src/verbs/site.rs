@@ -111,6 +111,8 @@ fn invite(args: &InviteArgs) -> Outcome<()> {
             .hint("invite it to the whole tree: leave the folder out"));
     }
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    // Before it begins to listen for an office that is not invited.
+    sites_of(&dir)?;
     let listening = listen(&dir, args.at.as_deref())?;
     let founder = match &args.address {
         None => listening,
@@ -156,18 +158,23 @@ fn address_of(listening: &ServerAddress, address: &str) -> Outcome<ServerAddress
 
 fn list(args: &ListArgs) -> Outcome<()> {
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
-    let sites = sites_of(&dir)?;
+    let (own, sites) = sites_of(&dir)?;
     if args.json {
         let sites: Vec<_> = sites.iter().map(SiteLine::to_json).collect();
-        return output::print_json(&json!({ "version": json::VERSION, "sites": sites }));
+        return output::print_json(&json!({
+            "version": json::VERSION,
+            "site": own,
+            "sites": sites,
+        }));
     }
     let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
     output::print(if lines.is_empty() { "no other site\n" } else { &lines })
 }
 
-fn sites_of(dir: &Path) -> Outcome<Vec<SiteLine>> {
+/// Returns the number of the site whose process serves the volume in `dir`, and the other sites.
+pub(super) fn sites_of(dir: &Path) -> Outcome<(u16, Vec<SiteLine>)> {
     match ask(dir, Request::Sites, PATIENCE) {
-        Ok((ControlReply::Sites(sites), _)) => Ok(sites),
+        Ok((ControlReply::Sites { own, others }, _)) => Ok((own, others)),
         Ok(_) => Err(Failure::new(
             Exit::Unreachable,
             SiteError::NotListed("it gives another answer".to_owned()),

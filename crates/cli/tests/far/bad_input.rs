@@ -67,7 +67,11 @@ fn what_is_no_hello_is_refused() {
             assert_eq!(refused.code, RefusalCode::OtherVersion);
             assert_eq!((refused.wire_min, refused.wire_max), (version::OLDEST, version::NEWEST));
         }
-        for (role, says) in [(Hello::GUEST, "a guest comes over TLS"), (3, "role 3 (site)")] {
+        for (role, says) in [
+            (Hello::GUEST, "a guest or a site comes over TLS"),
+            (Hello::SITE, "a guest or a site comes over TLS"),
+            (5, "role 5 (reverse connection)"),
+        ] {
             let mut peer = Peer::unix(&socket);
             peer.send_hello(&Hello { role, ..hello() });
             let refused = peer.hear_refused();

@@ -135,6 +135,13 @@ impl Hands {
         assert_eq!(self.0.ask(line), format!("no {}", errno.raw_os_error()), "{line}");
     }
 
+    /// The same, with one of these errors.
+    pub(crate) fn fails_by(&mut self, line: &str, errnos: &[rustix::io::Errno]) {
+        let said = self.0.ask(line);
+        let is_one = errnos.iter().any(|errno| said == format!("no {}", errno.raw_os_error()));
+        assert!(is_one, "{line}: {said}");
+    }
+
     /// Works in a new directory until [`Hands::rest`].
     pub(crate) fn work(&mut self, dir: &str) {
         assert_eq!(self.0.ask(&format!("load {dir}")), "begun");

@@ -5,6 +5,7 @@ mod accepted;
 mod hands;
 mod network;
 mod office;
+mod office_errors;
 mod shared;
 mod stalls;
 mod world;

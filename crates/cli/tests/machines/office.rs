@@ -27,9 +27,9 @@ const JOIN: &str = "pelago join \"$(cat ~/ticket)\" ~/berlin --listen 127.0.0.1:
 const BACK: Duration = Duration::from_secs(30);
 
 /// The office that has founded the volume, and the one that has joined it.
-struct Offices {
-    network: Network,
-    first: Machine,
+pub(crate) struct Offices {
+    pub(crate) network: Network,
+    pub(crate) first: Machine,
     berlin: Machine,
     root: PathBuf,
     pids: Arc<Mutex<Vec<Pid>>>,
@@ -39,7 +39,7 @@ struct Offices {
 
 impl Offices {
     /// Returns two offices; `None` if this machine cannot have them.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if let Some(reason) = cannot_mount().or_else(cannot_network) {
             println!("skipped: {reason}");
             return None;
@@ -91,7 +91,7 @@ impl Offices {
         self.berlin.home.join("berlin/files")
     }
 
-    fn hands(&self) -> [Hands; 2] {
+    pub(crate) fn hands(&self) -> [Hands; 2] {
         [Hands::on(&self.tree()), Hands::on(&self.tree_there())]
     }
 
@@ -102,7 +102,7 @@ impl Offices {
     }
 
     /// Unmounts both, and checks both.
-    fn finish(self) {
+    pub(crate) fn finish(self) {
         self.berlin.types("pelago unmount -V ~/berlin --timeout 100");
         self.first.types("pelago unmount -V ~/pelago --timeout 100");
         for (machine, dir) in [(&self.first, "pelago"), (&self.berlin, "berlin")] {
@@ -338,5 +338,59 @@ fn a_ticket_works_once_and_only_as_it_was_written() {
     assert!(joined.err.contains("nothing was made here"), "{joined:?}");
     nothing_made();
     offices.up();
+    offices.finish();
+}
+
+/// A guest of a folder of the first office reads what the second one writes there.
+#[test]
+fn a_guest_reads_what_the_other_office_writes() {
+    let Some(offices) = Offices::new() else { return };
+    for machine in [&offices.first, &offices.berlin] {
+        machine.types("pelago key new");
+    }
+    let guest = offices.network.machine(3, &offices.root.join("guest"));
+    guest.types("pelago key new && mkdir ~/shared");
+    let key = guest.types("pelago key show").out;
+    let key = key.trim();
+    offices.first.types("mkdir ~/pelago/files/docs && echo one > ~/pelago/files/docs/note");
+    offices.berlin.types("mkdir ~/berlin/files/docs/berlin ~/berlin/files/own");
+    offices.first.types(&format!("pelago share ~/pelago/files/docs --to {key} > ~/docs.cred"));
+    fs::copy(offices.first.home.join("docs.cred"), guest.home.join("docs.cred")).unwrap();
+    guest.types("pelago attach ~/docs.cred ~/shared --detach");
+    let status = guest.types("pelago status ~/shared --json --timeout 100").json();
+    let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+    offices.pids.lock().unwrap().push(pid);
+    assert_eq!(guest.types("cat ~/shared/note").out, "one\n");
+    offices.berlin.types("echo two >> ~/berlin/files/docs/note");
+    assert_eq!(guest.types("cat ~/shared/note").out, "one\ntwo\n");
+    // A folder of the other office in it is not granted by this one.
+    let entered = tried(&guest, "ls ~/shared/berlin");
+    assert!(entered.err.contains("not supported"), "{entered:?}");
+    // A folder is shared in the office that is its home.
+    let wrong = tried(&offices.berlin, &format!("pelago share ~/berlin/files/docs --to {key}"));
+    assert!(wrong.err.contains("has its home in another office"), "{wrong:?}");
+    let own = format!("pelago share ~/berlin/files/own --to {key} > ~/own.cred");
+    offices.berlin.types(&own);
+    offices.first.types("pelago revoke ~/docs.cred -V ~/pelago");
+    let read = tried(&guest, "cat ~/shared/note");
+    assert_ne!(read.code, Some(0), "{read:?}");
+    guest.types("pelago unmount ~/shared --timeout 100");
+    offices.finish();
+}
+
+/// Searches answer for the home of the folder that they are asked in.
+#[test]
+fn a_search_answers_for_one_office() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin && echo b > ~/berlin/files/berlin/there");
+    offices.first.types("echo a > ~/pelago/files/here");
+    for (machine, tree) in [(&offices.first, "pelago"), (&offices.berlin, "berlin")] {
+        let find = |dir: &str| {
+            let found = machine.types(&format!("pelago find 'size<1K' ~/{tree}/files{dir}")).out;
+            ["here", "there"].map(|name| found.contains(&format!("/{name}\n")))
+        };
+        assert_eq!(find(""), [true, false]);
+        assert_eq!(find("/berlin"), [false, true]);
+    }
     offices.finish();
 }

@@ -70,9 +70,11 @@ fn each_error_is_met() {
     assert_eq!(listed("through a mount:"), at_the_server);
     let far = listed("of another machine:");
     assert_eq!(far, tests_of(&[include_str!("../far/errors.rs")]));
+    let offices = listed("of several offices:");
+    assert_eq!(offices, tests_of(&[include_str!("../machines/office_errors.rs")]));
     let never = listed("not arise yet:");
-    let mut all: Vec<&String> =
-        met.iter().chain(&at_the_server).chain(&far).chain(&never).collect();
+    let of_one = met.iter().chain(&at_the_server);
+    let mut all: Vec<&String> = of_one.chain(&far).chain(&offices).chain(&never).collect();
     all.sort();
     let mut codes: Vec<String> = Code::ALL.iter().map(|code| snake(&format!("{code:?}"))).collect();
     codes.sort();
