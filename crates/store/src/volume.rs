@@ -26,6 +26,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use pelago_wire::{ShardId, limits};
 use rustix::fs::OFlags;
 
@@ -374,9 +375,7 @@ pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
 /// # Errors
 /// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
 pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
-    let mut format = read_format(folder)?.value;
-    format.needed_features |= TAGS_ARE_COMPLETE;
-    write_format(folder, &format)
+    add_needed_feature(folder, TAGS_ARE_COMPLETE)
 }
 
 /// Adds to the `format` of the volume in `folder` that there may be revocations, on stable storage.
@@ -385,9 +384,7 @@ pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
 /// # Errors
 /// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
 pub fn set_has_revocations(folder: &Folder) -> Result<(), VolumeError> {
-    let mut format = read_format(folder)?.value;
-    format.needed_features |= REVOCATIONS;
-    write_format(folder, &format)
+    add_needed_feature(folder, REVOCATIONS)
 }
 
 /// Adds to the `format` of the volume in `folder` that it has several sites, on stable storage. The
@@ -396,8 +393,16 @@ pub fn set_has_revocations(folder: &Folder) -> Result<(), VolumeError> {
 /// # Errors
 /// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
 pub fn set_has_sites(folder: &Folder) -> Result<(), VolumeError> {
+    add_needed_feature(folder, SITES)
+}
+
+/// Adds a needed feature to the `format` of the volume in `folder`, on stable storage.
+fn add_needed_feature(folder: &Folder, feature: u64) -> Result<(), VolumeError> {
+    /// Of two at once, the later one would take away what the earlier one has added.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _one = ONE_AT_A_TIME.lock();
     let mut format = read_format(folder)?.value;
-    format.needed_features |= SITES;
+    format.needed_features |= feature;
     write_format(folder, &format)
 }
 
