@@ -34,9 +34,9 @@ impl From<Refusal> for Failure {
             }
             Refusal::LeadsOut => (StatusCode::FORBIDDEN, "a symbolic link leads out of this tree"),
             Refusal::TooManyLinks => (StatusCode::NOT_FOUND, "there are too many symbolic links"),
-            Refusal::Failed(Error { code: Code::Unavailable }) => {
-                (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable.says())
-            }
+            Refusal::Failed(Error {
+                code: code @ (Code::Unavailable | Code::HostDown | Code::TimedOut),
+            }) => (StatusCode::SERVICE_UNAVAILABLE, code.says()),
             Refusal::Failed(Error { code }) => (StatusCode::INTERNAL_SERVER_ERROR, code.says()),
         };
         Self(status, text.to_owned())
@@ -46,6 +46,10 @@ impl From<Refusal> for Failure {
 impl From<PinError> for Failure {
     fn from(error: PinError) -> Self {
         let text = match error {
+            PinError::Failed(Error { code: Code::Elsewhere }) => {
+                let text = "this file has its home in another office, whose server can send it";
+                return Self(StatusCode::NOT_IMPLEMENTED, text.to_owned());
+            }
             PinError::Written | PinError::Changed => "this file is being written",
             PinError::Failed(Error { code: Code::TooManyOpen }) => "too many files are being sent",
             PinError::Failed(error) => return Refusal::from(error).into(),

@@ -285,6 +285,9 @@ impl Server {
 
 impl Pins for Server {
     fn pin(&self, node: Handle) -> Result<Arc<dyn Pinned>, PinError> {
+        if node.ino.site() != self.site() {
+            return Err(Error::from(Code::Elsewhere).into());
+        }
         Ok(Arc::new(self.opens.pin(node)?))
     }
 }

@@ -12,7 +12,6 @@ use pelago_wire::{
 
 use super::execute::Executor;
 use super::{Dispatcher, ErrorReport, OpResult, Outcome};
-use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
 use crate::router::{self, AskedBy, Route};
 use crate::upstream::Upstream;
@@ -42,17 +41,19 @@ impl Dispatcher {
             None => AskedBy::Client,
         };
         let home_of = |open| sites.home_of(context.session, open);
-        match (router::route(sites.own(), by, &request, home_of), &request, by) {
-            (Route::Refused(code), _, _) => Some(Err(code.into())),
-            (Route::There(site), _, _) => {
-                let done = later();
-                self.forward(site, context, request, bulk, done);
-                None
+        match router::route(sites.own(), by, &request, home_of) {
+            Route::Refused(code) => return Some(Err(code.into())),
+            Route::There(site) => {
+                self.forward(site, context, request, bulk, later());
+                return None;
             }
-            (Route::Here, Request::Lookup { .. } | Request::Parent { .. }, AskedBy::Client) => {
-                self.ask_and_follow(context, request, later)
-            }
-            (Route::Here, _, _) => self.ask_as_session(context, request, bulk, later),
+            Route::Here => {}
+        }
+        // What these find may have its home at the other site; a site asks for that by a step.
+        let may_lead_out = matches!(request, Request::Lookup { .. } | Request::Parent { .. });
+        match may_lead_out && by == AskedBy::Client {
+            true => self.ask_and_follow(context, request, later),
+            false => self.ask_as_session(context, request, bulk, later),
         }
     }
 
@@ -139,7 +140,6 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let done = Completion::new(done).into_done();
         let upstream = match self.admit_there(site, context, &request) {
             Ok(upstream) => upstream,
             Err(error) => return done(Err(error)),
@@ -182,7 +182,7 @@ impl Dispatcher {
             let is_repeated = context.session != SessionId::DIRECT
                 && (context.replayed.is_some() || self.parts.grace.waits_for(context.session));
             if is_repeated {
-                // Nobody knows whether the other site has done it: it is asked once, or never.
+                // It is not known whether the other site has done it: it is asked once, or never.
                 return Err(Code::Io.into());
             }
         }
