@@ -115,6 +115,7 @@ impl Daemon {
             errors::expect_point(point, &plan.dir)?;
         }
         let is_new = !locate::is_volume(&plan.dir);
+        let was_there = plan.dir.exists();
         if let Some(ticket) = &plan.joining {
             neighbours::expect_reachable(ticket)?;
         }
@@ -140,7 +141,7 @@ impl Daemon {
                 if is_new && plan.joining.is_some() {
                     drop(folder);
                     drop(server);
-                    neighbours::undo_join(&plan.dir);
+                    neighbours::undo_join(&plan.dir, was_there);
                 }
                 Err(failure)
             }
@@ -211,6 +212,9 @@ impl Served {
         if server.site() != InodeId::ROOT.site() {
             // Other sites reach what has its home here.
             let listening = doors.listen_always(plan.listen.as_deref())?;
+            if let Some(at) = plan.listen.as_deref().filter(|_| plan.joining.is_some()) {
+                doors.keep_address(at)?;
+            }
             if let Some(address) = neighbours::own_address(plan, &listening, server) {
                 Neighbours::tell_address(server, address);
             }

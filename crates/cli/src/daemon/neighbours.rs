@@ -1,12 +1,12 @@
 //! The other sites of the volume, as this process reaches them.
 
 use std::collections::HashMap;
-use std::fs;
 use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use parking_lot::Mutex;
 use pelago_net::key::PrivateKey;
@@ -37,8 +37,8 @@ pub(super) struct Neighbours {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JoinError {
     #[error("nobody answered at {address} ({why}); nothing was made here")]
-    NobodyThere { address: String, why: std::io::Error },
-    #[error("the other office does not let this one join: {0}; nothing was made here")]
+    NobodyThere { address: String, why: io::Error },
+    #[error("the other office does not let this one join: {0}")]
     Refused(String),
     #[error("the key of the server cannot be used")]
     Key(#[from] KeyFileError),
@@ -64,7 +64,7 @@ pub(super) fn joining(ticket: &Ticket) -> Joining {
 pub(super) fn expect_reachable(ticket: &Ticket) -> Outcome<()> {
     let founder = &ticket.founder;
     let connected = (founder.host(), founder.port()).to_socket_addrs().and_then(|mut found| {
-        let address = found.next().ok_or(std::io::ErrorKind::NotFound)?;
+        let address = found.next().ok_or(io::ErrorKind::NotFound)?;
         TcpStream::connect_timeout(&address, CONNECT)
     });
     connected.map(drop).map_err(|why| {
@@ -75,11 +75,29 @@ pub(super) fn expect_reachable(ticket: &Ticket) -> Outcome<()> {
     })
 }
 
-/// Removes the folder of a volume that was just made, and could not join. Nothing is in it yet.
-pub(super) fn undo_join(dir: &Path) {
-    if let Err(error) = fs::remove_dir_all(dir) {
+/// Removes a volume that was just made, and could not join. Nothing is in it yet. A folder that was
+/// there before stays, empty as it was.
+pub(super) fn undo_join(dir: &Path, was_there: bool) {
+    let undone = match was_there {
+        false => fs::remove_dir_all(dir),
+        true => empty(dir),
+    };
+    if let Err(error) = undone {
         tracing::warn!(%error, dir = %dir.display(), "what was made stays; remove it");
     }
+}
+
+/// Removes what is in a folder, but for what a new file system has there by itself.
+fn empty(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type()?.is_dir() {
+            true if entry.file_name() == "lost+found" => {}
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
+    }
+    Ok(())
 }
 
 impl Neighbours {

@@ -90,12 +90,18 @@ impl Doors {
         let at = at.unwrap_or(ALL_ADDRESSES);
         let listening = self.listen(&self.folder, at)?;
         *address = Some(listening.clone());
+        self.keep_address(at)?;
+        Ok(listening)
+    }
+
+    /// Writes the volume's file `listen`: where each later start listens, unless it is told another
+    /// address.
+    pub(super) fn keep_address(&self, at: &str) -> Outcome<()> {
         let kept = self.listen_file().and_then(|file| {
             let edit = file.edit()?;
             edit.finish(&format!("{at}\n"))
         });
-        kept.map_err(|error| Failure::new(Exit::Failed, DoorError::from(error)))?;
-        Ok(listening)
+        kept.map_err(|error| Failure::new(Exit::Failed, DoorError::from(error)))
     }
 
     /// Returns the address in the volume's file `listen`.

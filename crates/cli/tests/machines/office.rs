@@ -58,7 +58,8 @@ impl Offices {
     }
 
     fn up(&self) {
-        self.first.types(&typed(UP).replace("127.0.0.1", &self.first.address));
+        let up = typed(UP).replace("127.0.0.1", &self.first.address);
+        self.first.types(&format!("{up} --http 127.0.0.1:8080"));
         self.pids.lock().unwrap().push(pid_of(&self.first.home.join("pelago")));
     }
 
@@ -305,6 +306,11 @@ fn an_office_starts_while_the_other_one_is_away() {
     until("the tree is there", || {
         tried(&offices.berlin, "cat ~/berlin/files/berlin/note").out == "note\n"
     });
+    // It listens where it was told to when it joined.
+    let listening = fs::read_to_string(offices.berlin.home.join("berlin/listen")).unwrap();
+    assert_eq!(listening.trim(), format!("{}:7441", offices.berlin.address));
+    let read = offices.first.types("cat ~/pelago/files/berlin/note");
+    assert_eq!(read.out, "note\n");
     offices.finish();
 }
 
@@ -392,5 +398,19 @@ fn a_search_answers_for_one_office() {
         assert_eq!(find(""), [true, false]);
         assert_eq!(find("/berlin"), [false, true]);
     }
+    offices.finish();
+}
+
+/// HTTP sends what has its home in the office of the server, and lists both.
+#[test]
+fn http_says_whose_a_file_is() {
+    let Some(offices) = Offices::new() else { return };
+    offices.berlin.types("mkdir ~/berlin/files/berlin && echo b > ~/berlin/files/berlin/there");
+    offices.berlin.types("echo a > ~/berlin/files/here");
+    offices.first.types("pelago get http://127.0.0.1:8080/here ~/here");
+    assert_eq!(offices.first.types("cat ~/here").out, "a\n");
+    let got = tried(&offices.first, "pelago get http://127.0.0.1:8080/berlin/there ~/there");
+    assert!(got.err.contains("has its home in another office"), "{got:?}");
+    assert!(!offices.first.home.join("there").exists());
     offices.finish();
 }

@@ -130,8 +130,7 @@ impl Shard {
         self.entry(Handle::own(parent)).map(Stepped::from)
     }
 
-    /// Makes a directory that will get its name at another site. Until then it is in no directory,
-    /// and stays so if nobody gives it a name.
+    /// Makes a directory that will get its name at another site. Until then it is in no directory.
     ///
     /// # Errors
     /// `Invalid` if the list that it inherits is none; `NoSpace`; if the table fails.
