@@ -57,6 +57,10 @@ pub(crate) struct Sites {
     sessions: RwLock<HashMap<SessionId, SitePeer>>,
     /// Whether there is such a session.
     has_sessions: AtomicBool,
+    /// The sessions of earlier epochs whose clients have come back, each with the epoch in which
+    /// they did.
+    came_back: Mutex<HashMap<SessionId, u32>>,
+    /// Taken before `others`.
     upstreams: RwLock<HashMap<u16, Arc<Upstream>>>,
     connect: OnceLock<ConnectSite>,
 }
@@ -129,6 +133,7 @@ impl Sites {
             others: Mutex::new(others.into_iter().collect()),
             sessions: RwLock::default(),
             has_sessions: AtomicBool::new(false),
+            came_back: Mutex::default(),
             upstreams: RwLock::default(),
             connect: OnceLock::new(),
         }
@@ -164,16 +169,17 @@ impl Sites {
         if let Some(upstream) = self.upstreams.read().get(&site) {
             return Ok(Arc::clone(upstream));
         }
+        let mut upstreams = self.upstreams.write();
+        if let Some(upstream) = upstreams.get(&site) {
+            return Ok(Arc::clone(upstream));
+        }
+        // Under that lock: a new address takes the old way away after its row is written.
         let neighbour = match self.others.lock().get(&site) {
             Some(SiteRow { state: SiteState::Joined { key, .. }, address, .. }) => {
                 Neighbour { site, key: *key, address: address.clone() }
             }
             _ => return Err(Code::Stale.into()),
         };
-        let mut upstreams = self.upstreams.write();
-        if let Some(upstream) = upstreams.get(&site) {
-            return Ok(Arc::clone(upstream));
-        }
         let service = self.connect.get().and_then(|connect| connect(&neighbour));
         let upstream = Arc::new(Upstream::new(service.ok_or(Code::HostDown)?, self.timeout));
         upstreams.insert(site, Arc::clone(&upstream));
@@ -219,10 +225,22 @@ impl Sites {
         if self.has_sessions.load(Ordering::Acquire) {
             self.sessions.write().remove(&session);
         }
+        self.came_back.lock().remove(&session);
         let upstreams: Vec<_> = self.upstreams.read().values().cloned().collect();
         for upstream in upstreams {
             upstream.end_session(session);
         }
+    }
+
+    /// The client of a session of an earlier epoch has repeated what was not answered then.
+    pub(crate) fn came_back(&self, session: SessionId, epoch: u32) {
+        self.came_back.lock().insert(session, epoch);
+    }
+
+    /// Returns whether the client of a session has come back in this epoch, so that what it asks is
+    /// no repetition.
+    pub(crate) fn has_come_back(&self, session: SessionId, epoch: u32) -> bool {
+        self.came_back.lock().get(&session) == Some(&epoch)
     }
 
     /// Returns the site whose server has this session.
@@ -342,7 +360,8 @@ impl Sites {
         *row = changed;
         drop(others);
         // Another way leads there now. What was open by the old one is lost with it.
-        self.upstreams.write().remove(&peer.site);
+        let old = self.upstreams.write().remove(&peer.site);
+        drop(old);
         Ok(())
     }
 

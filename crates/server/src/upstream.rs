@@ -11,8 +11,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pelago_wire::{
     Bulk, Code, Context, DataPath, Done, Error, OpenEffect, OpenId, Reply, Request, RequestId,
-    Service, SessionId,
+    Service, SessionId, limits,
 };
+
+/// A server that is well and idle says nothing for less than that: its signs of life come three
+/// times in a term.
+const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
 /// The way to the server of another site.
 pub(crate) struct Upstream {
@@ -90,7 +94,10 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        if self.silence().is_some_and(|silence| silence >= self.timeout) {
+        // A close goes there as soon as it can: nothing else ends the open.
+        let is_close = matches!(request.opens(), OpenEffect::Ends(_));
+        let silent = self.timeout.max(SILENT);
+        if !is_close && self.silence().is_some_and(|silence| silence >= silent) {
             return done(Err(Code::HostDown.into()));
         }
         let made = match self.map_opens(context.session, &mut request) {

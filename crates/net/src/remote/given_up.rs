@@ -24,7 +24,8 @@ impl State {
             if let Some(call) = self.under_way.remove(&number) {
                 self.forget_size(&call);
             }
-        } else {
+        } else if !matches!(call.opens.role, Role::Ends(_)) {
+            // What ends an open is carried out all the same.
             self.send_cancel(number);
         }
         done.map(|done| (done, Err(code.into()))).into_iter().collect()
@@ -41,8 +42,12 @@ impl State {
             answered.extend(self.abandon(number, Code::TimedOut));
         }
         while self.backlog.front().is_some_and(|call| is_old(call.since)) {
-            let call = self.backlog.pop_front();
-            answered.extend(call.map(|call| (call.done, Err(Code::TimedOut.into()))));
+            let Some(call) = self.backlog.pop_front() else { break };
+            if let Role::Ends(open) = call.opens.role {
+                // The open must end, although no program waits for that.
+                self.release_unwanted(open);
+            }
+            answered.push((call.done, Err(Code::TimedOut.into())));
         }
         answered
     }

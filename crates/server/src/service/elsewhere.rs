@@ -35,6 +35,11 @@ impl Dispatcher {
         bulk: Bulk<'_>,
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
+        let session = context.session;
+        if session != SessionId::DIRECT && !self.others.has(session) {
+            // It has ended: what it would open there would stay open.
+            return Some(Err(Code::Unavailable.into()));
+        }
         let sites = &self.parts.sites;
         let by = match sites.of_session(context.session) {
             Some(_) => AskedBy::Site,
@@ -160,8 +165,33 @@ impl Dispatcher {
                 let made = DirThere { upstream, context: *context, dir, name, mode };
                 self.make_dir_there(made, done);
             }
-            request => upstream.ask(context, request, bulk, done),
+            request => {
+                let done = self.ends_open_there(&upstream, context.session, &request, done);
+                upstream.ask(context, request, bulk, done);
+            }
         }
+    }
+
+    /// Returns a callback that ends the open which a request has made at another site, if its
+    /// session has ended meanwhile.
+    fn ends_open_there(
+        self: &Arc<Self>,
+        upstream: &Arc<Upstream>,
+        session: SessionId,
+        request: &Request,
+        done: Done,
+    ) -> Done {
+        if session == SessionId::DIRECT || request.opens().made().is_none() {
+            return done;
+        }
+        let this = Arc::clone(self);
+        let upstream = Arc::clone(upstream);
+        Box::new(move |result| {
+            if !this.others.has(session) {
+                upstream.end_session(session);
+            }
+            done(result);
+        })
     }
 
     /// Decides whether a request is sent to another site.
@@ -179,9 +209,11 @@ impl Dispatcher {
             if self.parts.served.read_only {
                 return Err(Code::ReadOnly.into());
             }
-            let is_repeated = context.session != SessionId::DIRECT
-                && (context.replayed.is_some() || self.parts.grace.waits_for(context.session));
-            if is_repeated {
+            let epoch = self.parts.shard.epoch();
+            let may_be_repeated = context.session != SessionId::DIRECT
+                && context.session.epoch() < epoch
+                && !self.parts.sites.has_come_back(context.session, epoch);
+            if context.replayed.is_some() || may_be_repeated {
                 // It is not known whether the other site has done it: it is asked once, or never.
                 return Err(Code::Io.into());
             }
@@ -278,11 +310,18 @@ impl Dispatcher {
         let ask = Request::AddDir { dir, name, made: entry.attr.ino };
         let named: Done = Box::new(move |result| {
             let Err(error) = result else { return done(Ok(Reply::Entry(entry))) };
-            let is_definite = !matches!(
+            // Only what the other site itself says of a name that it has not made. After any other
+            // error it may have the name, which must not lead nowhere.
+            let has_no_name = matches!(
                 error.code,
-                Code::TimedOut | Code::HostDown | Code::Unavailable | Code::Io
+                Code::Exists
+                    | Code::NotDirectory
+                    | Code::Stale
+                    | Code::Invalid
+                    | Code::NoSpace
+                    | Code::ReadOnly
             );
-            if is_definite
+            if has_no_name
                 && let Err(error) =
                     this.parts.shard.discard_nameless_dir(entry.handle, clock::now())
             {

@@ -71,6 +71,8 @@ impl SessionService for LocalService {
     }
 
     fn reclaimed(&self, session: SessionId) {
+        let epoch = self.dispatcher.parts.shard.epoch();
+        self.dispatcher.parts.sites.came_back(session, epoch);
         // Its client has dropped all in the new epoch.
         if !self.dispatcher.parts.grace.is_over() {
             self.dispatcher.leases.expire(session);

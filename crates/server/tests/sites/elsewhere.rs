@@ -1,6 +1,5 @@
 //! Requests for what has its home at the other site.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -229,8 +228,8 @@ fn a_directory_that_gets_no_name_is_not_kept() {
         assert_eq!(ask(&offices.berlin, DIRECT, mkdir("berlin")).err(), Some(Code::Exists));
     }
     let Offices { first, berlin, folder, .. } = offices;
-    for server in [first, berlin] {
-        Arc::into_inner(server).unwrap().stop().unwrap();
+    for server in [&first, &berlin] {
+        server.stop().unwrap();
     }
     let plan = pelago_check::plan(&berlin_dir(&folder)).unwrap();
     assert!(plan.findings.is_empty(), "{:?}", plan.findings);
@@ -296,4 +295,32 @@ fn a_site_that_refuses_changes_sends_none() {
     assert_eq!(ask(&again, DIRECT, unlink).err(), Some(Code::ReadOnly));
     assert_eq!(sent.load(Ordering::Acquire), before);
     assert!(lookup(&first, ROOT, "file").is_ok());
+}
+
+/// Its caller was told that it was interrupted; the other site has the name all the same.
+#[test]
+fn a_name_whose_answer_is_lost_leads_somewhere() {
+    let offices = Offices::new();
+    offices.loses_names.store(true, Ordering::Release);
+    let mkdir = Request::MakeDir { dir: ROOT, name: name("berlin"), mode: NewMode::exactly(0o755) };
+    assert_eq!(ask(&offices.berlin, DIRECT, mkdir).err(), Some(Code::Interrupted));
+    for server in [&offices.first, &offices.berlin] {
+        let dir = lookup(server, ROOT, "berlin").unwrap();
+        assert_eq!(dir.ino.site(), 1);
+    }
+}
+
+/// What a session that has ended would open at the other site would stay open there.
+#[test]
+fn a_session_that_has_ended_opens_nothing_there() {
+    let offices = Offices::new();
+    let node = create(&offices.berlin, DIRECT, ROOT, "file", 1);
+    ask(&offices.berlin, DIRECT, Request::Release { open: OpenId(1) }).unwrap();
+    let session = client(&offices.berlin);
+    offices.berlin.session_service().end_session(session);
+    wait_for("the session has ended", || {
+        let open = Request::Open { node, flags: OpenFlags::READ, open: OpenId(2) };
+        ask(&offices.berlin, session, open).err() == Some(Code::Unavailable)
+    });
+    wait_for("nothing is open there", || offices.first.status().open_files == 0);
 }

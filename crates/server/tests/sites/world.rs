@@ -57,6 +57,8 @@ pub(super) struct Line {
     is_cut: Arc<AtomicBool>,
     /// Requests that were sent.
     pub(super) sent: Arc<AtomicU64>,
+    /// The answer to an AddDir is lost, and its caller hears that it was interrupted.
+    loses_names: Arc<AtomicBool>,
 }
 
 impl Service for Line {
@@ -72,7 +74,19 @@ impl Service for Line {
         // A number of its own for each change, as a connection gives.
         let mutation = if request.is_mutation() { context.request.0 } else { 0 };
         let context = Context { session: self.session, mutation, ..*context };
-        there.session_service().ask(&context, request, bulk, later)
+        let loses = self.loses_names.load(Ordering::Acquire);
+        let is_lost = loses && matches!(request, Request::AddDir { .. });
+        let mut lost_later = || -> Done {
+            let done = later();
+            Box::new(move |_| done(Err(Code::Interrupted.into())))
+        };
+        match is_lost {
+            false => there.session_service().ask(&context, request, bulk, later),
+            true => there
+                .session_service()
+                .ask(&context, request, bulk, &mut lost_later)
+                .map(|_| Err(Code::Interrupted.into())),
+        }
     }
 
     fn silence(&self) -> Option<Duration> {
@@ -97,6 +111,8 @@ pub(super) struct Offices {
     pub(super) berlin: Arc<Server>,
     /// Cuts the line between them.
     pub(super) is_cut: Arc<AtomicBool>,
+    /// Loses the answers to AddDir.
+    pub(super) loses_names: Arc<AtomicBool>,
     /// Requests that berlin has sent.
     pub(super) sent: Arc<AtomicU64>,
     pub(super) folder: tempfile::TempDir,
@@ -133,9 +149,17 @@ impl Offices {
         let to_berlin = berlin.session_service().admit_site(&public(FIRST), None);
         let is_cut = Arc::new(AtomicBool::new(false));
         let sent = Arc::new(AtomicU64::new(0));
-        connect(&berlin, &first, to_first.unwrap(), &is_cut, &sent);
-        connect(&first, &berlin, to_berlin.unwrap(), &is_cut, &Arc::default());
-        Self { first, berlin, is_cut, sent, folder }
+        let loses_names = Arc::new(AtomicBool::new(false));
+        let line = |to: &Arc<Server>, peer, sent: &Arc<AtomicU64>| Ends {
+            there: Arc::downgrade(to),
+            session: begin(&*to.session_service(), peer),
+            is_cut: Arc::clone(&is_cut),
+            sent: Arc::clone(sent),
+            loses_names: Arc::clone(&loses_names),
+        };
+        connect(&berlin, line(&first, to_first.unwrap(), &sent));
+        connect(&first, line(&berlin, to_berlin.unwrap(), &Arc::default()));
+        Self { first, berlin, is_cut, loses_names, sent, folder }
     }
 
     /// Makes a directory of berlin in the root, at berlin.
@@ -146,23 +170,24 @@ impl Offices {
     }
 }
 
+/// What a line to a server is made of.
+struct Ends {
+    there: Weak<Server>,
+    session: SessionId,
+    is_cut: Arc<AtomicBool>,
+    sent: Arc<AtomicU64>,
+    loses_names: Arc<AtomicBool>,
+}
+
 /// Tells a server how to reach another one.
-fn connect(
-    from: &Server,
-    to: &Arc<Server>,
-    peer: SitePeer,
-    is_cut: &Arc<AtomicBool>,
-    sent: &Arc<AtomicU64>,
-) {
-    let session = begin(&*to.session_service(), peer);
-    let there = Arc::downgrade(to);
-    let (is_cut, sent) = (Arc::clone(is_cut), Arc::clone(sent));
+fn connect(from: &Server, ends: Ends) {
     from.set_connect(Box::new(move |_| {
         Some(Arc::new(Line {
-            there: Weak::clone(&there),
-            session,
-            is_cut: Arc::clone(&is_cut),
-            sent: Arc::clone(&sent),
+            there: Weak::clone(&ends.there),
+            session: ends.session,
+            is_cut: Arc::clone(&ends.is_cut),
+            sent: Arc::clone(&ends.sent),
+            loses_names: Arc::clone(&ends.loses_names),
         }))
     }));
 }
