@@ -227,7 +227,7 @@ fn the_format_file_is_the_bytes_it_always_was() {
     assert_eq!(HashSeed::decode(&seed.encode()), Ok(seed));
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
     assert_eq!(Format::decode(&tags.encode()), Ok(tags));
-    assert_eq!(Format::decode(&sites.encode()), Err(FormatError::UnknownFeatures(18)));
+    assert_eq!(Format::decode(&sites.encode()), Err(FormatError::UnknownFeatures(16)));
     assert_eq!(HashSeed::decode(&two_keys), Err(SeedError::UnknownHash(2)));
     assert!(tags.tags_are_complete() && !format().tags_are_complete());
 }
@@ -343,7 +343,8 @@ fn a_reserved_peer_is_refused_by_its_name() {
         SessionRecord::decode(&value).unwrap_err().reason
     };
     assert_eq!(peer(4), DecodeError::Newer { field: "peer", name: "origin" });
-    assert_eq!(peer(0x10 | 5), DecodeError::Newer { field: "peer", name: "site" });
+    let of_store = DecodeError::Newer { field: "peer", name: "mount of a store's server" };
+    assert_eq!(peer(0x10 | 6), of_store);
     assert_eq!(peer(7), DecodeError::Field("peer"));
 }
 
