@@ -122,11 +122,23 @@ impl Daemon {
         let server = start_server(plan)?;
         let folder = server.folder().expect("a server of a volume that was just started");
         let neighbours = Arc::new(Neighbours::default());
-        let joined = neighbours.connect(plan, &folder, &server).and_then(|()| match plan.joining {
-            Some(_) => neighbours.join(&server),
-            None => Ok(()),
-        });
-        let started = joined.and_then(|()| Served::start(plan, &folder, &server, neighbours));
+        neighbours.connect(plan, &folder, &server);
+        if plan.joining.is_some()
+            && let Err(failure) = neighbours.join(&server)
+        {
+            let is_refused = neighbours.is_refused();
+            neighbours.end();
+            stop_server(&server);
+            drop(folder);
+            drop(server);
+            // If the other office may have taken this one in, its key must not get lost: the same
+            // command goes on with it.
+            if is_new && is_refused {
+                neighbours::undo_join(&plan.dir, was_there);
+            }
+            return Err(failure);
+        }
+        let started = Served::start(plan, &folder, &server, neighbours);
         let started = started.and_then(|parts| {
             let control = open_control(&folder, &parts, events.stop())?;
             if let Some(guard) = &parts.guard {
@@ -138,11 +150,6 @@ impl Daemon {
             Ok((parts, control)) => Ok(Self { folder, parts, control, events, is_new }),
             Err(failure) => {
                 stop_server(&server);
-                if is_new && plan.joining.is_some() {
-                    drop(folder);
-                    drop(server);
-                    neighbours::undo_join(&plan.dir, was_there);
-                }
                 Err(failure)
             }
         }

@@ -1,7 +1,7 @@
 //! The other sites of the volume, as this process reaches them.
 
 use std::collections::HashMap;
-use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -40,6 +40,8 @@ pub(super) enum JoinError {
     NobodyThere { address: String, why: io::Error },
     #[error("the other office does not let this one join: {0}")]
     Refused(String),
+    #[error("the other office does not answer")]
+    NotAnswered(#[source] pelago_wire::Error),
     #[error("the key of the server cannot be used")]
     Key(#[from] KeyFileError),
     #[error("a file of the volume cannot be used")]
@@ -102,12 +104,7 @@ fn empty(dir: &Path) -> io::Result<()> {
 
 impl Neighbours {
     /// Tells the server how other sites are reached.
-    pub(super) fn connect(
-        self: &Arc<Self>,
-        plan: &Plan,
-        folder: &Folder,
-        server: &Server,
-    ) -> Outcome<()> {
+    pub(super) fn connect(self: &Arc<Self>, plan: &Plan, folder: &Folder, server: &Server) {
         let this = Arc::clone(self);
         let folder = folder.clone();
         let volume = server.status().volume;
@@ -135,7 +132,10 @@ impl Neighbours {
             match remote {
                 Ok(remote) => {
                     let remote = Arc::new(remote);
-                    this.remotes.lock().insert(neighbour.site, Arc::clone(&remote));
+                    let old = this.remotes.lock().insert(neighbour.site, Arc::clone(&remote));
+                    // Its session ends with a goodbye, which takes a moment.
+                    let parting = thread::Builder::new().name("parting".to_owned());
+                    drop(parting.spawn(move || drop(old)));
                     Some(remote as Arc<dyn Service>)
                 }
                 Err(why) => {
@@ -144,17 +144,26 @@ impl Neighbours {
                 }
             }
         }));
-        Ok(())
     }
 
     /// Joins the volume: the server that has invited knows this one when this returns.
     pub(super) fn join(&self, server: &Server) -> Outcome<()> {
-        let founder = InodeId::ROOT.site();
-        let Err(error) = server.tell_address(founder, "") else { return Ok(()) };
-        let refusal = self.remotes.lock().get(&founder).and_then(|remote| remote.refusal());
-        let why = refusal.unwrap_or_else(|| error.code.says().to_owned());
-        Err(Failure::new(Exit::Failed, JoinError::Refused(why))
-            .hint("ask for another ticket: `pelago site invite` prints it"))
+        let Err(error) = server.tell_address(InodeId::ROOT.site(), "") else { return Ok(()) };
+        Err(match self.refusal() {
+            Some(why) => Failure::new(Exit::Failed, JoinError::Refused(why))
+                .hint("ask for another ticket: `pelago site invite` prints it"),
+            None => Failure::new(Exit::Unreachable, JoinError::NotAnswered(error))
+                .hint("type the same command again: it goes on"),
+        })
+    }
+
+    /// Returns whether the server that has invited has said that this one does not join.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refusal().is_some()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.remotes.lock().get(&InodeId::ROOT.site()).and_then(|remote| remote.refusal())
     }
 
     /// Tells the first site again and again where this one is, until it knows.
@@ -195,18 +204,25 @@ pub(super) fn own_address(
     if let Some(address) = &plan.site_address {
         return Some(address.clone());
     }
-    let is_all =
-        plan.listen.as_deref().is_none_or(|at| at.starts_with("0.0.0.0") || at.starts_with(':'));
+    let is_all = plan.listen.as_deref().is_none_or(|at| {
+        let host = at.rsplit_once(':').map_or(at, |(host, _)| host);
+        matches!(host, "" | "0.0.0.0" | "[::]" | "[::" | "::")
+    });
     if !is_all {
         return Some(place_of(listening));
     }
     let founder = server.sites().into_iter().find(|site| site.site == InodeId::ROOT.site())?;
-    let reached = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+    let reached = ["0.0.0.0:0", "[::]:0"].into_iter().find_map(|any| {
+        let socket = UdpSocket::bind(any).ok()?;
         // Sends nothing: the kernel chooses the interface.
-        socket.connect(&founder.address)?;
-        socket.local_addr()
+        socket.connect(&founder.address).ok()?;
+        socket.local_addr().ok()
     });
-    let host = reached.map_or_else(|_| listening.host().to_owned(), |at| at.ip().to_string());
+    let host = match reached.map(|at| at.ip()) {
+        Some(IpAddr::V4(host)) => host.to_string(),
+        Some(IpAddr::V6(host)) => format!("[{host}]"),
+        None => listening.host().to_owned(),
+    };
     Some(format!("{host}:{}", listening.port()))
 }
 

@@ -71,13 +71,12 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     let ticket: Ticket = args.ticket.parse().map_err(|error| {
         Failure::new(Exit::Usage, error).hint("copy all of it, from `pelago-ticket` to the end")
     })?;
-    if clock::now().seconds.cast_unsigned() >= ticket.until {
-        return Err(Failure::new(Exit::Failed, JoinError::Expired)
-            .hint("ask for another one: `pelago site invite` prints it"));
-    }
     let dir = locate::absolute(&args.dir)?;
     if locate::is_volume(&dir) {
         expect_same(&dir, &ticket)?;
+    } else if clock::now().seconds.cast_unsigned() >= ticket.until {
+        return Err(Failure::new(Exit::Failed, JoinError::Expired)
+            .hint("ask for another one: `pelago site invite` prints it"));
     }
     if args.detach && !args.in_background {
         return detach::restart_in_background();

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use crate::harness::program::until;
 use crate::machines::office::Offices;
 
 #[test]
@@ -37,11 +38,18 @@ fn host_down() {
     let Some(offices) = Offices::new() else { return };
     let [mut first, mut there] = offices.hands();
     first.does("make file");
+    there.does("open file");
     offices.network.cut(&offices.first);
     // The first one may still wait for the deadline, and the kernel asks for a name first.
     there.fails_by("get file", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
     there.fails("get file", Errno::HOSTDOWN);
+    // What is closed meanwhile is closed there too, once it can be heard.
+    there.fails_by("close file", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
     offices.network.join(&offices.first);
+    until("only the program of the first office has it open", || {
+        let status = offices.first.types("pelago status ~/pelago --json --timeout 100").json();
+        status["open_files"] == 1
+    });
     drop((first, there));
     offices.finish();
 }

@@ -70,7 +70,8 @@ impl Run<'_> {
                 let why = said(&mut answer).await.unwrap_or_else(|| "it is busy".to_owned());
                 Ok(Step::Busy { why, after: after.unwrap_or(BUSY) })
             }
-            408 | 429 | 500..=599 => Ok(Step::Retry(format!("it answers {status}"))),
+            // 501 is a refusal: the file is another server's to send.
+            408 | 429 | 500 | 502..=599 => Ok(Step::Retry(format!("it answers {status}"))),
             301 | 302 | 303 | 307 | 308 => {
                 let location = text(answer.headers(), &LOCATION).unwrap_or_default().to_owned();
                 Err(FetchError::Moved { location })
