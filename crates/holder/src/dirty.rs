@@ -43,6 +43,8 @@ pub(crate) struct Dirty {
 #[derive(Default)]
 struct File {
     is_leased: bool,
+    /// All leases have ended since: others may have changed the file, whatever is dirty here.
+    is_lost: bool,
     /// The era of the lease under which what is dirty was written.
     era: Option<WriteEra>,
     /// Its size, in bytes, with those that are dirty.
@@ -145,7 +147,10 @@ impl Dirty {
 
     /// All leases have ended.
     pub(crate) fn end_all(&mut self) {
-        self.files.values_mut().for_each(|file| file.is_leased = false);
+        for file in self.files.values_mut() {
+            file.is_leased = false;
+            file.is_lost = true;
+        }
         self.files.retain(|_, file| !file.is_clean());
     }
 
@@ -156,7 +161,7 @@ impl Dirty {
 
     /// Returns the size of a file, if only this client changes it or has changed it.
     pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
-        self.files.get(&ino).map(|file| file.size)
+        self.files.get(&ino).filter(|file| !file.is_lost).map(|file| file.size)
     }
 
     /// Returns all files of which the server does not have all bytes.
@@ -428,6 +433,18 @@ mod tests {
         assert_eq!((dirty.size(TWO), dirty.files.len()), (None, 1));
         dirty.end_all();
         assert_eq!(dirty.files.len(), 0);
+    }
+
+    #[test]
+    fn the_size_of_a_file_is_not_known_once_all_leases_have_ended() {
+        let mut dirty = dirty();
+        write(&mut dirty, ONE, 0, b"a");
+        dirty.end_all();
+        assert_eq!((dirty.size(ONE), dirty.all()), (None, vec![ONE]), "others may write to it");
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1);
+        dirty.answered(ONE, 1, ZERO);
+        dirty.lease(ONE, WriteEra::FIRST, 7);
+        assert_eq!(dirty.size(ONE), Some(7));
     }
 
     #[test]

@@ -170,20 +170,41 @@ impl Holder {
             let shows_dirty = sent.shows_dirty.take();
             let mut state = holder.state.lock();
             state.answered(sent, &mut result, granted);
-            let is_old = |shown: &ShowsDirty| state.is_old(&shown.files, &mut result);
-            if let Some(ShowsDirty { files, mut request }) = shows_dirty.filter(is_old) {
-                let mut sent = state.send(&mut request);
-                if let Some(again) = &mut sent.shows_dirty {
-                    // The answer need not show what was written after the program has asked.
-                    again.files.retain(|ino| files.contains(ino));
+            if let Some(shown) = shows_dirty {
+                let old = state.old_files(&shown.files, &mut result);
+                if !old.is_empty() {
+                    drop(state);
+                    return holder.ask_again(&context, shown, &old, done);
                 }
-                drop(state);
-                return holder.forward(&context, (request, sent), Bulk::None, done);
             }
             drop(state);
             done(result);
         };
         self.service.ask_leased(&context, request, bulk, Box::new(answered));
+    }
+
+    /// Asks once more, as the answer was too old for these files. If all leases have ended
+    /// meanwhile, some of their bytes may still be on their way: the server takes or refuses them
+    /// before.
+    fn ask_again(
+        self: &Arc<Self>,
+        context: &Context,
+        shown: ShowsDirty,
+        old: &[InodeId],
+        done: Done,
+    ) {
+        let holder = Arc::clone(self);
+        let context = *context;
+        let go: Then = Box::new(move || {
+            let ShowsDirty { files, mut request } = shown;
+            let mut sent = holder.state.lock().send(&mut request);
+            if let Some(again) = &mut sent.shows_dirty {
+                // The answer need not show what was written after the program has asked.
+                again.files.retain(|ino| files.contains(ino));
+            }
+            holder.forward(&context, (request, sent), Bulk::None, done);
+        });
+        self.flush_all(old, go);
     }
 }
 

@@ -121,11 +121,15 @@ impl State {
         (!files.is_empty()).then(|| ShowsDirty { files, request: request.clone() })
     }
 
-    /// Returns whether an answer shows a file as it was before bytes that were dirty when the
-    /// request was sent, and of which nothing is known any more.
-    pub(crate) fn is_old(&self, dirty_then: &[InodeId], result: &mut Result<Reply, Error>) -> bool {
-        let mut shown = result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino);
-        shown.any(|ino| dirty_then.contains(&ino) && self.dirty.size(ino).is_none())
+    /// Returns the files that an answer may show as they were before bytes that were dirty when the
+    /// request was sent: those whose size is not known here any more.
+    pub(crate) fn old_files(
+        &self,
+        dirty_then: &[InodeId],
+        result: &mut Result<Reply, Error>,
+    ) -> Vec<InodeId> {
+        let is_old = |ino: &InodeId| dirty_then.contains(ino) && self.dirty.size(*ino).is_none();
+        result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino).filter(is_old).collect()
     }
 
     /// Has the lease on the bytes of a file end that a request changes in another way than by a

@@ -451,3 +451,64 @@ fn the_model_of_one_file_meets_reads_behind_writes() {
     println!("writes kept back, reads and sizes behind a write, refused writes: {seen:?}");
     assert!(seen.iter().all(|count| *count > 20), "{seen:?}");
 }
+
+/// A client has lost the lease on the bytes of a file, and its listing overtakes the refusal of
+/// what it has kept back: the size is the one behind the write of the other client.
+#[test]
+fn a_listing_that_overtakes_a_refused_write_shows_what_another_client_has_written() {
+    let mut world = World::new();
+    let acts = [
+        Act::Ask { client: 1, asks: Asks::OpenToWrite(0) },
+        Act::Take { client: 1, which: 0 },
+        Act::CarryOut { which: 0 },
+        Act::Deliver { client: 1, which: 0 },
+        Act::Ask { client: 1, asks: Asks::Write(0, 0) },
+        Act::Ask { client: 0, asks: Asks::OpenToWrite(0) },
+        Act::Take { client: 0, which: 0 },
+        Act::Expire { client: 1 },
+        Act::CarryOut { which: 0 },
+        Act::Deliver { client: 0, which: 0 },
+        Act::Ask { client: 0, asks: Asks::Write(0, 1) },
+        Act::Take { client: 0, which: 0 },
+        Act::Write { which: 0 },
+        Act::Deliver { client: 0, which: 0 },
+        // The server refuses what was kept back.
+        Act::Take { client: 1, which: 0 },
+        Act::Ask { client: 1, asks: Asks::List(false) },
+        Act::Take { client: 1, which: 0 },
+        // The listing arrives before that.
+        Act::Deliver { client: 1, which: 1 },
+        Act::Deliver { client: 1, which: 0 },
+        Act::Take { client: 1, which: 0 },
+        Act::Deliver { client: 1, which: 0 },
+    ];
+    acts.iter().for_each(|act| world.act(act));
+    let history = world.history.lock();
+    assert_eq!((history.refused, history.sizes), (1, 1), "refused writes, sizes behind a write");
+}
+
+/// As above, but the server has carried out the write, after it has read what the listing shows.
+#[test]
+fn a_listing_from_before_a_write_shows_it_after_the_leases_are_over() {
+    let mut world = World::new();
+    let acts = [
+        Act::Ask { client: 1, asks: Asks::OpenToWrite(0) },
+        Act::Take { client: 1, which: 0 },
+        Act::CarryOut { which: 0 },
+        Act::Deliver { client: 1, which: 0 },
+        Act::Ask { client: 1, asks: Asks::Write(0, 0) },
+        Act::Ask { client: 1, asks: Asks::List(false) },
+        Act::Take { client: 1, which: 0 },
+        Act::SendDirty { client: 1 },
+        Act::Take { client: 1, which: 0 },
+        Act::Write { which: 0 },
+        Act::Expire { client: 1 },
+        Act::Deliver { client: 1, which: 0 },
+        Act::Deliver { client: 1, which: 0 },
+        Act::Take { client: 1, which: 0 },
+        Act::Deliver { client: 1, which: 0 },
+    ];
+    acts.iter().for_each(|act| world.act(act));
+    let history = world.history.lock();
+    assert_eq!((history.refused, history.sizes), (0, 1), "refused writes, sizes behind a write");
+}
