@@ -108,8 +108,8 @@ pub struct Parts<'a> {
     pub hasher: NameHasher,
     /// Whether the volume says that there is a row for each tag.
     pub tags_are_complete: bool,
-    /// Whether the volume has several sites: names lead to directories of others, and directories
-    /// have their names there.
+    /// The volume has several sites: names lead to directories of others, and directories have
+    /// their names there.
     pub has_sites: bool,
     /// The folder of the volume, in which the search index is; `None` if that is not checked.
     pub index: Option<&'a Folder>,

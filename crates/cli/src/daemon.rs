@@ -74,7 +74,7 @@ pub(crate) struct Plan {
     pub(crate) memory_bytes: u64,
     /// When there is a search index.
     pub(crate) indexing: Indexing,
-    /// How many seconds a request waits for another site.
+    /// Seconds that a request waits for another site.
     pub(crate) remote_seconds: u64,
     /// The ticket by which the volume becomes a site of one that exists elsewhere.
     pub(crate) joining: Option<Arc<Ticket>>,

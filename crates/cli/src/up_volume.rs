@@ -1,4 +1,4 @@
-//! What commands ask of the process of a volume that is up on this machine.
+//! Questions of commands to the process of a volume that is up on this machine.
 
 use std::path::Path;
 use std::time::Duration;

@@ -45,13 +45,13 @@ pub(crate) struct SiteLine {
     pub(crate) site: u16,
     /// Its name.
     pub(crate) name: String,
-    /// Whether it has joined; else it is invited.
+    /// It has joined; else it is invited.
     pub(crate) has_joined: bool,
-    /// Where its server is; empty if that is unknown.
+    /// The place of its server, `HOST:PORT`; empty if that is unknown.
     pub(crate) address: String,
-    /// How many milliseconds its server has said nothing; `None` if it was not asked yet.
+    /// Milliseconds since its server was heard; `None` if it was not asked yet.
     pub(crate) silent_ms: Option<u64>,
-    /// How many requests it was sent.
+    /// Requests that it was sent.
     pub(crate) requests: u64,
 }
 

@@ -23,7 +23,7 @@ use super::Plan;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::ticket::Ticket;
 
-/// How long the server that has invited may take to take a connection.
+/// The longest time that the server which has invited may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The pause after an attempt to tell the other site where this one is.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -337,7 +337,7 @@ fn a_ticket_works_once_and_only_as_it_was_written() {
     assert!(invited.err.contains("a third one is not built yet"), "{invited:?}");
     let invited = tried(&offices.berlin, "pelago site invite rome -V ~/berlin");
     assert!(invited.err.contains("only its first site invites"), "{invited:?}");
-    // Nobody answers.
+    // No server answers.
     kill(pid_of(&offices.first.home.join("pelago")));
     let joined = join(ticket);
     assert!(joined.err.contains("nobody answered at 10.77.0.1:7440"), "{joined:?}");

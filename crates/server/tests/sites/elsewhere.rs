@@ -65,7 +65,7 @@ fn both_sites_see_one_tree() {
         let up = entry(ask(server, DIRECT, Request::Parent { dir }).unwrap());
         assert_eq!(up.unwrap().handle, ROOT);
     }
-    // A file has the home of its directory, whoever makes it.
+    // A file has the home of its directory, at whichever site it is made.
     let here = create(first, DIRECT, dir, "by-first", 1);
     let there = create(berlin, DIRECT, ROOT, "by-berlin", 2);
     assert_eq!((here.ino.site(), there.ino.site()), (1, 0));

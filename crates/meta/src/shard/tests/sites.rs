@@ -84,7 +84,8 @@ fn parts_of(rig: &Rig, number: u16) -> Parts {
 
 #[test]
 fn a_name_leads_to_a_directory_of_another_site() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let dir = dir_there(&berlin, &first, ROOT, "berlin");
     assert_eq!(first.lookup(ROOT, "berlin"), Err(Code::Elsewhere));
     let stepped = first.shard.step(ROOT, &name("berlin")).unwrap();
@@ -99,7 +100,8 @@ fn a_name_leads_to_a_directory_of_another_site() {
 
 #[test]
 fn a_directory_gets_one_name_and_only_of_another_site() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let dir = dir_there(&berlin, &first, ROOT, "berlin");
     let add = |text: &str, ino| code(first.shard.add_dir(&CALLER, ROOT, &name(text), ino, at(3)));
     assert_eq!(add("berlin", InodeId::new(1, 0, 99).unwrap()), Some(Code::Exists));
@@ -115,7 +117,8 @@ fn a_directory_gets_one_name_and_only_of_another_site() {
 
 #[test]
 fn what_would_need_both_sites_is_refused() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     dir_there(&berlin, &first, ROOT, "berlin");
     let own = first.dir(ROOT, "own", 3).handle;
     first.file(ROOT, "file", 3);
@@ -137,7 +140,8 @@ fn what_would_need_both_sites_is_refused() {
 
 #[test]
 fn the_name_of_a_directory_of_another_site_moves() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let dir = dir_there(&berlin, &first, ROOT, "berlin");
     let below = first.dir(ROOT, "below", 3).handle;
     let empty = first.dir(ROOT, "empty", 3).handle;
@@ -158,7 +162,8 @@ fn the_name_of_a_directory_of_another_site_moves() {
 /// `/berlin/rome/inner`: berlin and inner of site 1, rome of site 0.
 #[test]
 fn no_move_makes_a_loop_of_two_sites() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let top = dir_there(&berlin, &first, ROOT, "berlin");
     let rome = dir_there(&first, &berlin, top, "rome");
     let inner = dir_there(&berlin, &first, rome, "inner");
@@ -195,7 +200,8 @@ fn no_move_makes_a_loop_of_two_sites() {
 /// A long way up that leaves the site is climbed without the lock, and ends the same.
 #[test]
 fn a_long_way_up_leaves_the_site_too() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let [one, other] = ["one", "other"].map(|text| dir_there(&berlin, &first, ROOT, text));
     let chain = |top: Handle| {
         let mut here = top;
@@ -204,7 +210,8 @@ fn a_long_way_up_leaves_the_site_too() {
         }
         here
     };
-    let (deep, far) = (chain(one), chain(other));
+    let deep = chain(one);
+    let far = chain(other);
     let moved = berlin.dir(one, "moved", 3).handle;
     berlin.file(moved, "x", 3);
     berlin.rename((one, "moved"), (deep, "moved"), REPLACE).unwrap();
@@ -216,7 +223,8 @@ fn a_long_way_up_leaves_the_site_too() {
 
 #[test]
 fn a_directory_inherits_from_one_of_another_site() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let parent = first.dir(ROOT, "team", 3).handle;
     let set = SetAttr { mode: Some(0o2775), gid: Some(77), ..SetAttr::default() };
     first.shard.set_attr(parent, &set, at(4)).unwrap();
@@ -232,7 +240,8 @@ fn a_directory_inherits_from_one_of_another_site() {
 
 #[test]
 fn nothing_above_a_part_of_another_site_is_granted() {
-    let (first, berlin) = (site(0), site(1));
+    let first = site(0);
+    let berlin = site(1);
     let top = dir_there(&berlin, &first, ROOT, "berlin");
     let dir = berlin.dir(top, "dir", 3).handle;
     let file = berlin.file(dir, "file", 3).handle;
