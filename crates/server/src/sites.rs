@@ -324,7 +324,15 @@ impl Sites {
         }
         let state = SiteState::Joined { key: *key, invitation: by };
         let joined = SiteRow { state, ..row.clone() };
-        self.join(invited.site, &joined).map_err(|error| says(error.code.says()))?;
+        match self.join(invited.site, &joined) {
+            Ok(()) => {}
+            // The row is written, and refused the site would throw its key away. If a loss of power
+            // takes the row, the same key can use the invitation again.
+            Err(error) if error.code == Code::TimedOut => {
+                tracing::warn!(site = invited.site, "a site has joined, and is not safe yet");
+            }
+            Err(error) => return Err(says(error.code.says())),
+        }
         tracing::info!(site = invited.site, name = joined.name, "a site has joined the volume");
         others.insert(invited.site, joined);
         self.has_others.store(true, Ordering::Release);
