@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{
-    CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
-    Partition, Rnode, Row, Tag, Writing, Xattr, XattrNames,
+    CachedReply, HighWater, Identity, IndexCommits, Inline, MirrorRow, Moved, NameRow, Orphan,
+    ParentPointer, Partition, Rnode, Row, Tag, Writing, Xattr, XattrNames,
 };
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -35,6 +35,7 @@ fn decode_as_all(value: &[u8]) {
     one::<Identity>(value);
     one::<HighWater>(value);
     one::<IndexCommits>(value);
+    one::<MirrorRow>(value);
 }
 
 fn one<'a, R: Row<'a>>(value: &'a [u8]) {

@@ -3,8 +3,8 @@
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
-    CachedReply, HighWater, Identity, IndexCommits, Inline, Moved, NameRow, Orphan, ParentPointer,
-    RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
+    CachedReply, HighWater, Identity, IndexCommits, Inline, MirrorRow, Moved, NameRow, Orphan,
+    ParentPointer, RevocationRow, Row, SiteRow, Writing, Xattr, XattrNames,
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
@@ -70,6 +70,9 @@ impl Check<'_> {
                 Some(Key::Volume { row: key::VolumeRow::Identity }) => true,
                 Some(Key::Volume { row: key::VolumeRow::HighWater(_) }) => {
                     HighWater::decode(value).is_ok()
+                }
+                Some(Key::Volume { row: key::VolumeRow::Mirror }) => {
+                    MirrorRow::decode(value).is_ok()
                 }
                 _ => false,
             };

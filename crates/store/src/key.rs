@@ -228,7 +228,7 @@ pub const RESERVED_KINDS: &[(u8, &str)] = &[
 ];
 
 /// The rows about the volume of later versions, with their names.
-pub const RESERVED_VOLUME_ROWS: &[(u8, &str)] = &[(3, "mirror"), (4, "newest of each site")];
+pub const RESERVED_VOLUME_ROWS: &[(u8, &str)] = &[(4, "newest of each site")];
 
 /// Returns the name of the kind of a key that this version does not know, if a later one does.
 #[must_use]
@@ -248,6 +248,8 @@ pub enum VolumeRow {
     Identity,
     /// The end of the inode numbers that a shard has reserved ([`crate::rows::HighWater`]).
     HighWater(u16),
+    /// Its role beside a mirror, or as one ([`crate::rows::MirrorRow`]).
+    Mirror,
     /// The last commits of the search index of a shard ([`crate::rows::IndexCommits`]).
     IndexCommits(u16),
 }
@@ -255,6 +257,7 @@ pub enum VolumeRow {
 impl VolumeRow {
     pub(crate) const IDENTITY: u8 = 1;
     pub(crate) const HIGH_WATER: u8 = 2;
+    pub(crate) const MIRROR: u8 = 3;
     pub(crate) const INDEX_COMMITS: u8 = 5;
 }
 
@@ -460,6 +463,7 @@ mod tests {
             (session(SessionId(3)), Key::Session { session: SessionId(3) }),
             (volume_row(VolumeRow::Identity), Key::Volume { row: VolumeRow::Identity }),
             (high_water(4095), Key::Volume { row: VolumeRow::HighWater(4095) }),
+            (volume_row(VolumeRow::Mirror), Key::Volume { row: VolumeRow::Mirror }),
             (index_commits(7), Key::Volume { row: VolumeRow::IndexCommits(7) }),
         ];
         for (bytes, key) in pairs {

@@ -11,6 +11,7 @@
 
 pub use error::{DecodeError, RowError};
 pub use file::{Inline, Orphan, Tag, Writing, Xattr, XattrNames};
+pub use mirror::{MirrorRole, MirrorRow};
 pub use names::{Moved, NameRow, ParentPointer, Partition, SPLIT_MAP_BYTES};
 pub use revocation::RevocationRow;
 pub use rnode::{Rnode, RnodeFlags};
@@ -22,6 +23,7 @@ pub use volume::{CACHED_REPLY_BYTES, CachedReply, HalfCommits, HighWater, Identi
 mod codec;
 mod error;
 mod file;
+mod mirror;
 mod names;
 mod revocation;
 mod rnode;

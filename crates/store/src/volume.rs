@@ -26,7 +26,6 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
 use pelago_wire::{ShardId, limits};
 use rustix::fs::OFlags;
 
@@ -42,20 +41,24 @@ use crate::hash::NameHasher;
 use crate::table::TableRead;
 
 pub use error::VolumeError;
+pub use features::{set_has_revocations, set_has_sites, set_not_primary, set_tags_complete};
 pub use format::{
-    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, REVOCATIONS, SITES, TAGS_ARE_COMPLETE,
-    VolumeId,
+    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SITES,
+    TAGS_ARE_COMPLETE, VolumeId,
 };
 pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
+pub use mirror::{ReplacedFile, replace_file};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
 pub use twice::Mend;
 
 mod detect;
 mod error;
+mod features;
 mod format;
 mod layout;
 mod lock;
+mod mirror;
 mod remains;
 mod seed;
 mod twice;
@@ -151,11 +154,23 @@ impl Volume {
         })
     }
 
-    /// Opens the volume in `dir`.
+    /// Opens the volume in `dir`, of which this folder is the primary.
     ///
     /// # Errors
-    /// [`VolumeError`]; [`VolumeError::Missing`] if there is none.
+    /// [`VolumeError`]; [`VolumeError::Missing`] if there is none, [`VolumeError::NotPrimary`] if
+    /// another folder is to be served.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
+        Self::open_if(dir, |format| match format.is_not_primary() {
+            true => Err(VolumeError::NotPrimary { path: dir.into() }),
+            false => Ok(()),
+        })
+    }
+
+    /// Opens the volume in `dir` if `check` takes its format.
+    fn open_if(
+        dir: &Path,
+        check: impl Fn(&Format) -> Result<(), VolumeError>,
+    ) -> Result<Self, VolumeError> {
         let folder = match detect::detect(dir)? {
             Detected::Volume(folder) => folder,
             Detected::Missing | Detected::Empty(_) => {
@@ -165,9 +180,10 @@ impl Volume {
         detect::check_files(&folder)?;
         // Read before the lock is taken too, because that writes to the folder: a volume that this
         // program cannot open must not change.
-        read_format(&folder)?;
+        check(&read_format(&folder)?.value)?;
         let lock = Lock::take(&folder)?;
         let Pair { value: format, mut mends, .. } = read_format(&folder)?;
+        check(&format)?;
         let table = detect::open_subfolder(&folder, TABLE)?;
         let content = detect::open_subfolder(&folder, CONTENT)?;
         let seeds = HashSeed::read(&table)?;
@@ -367,43 +383,6 @@ pub fn open_folder(dir: &Path) -> Result<Folder, VolumeError> {
         }
         Detected::Missing | Detected::Empty(_) => Err(VolumeError::Missing { path: dir.into() }),
     }
-}
-
-/// Adds to the `format` of the volume in `folder` that there is a row for each tag, on stable
-/// storage. The caller has the volume open, and has made these rows safe.
-///
-/// # Errors
-/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
-pub fn set_tags_complete(folder: &Folder) -> Result<(), VolumeError> {
-    add_needed_feature(folder, TAGS_ARE_COMPLETE)
-}
-
-/// Adds to the `format` of the volume in `folder` that there may be revocations, on stable storage.
-/// The caller has the volume open, and puts no such row before.
-///
-/// # Errors
-/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
-pub fn set_has_revocations(folder: &Folder) -> Result<(), VolumeError> {
-    add_needed_feature(folder, REVOCATIONS)
-}
-
-/// Adds to the `format` of the volume in `folder` that it has several sites, on stable storage. The
-/// caller has the volume open, and lets no site join before.
-///
-/// # Errors
-/// [`VolumeError`]. Whether it was added is unknown then; the call can be repeated.
-pub fn set_has_sites(folder: &Folder) -> Result<(), VolumeError> {
-    add_needed_feature(folder, SITES)
-}
-
-/// Adds a needed feature to the `format` of the volume in `folder`, on stable storage.
-fn add_needed_feature(folder: &Folder, feature: u64) -> Result<(), VolumeError> {
-    /// Of two at once, the later one would take away what the earlier one has added.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _one = ONE_AT_A_TIME.lock();
-    let mut format = read_format(folder)?.value;
-    format.needed_features |= feature;
-    write_format(folder, &format)
 }
 
 /// Opens the log of the volume in `folder` for appending, or creates it.

@@ -79,6 +79,10 @@ kinds! {
     /// The credentials of a guest: the client's second frame, and only if its hello says that it is
     /// one.
     Present = 15, limits::CHAIN_BYTES;
+    /// A part of a group: what a primary sends to its mirror ([`crate::mirror`]).
+    Group = 20, limits::FRAME_BODY_BYTES;
+    /// What a mirror has, and its answer to a group.
+    GroupState = 21, limits::HANDSHAKE_BYTES;
     /// The client of a resumed session has the answer to each write that it had kept back in an
     /// earlier epoch.
     Flushed = 28, 0;

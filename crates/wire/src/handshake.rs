@@ -22,8 +22,8 @@ pub struct Hello {
     pub wire_min: u16,
     /// The newest version.
     pub wire_max: u16,
-    /// What the client is: [`Hello::CLIENT`], [`Hello::GUEST`] or [`Hello::SITE`]. Later versions
-    /// have [`crate::reserved::ROLES`].
+    /// What the client is: [`Hello::CLIENT`], [`Hello::GUEST`], [`Hello::SITE`] or
+    /// [`Hello::MIRROR`]. Later versions have [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
     pub read_only: bool,
@@ -51,6 +51,9 @@ impl Hello {
     /// The role of the server of another site of the volume, over TLS only. With the first hello it
     /// presents its invitation ([`crate::present`]).
     pub const SITE: u16 = 3;
+    /// The role of the primary of a volume that sends what changes to its mirror
+    /// ([`crate::mirror`]), over TLS only.
+    pub const MIRROR: u16 = 6;
 
     /// Returns the message of a client of this version that begins a session.
     #[must_use]
@@ -302,6 +305,8 @@ codes! {
         NoAccess = 13, "the server grants this key nothing by what it presented";
         /// The key is not that of a site of the volume, and was not invited as one.
         NotInvited = 14, "the server has not invited this site";
+        /// The folder is of a volume whose mirror was promoted: that is the primary now.
+        NotPrimary = 16, "another folder is the primary of this volume now";
         /// The hello names another volume, shard or site.
         NotServed = 18, "the server does not serve this volume, shard or site";
     }
@@ -322,5 +327,7 @@ codes! {
         OverLimit = 6, "the client has more requests under way than it may have";
         /// What the guest presented grants nothing any more.
         NoAccess = 7, "the credential grants nothing any more";
+        /// The server has heard that its mirror was promoted, and serves no more.
+        NotPrimary = 9, "another folder is the primary of this volume now";
     }
 }

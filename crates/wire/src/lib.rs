@@ -59,6 +59,7 @@ mod leases;
 pub mod limits;
 mod local_cache;
 mod lock;
+pub mod mirror;
 mod name;
 mod operation;
 mod pins;

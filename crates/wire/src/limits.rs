@@ -35,6 +35,14 @@ pub const CREDENTIAL_BYTES: usize = 8 << 10;
 pub const CHAIN_LINKS: usize = 16;
 /// Bytes of a chain of credentials, and of the body of the frame that presents it.
 pub const CHAIN_BYTES: usize = 32 << 10;
+/// Bytes of content, or of rows, in one part of a group that a mirror gets.
+pub const GROUP_BYTES: usize = 256 << 10;
+/// Bytes of the key of a row that a mirror gets.
+pub const ROW_KEY_BYTES: usize = 1024;
+/// Bytes of the value of a row that a mirror gets.
+pub const ROW_BYTES: usize = 128 << 10;
+/// Bytes of a file beside the table that a mirror gets.
+pub const VOLUME_FILE_BYTES: usize = 480 << 10;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.

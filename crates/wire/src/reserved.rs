@@ -29,8 +29,6 @@ pub const FRAMES: &[Reserved] = &[
     one(17, "ForwardReplay"),
     one(18, "ForwardCancel"),
     one(19, "OriginEnds"),
-    one(20, "Group"),
-    one(21, "GroupState"),
     one(22, "Digests"),
     one(24, "Query"),
     one(25, "Answer"),
@@ -71,10 +69,10 @@ pub const REPLIES: &[Reserved] = &[
 pub const ERRORS: &[Reserved] = &[one(38, "Moved"), one(39, "NotOwner")];
 
 /// Why a server gives no session.
-pub const REFUSALS: &[Reserved] = &[one(15, "Older"), one(16, "NotPrimary"), one(17, "NotOwner")];
+pub const REFUSALS: &[Reserved] = &[one(15, "Older"), one(17, "NotOwner")];
 
 /// Why a server ends a connection.
-pub const CLOSINGS: &[Reserved] = &[one(8, "NotOwner"), one(9, "NotPrimary")];
+pub const CLOSINGS: &[Reserved] = &[one(8, "NotOwner")];
 
 /// Kinds of things that a recall names.
 pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
@@ -83,7 +81,6 @@ pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "
 pub const ROLES: &[Reserved] = &[
     one(4, "bulk connection of a site"),
     one(5, "reverse connection"),
-    one(6, "stream of a mirror"),
     one(7, "relay"),
     one(8, "server of the same store"),
 ];

@@ -299,6 +299,7 @@ const fn is_definite(error: &ConnectError) -> bool {
             RefusalCode::UnknownKey
                 | RefusalCode::NoAccess
                 | RefusalCode::NotInvited
+                | RefusalCode::NotPrimary
                 | RefusalCode::OtherVersion
                 | RefusalCode::NotPelago
                 | RefusalCode::UnknownRole

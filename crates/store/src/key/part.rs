@@ -96,6 +96,7 @@ impl KeyPart for VolumeRow {
         let (number, shard) = match self {
             Self::Identity => (Self::IDENTITY, 0),
             Self::HighWater(shard) => (Self::HIGH_WATER, shard),
+            Self::Mirror => (Self::MIRROR, 0),
             Self::IndexCommits(shard) => (Self::INDEX_COMMITS, shard),
         };
         key.push(number);
@@ -108,6 +109,7 @@ impl KeyPart for VolumeRow {
         match number {
             Self::IDENTITY if shard == 0 => Some(Self::Identity),
             Self::HIGH_WATER => Some(Self::HighWater(shard)),
+            Self::MIRROR if shard == 0 => Some(Self::Mirror),
             Self::INDEX_COMMITS => Some(Self::IndexCommits(shard)),
             _ => None,
         }

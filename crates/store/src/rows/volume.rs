@@ -132,7 +132,7 @@ impl Body<'_> for IndexCommits {
 }
 
 /// Checks the first byte of a body: it is the number of the row, which the key holds too.
-fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), DecodeError> {
+pub(super) fn expect_volume_row(body: &mut Reader<'_>, row: u8) -> Result<(), DecodeError> {
     if body.u8()? == row { Ok(()) } else { Err(DecodeError::Field("volume row")) }
 }
 

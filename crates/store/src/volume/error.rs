@@ -78,6 +78,15 @@ pub enum VolumeError {
         /// The bits of these features.
         unknown: u64,
     },
+    /// The folder is that of a mirror, or of a primary that was replaced.
+    #[error(
+        "{} is not the primary of its volume: it is a mirror, or its mirror was promoted; a mirror \
+         becomes the primary with `pelago site promote {} --force`", path.display(), path.display()
+    )]
+    NotPrimary {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The volume hashes names in a way that this program does not know.
     #[error(
         "{} has the hash {found} ({name}), and this pelago knows hash 1 only: use a newer pelago",
@@ -155,6 +164,7 @@ impl VolumeError {
             | Self::Newer { .. }
             | Self::Older { .. }
             | Self::UnknownFeatures { .. }
+            | Self::NotPrimary { .. }
             | Self::UnknownHash { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,
             Self::PermissionDenied { .. } | Self::ReadOnly { .. } | Self::Insecure(_) => {

@@ -40,7 +40,7 @@ pub struct Format {
     /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
     /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`],
-    /// [`SITES`], [`REVOCATIONS`].
+    /// [`SITES`], [`REVOCATIONS`], [`NOT_PRIMARY`].
     pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
@@ -65,6 +65,10 @@ pub const SITES: u64 = 2;
 /// not know them would let in who was shut out.
 pub const REVOCATIONS: u64 = 4;
 
+/// The needed feature that the folder is not the primary of its volume: it is a mirror, or was the
+/// primary until its mirror was promoted. A program that does not know it would change it.
+pub const NOT_PRIMARY: u64 = 32;
+
 /// The bits of all needed features, also of those that only later versions have, with their names.
 pub const NEEDED_FEATURES: &[(u64, &str)] = &[
     (TAGS_ARE_COMPLETE, "complete tags"),
@@ -72,7 +76,7 @@ pub const NEEDED_FEATURES: &[(u64, &str)] = &[
     (REVOCATIONS, "revocations"),
     (8, "a shared store"),
     (16, "split directories"),
-    (32, "the folder of a mirror"),
+    (NOT_PRIMARY, "the folder of a mirror"),
     (64, "trash"),
 ];
 
@@ -114,7 +118,7 @@ const BYTES: usize = 128;
 pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 52;
 /// The needed features that this program has.
-const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | SITES | REVOCATIONS;
+const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | SITES | REVOCATIONS | NOT_PRIMARY;
 
 impl Format {
     /// Returns the format of a new volume, with a random id, or of a site of an older one.
@@ -142,6 +146,12 @@ impl Format {
     #[must_use]
     pub const fn has_sites(&self) -> bool {
         self.needed_features & SITES != 0
+    }
+
+    /// Returns whether the folder is that of a mirror, or of a primary that was replaced.
+    #[must_use]
+    pub const fn is_not_primary(&self) -> bool {
+        self.needed_features & NOT_PRIMARY != 0
     }
 
     /// Returns whether there is a [`crate::rows::Tag`] row for each tag, and no other.

@@ -7,6 +7,7 @@
 //! the table.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::{fmt, io};
 
 use xxhash_rust::xxh3::xxh3_64;
@@ -124,6 +125,14 @@ impl HashSeed {
         Ok(seed)
     }
 
+    /// Writes both files of a seed that exists elsewhere.
+    pub(super) fn put(bytes: &[u8], table: &Folder) -> Result<Self, VolumeError> {
+        let path = table.path().join(SEED);
+        let seed = Self::decode(bytes).map_err(|error| of_file(&path, error))?;
+        seed.write(table)?;
+        Ok(seed)
+    }
+
     /// Writes both files, each atomically.
     pub(super) fn write(&self, table: &Folder) -> Result<(), VolumeError> {
         twice::write(table, &FILES, &self.encode())
@@ -132,13 +141,7 @@ impl HashSeed {
     /// Reads both files.
     pub(super) fn read(table: &Folder) -> Result<Pair<Self>, VolumeError> {
         twice::read(table, &FILES, MAX_BYTES, |path, bytes| {
-            Self::decode(bytes).map_err(|error| match error {
-                SeedError::Damaged(what) => VolumeError::Corrupt { path: path.into(), what },
-                SeedError::UnknownHash(found) => {
-                    let name = if found == TWO_KEYS { "of a shared store" } else { "a later one" };
-                    VolumeError::UnknownHash { path: path.into(), found, name }
-                }
-            })
+            Self::decode(bytes).map_err(|error| of_file(path, error))
         })
     }
 
@@ -161,5 +164,16 @@ impl HashSeed {
             }
         })?;
         Ok(fits || looked_at == 0)
+    }
+}
+
+/// Returns what is wrong with the file of a seed.
+fn of_file(path: &Path, error: SeedError) -> VolumeError {
+    match error {
+        SeedError::Damaged(what) => VolumeError::Corrupt { path: path.into(), what },
+        SeedError::UnknownHash(found) => {
+            let name = if found == TWO_KEYS { "of a shared store" } else { "a later one" };
+            VolumeError::UnknownHash { path: path.into(), found, name }
+        }
     }
 }

@@ -28,6 +28,7 @@ use samples::{
 
 mod blocks;
 mod document;
+mod mirror;
 mod samples;
 
 fn call(request: &Request) -> Vec<u8> {

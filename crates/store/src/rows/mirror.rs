@@ -1,0 +1,102 @@
+//! The row of a volume that has a mirror, and of a mirror.
+
+use pelago_wire::limits;
+use pelago_wire::mirror::PrimaryRun;
+
+use super::codec::{Reader, Writer};
+use super::error::DecodeError;
+use super::row::{Body, Row};
+use super::volume::expect_volume_row;
+use crate::key::{RowKind, VolumeRow};
+
+/// What the folder of a volume is to its mirror, or to its primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MirrorRole {
+    /// The volume that programs change.
+    Primary,
+    /// A copy, which has each state of the primary some time later.
+    Mirror,
+    /// It was the primary until its mirror was promoted.
+    Replaced,
+}
+
+/// The role of a volume's folder, and who is at the other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorRow {
+    /// The role.
+    pub role: MirrorRole,
+    /// Rises with each promotion, from 1: of two primaries the higher one counts.
+    pub reign: u64,
+    /// Of a mirror: the run of the primary from which it has what it has. Else zero.
+    pub run: PrimaryRun,
+    /// Of a mirror: the last group of that run that its rows have. Else 0.
+    pub number: u64,
+    /// Of a primary: its mirror as `KEY@HOST:PORT`, empty if it has none. Of others: empty. At most
+    /// [`limits::SITE_ADDRESS_BYTES`].
+    pub peer: String,
+}
+
+impl MirrorRow {
+    /// The row of a volume that never had a mirror.
+    #[must_use]
+    pub const fn first() -> Self {
+        let role = MirrorRole::Primary;
+        Self { role, reign: 1, run: [0; 16], number: 0, peer: String::new() }
+    }
+}
+
+impl MirrorRole {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Primary => 1,
+            Self::Mirror => 2,
+            Self::Replaced => 3,
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Primary),
+            2 => Some(Self::Mirror),
+            3 => Some(Self::Replaced),
+            _ => None,
+        }
+    }
+}
+
+impl Row<'_> for MirrorRow {
+    const KIND: RowKind = RowKind::Volume;
+}
+
+impl Body<'_> for MirrorRow {
+    fn body_bytes(&self) -> usize {
+        34 + self.peer.len()
+    }
+
+    fn encode_body(&self, out: &mut Writer) {
+        assert!(self.peer.len() <= limits::SITE_ADDRESS_BYTES, "an address was checked before");
+        out.u8(VolumeRow::MIRROR);
+        out.u8(self.role.number());
+        out.u64(self.reign);
+        out.bytes(&self.run);
+        out.u64(self.number);
+        out.bytes(self.peer.as_bytes());
+    }
+
+    fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        expect_volume_row(body, VolumeRow::MIRROR)?;
+        let role = MirrorRole::from_number(body.u8()?).ok_or(DecodeError::Field("role"))?;
+        let reign = body.u64()?;
+        if reign == 0 {
+            return Err(DecodeError::Field("reign"));
+        }
+        let run = body.array()?;
+        let number = body.u64()?;
+        let peer = body.rest();
+        if peer.len() > limits::SITE_ADDRESS_BYTES {
+            return Err(DecodeError::Length);
+        }
+        let peer = str::from_utf8(peer).map_err(|_| DecodeError::Field("peer"))?.to_owned();
+        Ok(Self { role, reign, run, number, peer })
+    }
+}

@@ -1,0 +1,122 @@
+//! The folder of a mirror: a volume that is changed only by what its primary sends, until it is
+//! promoted.
+
+use std::io::Write;
+use std::path::Path;
+
+use super::detect::{self, Detected};
+use super::format::{Format, NOT_PRIMARY};
+use super::layout::{CLIENTS, CLIENTS_NEW, CONTENT, POLICY, POLICY_NEW, SECRET, TABLE};
+use super::lock::Lock;
+use super::seed::HashSeed;
+use super::{Volume, VolumeError, create_dir, read_format, write_clean, write_format};
+use crate::folder::Folder;
+
+impl Volume {
+    /// Creates the folder of a mirror in `dir`, which must be missing or empty, and opens it.
+    /// `format` and `seed` are the bytes of the files of the primary.
+    ///
+    /// # Errors
+    /// [`VolumeError`]; [`VolumeError::Exists`] if there is a volume already.
+    pub fn create_mirror(dir: &Path, format: &[u8], seed: &[u8]) -> Result<Self, VolumeError> {
+        let mut format =
+            Format::decode(format).map_err(|error| VolumeError::from_format(dir, error))?;
+        format.needed_features |= NOT_PRIMARY;
+        let folder = match detect::detect(dir)? {
+            Detected::Volume(_) => return Err(VolumeError::Exists { path: dir.into() }),
+            Detected::Missing => {
+                create_dir(dir)?;
+                Folder::open(dir)?
+            }
+            Detected::Empty(folder) => folder,
+        };
+        let lock = Lock::take(&folder)?;
+        let table = folder.create_folder(TABLE)?;
+        let content = folder.create_folder(CONTENT)?;
+        let seed = HashSeed::put(seed, &table)?;
+        write_clean(&folder)?;
+        write_format(&folder, &format)?;
+        Ok(Self {
+            folder,
+            table,
+            content,
+            format,
+            seed,
+            other_seed: None,
+            mends: Vec::new(),
+            was_clean: true,
+            _lock: lock,
+        })
+    }
+
+    /// Opens a volume that may be a mirror.
+    ///
+    /// # Errors
+    /// As [`Volume::open`].
+    pub fn open_mirror(dir: &Path) -> Result<Self, VolumeError> {
+        Self::open_if(dir, |_| Ok(()))
+    }
+
+    /// Takes over what the `format` of the primary says, on stable storage. The folder stays that
+    /// of a mirror.
+    ///
+    /// # Errors
+    /// [`VolumeError`], [`VolumeError::Corrupt`] if it is of another volume.
+    pub fn take_format(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
+        let path = self.folder.path().join(super::FORMAT);
+        let format =
+            Format::decode(bytes).map_err(|error| VolumeError::from_format(&path, error))?;
+        if format.id != self.format.id {
+            return Err(VolumeError::Corrupt { path, what: "it is of another volume" });
+        }
+        let needed_features = format.needed_features | NOT_PRIMARY;
+        self.format = Format { needed_features, ..format };
+        write_format(&self.folder, &self.format)
+    }
+
+    /// Makes the folder the primary of its volume, on stable storage.
+    ///
+    /// # Errors
+    /// [`VolumeError`]. Whether it is the primary is unknown then; the call can be repeated.
+    pub fn set_primary(&mut self) -> Result<(), VolumeError> {
+        let mut format = read_format(&self.folder)?.value;
+        format.needed_features &= !NOT_PRIMARY;
+        write_format(&self.folder, &format)?;
+        self.format = format;
+        Ok(())
+    }
+}
+
+/// Replaces the file [`POLICY`] or [`CLIENTS`] of the volume in `folder`, on stable storage; `None`
+/// removes it.
+///
+/// # Errors
+/// [`VolumeError`]. The file has one of both contents then.
+pub fn replace_file(
+    folder: &Folder,
+    file: ReplacedFile,
+    bytes: Option<&[u8]>,
+) -> Result<(), VolumeError> {
+    let (name, new) = match file {
+        ReplacedFile::Policy => (POLICY, POLICY_NEW),
+        ReplacedFile::Clients => (CLIENTS, CLIENTS_NEW),
+    };
+    let Some(bytes) = bytes else {
+        folder.remove(name)?;
+        return Ok(folder.sync()?);
+    };
+    let failed = |error| VolumeError::from_io("writing", &folder.path().join(new), error);
+    let mut file = folder.replace_file(new, SECRET)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
+    folder.rename(new, name)?;
+    Ok(folder.sync()?)
+}
+
+/// A file beside the table that a mirror takes over as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplacedFile {
+    /// [`POLICY`].
+    Policy,
+    /// [`CLIENTS`].
+    Clients,
+}

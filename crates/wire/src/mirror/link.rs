@@ -1,0 +1,77 @@
+//! The two ends of the connection between a primary and its mirror, as each sees the other.
+
+use super::{GroupState, PrimaryRun};
+
+/// A connection of a primary to its mirror. Its methods block.
+pub trait MirrorLink: Send {
+    /// Sends the body of one part. It may be kept back until [`MirrorLink::receive`].
+    ///
+    /// # Errors
+    /// [`LinkError`]: the connection has ended.
+    fn send(&mut self, body: &[u8]) -> Result<(), LinkError>;
+
+    /// Sends what is kept back, and waits for the next message of the mirror.
+    ///
+    /// # Errors
+    /// [`LinkError`]: the connection has ended.
+    fn receive(&mut self) -> Result<GroupState, LinkError>;
+}
+
+/// Why there is no connection to a mirror.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// It was lost, or could not be made: a later try may succeed.
+    #[error("{0}")]
+    Lost(String),
+    /// The mirror takes no group of this primary until a person changes something.
+    #[error("{0}")]
+    Refused(String),
+    /// What the mirror has was promoted: there is another primary.
+    #[error("the mirror was promoted, and has the reign {reign}")]
+    Replaced {
+        /// The reign of the other primary.
+        reign: u64,
+    },
+}
+
+/// The mirrors that a server keeps, of any number of volumes.
+pub trait Mirrors: Send + Sync {
+    /// Takes a primary with this Ed25519 key, which the caller has found in its list, or refuses
+    /// it. An earlier connection of the same volume takes no group any more.
+    ///
+    /// # Errors
+    /// [`OfferRefused`].
+    fn offer(
+        &self,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<Box<dyn Groups>, OfferRefused>;
+}
+
+/// Why a mirror takes nothing of a primary.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OfferRefused {
+    /// What it has was promoted, with this reign.
+    NotPrimary(u64),
+    /// Another reason, for people.
+    Failed(String),
+}
+
+/// Where the groups of one connection go. Its methods block.
+pub trait Groups: Send {
+    /// Returns the answer to the offer.
+    fn ready(&self) -> GroupState;
+
+    /// Takes the body of a part. Returns the answer to it, if it has one.
+    ///
+    /// # Errors
+    /// A message for people if it cannot be kept, or is no part of a group: the connection ends.
+    fn take(&mut self, body: &[u8]) -> Result<Option<GroupState>, String>;
+
+    /// Carries out the group that was answered with `Safe`. Called after the answer was sent.
+    ///
+    /// # Errors
+    /// A message for people: the connection ends. The group is carried out after the next start.
+    fn carry_out(&mut self) -> Result<(), String>;
+}
