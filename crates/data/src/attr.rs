@@ -93,6 +93,8 @@ impl InodeGuard<'_> {
             let content = self.open_content()?;
             let timed = content.set_times(None, Some(attr.mtime));
             timed.map_err(|error| files.disk.failed(&error))?;
+            let key = (attr.ino, content.generation());
+            files.changes.note(key, &(0..0), self.state.size);
         }
         Ok(attr)
     }

@@ -163,6 +163,11 @@ impl InodeGuard<'_> {
             // After a crash a file with a `writing` row gets the times of its content.
             let timed = content.set_times(None, Some(self.state.mtime));
             timed.map_err(|error| disk.failed(&error))?;
+            self.files.changes.note(
+                (content.ino(), content.generation()),
+                &(0..0),
+                self.state.size,
+            );
             measured = content.stat().map_err(|error| disk.failed(&error))?;
         }
         (self.state.size, self.state.blocks) = (measured.size, measured.blocks);

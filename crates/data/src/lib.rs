@@ -7,6 +7,9 @@
 #![forbid(unsafe_code)]
 
 pub use blocking::{MayBlock, OpError};
+pub use changed_content::{
+    ContentChanges, ContentKey, ContentPiece, ContentRisk, CutError, CutReader, read_piece,
+};
 pub use fd_budget::FdBudget;
 pub use notify::WakeWorker;
 pub use open::Opening;
@@ -25,6 +28,7 @@ mod atime;
 mod attr;
 mod blocking;
 mod buffers;
+mod changed_content;
 mod commit;
 mod content_file;
 mod dirty;

@@ -21,9 +21,10 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::content::ContentStore;
 use pelago_store::table::SharedTable;
-use pelago_wire::{Error, Handle, InodeId, OpenFlags, SessionId, limits};
+use pelago_wire::{Error, Generation, Handle, InodeId, OpenFlags, SessionId, limits};
 
 use crate::blocking::{MayBlock, OpError};
+use crate::changed_content::ContentChanges;
 use crate::dirty::DirtySet;
 use crate::disk::Disk;
 use crate::fd_budget::FdBudget;
@@ -122,6 +123,8 @@ pub struct OpenFiles {
     pub(crate) pending_close: PendingClose,
     /// The versions of files that deliveries read.
     pub(crate) pins: Arc<PinTable>,
+    /// What the mirror of the volume does not have of content files.
+    pub(crate) changes: ContentChanges,
     /// Decides which files are opened by passthrough.
     pub(crate) placement: Placement,
     /// The memory that bytes of open files may take.
@@ -153,6 +156,7 @@ impl OpenFiles {
             writing: WritingSet::default(),
             pending_close: PendingClose::new(parts.notify_pending_close),
             pins: Arc::new(PinTable::new(options.pins)),
+            changes: ContentChanges::default(),
             placement: Placement::new(options.passthrough, options.can_detect_writers),
             memory: MemoryBudget::new(options.open_bytes, options.inline_bytes),
             io_permits: IoPermits::new(options.io_permits),
@@ -231,6 +235,26 @@ impl OpenFiles {
     #[must_use]
     pub fn is_unsafe(&self, ino: InodeId) -> bool {
         self.writing.contains(ino)
+    }
+
+    /// Returns what the mirror of the volume does not have of content files.
+    #[must_use]
+    pub const fn changes(&self) -> &ContentChanges {
+        &self.changes
+    }
+
+    /// Begins to collect what changes of content files, for a mirror. Blocks until no change is
+    /// under way that began before.
+    pub fn collect_changes(&self) {
+        self.changes.begin();
+        for inode in self.opens.inodes() {
+            drop(self.lock(&inode));
+        }
+    }
+
+    /// Notes that the name of a content file is about to be taken away.
+    pub fn content_goes(&self, ino: InodeId, generation: Generation) {
+        self.changes.hand_over((ino, generation), &self.disk.content);
     }
 
     /// Notes that the disk was found full: new data is refused until there is room.

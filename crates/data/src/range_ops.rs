@@ -209,7 +209,8 @@ impl OpenFiles {
         self.opens.check_open(copy.to)?;
         guard.load()?;
         let length = guard.admit_bytes(copy.to_offset, copy.length)? as usize;
-        let into = guard.content_to_write()?;
+        let changed = copy.to_offset..copy.to_offset.saturating_add(length as u64);
+        let into = guard.content_to_write(&changed)?;
         let bytes = match content.copy_to(copy.from_offset, &into, copy.to_offset, length) {
             Ok(bytes) => bytes,
             Err(error) if error.written == 0 => {
@@ -217,7 +218,7 @@ impl OpenFiles {
             }
             Err(error) => error.written,
         };
-        guard.note_content_changed(&into)?;
+        guard.note_content_changed(&into, &changed)?;
         if copy.kill_privileges {
             guard.kill_privileges()?;
         }
@@ -243,12 +244,13 @@ impl InodeGuard<'_> {
 
     fn allocate_content(&mut self, range: &Allocate) -> Result<(), Error> {
         let disk = &self.files.disk;
-        let content = self.content_to_write()?;
+        let changed = range.offset..range.offset.saturating_add(range.length);
+        let content = self.content_to_write(&changed)?;
         if range.mode != AllocateMode::PunchHole {
             disk.space.admit_reservation(range.length, self.state.blocks * 512)?;
         }
         let Err(error) = allocate(&content, range) else {
-            return self.note_content_changed(&content);
+            return self.note_content_changed(&content, &changed);
         };
         if range.mode != AllocateMode::PunchHole {
             self.undo_allocate(&content);

@@ -1,5 +1,6 @@
 //! The first content file of a file, and what must be true before a content file is written.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use pelago_meta::shard::{BytesChange, InlineBytes, LiveAttrs, Shard, WritingRow};
@@ -11,15 +12,24 @@ use crate::inode::{Bytes, Uncommitted};
 use crate::inode_guard::InodeGuard;
 
 impl InodeGuard<'_> {
-    /// Returns the content file of a file that is about to change there: afterwards it exists, and
-    /// so does its `writing` row.
+    /// Returns the content file of a file whose bytes in `range` are about to change: afterwards it
+    /// exists, and so does its `writing` row.
     ///
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails.
-    pub(crate) fn content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
-        if !self.state.has_content() {
-            return self.spill();
-        }
+    pub(crate) fn content_to_write(
+        &mut self,
+        range: &Range<u64>,
+    ) -> Result<Arc<OpenContent>, Error> {
+        let content = match self.state.has_content() {
+            true => self.existing_content_to_write()?,
+            false => self.spill()?,
+        };
+        self.files.changes.announce(&content, range, self.state.size);
+        Ok(content)
+    }
+
+    fn existing_content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
         let content = self.open_content_to_write()?;
         self.write_writing_row(&content)?;
         self.keep_pinned();
@@ -58,6 +68,7 @@ impl InodeGuard<'_> {
             true => OpenContent::new(file, permit),
             false => OpenContent::read_only(file, permit),
         });
+        self.files.changes.note((ino, generation), &(0..0), 0);
         Ok(())
     }
 
@@ -67,6 +78,9 @@ impl InodeGuard<'_> {
         let generation = Shard::next_generation(self.state.generation);
         let permit = self.files.take_fd_permit(ino)?;
         let bytes = std::mem::take(self.bytes_in_memory()?);
+        // Before the row, which may be in a cut without what follows it.
+        let changed = 0..bytes.len() as u64;
+        self.files.changes.note((ino, generation), &changed, changed.end);
         let spilled = self.write_spilled(generation, &bytes).and_then(|(file, blocks)| {
             self.state.blocks = blocks;
             self.write_spilled_row(generation)?;
@@ -76,6 +90,7 @@ impl InodeGuard<'_> {
             Ok(file) => {
                 let content = OpenContent::new(file, permit);
                 self.set_content(Arc::clone(&content));
+                self.files.changes.note((ino, generation), &changed, changed.end);
                 Ok(content)
             }
             Err(error) => {
@@ -145,6 +160,7 @@ impl InodeGuard<'_> {
                 true => Ok(()),
                 false => content.set_times(None, Some(self.state.mtime)),
             };
+            files.changes.note((self.ino(), content.generation()), &(0..0), self.state.size);
             let change = BytesChange { writing_row: WritingRow::Put, ..BytesChange::NOTHING };
             let written = timed
                 .map_err(|error| files.disk.failed(&error))

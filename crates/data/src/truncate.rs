@@ -40,10 +40,11 @@ impl InodeGuard<'_> {
         {
             return Ok(());
         }
-        let content = self.content_to_write()?;
+        let changed = size.min(self.state.size)..size.max(self.state.size);
+        let content = self.content_to_write(&changed)?;
         content.truncate(size).map_err(|error| files.disk.failed(&error))?;
         files.writing.note_rewrite(ino, 0..0, size);
-        self.note_content_changed(&content)
+        self.note_content_changed(&content, &changed)
     }
 
     /// Empties a file in error by a new content file, which has lost nothing.
@@ -68,9 +69,11 @@ impl InodeGuard<'_> {
         // Pins keep the descriptor of the old one, which does not change any more.
         drop(files.pins.take(ino));
         self.set_content(OpenContent::new(file, permit));
+        files.changes.note((ino, generation), &(0..0), 0);
         self.inode.invalidate_atime();
         self.publish();
         if let Some(before) = before {
+            files.content_goes(ino, before);
             // If that fails, `pelago check` finds the old one.
             drop(disk.content.remove(ino, before));
         }

@@ -1,5 +1,7 @@
 //! Writing to open files: into memory while they are small, into a content file from then on.
 
+use std::ops::Range;
+
 use pelago_meta::reply_cache::RequestKey;
 use pelago_meta::shard::{Appended, WritingRow};
 use pelago_store::clock;
@@ -203,7 +205,8 @@ impl InodeGuard<'_> {
     /// written.
     fn write_content(&mut self, at: Option<u64>, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let files = self.files;
-        let content = self.content_to_write()?;
+        let start = at.unwrap_or(self.state.size);
+        let content = self.content_to_write(&(start..start.saturating_add(bytes.len() as u64)))?;
         let result = match at {
             Some(at) => content.write_at(bytes, at).map(|()| (at, bytes.len())),
             // The kernel finds the end: other programs append at the same time.
@@ -219,7 +222,7 @@ impl InodeGuard<'_> {
                 (at.unwrap_or(self.state.size), error.written)
             }
         };
-        self.note_content_changed(&content)?;
+        self.note_content_changed(&content, &(at..at.saturating_add(written as u64)))?;
         if files.writing.any_in_error() {
             let range = at..at.saturating_add(written as u64);
             files.writing.note_rewrite(self.ino(), range, self.state.size);
@@ -227,8 +230,12 @@ impl InodeGuard<'_> {
         Ok((at, written))
     }
 
-    /// Notes that the content file has changed, and measures it.
-    pub(crate) fn note_content_changed(&mut self, content: &OpenContent) -> Result<(), Error> {
+    /// Notes that bytes of the content file have changed, and measures it.
+    pub(crate) fn note_content_changed(
+        &mut self,
+        content: &OpenContent,
+        range: &Range<u64>,
+    ) -> Result<(), Error> {
         assert!(
             self.state.writeback.has_row,
             "I-5: a content file that changes has a `writing` row"
@@ -245,6 +252,7 @@ impl InodeGuard<'_> {
         self.state.touch(clock::now());
         let measured = content.stat().map_err(|error| self.files.disk.failed(&error))?;
         (self.state.size, self.state.blocks) = (measured.size, measured.blocks);
+        self.files.changes.note((content.ino(), content.generation()), range, measured.size);
         self.publish();
         Ok(())
     }

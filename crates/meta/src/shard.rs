@@ -41,6 +41,7 @@ use crate::writeback_errors::Changed;
 
 pub use acl::SetXattr;
 pub use below::Below;
+pub use changed_rows::{ChangedRows, RowCut, RowRisk};
 pub use feed::FedChanges;
 pub use file_bytes::{Appended, BytesChange, InlineBytes, WritingRow};
 pub use list::Page;
@@ -60,6 +61,7 @@ use removed::RemovedFiles;
 mod acl;
 mod below;
 mod bring_back;
+mod changed_rows;
 mod climb;
 mod create;
 mod feed;
@@ -158,6 +160,8 @@ struct State {
     changed: Changed,
     /// What the search index does not know yet; `None` while there is none.
     feed: Option<Feed>,
+    /// The rows that the mirror does not have; `None` while there is no mirror.
+    changed_rows: Option<ChangedRows>,
     /// The sessions of other processes, and the replies that are stored for them.
     replies: StoredReplies,
     /// Whose the changes are that are not safe, while there are such sessions.
@@ -188,6 +192,7 @@ impl Shard {
             directory_moves: 0,
             changed: Changed::default(),
             feed: None,
+            changed_rows: None,
             replies: StoredReplies::default(),
             unsafe_changes: UnsafeChanges::default(),
             #[cfg(test)]

@@ -301,6 +301,18 @@ pub fn parse_name(key: &[u8]) -> Option<(InodeId, NameHash, &[u8])> {
     }
 }
 
+/// Returns whether a mirror of the volume has a row with this key: not those of the sessions and of
+/// the roles of this folder.
+#[must_use]
+pub fn is_mirrored(key: &[u8]) -> bool {
+    let kind = key.first().copied().and_then(RowKind::from_number);
+    match kind {
+        Some(RowKind::CachedReply | RowKind::Session) => false,
+        Some(RowKind::Volume) => key.get(1) != Some(&VolumeRow::MIRROR),
+        _ => true,
+    }
+}
+
 /// Returns the range of all rows of a kind.
 #[must_use]
 pub fn all(kind: RowKind) -> KeyRange {

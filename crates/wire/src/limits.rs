@@ -35,6 +35,13 @@ pub const CREDENTIAL_BYTES: usize = 8 << 10;
 pub const CHAIN_LINKS: usize = 16;
 /// Bytes of a chain of credentials, and of the body of the frame that presents it.
 pub const CHAIN_BYTES: usize = 32 << 10;
+/// Bytes of memory for what the mirror of a volume does not have yet: keys of rows, and ranges of
+/// content files. Beyond that all is copied again.
+pub const MIRROR_CHANGES_BYTES: usize = 24 << 20;
+/// Bytes of content in memory that have changed before they were sent to a mirror.
+pub const MIRROR_KEPT_BYTES: usize = 32 << 20;
+/// Content files that were removed before they were sent to a mirror, and are kept open for it.
+pub const MIRROR_KEPT_FILES: usize = 256;
 /// Bytes of content, or of rows, in one part of a group that a mirror gets.
 pub const GROUP_BYTES: usize = 256 << 10;
 /// Bytes of the key of a row that a mirror gets.

@@ -61,6 +61,8 @@ impl InodeGuard<'_> {
         let before = self.open_content_to_write()?;
         self.write_writing_row(&before)?;
         let permit = files.take_fd_permit(ino)?;
+        let changed = 0..self.state.size;
+        files.content_goes(ino, before.generation());
         let replaced = files.disk.content.replace(ino, before.generation());
         let file = replaced.map_err(|error| files.disk.failed(&error))?;
         // The pins keep the descriptor that they have.
@@ -74,6 +76,6 @@ impl InodeGuard<'_> {
         // After a crash the file gets the times of its content.
         let timed = content.set_times(None, Some(self.state.mtime));
         timed.map_err(|error| files.disk.failed(&error))?;
-        self.note_content_changed(&content)
+        self.note_content_changed(&content, &changed)
     }
 }

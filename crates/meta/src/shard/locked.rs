@@ -69,6 +69,9 @@ impl Locked<'_> {
         self.shard.table.write(batch).map_err(|error| table_failed("writing", &error))?;
         self.state.sequence += 1;
         self.shard.durability.applied(self.state.sequence);
+        if let Some(changed) = &mut self.state.changed_rows {
+            changed.add(batch);
+        }
         Ok(())
     }
 }

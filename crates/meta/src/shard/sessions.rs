@@ -123,6 +123,9 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), t
         }
     }
     shard.table.write(&batch)?;
+    if let Some(changed) = &mut state.changed_rows {
+        changed.add(&batch);
+    }
     state.sequence += 1;
     shard.durability.applied(state.sequence);
     shard.table.persist()?;

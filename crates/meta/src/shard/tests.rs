@@ -20,6 +20,7 @@ use crate::durability::Durability;
 
 mod acl;
 mod attr_source;
+mod changed_rows;
 mod claimed_ids;
 mod climb;
 mod counts;

@@ -1,0 +1,402 @@
+//! Which bytes of content files have changed since the last cut, for the mirror of the volume.
+//!
+//! Whatever changes a content file says so twice: before ([`ContentChanges::announce`]), and after
+//! ([`ContentChanges::note`]), because a cut may come in between. A cut takes what has changed out
+//! of here, under the lock of the shard and of this at once. Then a thread reads these bytes, as
+//! they were at the cut: a program that changes some of them before they are read puts the old ones
+//! into memory first, and a content file that loses its name is handed over with its descriptor. If
+//! that takes more than its limit, the cut is given up, and its changes are those of the next one.
+//!
+//! Nothing is kept here of a volume without a mirror: each change looks at one flag.
+//!
+//! The lock is a leaf.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelago_store::content::{self, ContentFile, ContentStore};
+use pelago_store::sync::Mutex;
+use pelago_wire::{Generation, InodeId, Time, Whence, limits};
+
+use cut::Cut;
+use ranges::Ranges;
+
+mod cut;
+mod ranges;
+#[cfg(test)]
+mod tests;
+
+/// A content file: its inode and its generation.
+pub type ContentKey = (InodeId, Generation);
+
+/// Ranges of one file, from which on they are kept in larger units.
+const FILE_RANGES: usize = 4096;
+/// Bytes of such a unit.
+const COARSE_BYTES: u64 = 1 << 20;
+/// Bytes of memory of a range, and of a file beside its ranges.
+const RANGE_MEMORY: usize = 48;
+const FILE_MEMORY: usize = 160;
+
+/// The bytes of content files that a mirror does not have.
+#[derive(Debug, Default)]
+pub struct ContentChanges {
+    is_collected: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// What has changed since the last cut.
+    files: BTreeMap<ContentKey, FileChanges>,
+    /// Ranges in `files`.
+    ranges: usize,
+    /// The last cut, until all of it is read.
+    cut: Option<Cut>,
+}
+
+/// What has changed of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct FileChanges {
+    ranges: Ranges,
+    /// The size of the file.
+    size: u64,
+}
+
+/// A piece of a content file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentPiece {
+    /// Bytes: at most [`limits::GROUP_BYTES`].
+    Bytes {
+        /// Where they are.
+        offset: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// Zeros that take no space.
+    Hole {
+        /// Where they begin.
+        offset: u64,
+        /// How many they are.
+        length: u64,
+    },
+}
+
+/// Why a cut cannot be read to its end.
+#[derive(Debug)]
+pub enum CutError {
+    /// Too much of it has changed before it was read.
+    GivenUp,
+    /// The disk failed.
+    Disk(content::Error),
+}
+
+impl From<content::Error> for CutError {
+    fn from(error: content::Error) -> Self {
+        Self::Disk(error)
+    }
+}
+
+impl ContentChanges {
+    /// Begins to collect what changes.
+    pub fn begin(&self) {
+        *self.inner.lock() = Inner::default();
+        self.is_collected.store(true, Ordering::Release);
+    }
+
+    /// Collects nothing any more.
+    pub fn end(&self) {
+        self.is_collected.store(false, Ordering::Release);
+        *self.inner.lock() = Inner::default();
+    }
+
+    /// Returns the bytes that have changed and are not read, and the memory that it takes to know
+    /// them.
+    #[must_use]
+    pub fn risk(&self) -> ContentRisk {
+        let inner = self.inner.lock();
+        let changed = inner.files.values().map(|file| file.ranges.bytes_below(file.size));
+        let unread = inner.cut.as_ref().map_or(0, Cut::unread_bytes);
+        ContentRisk {
+            bytes: changed.sum::<u64>() + unread,
+            memory: inner.files.len() * FILE_MEMORY + inner.ranges * RANGE_MEMORY,
+        }
+    }
+
+    /// Takes what has changed out, as the cut that is read next. The caller holds the lock of the
+    /// shard.
+    pub fn cut(&self) {
+        let mut inner = self.inner.lock();
+        inner.take_back();
+        inner.cut = Some(Cut::of(std::mem::take(&mut inner.files)));
+        inner.ranges = 0;
+    }
+
+    /// Forgets the cut: the mirror has it.
+    pub fn finish_cut(&self) {
+        self.inner.lock().cut = None;
+    }
+
+    /// Makes the changes of the cut those of the next one.
+    pub fn take_back(&self) {
+        self.inner.lock().take_back();
+    }
+
+    /// Forgets all changes: all of the volume is copied.
+    pub fn forget(&self) {
+        *self.inner.lock() = Inner::default();
+    }
+
+    /// Returns the content files of the cut.
+    #[must_use]
+    pub fn files_of_cut(&self) -> Vec<ContentKey> {
+        let inner = self.inner.lock();
+        let files = inner.cut.as_ref().map(Cut::files).unwrap_or_default();
+        files.into_iter().map(|(key, _)| key).collect()
+    }
+
+    /// Begins to read a content file of the cut. Returns `None` if it was removed before the cut.
+    ///
+    /// # Errors
+    /// [`CutError`].
+    pub fn open<'a>(
+        &'a self,
+        key: ContentKey,
+        content: &ContentStore,
+    ) -> Result<Option<CutReader<'a>>, CutError> {
+        let opened = content.open_file(key.0, key.1, false)?;
+        // After that: if its name was taken away since, this is the right one.
+        let inner = self.inner.lock();
+        let cut = inner.cut.as_ref().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
+        let Some(file) = cut.handed(key).or(opened.map(Arc::new)) else { return Ok(None) };
+        let size = cut.files().into_iter().find(|(found, _)| *found == key);
+        let size = size.map_or(0, |(_, size)| size);
+        drop(inner);
+        let mtime = file.stat()?.mtime;
+        Ok(Some(CutReader { changes: self, key, file, size, mtime }))
+    }
+
+    /// Notes that bytes of a content file, which has this size, are about to change: those that
+    /// are to be read for a cut are kept.
+    pub(crate) fn announce(&self, content: &ContentFile, range: &Range<u64>, size: u64) {
+        if self.is_collected.load(Ordering::Acquire) {
+            // In this order: a cut that comes in between has the range, or finds the old bytes.
+            self.add((content.ino(), content.generation()), range, size, false);
+            self.keep_old(content, range);
+        }
+    }
+
+    /// Notes that bytes of a content file have changed, which has this size now.
+    pub(crate) fn note(&self, key: ContentKey, range: &Range<u64>, size: u64) {
+        if self.is_collected.load(Ordering::Acquire) {
+            self.add(key, range, size, true);
+        }
+    }
+
+    /// Notes that the name of a content file is about to be taken away, or to lead to another file:
+    /// keeps the file if it is to be read for a cut.
+    pub(crate) fn hand_over(&self, key: ContentKey, content: &ContentStore) {
+        if !self.is_collected.load(Ordering::Acquire) || !self.wants_file(key) {
+            return;
+        }
+        let opened = content.open_file(key.0, key.1, false);
+        let mut inner = self.inner.lock();
+        let Some(cut) = &mut inner.cut else { return };
+        match opened {
+            Ok(Some(file)) => cut.hand_over(key, file),
+            Ok(None) => {}
+            // The program that removes the file must not notice.
+            Err(_) => cut.give_up(),
+        }
+    }
+
+    fn wants_file(&self, key: ContentKey) -> bool {
+        self.inner.lock().cut.as_ref().is_some_and(|cut| cut.wants_file(key))
+    }
+
+    /// Puts into memory the bytes of a range that are to be read for a cut.
+    fn keep_old(&self, content: &ContentFile, range: &Range<u64>) {
+        let key = (content.ino(), content.generation());
+        let parts = match &self.inner.lock().cut {
+            Some(cut) => cut.unread(key, range),
+            None => return,
+        };
+        for part in parts {
+            let kept = usize::try_from(part.end - part.start).ok();
+            let kept = kept.filter(|bytes| *bytes <= limits::MIRROR_KEPT_BYTES);
+            let old = kept.and_then(|bytes| {
+                let mut old = vec![0; bytes];
+                content.read_at(&mut old, part.start).is_ok().then_some(old)
+            });
+            let mut inner = self.inner.lock();
+            let Some(cut) = &mut inner.cut else { return };
+            match old {
+                Some(old) => cut.keep(key, part.start, &old),
+                None => return cut.give_up(),
+            }
+        }
+    }
+
+    /// Adds a range; the size counts if the file has changed already, or is not known here yet.
+    fn add(&self, key: ContentKey, range: &Range<u64>, size: u64, has_changed: bool) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        let file = inner
+            .files
+            .entry(key)
+            .or_insert_with(|| FileChanges { size, ranges: Ranges::default() });
+        if has_changed {
+            file.size = size;
+        }
+        let before = file.ranges.count();
+        file.ranges.insert(range.clone());
+        if file.ranges.count() > FILE_RANGES {
+            file.ranges.coarsen(COARSE_BYTES);
+        }
+        inner.ranges = inner.ranges + file.ranges.count() - before;
+    }
+}
+
+impl Inner {
+    fn take_back(&mut self) {
+        let Some(cut) = self.cut.take() else { return };
+        for (key, changes) in cut.into_changes() {
+            let file = self
+                .files
+                .entry(key)
+                .or_insert_with(|| FileChanges { size: changes.size, ranges: Ranges::default() });
+            let before = file.ranges.count();
+            file.ranges.merge(&changes.ranges);
+            self.ranges = self.ranges + file.ranges.count() - before;
+        }
+    }
+}
+
+/// What a mirror does not have of content files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContentRisk {
+    /// Bytes of content.
+    pub bytes: u64,
+    /// Bytes of memory that it takes to know which.
+    pub memory: usize,
+}
+
+/// Reads a content file as it was at the cut.
+#[derive(Debug)]
+pub struct CutReader<'a> {
+    changes: &'a ContentChanges,
+    key: ContentKey,
+    file: Arc<ContentFile>,
+    size: u64,
+    mtime: Time,
+}
+
+impl CutReader<'_> {
+    /// Returns the size of the file at the cut.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Returns the time of the last change. It may be that of a change after the cut, which the
+    /// next group has too.
+    #[must_use]
+    pub const fn mtime(&self) -> Time {
+        self.mtime
+    }
+
+    /// Returns the next piece of what has changed before the cut, in no order; `None` at the end.
+    ///
+    /// # Errors
+    /// [`CutError`].
+    pub fn next_piece(&self) -> Result<Option<ContentPiece>, CutError> {
+        loop {
+            let range = {
+                let mut inner = self.changes.inner.lock();
+                let cut = inner.cut.as_mut().filter(|cut| !cut.is_given_up());
+                let cut = cut.ok_or(CutError::GivenUp)?;
+                if let Some(kept) = cut.next_kept(self.key) {
+                    return Ok(self.piece_of_kept(kept.offset, kept.bytes, cut));
+                }
+                let Some(range) = cut.next_unread(self.key) else {
+                    cut.finish_file(self.key);
+                    return Ok(None);
+                };
+                range
+            };
+            let piece = read_piece(&self.file, range)?;
+            if let Some(piece) = self.confirm(piece)? {
+                return Ok(Some(piece));
+            }
+        }
+    }
+
+    /// Returns a piece that was kept in memory, and leaves there what is beyond the limit.
+    fn piece_of_kept(&self, offset: u64, bytes: Vec<u8>, cut: &mut Cut) -> Option<ContentPiece> {
+        let mut bytes = bytes;
+        if bytes.len() > limits::GROUP_BYTES {
+            let rest = bytes.split_off(limits::GROUP_BYTES);
+            cut.put_kept(self.key, offset + limits::GROUP_BYTES as u64, rest);
+        }
+        Some(ContentPiece::Bytes { offset, bytes })
+    }
+
+    /// Returns a piece that was read if it is as it was at the cut; of one that has changed in part
+    /// the first part that has not.
+    fn confirm(&self, piece: ContentPiece) -> Result<Option<ContentPiece>, CutError> {
+        let range = piece.range();
+        let mut inner = self.changes.inner.lock();
+        let cut = inner.cut.as_mut().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
+        let Some(part) = cut.unread_range(self.key, &range) else { return Ok(None) };
+        cut.note_read(self.key, &part);
+        Ok(Some(piece.part(&part)))
+    }
+}
+
+impl ContentPiece {
+    /// Returns where the piece is.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        match self {
+            Self::Bytes { offset, bytes } => *offset..*offset + bytes.len() as u64,
+            Self::Hole { offset, length } => *offset..*offset + length,
+        }
+    }
+
+    /// Returns a part of the piece, which is within it.
+    fn part(self, part: &Range<u64>) -> Self {
+        match self {
+            Self::Bytes { offset, mut bytes } => {
+                bytes.truncate((part.end - offset) as usize);
+                let bytes = bytes.split_off((part.start - offset) as usize);
+                Self::Bytes { offset: part.start, bytes }
+            }
+            Self::Hole { .. } => Self::Hole { offset: part.start, length: part.end - part.start },
+        }
+    }
+}
+
+/// Reads the first piece of a range of a content file; what is beyond its end counts as a hole.
+///
+/// # Errors
+/// [`content::Error`] if a system call fails.
+pub fn read_piece(file: &ContentFile, range: Range<u64>) -> Result<ContentPiece, content::Error> {
+    let hole = |end: u64| ContentPiece::Hole { offset: range.start, length: end - range.start };
+    // A file system that cannot tell has data everywhere.
+    let data = file.seek(range.start, Whence::Data).unwrap_or(Some(range.start));
+    let data = data.unwrap_or(range.end).min(range.end);
+    if data > range.start {
+        return Ok(hole(data));
+    }
+    let end = file.seek(range.start, Whence::Hole).ok().flatten().unwrap_or(range.end);
+    let end = end.max(range.start + 1).min(range.end);
+    let length = (end - range.start).min(limits::GROUP_BYTES as u64);
+    let mut bytes = vec![0; length as usize];
+    let read = file.read_at(&mut bytes, range.start)?;
+    if read == 0 {
+        return Ok(hole(range.end));
+    }
+    bytes.truncate(read);
+    Ok(ContentPiece::Bytes { offset: range.start, bytes })
+}

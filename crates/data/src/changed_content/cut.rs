@@ -1,0 +1,170 @@
+//! The content files of a cut that are not read yet, and their old bytes.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use pelago_store::content::ContentFile;
+use pelago_wire::limits;
+
+use super::ranges::Ranges;
+use super::{ContentKey, FileChanges};
+
+/// What a group is to have of content files, until all of it is read.
+#[derive(Debug, Default)]
+pub(super) struct Cut {
+    files: BTreeMap<ContentKey, CutFile>,
+    /// Old bytes in memory.
+    kept_bytes: usize,
+    /// Old files that have a descriptor.
+    handed: usize,
+    /// There was no room for old bytes: the group cannot be sent.
+    is_given_up: bool,
+}
+
+/// A content file of a cut.
+#[derive(Debug)]
+struct CutFile {
+    changes: FileChanges,
+    /// What is still to be read from the file.
+    unread: Ranges,
+    /// Old bytes of what has changed since, by their places.
+    kept: BTreeMap<u64, Vec<u8>>,
+    /// The file, if its name leads to another one now, or nowhere.
+    handed: Option<Arc<ContentFile>>,
+}
+
+/// Old bytes of a file, from memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeptPiece {
+    pub(super) offset: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Cut {
+    /// Returns the cut with these changes.
+    pub(super) fn of(files: BTreeMap<ContentKey, FileChanges>) -> Self {
+        let with_unread = |(key, changes): (ContentKey, FileChanges)| {
+            let mut unread = changes.ranges.clone();
+            unread.remove(&(changes.size..u64::MAX));
+            (key, CutFile { changes, unread, kept: BTreeMap::new(), handed: None })
+        };
+        Self { files: files.into_iter().map(with_unread).collect(), ..Self::default() }
+    }
+
+    /// Returns what the cut was made of.
+    pub(super) fn into_changes(self) -> impl Iterator<Item = (ContentKey, FileChanges)> {
+        self.files.into_iter().map(|(key, file)| (key, file.changes))
+    }
+
+    /// Returns whether the group cannot be sent.
+    pub(super) const fn is_given_up(&self) -> bool {
+        self.is_given_up
+    }
+
+    /// Returns the files with their sizes at the cut.
+    pub(super) fn files(&self) -> Vec<(ContentKey, u64)> {
+        self.files.iter().map(|(key, file)| (*key, file.changes.size)).collect()
+    }
+
+    /// Counts the bytes that are not read yet.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        self.files.values().map(|file| file.unread.bytes_below(u64::MAX)).sum()
+    }
+
+    /// Returns which bytes of a range are to be read from the file before they change.
+    pub(super) fn unread(&self, key: ContentKey, range: &Range<u64>) -> Vec<Range<u64>> {
+        match self.files.get(&key) {
+            Some(file) if !self.is_given_up && file.handed.is_none() => file.unread.overlap(range),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Takes old bytes of a file that is about to change. What was read meanwhile is dropped.
+    pub(super) fn keep(&mut self, key: ContentKey, offset: u64, bytes: &[u8]) {
+        let Some(file) = self.files.get_mut(&key) else { return };
+        for part in file.unread.remove(&(offset..offset + bytes.len() as u64)) {
+            let from = (part.start - offset) as usize;
+            let old = &bytes[from..from + (part.end - part.start) as usize];
+            self.kept_bytes += old.len();
+            file.kept.insert(part.start, old.to_vec());
+        }
+        if self.kept_bytes > limits::MIRROR_KEPT_BYTES {
+            self.give_up();
+        }
+    }
+
+    /// Drops what is kept: the group is cut again later.
+    pub(super) fn give_up(&mut self) {
+        self.is_given_up = true;
+        self.kept_bytes = 0;
+        for file in self.files.values_mut() {
+            file.kept.clear();
+            file.handed = None;
+        }
+    }
+
+    /// Returns whether the file itself is to be kept before its name is taken away.
+    pub(super) fn wants_file(&self, key: ContentKey) -> bool {
+        let wanted = |file: &CutFile| file.handed.is_none() && file.unread.count() > 0;
+        !self.is_given_up && self.files.get(&key).is_some_and(wanted)
+    }
+
+    /// Takes over a file whose name is about to be taken away.
+    pub(super) fn hand_over(&mut self, key: ContentKey, content: ContentFile) {
+        if self.handed >= limits::MIRROR_KEPT_FILES {
+            self.give_up();
+            return;
+        }
+        if let Some(file) = self.files.get_mut(&key) {
+            self.handed += 1;
+            file.handed = Some(Arc::new(content));
+        }
+    }
+
+    /// Returns the file that was handed over.
+    pub(super) fn handed(&self, key: ContentKey) -> Option<Arc<ContentFile>> {
+        self.files.get(&key)?.handed.clone()
+    }
+
+    /// Takes the next old bytes that are in memory.
+    pub(super) fn next_kept(&mut self, key: ContentKey) -> Option<KeptPiece> {
+        let (offset, bytes) = self.files.get_mut(&key)?.kept.pop_first()?;
+        self.kept_bytes = self.kept_bytes.saturating_sub(bytes.len());
+        Some(KeptPiece { offset, bytes })
+    }
+
+    /// Puts back the rest of old bytes that were taken.
+    pub(super) fn put_kept(&mut self, key: ContentKey, offset: u64, bytes: Vec<u8>) {
+        if let Some(file) = self.files.get_mut(&key) {
+            self.kept_bytes += bytes.len();
+            file.kept.insert(offset, bytes);
+        }
+    }
+
+    /// Returns the first part of a range that is to be read from the file.
+    pub(super) fn unread_range(&self, key: ContentKey, range: &Range<u64>) -> Option<Range<u64>> {
+        self.files.get(&key)?.unread.overlap(range).into_iter().next()
+    }
+
+    /// Returns the next range that is to be read from the file.
+    pub(super) fn next_unread(&self, key: ContentKey) -> Option<Range<u64>> {
+        self.files.get(&key)?.unread.first()
+    }
+
+    /// Notes that bytes were read.
+    pub(super) fn note_read(&mut self, key: ContentKey, range: &Range<u64>) {
+        if let Some(file) = self.files.get_mut(&key) {
+            drop(file.unread.remove(range));
+        }
+    }
+
+    /// Forgets the file that was handed over: all of it is read.
+    pub(super) fn finish_file(&mut self, key: ContentKey) {
+        if let Some(file) = self.files.get_mut(&key)
+            && file.handed.take().is_some()
+        {
+            self.handed -= 1;
+        }
+    }
+}

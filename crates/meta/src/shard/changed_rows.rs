@@ -1,0 +1,149 @@
+//! Which rows have changed since the last cut, for the mirror of the volume.
+//!
+//! Nothing is collected for a volume without a mirror: each batch looks at an option.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use pelago_store::key;
+use pelago_store::report::table_failed;
+use pelago_store::table::{Batch, Change, Snapshot};
+use pelago_wire::{Error, limits};
+
+use super::Shard;
+
+/// Bytes of memory of a key beside its own bytes.
+const KEY_MEMORY: usize = 48;
+
+/// The rows that a mirror does not have.
+#[derive(Debug, Default)]
+pub struct ChangedRows {
+    keys: BTreeSet<Vec<u8>>,
+    /// Bytes of memory that the keys take.
+    memory: usize,
+    /// Bytes of the changes, of a row that changed twice those of both.
+    bytes: u64,
+    /// When the first of them changed.
+    since: Option<Instant>,
+    /// There were more than fit: all is copied again.
+    has_more: bool,
+}
+
+/// What a mirror does not have of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowRisk {
+    /// Bytes of the changes.
+    pub bytes: u64,
+    /// Bytes of memory that it takes to know which rows.
+    pub memory: usize,
+    /// When the first of them changed.
+    pub since: Option<Instant>,
+    /// There were more than fit.
+    pub has_more: bool,
+}
+
+/// The state of a shard between two batches, and what has changed before.
+pub struct RowCut {
+    /// The rows of that moment.
+    pub snapshot: Snapshot,
+    /// Which of them have changed since the cut before.
+    pub changed: ChangedRows,
+    /// The newest batch before it.
+    pub sequence: u64,
+    /// [`crate::durability::Durability::invalidations`] then.
+    pub invalidations: u64,
+}
+
+impl ChangedRows {
+    /// Adds the rows of a batch.
+    pub(super) fn add(&mut self, batch: &Batch) {
+        let mirrored = |change: &&Change| key::is_mirrored(change.key());
+        for change in batch.changes().iter().filter(mirrored) {
+            let value = match change {
+                Change::Put(_, value) => value.len(),
+                Change::Delete(_) => 0,
+            };
+            self.bytes += (change.key().len() + value) as u64;
+            self.since.get_or_insert_with(Instant::now);
+            self.insert(change.key());
+        }
+    }
+
+    fn insert(&mut self, key: &[u8]) {
+        if self.has_more || self.keys.contains(key) {
+            return;
+        }
+        self.memory += key.len() + KEY_MEMORY;
+        if self.memory > limits::MIRROR_CHANGES_BYTES {
+            self.keys.clear();
+            self.memory = 0;
+            self.has_more = true;
+            return;
+        }
+        self.keys.insert(key.to_vec());
+    }
+
+    /// Returns the keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.keys.iter().map(Vec::as_slice)
+    }
+
+    /// Returns what it is.
+    #[must_use]
+    pub fn risk(&self) -> RowRisk {
+        let Self { memory, bytes, since, has_more, .. } = *self;
+        RowRisk { bytes, memory, since, has_more }
+    }
+
+    /// Returns whether nothing has changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && !self.has_more
+    }
+}
+
+impl Shard {
+    /// Begins to collect which rows change, and forgets what was collected.
+    pub fn collect_changes(&self) {
+        self.lock().state.changed_rows = Some(ChangedRows::default());
+    }
+
+    /// Collects nothing any more.
+    pub fn end_collecting(&self) {
+        self.lock().state.changed_rows = None;
+    }
+
+    /// Returns what has changed since the last cut; `None` if it is not collected.
+    #[must_use]
+    pub fn row_risk(&self) -> Option<RowRisk> {
+        self.lock().state.changed_rows.as_ref().map(ChangedRows::risk)
+    }
+
+    /// Cuts: takes a snapshot between two batches, and what has changed before. `also` is called at
+    /// that moment, when no batch can be written.
+    ///
+    /// # Errors
+    /// If the table has stopped; nothing is cut then.
+    pub fn cut(&self, also: impl FnOnce()) -> Result<RowCut, Error> {
+        let mut locked = self.lock();
+        let snapshot = self.table.snapshot().map_err(|error| table_failed("cutting", &error))?;
+        also();
+        let changed = locked.state.changed_rows.replace(ChangedRows::default());
+        Ok(RowCut {
+            snapshot,
+            changed: changed.unwrap_or_default(),
+            sequence: locked.state.sequence,
+            invalidations: self.durability.invalidations(),
+        })
+    }
+
+    /// Makes the changes of a cut those of the next one.
+    pub fn take_back(&self, cut: ChangedRows) {
+        let mut locked = self.lock();
+        let Some(changed) = &mut locked.state.changed_rows else { return };
+        changed.has_more |= cut.has_more;
+        changed.bytes += cut.bytes;
+        changed.since = cut.since.or(changed.since);
+        cut.keys.iter().for_each(|key| changed.insert(key));
+    }
+}
