@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use pelago_store::content::{self, ContentFile, ContentStore};
 use pelago_store::sync::Mutex;
@@ -52,6 +53,10 @@ struct Inner {
     files: BTreeMap<ContentKey, FileChanges>,
     /// Ranges in `files`.
     ranges: usize,
+    /// When the first of them changed.
+    since: Option<Instant>,
+    /// The same of the cut.
+    cut_since: Option<Instant>,
     /// The last cut, until all of it is read.
     cut: Option<Cut>,
 }
@@ -120,6 +125,7 @@ impl ContentChanges {
         let unread = inner.cut.as_ref().map_or(0, Cut::unread_bytes);
         ContentRisk {
             bytes: changed.sum::<u64>() + unread,
+            since: inner.cut_since.or(inner.since),
             memory: inner.files.len() * FILE_MEMORY + inner.ranges * RANGE_MEMORY,
         }
     }
@@ -131,11 +137,14 @@ impl ContentChanges {
         inner.take_back();
         inner.cut = Some(Cut::of(std::mem::take(&mut inner.files)));
         inner.ranges = 0;
+        inner.cut_since = inner.since.take();
     }
 
     /// Forgets the cut: the mirror has it.
     pub fn finish_cut(&self) {
-        self.inner.lock().cut = None;
+        let mut inner = self.inner.lock();
+        inner.cut = None;
+        inner.cut_since = None;
     }
 
     /// Makes the changes of the cut those of the next one.
@@ -152,8 +161,7 @@ impl ContentChanges {
     #[must_use]
     pub fn files_of_cut(&self) -> Vec<ContentKey> {
         let inner = self.inner.lock();
-        let files = inner.cut.as_ref().map(Cut::files).unwrap_or_default();
-        files.into_iter().map(|(key, _)| key).collect()
+        inner.cut.as_ref().map(Cut::files).unwrap_or_default()
     }
 
     /// Begins to read a content file of the cut. Returns `None` if it was removed before the cut.
@@ -170,8 +178,7 @@ impl ContentChanges {
         let inner = self.inner.lock();
         let cut = inner.cut.as_ref().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
         let Some(file) = cut.handed(key).or(opened.map(Arc::new)) else { return Ok(None) };
-        let size = cut.files().into_iter().find(|(found, _)| *found == key);
-        let size = size.map_or(0, |(_, size)| size);
+        let size = cut.size(key).unwrap_or(0);
         drop(inner);
         let mtime = file.stat()?.mtime;
         Ok(Some(CutReader { changes: self, key, file, size, mtime }))
@@ -242,6 +249,7 @@ impl ContentChanges {
     fn add(&self, key: ContentKey, range: &Range<u64>, size: u64, has_changed: bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        inner.since.get_or_insert_with(Instant::now);
         let file = inner
             .files
             .entry(key)
@@ -261,6 +269,7 @@ impl ContentChanges {
 impl Inner {
     fn take_back(&mut self) {
         let Some(cut) = self.cut.take() else { return };
+        self.since = self.cut_since.take().or(self.since);
         for (key, changes) in cut.into_changes() {
             let file = self
                 .files
@@ -278,6 +287,8 @@ impl Inner {
 pub struct ContentRisk {
     /// Bytes of content.
     pub bytes: u64,
+    /// When the first of them changed.
+    pub since: Option<Instant>,
     /// Bytes of memory that it takes to know which.
     pub memory: usize,
 }

@@ -16,6 +16,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::shard::Shard;
 use pelago_store::report::table_failed;
 
+use crate::mirror::Mirror;
 use crate::service::epochs::EpochChange;
 
 /// The default time between two group commits.
@@ -29,6 +30,8 @@ pub(crate) struct GroupCommit {
     pub(crate) durability: Arc<Durability>,
     /// Told when the table is opened again; `None` in tests of the group commit alone.
     epochs: Option<EpochChange>,
+    /// Cuts what is done for the mirror of the volume; `None` in tests of the group commit alone.
+    mirror: Option<Arc<Mirror>>,
     /// The error with which a group commit found the table stopped. A leaf lock.
     cause: Mutex<Option<Error>>,
     /// The table was to be opened again, and that has failed half-way.
@@ -43,9 +46,10 @@ impl GroupCommit {
         table: SharedTable,
         durability: Arc<Durability>,
         epochs: Option<EpochChange>,
+        mirror: Option<Arc<Mirror>>,
     ) -> Self {
         let (cause, is_half_open) = (Mutex::default(), AtomicBool::new(false));
-        Self { opens, shard, table, durability, epochs, cause, is_half_open }
+        Self { opens, shard, table, durability, epochs, mirror, cause, is_half_open }
     }
 
     /// Makes safe what is done, if there is something, and calls back the requests that wait.
@@ -63,6 +67,7 @@ impl GroupCommit {
         let counted = self.shard.write_counts();
         // Before the sync: later changes may be part of it, or not.
         self.shard.begin_group_commit();
+        self.mirror.iter().for_each(|mirror| mirror.cut_if_wanted());
         let synced = self.make_safe();
         match synced {
             Ok(()) => self.durability.writeback_errors.clear(),

@@ -1,5 +1,6 @@
 //! A server of one volume: what it answers about itself, and how it stops.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use pelago_wire::{
 };
 
 use crate::memory::MemoryUse;
+use crate::mirror::{ConnectMirror, Mirror, MirrorError, MirrorStatus, OnReplaced};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
@@ -32,6 +34,9 @@ use start::Core;
 mod error;
 mod options;
 mod start;
+
+/// How long a clean stop waits until the mirror has the last changes.
+const LAST_GROUP: Duration = Duration::from_secs(5);
 
 /// What a server serves: the parts of a volume. Tests pass them without a volume around them.
 #[derive(Clone)]
@@ -61,6 +66,7 @@ pub struct Server {
     core: Core,
     opens: Arc<OpenFiles>,
     replaced: Arc<ReplacedFiles>,
+    mirror: Arc<Mirror>,
     service: Arc<LocalService>,
     /// A leaf lock.
     last_safe: Mutex<LastSafe>,
@@ -153,6 +159,43 @@ impl Server {
         answer.recv().map_err(|_| Error::from(Code::Unavailable))?.map(drop)
     }
 
+    /// Sets how the mirror of the volume is reached, and begins to send to it if there is one. A
+    /// second call does nothing.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub fn set_connect_mirror(
+        &self,
+        connect: ConnectMirror,
+        on_replaced: OnReplaced,
+    ) -> io::Result<()> {
+        self.mirror.set_connect(connect, on_replaced)
+    }
+
+    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, for this run
+    /// and all later ones.
+    ///
+    /// # Errors
+    /// [`MirrorError`].
+    pub fn set_mirror(&self, peer: &str) -> Result<(), MirrorError> {
+        self.mirror.set_peer(peer)
+    }
+
+    /// Returns the state of the mirror; `None` if the volume has none.
+    #[must_use]
+    pub fn mirror(&self) -> Option<MirrorStatus> {
+        self.mirror.status()
+    }
+
+    /// Waits until the mirror has on stable storage all that is done now. Returns whether it has,
+    /// before `patience` is over.
+    ///
+    /// # Errors
+    /// `NotSupported` without a mirror; `Unavailable` if the server stops.
+    pub fn wait_for_mirror(&self, patience: Duration) -> Result<bool, Error> {
+        self.mirror.wait(patience)
+    }
+
     /// Returns the other sites, in the order of their numbers.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStatus> {
@@ -224,6 +267,7 @@ impl Server {
         self.core.host.stop_workers();
         self.replaced.release_all();
         let saved = self.save_all();
+        self.mirror.stop(LAST_GROUP);
         self.core.host.stop_commits();
         let Some(OpenVolume { table, volume }) = running.volume.take() else { return saved };
         let closed = table.close().map_err(StopError::Table);
@@ -300,6 +344,7 @@ impl Drop for Server {
         }
         self.service.stop();
         self.core.host.stop_workers();
+        self.mirror.stop(Duration::ZERO);
         self.core.host.stop_commits();
         if let Some(OpenVolume { table, volume }) = running.volume.take() {
             if let Err(error) = table.close() {

@@ -209,7 +209,8 @@ impl Rig {
             sites: no_sites(&shard, &durability),
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit = GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None);
+        let commit =
+            GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None, None);
         Self {
             table,
             shard,

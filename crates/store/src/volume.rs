@@ -47,7 +47,7 @@ pub use format::{
     TAGS_ARE_COMPLETE, VolumeId,
 };
 pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
-pub use mirror::{ReplacedFile, replace_file};
+pub use mirror::{ReplacedFile, read_mirrored, replace_file};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
 pub use twice::Mend;

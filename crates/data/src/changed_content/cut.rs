@@ -62,9 +62,14 @@ impl Cut {
         self.is_given_up
     }
 
-    /// Returns the files with their sizes at the cut.
-    pub(super) fn files(&self) -> Vec<(ContentKey, u64)> {
-        self.files.iter().map(|(key, file)| (*key, file.changes.size)).collect()
+    /// Returns the files.
+    pub(super) fn files(&self) -> Vec<ContentKey> {
+        self.files.keys().copied().collect()
+    }
+
+    /// Returns the size of a file at the cut.
+    pub(super) fn size(&self, key: ContentKey) -> Option<u64> {
+        self.files.get(&key).map(|file| file.changes.size)
     }
 
     /// Counts the bytes that are not read yet.

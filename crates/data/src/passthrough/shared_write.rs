@@ -29,6 +29,13 @@ impl OpenFiles {
         }
     }
 
+    /// Returns whether programs may write some file without a request.
+    #[must_use]
+    pub fn any_external_writers(&self) -> bool {
+        self.pending_closes() > 0
+            || self.opens.inodes().iter().any(|inode| inode.has_external_writers())
+    }
+
     /// Returns the files that programs may still write without a request, after the last request.
     /// Their `writing` rows stay.
     pub fn externally_written(&self) -> Vec<InodeId> {

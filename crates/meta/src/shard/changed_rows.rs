@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use pelago_store::key;
-use pelago_store::report::table_failed;
+use pelago_store::key::{self, VolumeRow};
+use pelago_store::report::{row_damaged, table_failed};
+use pelago_store::rows::{MirrorRow, Row};
 use pelago_store::table::{Batch, Change, Snapshot};
 use pelago_wire::{Error, limits};
 
@@ -103,6 +104,31 @@ impl ChangedRows {
 }
 
 impl Shard {
+    /// Returns the role of the volume's folder beside a mirror.
+    ///
+    /// # Errors
+    /// If the table fails, or the row is damaged.
+    pub fn mirror_row(&self) -> Result<MirrorRow, Error> {
+        let row_key = key::volume_row(VolumeRow::Mirror);
+        let value = self.table.get(&row_key);
+        let value = value.map_err(|error| table_failed("reading the mirror's row", &error))?;
+        let Some(value) = value else { return Ok(MirrorRow::first()) };
+        match MirrorRow::decode(&value) {
+            Ok((_, row)) => Ok(row),
+            Err(error) => Err(row_damaged(&row_key, error)),
+        }
+    }
+
+    /// Writes the role of the volume's folder beside a mirror.
+    ///
+    /// # Errors
+    /// If the table fails.
+    pub fn put_mirror_row(&self, row: &MirrorRow) -> Result<(), Error> {
+        let mut txn = self.begin_upkeep();
+        txn.put(key::volume_row(VolumeRow::Mirror), row);
+        txn.commit().map(drop)
+    }
+
     /// Begins to collect which rows change, and forgets what was collected.
     pub fn collect_changes(&self) {
         self.lock().state.changed_rows = Some(ChangedRows::default());

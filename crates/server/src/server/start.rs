@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pelago_data::{self as data, OpenFiles, PassthroughStatus, Space, WakeWorker};
+use pelago_data::{self as data, OpenFiles, Passthrough, PassthroughStatus, Space, WakeWorker};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, FirstRows, RecoverError};
 use pelago_meta::shard::{self, Shard};
@@ -18,7 +18,7 @@ use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
-use pelago_wire::{Served, SessionId, SessionRecord, Time, limits};
+use pelago_wire::{Error, Served, SessionId, SessionRecord, Time, limits};
 
 use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
@@ -29,6 +29,7 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::host::Host;
 use crate::memory::{MEMORY_BYTES, MemoryLimits};
+use crate::mirror::{Mirror, MirrorError, MirrorParts};
 use crate::policy::Policy;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
@@ -96,6 +97,7 @@ impl Server {
         let host = Host::new(&options.of_host(), Arc::new(space))?;
         let durability = Arc::new(Durability::default());
         let shard = new_shard(&parts, &begun, &durability, host.memory.rows, started);
+        let options = without_passthrough(options, &shard).map_err(failed)?;
         let detects_writers = data::can_detect_writers(&parts.content)?;
         let passthrough = data::probe(options.passthrough, detects_writers);
         let measured =
@@ -131,11 +133,12 @@ impl Server {
         resumed.map_err(failed)?;
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
+        let mirror = core.mirror(&opens, volume.as_ref()).map_err(failed)?;
         let service = core.service(&notifies, &opens, &replaced, earlier);
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
         }
-        core.start_commits(&opens, &service)?;
+        core.start_commits(&opens, &service, &mirror)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
         core.start_workers(&notifies, &opens, &replaced, !started_clean)?;
@@ -149,6 +152,7 @@ impl Server {
             core,
             opens,
             replaced,
+            mirror,
             service,
             last_safe: Mutex::new(LastSafe { batch: 0, seen: Instant::now() }),
             running: Mutex::new(Running { volume, stopped: false }),
@@ -222,6 +226,16 @@ fn open_table(
         Ok(table) => Ok(Arc::new(table)),
         Err(error) => Err(StartError::from_table(volume.dir(), error)),
     }
+}
+
+/// Returns the options without passthrough if the volume has a mirror: no request would tell what
+/// programs write.
+fn without_passthrough(options: Options, shard: &Shard) -> Result<Options, Error> {
+    if shard.mirror_row()?.peer.is_empty() || options.passthrough == Passthrough::Never {
+        return Ok(options);
+    }
+    tracing::info!("the volume has a mirror: programs write its files through the server");
+    Ok(Options { passthrough: Passthrough::Never, ..options })
 }
 
 /// Returns the shard over the rows of a table that was taken over.
@@ -380,11 +394,42 @@ impl Core {
         }))
     }
 
-    fn start_commits(&self, opens: &Arc<OpenFiles>, service: &LocalService) -> io::Result<()> {
+    /// Returns the mirror of the volume, without a connection.
+    fn mirror(
+        &self,
+        opens: &Arc<OpenFiles>,
+        volume: Option<&OpenVolume>,
+    ) -> Result<Arc<Mirror>, Error> {
+        let hindrance = match self.options.passthrough {
+            _ if volume.is_none() => Some(MirrorError::NoVolume),
+            _ if self.options.read_only => Some(MirrorError::ReadOnly),
+            Passthrough::Never => None,
+            _ => Some(MirrorError::Passthrough),
+        };
+        let mirror = Mirror::new(MirrorParts {
+            volume: self.parts.volume,
+            folder: volume.map(|open| open.volume.folder().clone()),
+            shard: Arc::clone(&self.shard),
+            opens: Arc::clone(opens),
+            table: Arc::clone(&self.parts.table),
+            content: Arc::clone(&self.parts.content),
+            durability: Arc::clone(&self.durability),
+            hindrance,
+        });
+        mirror.map(Arc::new)
+    }
+
+    fn start_commits(
+        &self,
+        opens: &Arc<OpenFiles>,
+        service: &LocalService,
+        mirror: &Arc<Mirror>,
+    ) -> io::Result<()> {
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
         let durability = Arc::clone(&self.durability);
         let epochs = Some(service.epoch_change(self.options.grace));
-        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs);
+        let mirror = Some(Arc::clone(mirror));
+        let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs, mirror);
         self.host.start_commits(commit)
     }
 

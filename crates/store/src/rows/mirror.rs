@@ -1,5 +1,7 @@
 //! The row of a volume that has a mirror, and of a mirror.
 
+use std::io;
+
 use pelago_wire::limits;
 use pelago_wire::mirror::PrimaryRun;
 
@@ -37,6 +39,16 @@ pub struct MirrorRow {
 }
 
 impl MirrorRow {
+    /// Returns the number of a new run of a primary.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub fn new_run() -> io::Result<PrimaryRun> {
+        let mut run = [0; 16];
+        getrandom::fill(&mut run).map_err(io::Error::other)?;
+        Ok(run)
+    }
+
     /// The row of a volume that never had a mirror.
     #[must_use]
     pub const fn first() -> Self {

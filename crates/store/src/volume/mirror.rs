@@ -1,12 +1,18 @@
 //! The folder of a mirror: a volume that is changed only by what its primary sends, until it is
 //! promoted.
 
-use std::io::Write;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
+
+use pelago_wire::limits;
+use pelago_wire::mirror::VolumeFile;
+use rustix::fs::OFlags;
 
 use super::detect::{self, Detected};
 use super::format::{Format, NOT_PRIMARY};
-use super::layout::{CLIENTS, CLIENTS_NEW, CONTENT, POLICY, POLICY_NEW, SECRET, TABLE};
+use super::layout::{
+    CLIENTS, CLIENTS_NEW, CONTENT, FORMAT, POLICY, POLICY_NEW, SECRET, SEED, TABLE,
+};
 use super::lock::Lock;
 use super::seed::HashSeed;
 use super::{Volume, VolumeError, create_dir, read_format, write_clean, write_format};
@@ -63,7 +69,7 @@ impl Volume {
     /// # Errors
     /// [`VolumeError`], [`VolumeError::Corrupt`] if it is of another volume.
     pub fn take_format(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
-        let path = self.folder.path().join(super::FORMAT);
+        let path = self.folder.path().join(FORMAT);
         let format =
             Format::decode(bytes).map_err(|error| VolumeError::from_format(&path, error))?;
         if format.id != self.format.id {
@@ -110,6 +116,36 @@ pub fn replace_file(
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed)?;
     folder.rename(new, name)?;
     Ok(folder.sync()?)
+}
+
+/// Returns the bytes of a file beside the table that a mirror has too; `None` if there is none.
+///
+/// # Errors
+/// [`VolumeError`], [`VolumeError::Corrupt`] if it is longer than a mirror takes.
+pub fn read_mirrored(folder: &Folder, file: VolumeFile) -> Result<Option<Vec<u8>>, VolumeError> {
+    let beside = match file {
+        VolumeFile::Seed => Some(folder.open_folder(TABLE)?),
+        VolumeFile::Format | VolumeFile::Policy | VolumeFile::Clients => None,
+    };
+    let folder = beside.as_ref().unwrap_or(folder);
+    let name = match file {
+        VolumeFile::Format => FORMAT,
+        VolumeFile::Seed => SEED,
+        VolumeFile::Policy => POLICY,
+        VolumeFile::Clients => CLIENTS,
+    };
+    let path = folder.path().join(name);
+    let opened = match folder.open_file(name, OFlags::RDONLY) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    let read = opened.take(limits::VOLUME_FILE_BYTES as u64 + 1).read_to_end(&mut bytes);
+    read.map_err(|error| VolumeError::from_io("reading", &path, error))?;
+    match bytes.len() > limits::VOLUME_FILE_BYTES {
+        true => Err(VolumeError::Corrupt { path, what: "it is longer than a mirror takes" }),
+        false => Ok(Some(bytes)),
+    }
 }
 
 /// A file beside the table that a mirror takes over as it is.

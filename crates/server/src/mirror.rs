@@ -1,0 +1,351 @@
+//! The mirror of the volume, as its primary sees it.
+//!
+//! The group commit *cuts* ([`Mirror::cut_if_wanted`]): it takes a snapshot of the rows, and what
+//! has changed of rows and content files since the cut before, all of one moment. The thread of
+//! [`sender`] makes that safe here, sends it as a group, and wants the next cut once the mirror has
+//! it on stable storage. [`course`] decides which group that is. A group that does not arrive is
+//! taken back: its changes are those of the next one.
+//!
+//! Lock order: the state here, then that of the shard.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_data::OpenFiles;
+use pelago_meta::durability::Durability;
+use pelago_meta::shard::{RowCut, RowRisk, Shard};
+use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_store::folder::Folder;
+use pelago_store::rows::{MirrorRole, MirrorRow};
+use pelago_store::table::SharedTable;
+use pelago_store::volume::{self, VolumeId};
+use pelago_wire::mirror::{GroupState, LinkError, MirrorLink, PrimaryRun};
+use pelago_wire::{Code, Error, Time, limits};
+
+pub use error::MirrorError;
+pub use status::{MirrorPhase, MirrorStatus};
+
+mod copy;
+mod course;
+mod error;
+mod group;
+mod sender;
+mod status;
+
+/// Connects to the mirror with this address, `KEY@HOST:PORT`, and offers it this volume.
+pub type ConnectMirror = Arc<
+    dyn Fn(&str, VolumeId, Offer) -> Result<(Box<dyn MirrorLink>, GroupState), LinkError>
+        + Send
+        + Sync,
+>;
+
+/// Called with the higher reign once the mirror was promoted: the server is to be stopped.
+pub type OnReplaced = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// What a primary says that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offer {
+    /// Its reign.
+    pub reign: u64,
+    /// Its run.
+    pub run: PrimaryRun,
+}
+
+/// What the mirror of a volume is made of.
+pub(crate) struct MirrorParts {
+    pub(crate) volume: VolumeId,
+    /// `None` for a server without a volume around its parts, which has no mirror.
+    pub(crate) folder: Option<Folder>,
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) opens: Arc<OpenFiles>,
+    pub(crate) table: SharedTable,
+    pub(crate) content: Arc<ContentStore>,
+    pub(crate) durability: Arc<Durability>,
+    /// Why this server can have no mirror.
+    pub(crate) hindrance: Option<MirrorError>,
+}
+
+/// The mirror of a volume.
+pub(crate) struct Mirror {
+    parts: MirrorParts,
+    state: Mutex<State>,
+    /// The state has changed.
+    changed: Condvar,
+}
+
+struct State {
+    row: MirrorRow,
+    connect: Option<ConnectMirror>,
+    on_replaced: Option<OnReplaced>,
+    sender: Option<JoinHandle<()>>,
+    has_stopped: bool,
+    /// The sender wants the next cut.
+    wants_cut: bool,
+    /// The next cut is sent although no row and no content has changed.
+    wants_empty_cut: bool,
+    /// A cut that the sender has not taken yet.
+    cut: Option<TakenCut>,
+    /// Cuts so far.
+    cuts: u64,
+    /// The newest cut that the mirror has.
+    mirrored: u64,
+    waiters: Vec<Waiter>,
+    /// Rows that are under way.
+    under_way: RowRisk,
+    phase: MirrorPhase,
+    /// The cut time of the newest group that the mirror has.
+    as_of: Option<Time>,
+}
+
+/// A cut, and when it was taken.
+struct TakenCut {
+    rows: RowCut,
+    number: u64,
+    at: Time,
+}
+
+/// A caller that waits until the mirror has what was done.
+struct Waiter {
+    cut: u64,
+    done: Box<dyn FnOnce(Result<(), Error>) + Send>,
+}
+
+impl Mirror {
+    /// Returns the mirror of the volume, if it has one, without a connection.
+    ///
+    /// # Errors
+    /// If the table fails, or the row of the mirror is damaged.
+    pub(crate) fn new(parts: MirrorParts) -> Result<Self, Error> {
+        let row = parts.shard.mirror_row()?;
+        let state = State {
+            row,
+            connect: None,
+            on_replaced: None,
+            sender: None,
+            has_stopped: false,
+            wants_cut: false,
+            wants_empty_cut: false,
+            cut: None,
+            cuts: 0,
+            mirrored: 0,
+            waiters: Vec::new(),
+            under_way: RowRisk::default(),
+            phase: MirrorPhase::Connecting { problem: None },
+            as_of: None,
+        };
+        Ok(Self { parts, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Sets how the mirror is reached, and begins to send to it if there is one. A second call does
+    /// nothing.
+    ///
+    /// # Errors
+    /// The system's, if it gives no thread.
+    pub(crate) fn set_connect(
+        self: &Arc<Self>,
+        connect: ConnectMirror,
+        on_replaced: OnReplaced,
+    ) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if state.connect.is_some() {
+            return Ok(());
+        }
+        state.connect = Some(connect);
+        state.on_replaced = Some(on_replaced);
+        self.start_sender(&mut state)
+    }
+
+    /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, on stable
+    /// storage.
+    ///
+    /// # Errors
+    /// [`MirrorError`].
+    pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), MirrorError> {
+        if let Some(hindrance) = &self.parts.hindrance {
+            return Err(hindrance.clone());
+        }
+        if peer.is_empty() || peer.len() > limits::SITE_ADDRESS_BYTES {
+            return Err(MirrorError::Address);
+        }
+        if self.parts.opens.any_external_writers() {
+            return Err(MirrorError::Passthrough);
+        }
+        let mut state = self.state.lock();
+        if !state.row.peer.is_empty() && state.row.peer != peer {
+            return Err(MirrorError::Another(state.row.peer.clone()));
+        }
+        if state.connect.is_none() || state.has_stopped {
+            return Err(MirrorError::Stopped);
+        }
+        let row = MirrorRow { peer: peer.to_owned(), ..state.row.clone() };
+        self.parts.shard.put_mirror_row(&row).map_err(MirrorError::Table)?;
+        self.parts.table.persist().map_err(|_| MirrorError::Table(Code::Io.into()))?;
+        state.row = row;
+        self.start_sender(&mut state).map_err(|_| MirrorError::NoThread)
+    }
+
+    fn start_sender(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+        let is_wanted = !state.row.peer.is_empty() && state.row.role == MirrorRole::Primary;
+        if !is_wanted || state.sender.is_some() || state.has_stopped {
+            return Ok(());
+        }
+        let this = Arc::clone(self);
+        let run = MirrorRow::new_run()?;
+        let thread = pelago_threads::spawn("pelago-mirror", move || sender::run(&this, run))?;
+        state.sender = Some(thread);
+        Ok(())
+    }
+
+    /// Takes a cut if the sender wants one, and something has changed or is waited for. Called by
+    /// the group commit, after it has written what open files have in memory.
+    pub(crate) fn cut_if_wanted(&self) {
+        let mut state = self.state.lock();
+        if !state.wants_cut {
+            return;
+        }
+        let is_waited_for = state.waiters.iter().any(|waiter| waiter.cut > state.cuts);
+        if !is_waited_for && !state.wants_empty_cut && !self.has_changes() {
+            return;
+        }
+        let Self { parts, .. } = self;
+        // If the table has stopped, the next group commit tries it again.
+        let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
+        state.cuts += 1;
+        state.under_way = rows.changed.risk();
+        state.cut = Some(TakenCut { rows, number: state.cuts, at: clock::now() });
+        state.wants_cut = false;
+        state.wants_empty_cut = false;
+        self.changed.notify_all();
+    }
+
+    fn has_changes(&self) -> bool {
+        let rows = self.parts.shard.row_risk().unwrap_or_default();
+        rows.since.is_some() || rows.has_more || self.parts.opens.changes().risk().since.is_some()
+    }
+
+    /// Calls `done` once the mirror has on stable storage all that is done now.
+    pub(crate) fn when_mirrored(&self, done: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        let mut state = self.state.lock();
+        if state.sender.is_none() || state.has_stopped {
+            drop(state);
+            return done(Err(Code::NotSupported.into()));
+        }
+        let cut = state.cuts + 1;
+        state.waiters.push(Waiter { cut, done });
+        self.changed.notify_all();
+        drop(state);
+        self.parts.durability.flush_soon();
+    }
+
+    /// Waits until the mirror has on stable storage all that is done now. Returns whether it has.
+    ///
+    /// # Errors
+    /// `NotSupported` without a mirror; `Unavailable` if the server stops.
+    pub(crate) fn wait(&self, patience: Duration) -> Result<bool, Error> {
+        let (sender, answer) = std::sync::mpsc::channel();
+        self.when_mirrored(Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        }));
+        match answer.recv_timeout(patience) {
+            Ok(result) => result.map(|()| true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Notes that the mirror has a cut, and calls back those who waited for it.
+    fn note_mirrored(&self, cut: u64, at: Time) {
+        let mut state = self.state.lock();
+        state.mirrored = state.mirrored.max(cut);
+        state.under_way = RowRisk::default();
+        state.as_of = Some(at);
+        let mirrored = state.mirrored;
+        let ready: Vec<Waiter> =
+            state.waiters.extract_if(.., |waiter| waiter.cut <= mirrored).collect();
+        drop(state);
+        ready.into_iter().for_each(|waiter| (waiter.done)(Ok(())));
+    }
+
+    /// Notes that the mirror was promoted: this folder is served no more.
+    fn note_replaced(&self, reign: u64) {
+        tracing::error!(reign, "the mirror of this volume was promoted: it is served here no more");
+        if let Some(folder) = &self.parts.folder
+            && let Err(error) = volume::set_not_primary(folder)
+        {
+            tracing::error!(%error, "cannot note that this folder is not the primary any more");
+        }
+        let mut state = self.state.lock();
+        state.phase = MirrorPhase::Replaced { reign };
+        let row =
+            MirrorRow { role: MirrorRole::Replaced, peer: String::new(), ..state.row.clone() };
+        if let Err(error) = self.parts.shard.put_mirror_row(&row) {
+            tracing::warn!(%error, "the row of the mirror is not written");
+        }
+        let on_replaced = state.on_replaced.clone();
+        drop(state);
+        if let Some(on_replaced) = on_replaced {
+            on_replaced(reign);
+        }
+    }
+
+    /// Lets the mirror have what was done, for at most `patience`, and ends the sender.
+    pub(crate) fn stop(&self, patience: Duration) {
+        let follows = matches!(self.state.lock().phase, MirrorPhase::Follows);
+        if follows && !matches!(self.wait(patience), Ok(true)) {
+            tracing::warn!("the mirror does not have the last changes");
+        }
+        let mut state = self.state.lock();
+        state.has_stopped = true;
+        let waiters = std::mem::take(&mut state.waiters);
+        let sender = state.sender.take();
+        self.changed.notify_all();
+        drop(state);
+        waiters.into_iter().for_each(|waiter| (waiter.done)(Err(Code::Unavailable.into())));
+        // The sender itself stops the server if the mirror was promoted.
+        let is_other =
+            |sender: &JoinHandle<()>| sender.thread().id() != std::thread::current().id();
+        if let Some(sender) = sender.filter(is_other)
+            && sender.join().is_err()
+        {
+            tracing::error!("the thread of the mirror has panicked");
+        }
+    }
+
+    /// Returns the state of the mirror; `None` if there is none.
+    pub(crate) fn status(&self) -> Option<MirrorStatus> {
+        let state = self.state.lock();
+        if state.row.peer.is_empty() {
+            return None;
+        }
+        let rows = self.parts.shard.row_risk().unwrap_or_default();
+        let content = self.parts.opens.changes().risk();
+        let since = [state.under_way.since, rows.since, content.since].into_iter().flatten().min();
+        Some(MirrorStatus {
+            peer: state.row.peer.clone(),
+            reign: state.row.reign,
+            phase: state.phase.clone(),
+            bytes_at_risk: state.under_way.bytes + rows.bytes + content.bytes,
+            time_at_risk: since.map_or(Duration::ZERO, |since| since.elapsed()),
+            as_of: state.as_of,
+        })
+    }
+
+    /// Waits until something changes, at most for `patience`. Returns whether the server goes on.
+    fn pause(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut state = self.state.lock();
+        while !state.has_stopped {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return !state.has_stopped;
+            }
+        }
+        false
+    }
+
+    fn set_phase(&self, phase: MirrorPhase) {
+        self.state.lock().phase = phase;
+    }
+}

@@ -1,0 +1,199 @@
+//! Decides which group a mirror gets next.
+
+use pelago_wire::mirror::{GroupKind, GroupState, PrimaryRun};
+
+/// What the primary knows of the groups of its run.
+#[derive(Debug)]
+pub(super) struct Course {
+    run: PrimaryRun,
+    /// The last group that was sent, safe there or not.
+    sent: u64,
+    /// The newest group that the mirror has said is safe.
+    safe: u64,
+    stage: Stage,
+}
+
+/// How far the mirror is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It has nothing that the changes which are collected could follow.
+    Nothing,
+    /// It has the copy, on this connection.
+    Copied,
+    /// It has the state of a group.
+    Follows,
+}
+
+/// A group to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Next {
+    pub(super) number: u64,
+    pub(super) kind: GroupKind,
+}
+
+impl Course {
+    pub(super) const fn new(run: PrimaryRun) -> Self {
+        Self { run, sent: 0, safe: 0, stage: Stage::Nothing }
+    }
+
+    pub(super) const fn run(&self) -> PrimaryRun {
+        self.run
+    }
+
+    /// Returns whether the mirror has one state of the volume of this run.
+    pub(super) fn follows(&self) -> bool {
+        self.stage == Stage::Follows
+    }
+
+    /// Takes what the mirror says that it has, at the beginning of a connection. The last group may
+    /// have got there without its answer; a copy is of one connection.
+    pub(super) fn connected(&mut self, state: &GroupState) {
+        let is_known = match self.stage {
+            Stage::Nothing => false,
+            // If only the answer was lost, the copy is complete.
+            Stage::Copied => state.number == self.sent && self.sent > self.safe,
+            Stage::Follows => (self.safe..=self.sent).contains(&state.number),
+        };
+        let has_state = state.run == self.run && is_known;
+        self.stage = if has_state { Stage::Follows } else { Stage::Nothing };
+        if has_state {
+            self.safe = state.number;
+            self.sent = state.number;
+        }
+    }
+
+    /// Returns what the next group is.
+    pub(super) const fn kind(&self) -> GroupKind {
+        match self.stage {
+            Stage::Nothing => GroupKind::Copy,
+            Stage::Copied => GroupKind::Completion,
+            Stage::Follows => GroupKind::Change,
+        }
+    }
+
+    /// Returns the group to send; from then on the mirror may have it.
+    pub(super) const fn begin_group(&mut self) -> Next {
+        self.sent += 1;
+        Next { number: self.sent, kind: self.kind() }
+    }
+
+    /// The mirror has a group on stable storage. Returns whether it is the one that was sent.
+    pub(super) fn is_safe(&mut self, number: u64) -> bool {
+        if number != self.sent {
+            return false;
+        }
+        self.safe = number;
+        self.stage = match self.stage {
+            Stage::Nothing => Stage::Copied,
+            Stage::Copied | Stage::Follows => Stage::Follows,
+        };
+        true
+    }
+
+    /// The group that was begun is given up, and the mirror was told so: its number is free again.
+    pub(super) fn gave_up(&mut self) {
+        self.sent = self.safe;
+        if self.stage == Stage::Copied {
+            self.stage = Stage::Nothing;
+        }
+    }
+
+    /// What has changed is not known any more: all is copied again.
+    pub(super) fn start_over(&mut self) {
+        self.stage = Stage::Nothing;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::mirror::MirrorSays;
+
+    use super::*;
+
+    const RUN: PrimaryRun = [1; 16];
+
+    fn state(run: PrimaryRun, number: u64) -> GroupState {
+        GroupState { reign: 1, run, number, says: MirrorSays::Ready }
+    }
+
+    fn next(number: u64, kind: GroupKind) -> Next {
+        Next { number, kind }
+    }
+
+    /// A course whose mirror has group 2.
+    fn following() -> Course {
+        let mut course = Course::new(RUN);
+        course.connected(&state([0; 16], 0));
+        assert_eq!(course.begin_group(), next(1, GroupKind::Copy));
+        assert!(course.is_safe(1));
+        assert!(!course.follows());
+        assert_eq!(course.begin_group(), next(2, GroupKind::Completion));
+        assert!(course.is_safe(2));
+        assert!(course.follows());
+        course
+    }
+
+    #[test]
+    fn a_new_mirror_gets_a_copy_and_what_changed_meanwhile() {
+        let mut course = following();
+        assert_eq!(course.begin_group(), next(3, GroupKind::Change));
+    }
+
+    #[test]
+    fn an_answer_that_was_lost_is_heard_at_the_next_connection() {
+        let mut course = following();
+        assert_eq!(course.begin_group().number, 3);
+        course.connected(&state(RUN, 3));
+        assert_eq!(course.begin_group(), next(4, GroupKind::Change));
+    }
+
+    #[test]
+    fn a_group_that_did_not_arrive_is_sent_under_its_number() {
+        let mut course = following();
+        assert_eq!(course.begin_group().number, 3);
+        course.connected(&state(RUN, 2));
+        assert_eq!(course.begin_group(), next(3, GroupKind::Change));
+        course.gave_up();
+        assert_eq!(course.begin_group(), next(3, GroupKind::Change));
+    }
+
+    /// A folder that was put back from a backup, or another one, has another state.
+    #[test]
+    fn a_mirror_with_another_state_gets_a_copy() {
+        for other in [state(RUN, 1), state(RUN, 5), state(RUN, 0), state([2; 16], 2)] {
+            let mut course = following();
+            course.connected(&other);
+            assert_eq!(course.begin_group().kind, GroupKind::Copy, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_completion_that_is_given_up_needs_a_new_copy() {
+        let mut course = Course::new(RUN);
+        course.connected(&state([0; 16], 0));
+        course.begin_group();
+        assert!(course.is_safe(1));
+        course.begin_group();
+        course.gave_up();
+        assert_eq!(course.begin_group(), next(2, GroupKind::Copy));
+        assert!(!course.is_safe(1), "that is an older one");
+    }
+
+    #[test]
+    fn too_many_changes_are_copied() {
+        let mut course = following();
+        course.start_over();
+        course.connected(&state(RUN, 2));
+        assert_eq!(course.begin_group(), next(3, GroupKind::Copy));
+        // Nor does it follow if the connection is lost during the copy, or after it.
+        course.connected(&state(RUN, 2));
+        assert_eq!(course.begin_group(), next(4, GroupKind::Copy));
+        assert!(course.is_safe(4));
+        course.connected(&state(RUN, 2));
+        assert_eq!(course.begin_group(), next(5, GroupKind::Copy));
+        assert!(course.is_safe(5));
+        assert_eq!(course.begin_group(), next(6, GroupKind::Completion));
+        course.connected(&state(RUN, 6));
+        assert!(course.follows());
+    }
+}

@@ -1,0 +1,35 @@
+//! Why a volume cannot have a mirror.
+
+use pelago_wire::Error;
+
+/// Why a volume cannot have a mirror.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MirrorError {
+    /// Programs write content files without requests.
+    #[error(
+        "programs write files of this volume without its server: start it with \
+         `--passthrough never`"
+    )]
+    Passthrough,
+    /// The volume is served read-only.
+    #[error("the volume is served read-only")]
+    ReadOnly,
+    /// The server has no volume around its parts.
+    #[error("the server has no volume")]
+    NoVolume,
+    /// It has another one already.
+    #[error("the volume has a mirror already, {0}, and cannot have two")]
+    Another(String),
+    /// The address is empty or too long.
+    #[error("the address of a mirror is KEY@HOST:PORT")]
+    Address,
+    /// The server stops.
+    #[error("the server is stopping")]
+    Stopped,
+    /// The system gives no thread.
+    #[error("the system gives no thread")]
+    NoThread,
+    /// The table failed.
+    #[error(transparent)]
+    Table(Error),
+}

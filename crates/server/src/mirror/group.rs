@@ -1,0 +1,125 @@
+//! Sends the parts of a group.
+
+use std::fmt;
+
+use pelago_store::hash::GroupSum;
+use pelago_wire::mirror::{GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, RowChange};
+use pelago_wire::{Error, Time, limits};
+
+use super::course::Next;
+
+/// A group that is being sent.
+pub(super) struct GroupSender<'a> {
+    link: &'a mut dyn MirrorLink,
+    next: Next,
+    sum: GroupSum,
+    rows: Vec<RowChange>,
+    /// Bytes of these rows.
+    row_bytes: usize,
+    /// Bytes that were sent.
+    sent: u64,
+}
+
+/// Why a group did not arrive.
+#[derive(Debug)]
+pub(super) enum SendError {
+    /// The connection has ended.
+    Link(LinkError),
+    /// The mirror could not keep it: why.
+    Mirror(String),
+    /// The table or a file of the primary failed.
+    Primary(Error),
+    /// Too much of it has changed before it was read.
+    GivenUp,
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(error) => write!(f, "{error}"),
+            Self::Mirror(why) => write!(f, "the mirror cannot keep a group: {why}"),
+            Self::Primary(error) => write!(f, "a group cannot be read: {error}"),
+            Self::GivenUp => write!(f, "too much has changed before a group was read"),
+        }
+    }
+}
+
+impl From<LinkError> for SendError {
+    fn from(error: LinkError) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl From<Error> for SendError {
+    fn from(error: Error) -> Self {
+        Self::Primary(error)
+    }
+}
+
+impl<'a> GroupSender<'a> {
+    /// Begins a group that was cut at this time.
+    pub(super) fn begin(
+        link: &'a mut dyn MirrorLink,
+        next: Next,
+        cut: Time,
+    ) -> Result<Self, SendError> {
+        let sum = GroupSum::default();
+        let mut group = Self { link, next, sum, rows: Vec::new(), row_bytes: 0, sent: 0 };
+        group.part(&GroupPart::Begin { number: next.number, kind: next.kind, cut })?;
+        Ok(group)
+    }
+
+    /// Sends a part.
+    pub(super) fn part(&mut self, part: &GroupPart) -> Result<(), SendError> {
+        let body = part.encode()?;
+        self.sum.add(&body);
+        self.sent += body.len() as u64;
+        Ok(self.link.send(&body)?)
+    }
+
+    /// Sends a row, with others in one part.
+    pub(super) fn row(&mut self, row: RowChange) -> Result<(), SendError> {
+        if self.row_bytes + row.bytes() > limits::GROUP_BYTES {
+            self.flush_rows()?;
+        }
+        self.row_bytes += row.bytes();
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Sends the rows that are left.
+    pub(super) fn flush_rows(&mut self) -> Result<(), SendError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        self.row_bytes = 0;
+        let rows = std::mem::take(&mut self.rows);
+        self.part(&GroupPart::Rows(rows))
+    }
+
+    /// Returns the bytes that were sent so far.
+    pub(super) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Ends the group, and waits until the mirror has it on stable storage.
+    pub(super) fn end(mut self) -> Result<GroupState, SendError> {
+        self.flush_rows()?;
+        let sum = self.sum.value();
+        self.link.send(&GroupPart::End { sum }.encode()?)?;
+        let state = self.link.receive()?;
+        match &state.says {
+            MirrorSays::Safe if state.number == self.next.number => Ok(state),
+            MirrorSays::Failed(why) => Err(SendError::Mirror(why.clone())),
+            MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong => {
+                let says = format!("the mirror gives another answer to group {}", self.next.number);
+                Err(SendError::Link(LinkError::Lost(says)))
+            }
+        }
+    }
+
+    /// Gives the group up: the mirror forgets its parts.
+    pub(super) fn abort(self) -> Result<(), SendError> {
+        Ok(self.link.send(&GroupPart::Abort.encode()?)?)
+    }
+}

@@ -1,0 +1,335 @@
+//! The thread that sends groups to the mirror.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use pelago_data::{ContentKey, ContentPiece, CutError};
+use pelago_meta::shard::{ChangedRows, RowCut, RowRisk};
+use pelago_store::clock;
+use pelago_store::report::{content_failed, table_failed};
+use pelago_store::rows::MirrorRole;
+use pelago_store::volume;
+use pelago_wire::mirror::{
+    GroupKind, GroupPart, LinkError, MirrorLink, MirrorSays, PrimaryRun, RowChange, VolumeFile,
+};
+use pelago_wire::{Code, Time, limits};
+
+use super::course::{Course, Next};
+use super::group::{GroupSender, SendError};
+use super::{Mirror, MirrorPhase, Offer, TakenCut};
+
+/// The pause before a lost connection is made again.
+const RECONNECT: Duration = Duration::from_secs(1);
+/// The pause after a group that could not be read, and between two looks at the files beside the
+/// table.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The time without a group after which the mirror is asked whether it lives.
+const PING: Duration = Duration::from_secs(3);
+
+/// The files beside the table, as the mirror has them.
+type Files = BTreeMap<VolumeFile, Option<Vec<u8>>>;
+
+/// Sends groups until the server stops, or the mirror was promoted.
+pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
+    let mut sender = Sender { mirror, course: Course::new(run), files: Files::new() };
+    loop {
+        match sender.follow() {
+            Ok(()) => return,
+            Err(SendError::Link(LinkError::Replaced { reign })) => {
+                return mirror.note_replaced(reign);
+            }
+            Err(error) => {
+                let problem = Some(error.to_string());
+                tracing::warn!(%error, "the mirror gets no groups now");
+                mirror.set_phase(MirrorPhase::Connecting { problem });
+            }
+        }
+        if !mirror.pause(RECONNECT) {
+            return;
+        }
+    }
+}
+
+/// The sending end of a mirror.
+pub(super) struct Sender<'a> {
+    pub(super) mirror: &'a Mirror,
+    course: Course,
+    /// What the mirror has of the files beside the table.
+    files: Files,
+}
+
+impl Sender<'_> {
+    /// Connects, and sends groups until the server stops.
+    fn follow(&mut self) -> Result<(), SendError> {
+        let Some(mut link) = self.connect()? else { return Ok(()) };
+        loop {
+            let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
+            let content = self.mirror.parts.opens.changes().risk();
+            if rows.has_more || rows.memory + content.memory > limits::MIRROR_CHANGES_BYTES {
+                tracing::info!("more has changed than is kept: all is copied to the mirror again");
+                self.course.start_over();
+            }
+            let sent = match self.course.kind() {
+                GroupKind::Copy => self.copy(&mut *link),
+                GroupKind::Change | GroupKind::Completion => {
+                    match self.wait_for_cut(&mut *link)? {
+                        Some(cut) => self.send_cut(&mut *link, cut),
+                        None => return Ok(()),
+                    }
+                }
+            };
+            match sent {
+                Ok(()) => {}
+                Err(error @ (SendError::Primary(_) | SendError::GivenUp)) => {
+                    tracing::debug!(%error, "a group for the mirror is cut again");
+                    if !self.mirror.pause(PAUSE) {
+                        return Ok(());
+                    }
+                }
+                Err(error @ (SendError::Link(_) | SendError::Mirror(_))) => return Err(error),
+            }
+        }
+    }
+
+    fn connect(&mut self) -> Result<Option<Box<dyn MirrorLink>>, SendError> {
+        let state = self.mirror.state.lock();
+        let Some(connect) = state.connect.clone() else { return Ok(None) };
+        if state.has_stopped || state.row.role != MirrorRole::Primary {
+            return Ok(None);
+        }
+        let peer = state.row.peer.clone();
+        let offer = Offer { reign: state.row.reign, run: self.course.run() };
+        drop(state);
+        let (link, has) = connect(&peer, self.mirror.parts.volume, offer)?;
+        self.course.connected(&has);
+        if self.course.follows() {
+            self.mirror.set_phase(MirrorPhase::Follows);
+        }
+        Ok(Some(link))
+    }
+
+    /// Sends all of the volume.
+    fn copy(&mut self, link: &mut dyn MirrorLink) -> Result<(), SendError> {
+        self.mirror.set_phase(MirrorPhase::Copying { sent: 0 });
+        tracing::info!("all of the volume is copied to the mirror");
+        let snapshot = self.mirror.begin_copy()?;
+        self.files.clear();
+        let next = self.course.begin_group();
+        let mut group = GroupSender::begin(link, next, clock::now())?;
+        let files = self.send_files(&mut group);
+        let copied = files.and_then(|files| {
+            self.send_copy(&mut group, &snapshot)?;
+            Ok(files)
+        });
+        self.finish(group, next, copied)
+    }
+
+    /// Waits for a cut, and asks the mirror now and then whether it lives. Returns `None` if the
+    /// server stops.
+    fn wait_for_cut(&self, link: &mut dyn MirrorLink) -> Result<Option<TakenCut>, SendError> {
+        let mut last_sign = Instant::now();
+        loop {
+            let files_changed = self.files_changed()?;
+            {
+                let mut state = self.mirror.state.lock();
+                if state.has_stopped {
+                    return Ok(None);
+                }
+                state.wants_cut = true;
+                state.wants_empty_cut |= files_changed || !self.course.follows();
+                if state.wants_empty_cut || !state.waiters.is_empty() {
+                    self.mirror.parts.durability.flush_soon();
+                }
+                if state.cut.is_none() {
+                    self.mirror.changed.wait_for(&mut state, PAUSE);
+                }
+                if let Some(cut) = state.cut.take() {
+                    return Ok(Some(cut));
+                }
+            }
+            if last_sign.elapsed() >= PING {
+                link.send(&GroupPart::Ping.encode()?)?;
+                let says = link.receive()?.says;
+                if says != MirrorSays::Pong {
+                    let says = format!("the mirror answers a ping with {says:?}");
+                    return Err(SendError::Link(LinkError::Lost(says)));
+                }
+                last_sign = Instant::now();
+            }
+        }
+    }
+
+    /// Sends what has changed before a cut. If it does not arrive, the next cut has it too.
+    fn send_cut(&mut self, link: &mut dyn MirrorLink, cut: TakenCut) -> Result<(), SendError> {
+        let TakenCut { rows, number, at } = cut;
+        let sent = self.send_rows_and_content(link, &rows, at);
+        let parts = &self.mirror.parts;
+        match sent {
+            Ok(()) => {
+                parts.opens.changes().finish_cut();
+                self.mirror.set_phase(MirrorPhase::Follows);
+                self.mirror.note_mirrored(number, at);
+                Ok(())
+            }
+            Err(error) => {
+                take_back(self.mirror, rows.changed);
+                Err(error)
+            }
+        }
+    }
+
+    fn send_rows_and_content(
+        &mut self,
+        link: &mut dyn MirrorLink,
+        cut: &RowCut,
+        at: Time,
+    ) -> Result<(), SendError> {
+        let parts = &self.mirror.parts;
+        if cut.changed.risk().has_more {
+            self.course.start_over();
+            return Err(SendError::GivenUp);
+        }
+        let contents = parts.opens.changes().files_of_cut();
+        let is_empty = cut.changed.is_empty() && contents.is_empty() && !self.files_changed()?;
+        if is_empty && self.course.follows() {
+            return Ok(());
+        }
+        parts.opens.sync_contents(&contents)?;
+        self.mirror.wait_until_safe(cut)?;
+        let next = self.course.begin_group();
+        let mut group = GroupSender::begin(link, next, at)?;
+        let files = self.send_files(&mut group);
+        let sent = files.and_then(|files| {
+            self.send_contents(&mut group, &contents)?;
+            send_rows(&mut group, cut)?;
+            Ok(files)
+        });
+        self.finish(group, next, sent)
+    }
+
+    /// Ends a group, or gives it up.
+    fn finish(
+        &mut self,
+        group: GroupSender<'_>,
+        next: Next,
+        sent: Result<Files, SendError>,
+    ) -> Result<(), SendError> {
+        match sent {
+            Ok(files) => {
+                let state = group.end()?;
+                if !self.course.is_safe(state.number) {
+                    let says = format!("the mirror has group {}", state.number);
+                    return Err(SendError::Link(LinkError::Lost(says)));
+                }
+                tracing::debug!(number = next.number, kind = ?next.kind, "the mirror has a group");
+                self.files.extend(files);
+                Ok(())
+            }
+            Err(error @ (SendError::Primary(_) | SendError::GivenUp)) => {
+                group.abort()?;
+                self.course.gave_up();
+                Err(error)
+            }
+            Err(error @ (SendError::Link(_) | SendError::Mirror(_))) => Err(error),
+        }
+    }
+
+    fn send_contents(
+        &self,
+        group: &mut GroupSender<'_>,
+        contents: &[ContentKey],
+    ) -> Result<(), SendError> {
+        let parts = &self.mirror.parts;
+        for key in contents {
+            let opened = parts.opens.changes().open(*key, &parts.content).map_err(cut_failed)?;
+            // It was removed before the cut.
+            let Some(reader) = opened else { continue };
+            group.part(&GroupPart::Content {
+                ino: key.0,
+                generation: key.1,
+                size: reader.size(),
+                mtime: reader.mtime(),
+            })?;
+            while let Some(piece) = reader.next_piece().map_err(cut_failed)? {
+                group.part(&match piece {
+                    ContentPiece::Bytes { offset, bytes } => GroupPart::Bytes { offset, bytes },
+                    ContentPiece::Hole { offset, length } => GroupPart::Hole { offset, length },
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a file beside the table is not as the mirror has it.
+    fn files_changed(&self) -> Result<bool, SendError> {
+        for file in VolumeFile::ALL {
+            if self.files.get(&file) != Some(&self.read_file(file)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Sends the files beside the table that are not as the mirror has them. Returns them.
+    fn send_files(&self, group: &mut GroupSender<'_>) -> Result<Files, SendError> {
+        let mut sent = Files::new();
+        for file in VolumeFile::ALL {
+            let bytes = self.read_file(file)?;
+            if self.files.get(&file) != Some(&bytes) {
+                group.part(&GroupPart::File { file, bytes: bytes.clone() })?;
+                sent.insert(file, bytes);
+            }
+        }
+        Ok(sent)
+    }
+
+    fn read_file(&self, file: VolumeFile) -> Result<Option<Vec<u8>>, SendError> {
+        let Some(folder) = &self.mirror.parts.folder else { return Ok(None) };
+        volume::read_mirrored(folder, file).map_err(|error| {
+            tracing::warn!(%error, "the mirror does not get a file of the volume");
+            SendError::Primary(Code::Io.into())
+        })
+    }
+}
+
+impl Mirror {
+    /// Waits until the rows of a cut are safe here.
+    ///
+    /// # Errors
+    /// [`SendError::Primary`] if they may be lost.
+    pub(super) fn wait_until_safe(&self, cut: &RowCut) -> Result<(), SendError> {
+        let (sender, answer) = mpsc::channel();
+        let when_safe = Box::new(move |result| {
+            let _waits_no_more = sender.send(result);
+        });
+        self.parts.durability.when_safe(cut.sequence, cut.invalidations, when_safe);
+        match answer.recv() {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(SendError::Primary(Code::Unavailable.into())),
+        }
+    }
+}
+
+/// Makes the changes of a cut those of the next one.
+fn take_back(mirror: &Mirror, changed: ChangedRows) {
+    mirror.parts.shard.take_back(changed);
+    mirror.parts.opens.changes().take_back();
+    mirror.state.lock().under_way = RowRisk::default();
+}
+
+fn send_rows(group: &mut GroupSender<'_>, cut: &RowCut) -> Result<(), SendError> {
+    for key in cut.changed.keys() {
+        let value = cut.snapshot.get(key);
+        let value = value.map_err(|error| table_failed("reading a row for the mirror", &error))?;
+        group.row(RowChange { key: key.to_vec(), value })?;
+    }
+    group.flush_rows()
+}
+
+fn cut_failed(error: CutError) -> SendError {
+    match error {
+        CutError::GivenUp => SendError::GivenUp,
+        CutError::Disk(error) => SendError::Primary(content_failed(&error)),
+    }
+}
