@@ -59,6 +59,7 @@ impl InodeGuard<'_> {
             Ok(file)
         });
         let file = timed.map_err(|error| disk.failed(&error))?;
+        self.files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&BytesChange {
             generation: Some(generation),
             writing_row: WritingRow::Put,
@@ -68,7 +69,6 @@ impl InodeGuard<'_> {
             true => OpenContent::new(file, permit),
             false => OpenContent::read_only(file, permit),
         });
-        self.files.changes.note((ino, generation), &(0..0), 0);
         Ok(())
     }
 
@@ -78,11 +78,12 @@ impl InodeGuard<'_> {
         let generation = Shard::next_generation(self.state.generation);
         let permit = self.files.take_fd_permit(ino)?;
         let bytes = std::mem::take(self.bytes_in_memory()?);
-        // Before the row, which may be in a cut without what follows it.
-        let changed = 0..bytes.len() as u64;
-        self.files.changes.note((ino, generation), &changed, changed.end);
         let spilled = self.write_spilled(generation, &bytes).and_then(|(file, blocks)| {
             self.state.blocks = blocks;
+            // Once the file is there, and before its row: a cut that has the row has the file, or
+            // one before it had.
+            let changed = 0..bytes.len() as u64;
+            self.files.changes.note((ino, generation), &changed, changed.end);
             self.write_spilled_row(generation)?;
             Ok(file)
         });
@@ -90,7 +91,6 @@ impl InodeGuard<'_> {
             Ok(file) => {
                 let content = OpenContent::new(file, permit);
                 self.set_content(Arc::clone(&content));
-                self.files.changes.note((ino, generation), &changed, changed.end);
                 Ok(content)
             }
             Err(error) => {

@@ -63,13 +63,13 @@ impl InodeGuard<'_> {
             writing_row: WritingRow::Put,
             ..BytesChange::NOTHING
         };
+        files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&change)?;
         (self.state.size, self.state.blocks) = (0, 0);
         files.writing.clear_error(ino);
         // Pins keep the descriptor of the old one, which does not change any more.
         drop(files.pins.take(ino));
         self.set_content(OpenContent::new(file, permit));
-        files.changes.note((ino, generation), &(0..0), 0);
         self.inode.invalidate_atime();
         self.publish();
         if let Some(before) = before {

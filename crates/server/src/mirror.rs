@@ -214,6 +214,7 @@ impl Mirror {
         let Self { parts, .. } = self;
         // If the table has stopped, the next group commit tries it again.
         let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
+        assert!(state.cut.is_none(), "one cut is sent at a time");
         state.cuts += 1;
         state.under_way = rows.changed.risk();
         state.cut = Some(TakenCut { rows, number: state.cuts, at: clock::now() });

@@ -8,6 +8,8 @@ mod guests;
 #[path = "harness/all.rs"]
 mod harness;
 mod leases;
+#[path = "mirror/main.rs"]
+mod mirror;
 #[path = "replay/main.rs"]
 mod replay;
 mod sessions;

@@ -32,6 +32,8 @@ struct CutFile {
     kept: BTreeMap<u64, Vec<u8>>,
     /// The file, if its name leads to another one now, or nowhere.
     handed: Option<Arc<ContentFile>>,
+    /// All of it was read.
+    is_read: bool,
 }
 
 /// Old bytes of a file, from memory.
@@ -47,7 +49,8 @@ impl Cut {
         let with_unread = |(key, changes): (ContentKey, FileChanges)| {
             let mut unread = changes.ranges.clone();
             unread.remove(&(changes.size..u64::MAX));
-            (key, CutFile { changes, unread, kept: BTreeMap::new(), handed: None })
+            let kept = BTreeMap::new();
+            (key, CutFile { changes, unread, kept, handed: None, is_read: false })
         };
         Self { files: files.into_iter().map(with_unread).collect(), ..Self::default() }
     }
@@ -109,9 +112,10 @@ impl Cut {
         }
     }
 
-    /// Returns whether the file itself is to be kept before its name is taken away.
+    /// Returns whether the file itself is to be kept before its name is taken away: also an empty
+    /// one is still to be found.
     pub(super) fn wants_file(&self, key: ContentKey) -> bool {
-        let wanted = |file: &CutFile| file.handed.is_none() && file.unread.count() > 0;
+        let wanted = |file: &CutFile| file.handed.is_none() && !file.is_read;
         !self.is_given_up && self.files.get(&key).is_some_and(wanted)
     }
 
@@ -164,11 +168,11 @@ impl Cut {
         }
     }
 
-    /// Forgets the file that was handed over: all of it is read.
+    /// Notes that all of a file is read, and forgets the one that was handed over.
     pub(super) fn finish_file(&mut self, key: ContentKey) {
-        if let Some(file) = self.files.get_mut(&key)
-            && file.handed.take().is_some()
-        {
+        let Some(file) = self.files.get_mut(&key) else { return };
+        file.is_read = true;
+        if file.handed.take().is_some() {
             self.handed -= 1;
         }
     }

@@ -103,6 +103,24 @@ fn a_file_that_loses_its_name_is_read_all_the_same() {
     assert!(image[&key] == old);
 }
 
+/// A content file that is empty at the cut is in the group too: its row says that there is one.
+#[test]
+fn an_empty_file_that_loses_its_name_is_found_all_the_same() {
+    let rig = Rig::new();
+    rig.files.collect_changes();
+    let (entry, open) = rig.create("f");
+    truncate(&rig, open, LARGE as u64);
+    truncate(&rig, open, 0);
+    let key = key_of(&rig, entry.handle);
+    rig.files.changes().cut();
+    rig.close(open);
+    rig.files.content_goes(key.0, key.1);
+    rig.remove_content(entry.handle);
+    let mut image = Image::new();
+    read_cut(&rig, &mut image).unwrap();
+    assert_eq!(image[&key], b"");
+}
+
 /// A file that was removed before the cut has no bytes to read, and that is no error.
 #[test]
 fn a_file_that_was_gone_before_the_cut_is_left_out() {

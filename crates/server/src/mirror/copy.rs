@@ -30,6 +30,12 @@ impl Mirror {
     /// content is that had changed before.
     pub(super) fn begin_copy(&self) -> Result<Snapshot, SendError> {
         let parts = &self.parts;
+        {
+            let mut state = self.state.lock();
+            // One that was taken before the copy begins is older than the copy.
+            state.cut = None;
+            state.wants_cut = false;
+        }
         parts.shard.collect_changes();
         parts.opens.collect_changes();
         parts.opens.commit_all()?;

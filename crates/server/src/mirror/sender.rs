@@ -136,14 +136,16 @@ impl Sender<'_> {
                 if state.has_stopped {
                     return Ok(None);
                 }
+                if let Some(cut) = state.cut.take() {
+                    return Ok(Some(cut));
+                }
+                // One cut at a time: what a second one takes out would be lost with the first.
                 state.wants_cut = true;
                 state.wants_empty_cut |= files_changed || !self.course.follows();
                 if state.wants_empty_cut || !state.waiters.is_empty() {
                     self.mirror.parts.durability.flush_soon();
                 }
-                if state.cut.is_none() {
-                    self.mirror.changed.wait_for(&mut state, PAUSE);
-                }
+                self.mirror.changed.wait_for(&mut state, PAUSE);
                 if let Some(cut) = state.cut.take() {
                     return Ok(Some(cut));
                 }
