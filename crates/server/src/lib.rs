@@ -10,6 +10,7 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
+pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_index::{
     HAS_ENGINE as HAS_SEARCH_INDEX, panics_are_caught as index_panics_are_caught,
@@ -31,6 +32,7 @@ mod host;
 mod leases;
 mod locks;
 mod memory;
+mod mirrors;
 mod other_sessions;
 mod policy;
 mod pool;
