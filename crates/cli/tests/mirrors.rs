@@ -1,4 +1,5 @@
-//! `serve --mirrors` and `site promote`: refusals word for word, and a mirror that becomes a volume.
+//! `serve --mirrors` and `site promote`: refusals word for word, and a mirror that becomes a
+//! volume.
 //!
 //! No test here mounts.
 

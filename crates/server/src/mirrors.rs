@@ -1,11 +1,11 @@
-//! The mirrors that a server keeps: volumes that are changed by the groups of their primaries, until
-//! they are promoted.
+//! The mirrors that a server keeps: volumes that are changed by the groups of their primaries,
+//! until they are promoted.
 //!
-//! A group of changes is spooled first, and answered once it is safe there; then it is carried out,
-//! and a kill in between only means that this is done again. All of a volume comes as a copy, into a
-//! folder beside the mirror, and takes its place in one step when it is complete. So a mirror always
-//! has one state of its volume, and can be promoted at any time. `docs/format.md`, 6.2, has the
-//! folder.
+//! A group of changes is spooled first, and answered once it is safe there; then it is carried
+//! out, and a kill in between only means that this is done again. All of a volume comes as a copy,
+//! into a folder beside the mirror, and takes its place in one step when it is complete. So a
+//! mirror always has one state of its volume, and can be promoted at any time. `docs/format.md`,
+//! 6.2, has the folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -112,16 +112,16 @@ impl MirrorStore {
         Ok(store)
     }
 
-    /// Returns what is known of each mirror, in the order of the volumes. Does not wait for one that
-    /// carries out a group.
+    /// Returns what is known of each mirror, in the order of the volumes. Does not wait for one
+    /// that carries out a group.
     #[must_use]
     pub fn list(&self) -> Vec<MirrorStatus> {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
         slots.iter().map(|slot| status(slot.volume, slot.shown())).collect()
     }
 
-    /// Makes the mirror of a volume its primary, on stable storage, and closes it: its folder can be
-    /// served. A call that was cut short is completed by the next one.
+    /// Makes the mirror of a volume its primary, on stable storage, and closes it: its folder can
+    /// be served. A call that was cut short is completed by the next one.
     ///
     /// # Errors
     /// [`MirrorError`]; [`MirrorError::Missing`], [`MirrorError::Promoted`]. Unless it is the

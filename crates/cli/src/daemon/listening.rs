@@ -43,8 +43,8 @@ pub(crate) struct Listening<T> {
     pub(crate) address: ServerAddress,
 }
 
-/// Listens at `HOST:PORT` with the key of the folder, for the machines that it lists. `start` begins
-/// it, and returns the address with the port that was chosen.
+/// Listens at `HOST:PORT` with the key of the folder, for the machines that it lists. `start`
+/// begins it, and returns the address with the port that was chosen.
 pub(crate) fn listen<T>(
     folder: &Folder,
     at: &str,

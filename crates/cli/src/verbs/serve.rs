@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
-    /// Keep mirrors of volumes that are elsewhere, in a folder that is no volume; `pelago key allow`
-    /// lists the servers that may send here
+    /// Keep mirrors of volumes that are elsewhere, in a folder that is no volume; `pelago key
+    /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
     mirrors: bool,
     /// Refuse changes

@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustls::{ClientConnection, StreamOwned};
 
 use super::SILENCE;
-use super::frames::{Frames, FramesError, Patience, Socket};
+use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::tls::{self, TlsError};
@@ -48,11 +48,11 @@ impl MirrorConnection {
         let deadline = Instant::now() + ATTEMPT;
         let stream = connect_tcp(mirror).map_err(|error| not_reached(mirror, &error))?;
         keep_alive(&stream).map_err(|error| lost(&error))?;
-        let socket = Socket::new(stream, Patience::Until(deadline));
+        let socket = Socket::new(stream, Wait::Until(deadline));
         let socket = socket.map_err(|error| lost(&error))?;
         let mut connection = Self { frames: Frames::new(StreamOwned::new(tls, socket)) };
         connection.frames.shake_hands().map_err(|error| lost(&error))?;
-        connection.frames.set_usual_patience();
+        connection.frames.set_usual_wait();
         connection.offer(key, volume, reign, run)
     }
 
@@ -90,7 +90,7 @@ impl MirrorConnection {
 impl MirrorLink for MirrorConnection {
     fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
         if body.first() == Some(&END) {
-            self.frames.set_patience(Patience::Each(GROUP));
+            self.frames.set_wait(Wait::Each(GROUP));
         }
         self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error))
     }
@@ -98,7 +98,7 @@ impl MirrorLink for MirrorConnection {
     fn receive(&mut self) -> Result<GroupState, LinkError> {
         self.frames.flush().map_err(|error| lost(&error))?;
         let (kind, body) = self.frames.receive().map_err(broken)?;
-        self.frames.set_usual_patience();
+        self.frames.set_usual_wait();
         if kind != FrameKind::GroupState {
             return Err(unexpected(kind, &body));
         }

@@ -22,12 +22,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
-    patience: Patience,
+    wait: Wait,
 }
 
 /// How long a socket waits.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Patience {
+pub(super) enum Wait {
     /// So long in each read or write.
     Each(Duration),
     /// Until then in all of them.
@@ -35,19 +35,19 @@ pub(super) enum Patience {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, patience: Patience) -> io::Result<Self> {
+    pub(super) fn new(stream: TcpStream, wait: Wait) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, patience })
+        Ok(Self { stream, wait })
     }
 
-    pub(super) const fn set_patience(&mut self, patience: Patience) {
-        self.patience = patience;
+    pub(super) const fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
-        let left = match self.patience {
-            Patience::Each(each) => each,
-            Patience::Until(until) => until.saturating_duration_since(Instant::now()),
+        let left = match self.wait {
+            Wait::Each(each) => each,
+            Wait::Until(until) => until.saturating_duration_since(Instant::now()),
         };
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
@@ -119,13 +119,13 @@ where
         tls::peer_key(&self.tls.conn)
     }
 
-    pub(super) fn set_patience(&mut self, patience: Patience) {
-        self.tls.sock.set_patience(patience);
+    pub(super) fn set_wait(&mut self, wait: Wait) {
+        self.tls.sock.set_wait(wait);
     }
 
     /// Sets how long each read and write may take from now on, to that between two messages.
-    pub(super) fn set_usual_patience(&mut self) {
-        self.set_patience(Patience::Each(SILENCE));
+    pub(super) fn set_usual_wait(&mut self) {
+        self.set_wait(Wait::Each(SILENCE));
     }
 
     /// Keeps a frame back until [`Frames::flush`], unless much is kept back.
@@ -164,7 +164,7 @@ where
     /// Ends the connection: TLS says so to the other end. What it still sends is thrown away for a
     /// while: a socket that is closed before it is read tells the other end nothing but that.
     pub(super) fn close(&mut self, linger: Duration) {
-        self.set_patience(Patience::Until(Instant::now() + linger.max(FAREWELL)));
+        self.set_wait(Wait::Until(Instant::now() + linger.max(FAREWELL)));
         self.tls.conn.send_close_notify();
         // The other end may not read any more.
         let _sent = self.tls.flush();

@@ -16,7 +16,7 @@ use pelago_wire::{limits, version};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::SILENCE;
-use super::frames::{Frames, FramesError, Patience, Socket};
+use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
 use crate::log_limit::LogLimit;
@@ -200,7 +200,7 @@ impl Shared {
     fn serve(&self, stream: TcpStream) {
         let deadline = Instant::now() + Duration::from_secs(limits::STRANGER_SECONDS);
         let tls = tls::server_connection(Arc::clone(&self.config)).map_err(io::Error::other);
-        let socket = Socket::new(stream, Patience::Until(deadline));
+        let socket = Socket::new(stream, Wait::Until(deadline));
         let frames = tls.and_then(|tls| Ok(Frames::new(StreamOwned::new(tls, socket?))));
         let mut frames = match frames {
             Ok(frames) => frames,
@@ -230,7 +230,7 @@ impl Shared {
         let GroupPart::Offer { reign, run } = offered(frames)? else {
             return Err(Ended::Broken("the first part is no offer".to_owned()));
         };
-        frames.set_usual_patience();
+        frames.set_usual_wait();
         let offer = self.mirrors.offer(volume, reign, run);
         let mut groups = offer.map_err(|error| Ended::Refused(not_taken(error)))?;
         if let Some(left_out) = self.log.began.admit() {

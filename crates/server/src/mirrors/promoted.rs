@@ -8,7 +8,6 @@ use pelago_store::volume::VolumeId;
 use rustix::fs::OFlags;
 
 use super::error::MirrorError;
-use super::slot::promoted_path;
 
 /// Permissions of the file.
 const MODE: u32 = 0o600;
@@ -21,7 +20,7 @@ pub(super) fn read(mirrors: &Folder, volume: VolumeId) -> Result<Option<u64>, Mi
         Err(error) if error.is_not_found() => return Ok(None),
         opened => opened?.take(BYTES),
     };
-    let path = promoted_path(mirrors.path(), volume);
+    let path = mirrors.path().join(name(volume));
     let mut text = String::new();
     let read = file.read_to_string(&mut text);
     read.map_err(|source| SpoolError::Io { doing: "reading", path: path.clone(), source })?;
@@ -34,7 +33,7 @@ pub(super) fn read(mirrors: &Folder, volume: VolumeId) -> Result<Option<u64>, Mi
 /// Writes the file, on stable storage.
 pub(super) fn write(mirrors: &Folder, volume: VolumeId, reign: u64) -> Result<(), MirrorError> {
     let new = format!("{}.new", name(volume));
-    let path = promoted_path(mirrors.path(), volume);
+    let path = mirrors.path().join(name(volume));
     let mut file = mirrors.replace_file(&new, MODE)?;
     let written = file.write_all(format!("{reign}\n").as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|source| SpoolError::Io { doing: "writing", path, source })?;

@@ -1,7 +1,7 @@
 //! What a server has of one volume: its mirror, the copy that may take its place, and the group
 //! that is safe in the spool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -234,15 +234,10 @@ impl State {
         let images = [self.image.take(), self.copy.take().map(|copy| copy.image)];
         for image in images.into_iter().flatten() {
             if let Err(error) = image.close() {
-                tracing::warn!(%error, "a mirror was not closed cleanly: its next open recovers it");
+                tracing::warn!(%error, "a mirror was not closed cleanly: an open recovers it");
             }
         }
     }
-}
-
-/// Returns the path of the file that says that a mirror was promoted, for messages.
-pub(super) fn promoted_path(mirrors: &Path, volume: VolumeId) -> PathBuf {
-    mirrors.join(format!("{volume}.promoted"))
 }
 
 fn row_of(group: &SpooledGroup) -> MirrorRow {

@@ -56,8 +56,8 @@ impl<'a> Records<'a> {
                 Next::End => break,
             }
         }
-        let is_end = matches!(GroupPart::decode(&last), Ok(GroupPart::End { sum: said }) if said == sum.value());
-        Ok(is_end.then_some(group))
+        let end = GroupPart::End { sum: sum.value() };
+        Ok((GroupPart::decode(&last) == Ok(end)).then_some(group))
     }
 
     fn next(&mut self) -> io::Result<Next> {
