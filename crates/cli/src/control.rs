@@ -4,9 +4,10 @@
 //! The socket is independent of the mount, so it answers while the mount hangs. It serves the
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
-//! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`, or
-//! `"ask":"sites"`; the reply is an object ([`ControlReply`]). After
-//! a successful `unmount` the connection stays open until the process ends.
+//! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
+//! `"ask":"sites"`, or `"ask":"promote"` with `"volume"`; the reply is an object
+//! ([`ControlReply`]). After a successful `unmount` the connection stays open until the process
+//! ends.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -54,6 +55,11 @@ pub(crate) enum Request {
         /// Where, as `HOST:PORT`; `None`: at the default port of all addresses.
         at: Option<String>,
     },
+    /// Make the mirror of a volume its primary.
+    Promote {
+        /// The id of the volume, in hexadecimal digits.
+        volume: String,
+    },
 }
 
 impl Request {
@@ -68,6 +74,9 @@ impl Request {
             }),
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
+            Self::Promote { volume } => {
+                json!({ "version": PROTOCOL, "ask": "promote", "volume": volume })
+            }
         }
     }
 
@@ -90,6 +99,10 @@ impl Request {
                 }
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
+            Some("promote") => match object["volume"].as_str() {
+                Some(volume) => Ok(Self::Promote { volume: volume.to_owned() }),
+                None => Err("a promotion of no volume"),
+            },
             _ => Err("unknown request"),
         }
     }
@@ -117,7 +130,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::status_report::{StatusReport, UpReport};
+    use crate::status_report::{PromotedReport, StatusReport, UpReport};
 
     const LONG: Duration = Duration::from_secs(60);
 
@@ -128,6 +141,7 @@ mod tests {
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
+            Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
     }
@@ -137,7 +151,8 @@ mod tests {
         let listen = Request::Listen { at: Some("h:1".to_owned()) };
         let invite = Request::Invite { name: "b".to_owned(), key: "k".to_owned(), until: 9 };
         let unmount = Request::Unmount { force: true };
-        for request in [Request::Status, unmount, listen, invite, Request::Sites] {
+        let promote = Request::Promote { volume: "ab".to_owned() };
+        for request in [Request::Status, unmount, listen, invite, Request::Sites, promote] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

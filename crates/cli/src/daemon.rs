@@ -43,6 +43,7 @@ use sessions::Doors;
 pub(crate) mod errors;
 mod events;
 mod http;
+pub(crate) mod listening;
 mod neighbours;
 mod report;
 mod sessions;
@@ -113,6 +114,9 @@ impl Daemon {
         file_sizes::check_limit()?;
         if let PointPlan::At(point) = &plan.point {
             errors::expect_point(point, &plan.dir)?;
+        }
+        if locate::is_mirrors(&plan.dir) {
+            return Err(errors::keeps_mirrors(&plan.dir));
         }
         let is_new = !locate::is_volume(&plan.dir);
         let was_there = plan.dir.exists();
@@ -360,6 +364,9 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
         Request::Invite { name, key, until } => invite(&parts.server, &name, &key, until),
         Request::Sites => {
             ControlReply::Sites { own: parts.server.site(), others: report::sites(&parts.server) }
+        }
+        Request::Promote { .. } => {
+            ControlReply::Failed("this process serves a volume, and keeps no mirrors".to_owned())
         }
         Request::Listen { at } => match parts.doors.listen_always(at.as_deref()) {
             Ok(address) => ControlReply::Listening(address.to_string()),

@@ -166,7 +166,10 @@ impl Parts {
         let parts = self.clone();
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
-            Request::Listen { .. } | Request::Invite { .. } | Request::Sites => {
+            Request::Listen { .. }
+            | Request::Invite { .. }
+            | Request::Sites
+            | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }
             Request::Unmount { force } => match (unmount(&parts.mount), force) {

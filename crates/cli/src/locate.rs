@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
 use pelago_mount::mountinfo::{self, MountEntry};
+use pelago_server::has_mirrors;
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -85,6 +86,23 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
         .map_err(|error| Failure::new(Exit::NotFound, LocateError::NoFolder(error)))?;
     let here = resolve(&current, &mounts).ok().and_then(|resolved| containing(&resolved, &mounts));
     here.map_or_else(|| only_one(&mounts), Ok)
+}
+
+/// Finds a volume as [`find`] does, or a folder that keeps mirrors: for the commands that work on
+/// both.
+pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
+    if let Some(given) = dir.or(path) {
+        let resolved = absolute(given)?;
+        if is_mirrors(&resolved) {
+            return Ok(VolumeRef { dir: resolved, mounted: None });
+        }
+    }
+    find(dir, path)
+}
+
+/// Returns whether `dir` keeps mirrors of volumes, and is no volume itself.
+pub(crate) fn is_mirrors(dir: &Path) -> bool {
+    !is_volume(dir) && has_mirrors(dir)
 }
 
 /// Returns `path` absolute, with symbolic links resolved up to the first mount of ours.

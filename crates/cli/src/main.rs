@@ -23,6 +23,7 @@ mod indexing;
 mod json;
 mod locate;
 mod log;
+mod mirrors;
 mod mount_helper;
 mod output;
 mod retry;

@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use crate::data_path::Passthrough;
 
 mod json;
+mod mirrors;
 mod text;
 
 pub(crate) use json::FromJson;
+pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
 
 /// What `status` reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,10 @@ pub(crate) enum StatusReport {
     Up(Box<UpReport>),
     /// This is a mount of a volume that another process serves.
     Far(FarReport),
+    /// These are the mirrors of volumes that are elsewhere.
+    Mirrors(MirrorsReport),
+    /// No process keeps the mirrors in this folder.
+    MirrorsDown(PathBuf),
     /// No process answers for it.
     Down(DownReport),
 }

@@ -46,7 +46,7 @@ Share it:
   key       Create keys, and say which machines may connect
 
 Work on it in several offices:
-  site      Invite another office to a volume, and list the offices
+  site      Invite another office to a volume, list the offices, and promote a mirror
   join      Join a volume of another office, by the ticket that it has printed
 
 Maintain it:

@@ -13,6 +13,7 @@ mod golden;
 mod harness;
 mod keys;
 mod memory;
+mod mirrors;
 mod model;
 #[path = "mounted/main.rs"]
 mod mounted;

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat, flock, fstat,
-    fsync, mkdirat, openat, openat2, renameat, statat, unlinkat,
+    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, ResolveFlags, Stat,
+    flock, fstat, fsync, mkdirat, openat, openat2, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -304,6 +304,20 @@ impl Folder {
         let [from, to] = [from.as_ref(), to.as_ref()];
         renameat(&self.fd, from, &self.fd, to)
             .map_err(|error| io_error("writing", self.path.join(to), error))
+    }
+
+    /// Exchanges two files or folders, in one step.
+    ///
+    /// # Errors
+    /// [`FolderError::Io`], also if the file system has no such rename.
+    pub fn exchange(
+        &self,
+        one: &(impl AsRef<OsStr> + ?Sized),
+        other: &(impl AsRef<OsStr> + ?Sized),
+    ) -> Result<(), FolderError> {
+        let [one, other] = [one.as_ref(), other.as_ref()];
+        renameat_with(&self.fd, one, &self.fd, other, RenameFlags::EXCHANGE)
+            .map_err(|error| io_error("writing", self.path.join(other), error))
     }
 
     /// Returns the names in the folder, in no order, without `.` and `..`.

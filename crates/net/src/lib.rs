@@ -19,6 +19,7 @@ mod clock;
 pub mod key;
 mod link;
 mod log_limit;
+pub mod mirror;
 pub mod own_file;
 mod peers;
 mod reactor;

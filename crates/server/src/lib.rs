@@ -10,7 +10,8 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
-pub use mirror::{ConnectMirror, MirrorError, MirrorPhase, MirrorStatus, Offer, OnReplaced};
+pub use mirror::{ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError};
+pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_index::{
     HAS_ENGINE as HAS_SEARCH_INDEX, panics_are_caught as index_panics_are_caught,
@@ -33,6 +34,7 @@ mod leases;
 mod locks;
 mod memory;
 mod mirror;
+mod mirrors;
 mod other_sessions;
 mod policy;
 mod pool;

@@ -26,8 +26,8 @@ use pelago_store::volume::{self, VolumeId};
 use pelago_wire::mirror::{GroupState, LinkError, MirrorLink, PrimaryRun};
 use pelago_wire::{Code, Error, Time, limits};
 
-pub use error::MirrorError;
-pub use status::{MirrorPhase, MirrorStatus};
+pub use error::SetMirrorError;
+pub use status::{MirrorPhase, MirrorProgress};
 
 mod copy;
 mod course;
@@ -66,7 +66,7 @@ pub(crate) struct MirrorParts {
     pub(crate) content: Arc<ContentStore>,
     pub(crate) durability: Arc<Durability>,
     /// Why this server can have no mirror.
-    pub(crate) hindrance: Option<MirrorError>,
+    pub(crate) hindrance: Option<SetMirrorError>,
 }
 
 /// The mirror of a volume.
@@ -163,29 +163,29 @@ impl Mirror {
     /// storage.
     ///
     /// # Errors
-    /// [`MirrorError`].
-    pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), MirrorError> {
+    /// [`SetMirrorError`].
+    pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), SetMirrorError> {
         if let Some(hindrance) = &self.parts.hindrance {
             return Err(hindrance.clone());
         }
         if peer.is_empty() || peer.len() > limits::SITE_ADDRESS_BYTES {
-            return Err(MirrorError::Address);
+            return Err(SetMirrorError::Address);
         }
         if self.parts.opens.any_external_writers() {
-            return Err(MirrorError::Passthrough);
+            return Err(SetMirrorError::Passthrough);
         }
         let mut state = self.state.lock();
         if !state.row.peer.is_empty() && state.row.peer != peer {
-            return Err(MirrorError::Another(state.row.peer.clone()));
+            return Err(SetMirrorError::Another(state.row.peer.clone()));
         }
         if state.connect.is_none() || state.has_stopped {
-            return Err(MirrorError::Stopped);
+            return Err(SetMirrorError::Stopped);
         }
         let row = MirrorRow { peer: peer.to_owned(), ..state.row.clone() };
-        self.parts.shard.put_mirror_row(&row).map_err(MirrorError::Table)?;
-        self.parts.table.persist().map_err(|_| MirrorError::Table(Code::Io.into()))?;
+        self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
+        self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
         state.row = row;
-        self.start_sender(&mut state).map_err(|_| MirrorError::NoThread)
+        self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
     }
 
     fn start_sender(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
@@ -316,7 +316,7 @@ impl Mirror {
     }
 
     /// Returns the state of the mirror; `None` if there is none.
-    pub(crate) fn status(&self) -> Option<MirrorStatus> {
+    pub(crate) fn status(&self) -> Option<MirrorProgress> {
         let state = self.state.lock();
         if state.row.peer.is_empty() {
             return None;
@@ -324,7 +324,7 @@ impl Mirror {
         let rows = self.parts.shard.row_risk().unwrap_or_default();
         let content = self.parts.opens.changes().risk();
         let since = [state.under_way.since, rows.since, content.since].into_iter().flatten().min();
-        Some(MirrorStatus {
+        Some(MirrorProgress {
             peer: state.row.peer.clone(),
             reign: state.row.reign,
             phase: state.phase.clone(),

@@ -19,7 +19,7 @@ use pelago_wire::{
 };
 
 use crate::memory::MemoryUse;
-use crate::mirror::{ConnectMirror, Mirror, MirrorError, MirrorStatus, OnReplaced};
+use crate::mirror::{ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
@@ -176,14 +176,14 @@ impl Server {
     /// and all later ones.
     ///
     /// # Errors
-    /// [`MirrorError`].
-    pub fn set_mirror(&self, peer: &str) -> Result<(), MirrorError> {
+    /// [`SetMirrorError`].
+    pub fn set_mirror(&self, peer: &str) -> Result<(), SetMirrorError> {
         self.mirror.set_peer(peer)
     }
 
     /// Returns the state of the mirror; `None` if the volume has none.
     #[must_use]
-    pub fn mirror(&self) -> Option<MirrorStatus> {
+    pub fn mirror(&self) -> Option<MirrorProgress> {
         self.mirror.status()
     }
 

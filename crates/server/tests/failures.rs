@@ -9,4 +9,6 @@ mod faults;
 mod harness;
 #[path = "loss/main.rs"]
 mod loss;
+#[path = "mirrors/main.rs"]
+mod mirrors;
 mod power;

@@ -50,6 +50,17 @@ pub const ROW_KEY_BYTES: usize = 1024;
 pub const ROW_BYTES: usize = 128 << 10;
 /// Bytes of a file beside the table that a mirror gets.
 pub const VOLUME_FILE_BYTES: usize = 480 << 10;
+/// Bytes of rows that a mirror writes together.
+pub const GROUP_BATCH_BYTES: usize = 4 << 20;
+/// Bytes of content files that a mirror writes before it makes them safe.
+pub const GROUP_UNSYNCED_BYTES: u64 = 64 << 20;
+/// Content files that a mirror writes before it makes them safe, and those that it removes after a
+/// group. Of more removed ones some stay, and `pelago check` finds them.
+pub const GROUP_FILES: usize = 1 << 16;
+/// Volumes of which a server keeps mirrors, and connections of primaries at the same time.
+pub const MIRRORS: usize = 64;
+/// Bytes of memory of the table of a mirror.
+pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
 /// Bytes of a signed sentence that takes a credential back.
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.

@@ -75,6 +75,7 @@ pub(crate) fn ask_status(dir: &Path, timeout: Duration) -> Result<StatusReport, 
     match ask(dir, Request::Status, timeout)? {
         (ControlReply::Status(report), _) => Ok(StatusReport::Up(report)),
         (ControlReply::Far(report), _) => Ok(StatusReport::Far(report)),
+        (ControlReply::Mirrors(report), _) => Ok(StatusReport::Mirrors(report)),
         _ => Err(AskError::Garbled),
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::status_report::{FarReport, FromJson, UpReport};
+use crate::status_report::{FarReport, FromJson, MirrorsReport, PromotedReport, UpReport};
 
 /// The error that stands for [`ControlReply::Denied`].
 const DENIED: &str = "denied";
@@ -17,6 +17,10 @@ pub(crate) enum ControlReply {
     Status(Box<UpReport>),
     /// To `status`: the state of a mount of a volume that another process serves.
     Far(FarReport),
+    /// To `status`: the mirrors of a folder.
+    Mirrors(MirrorsReport),
+    /// To `promote`: the mirror is the primary.
+    Promoted(PromotedReport),
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
     Unmounted(PathBuf),
     /// To `unmount`: this mount is in use, and nothing was changed.
@@ -114,6 +118,8 @@ impl ControlReply {
         match self {
             Self::Status(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
+            Self::Mirrors(report) => report.to_json(),
+            Self::Promoted(report) => report.to_json(),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
@@ -146,6 +152,12 @@ impl ControlReply {
             let others = sites.iter().map(SiteLine::from_json).collect::<Option<_>>()?;
             return Some(Self::Sites { own, others });
         }
+        if let Some(report) = MirrorsReport::from_json(&object) {
+            return Some(Self::Mirrors(report));
+        }
+        if let Some(report) = PromotedReport::from_json(&object) {
+            return Some(Self::Promoted(report));
+        }
         let path = |key: &str| object[key].as_str().map(PathBuf::from);
         if let Some(point) = path("busy") {
             return Some(Self::Busy(point));
@@ -167,6 +179,8 @@ mod tests {
         let answers = [
             ControlReply::Status(Box::new(UpReport::sample())),
             ControlReply::Far(FarReport::sample()),
+            ControlReply::Mirrors(MirrorsReport::sample()),
+            ControlReply::Promoted(PromotedReport::sample()),
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),
             ControlReply::Listening("key@host:1".to_owned()),

@@ -1,7 +1,7 @@
 //! Failures of starting, mounting and stopping, each with what to do next.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pelago_mount::busy::{MountUser, mount_users};
 use pelago_mount::{MountError, UnmountError, mountinfo};
@@ -40,12 +40,24 @@ pub(super) fn is_mounted(point: &Path) -> bool {
 }
 
 #[derive(Debug, thiserror::Error)]
+#[error("{} keeps mirrors, and is no volume", .0.display())]
+struct KeepsMirrors(PathBuf);
+
+/// Describes that a folder is not to be served as a volume.
+pub(super) fn keeps_mirrors(dir: &Path) -> Failure {
+    Failure::new(Exit::Failed, KeepsMirrors(dir.to_owned())).hint(
+        "`pelago serve DIR --mirrors` keeps them; `pelago site promote DIR/mirrors/VOLUME --force` \
+         makes one of them a volume",
+    )
+}
+
+#[derive(Debug, thiserror::Error)]
 enum PointError {
     #[error("a volume cannot be mounted over its own folder")]
     IsVolume,
     #[error("the dead mount on {} cannot be detached", .point.display())]
     NotDetached {
-        point: std::path::PathBuf,
+        point: PathBuf,
         #[source]
         source: io::Error,
     },

@@ -30,6 +30,10 @@ impl StatusReport {
         match self {
             Self::Up(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
+            Self::Mirrors(report) => report.to_json(),
+            Self::MirrorsDown(dir) => {
+                json!({ "version": VERSION, "state": "down", "dir": text(dir) })
+            }
             Self::Down(report) => report.to_json(),
         }
     }

@@ -15,6 +15,13 @@ impl StatusReport {
         match self {
             Self::Up(report) => report.to_text(),
             Self::Far(report) => report.to_text(),
+            Self::Mirrors(report) => report.to_text(),
+            Self::MirrorsDown(dir) => {
+                let dir = dir.display();
+                format!(
+                    "mirrors   {dir}\nstate     down: `pelago serve {dir} --mirrors` starts it\n"
+                )
+            }
             Self::Down(report) => report.to_text(),
         }
     }

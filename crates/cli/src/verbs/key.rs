@@ -7,7 +7,8 @@ use clap::Subcommand;
 use pelago_net::key::file::{self, KeyFileError};
 use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::{OwnFile, OwnFileError};
-use pelago_store::volume;
+use pelago_store::folder::Folder;
+use pelago_store::volume::{self, VolumeError};
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -119,7 +120,7 @@ fn new(args: &NewArgs) -> Outcome<()> {
 fn show(args: &ShowArgs) -> Outcome<()> {
     let (key, path) = match &args.volume {
         Some(dir) => {
-            let dir = locate::find(Some(dir), None)?.dir;
+            let dir = locate::find_any(Some(dir), None)?.dir;
             let file = own_file(&dir, volume::KEY)?;
             (file::read_from(&file).map_err(server_key_failed)?, file.path().to_owned())
         }
@@ -160,7 +161,10 @@ fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
 /// Returns a file in a volume's folder. Refuses a volume of another user, because its server would
 /// refuse files of this one.
 pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
-    let folder = volume::open_folder(dir)?;
+    let folder = match locate::is_mirrors(dir) {
+        true => Folder::open(dir).map_err(VolumeError::from)?,
+        false => volume::open_folder(dir)?,
+    };
     OwnFile::at(&folder, folder.path(), name)
         .map_err(|error| Failure::new(Exit::from(error.kind()), error))
 }

@@ -10,12 +10,13 @@ use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::Outcome;
 use crate::indexing::Indexing;
-use crate::{detach, locate, log};
+use crate::{detach, locate, log, mirrors};
 
 const AFTER: &str = "\
 The volume is not mounted here. Processes of this machine mount it by the socket `pelago.sock` in \
 its folder, and with --listen the machines that `pelago key allow` lists. Ctrl-C, SIGTERM, SIGHUP \
-and `pelago unmount` stop it cleanly.";
+and `pelago unmount` stop it cleanly. With --mirrors DIR keeps mirrors: `pelago status DIR` lists \
+them, and `pelago site promote` makes one of them a volume that can be served.";
 
 /// Serve a volume without mounting it; create it if it does not exist.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,10 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
+    /// Keep mirrors of volumes that are elsewhere, in a folder that is no volume; `pelago key
+    /// allow` lists the servers that may send here
+    #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
+    mirrors: bool,
     /// Refuse changes
     #[arg(long)]
     read_only: bool,
@@ -62,6 +67,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     } else {
         log::to_terminal();
     }
+    let how = Printing { json: args.json, in_background: args.in_background };
+    if args.mirrors {
+        return mirrors::serve(&dir, args.listen.as_deref(), how);
+    }
     let plan = Plan {
         dir,
         point: PointPlan::Nowhere,
@@ -79,5 +88,5 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         joining: None,
         site_address: None,
     };
-    serve(&plan, Printing { json: args.json, in_background: args.in_background })
+    serve(&plan, how)
 }

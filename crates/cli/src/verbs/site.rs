@@ -1,19 +1,21 @@
-//! `pelago site`: the offices of a volume.
+//! `pelago site`: the offices of a volume, and its mirror.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Subcommand;
 use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_store::clock;
+use pelago_store::volume::VolumeId;
 use serde_json::json;
 
 use crate::control::{AskError, ControlReply, Request, SiteLine, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::ticket::Ticket;
 use crate::up_volume::{PATIENCE, listen, volume_id};
-use crate::{json, locate, output};
+use crate::{json, locate, mirrors, output};
 
 /// How long an invitation holds.
 const INVITED_SECONDS: u64 = 24 * 60 * 60;
@@ -23,7 +25,15 @@ It prints a ticket. At the other office `pelago join TICKET DIR` makes DIR a sit
 one tree in both, in which each office makes folders that are its own. The ticket works once, \
 for 24 hours, and whoever has it can read and write the whole tree: send it as a secret.";
 
-/// Invite another office to a volume, and list the offices.
+const PROMOTE: &str = "\
+For when the primary of a volume is gone. What it did after the last group that the mirror has is \
+lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
+that is possible.";
+
+/// How long a promotion may take: it carries out what the primary has sent.
+const PROMOTION: Duration = Duration::from_secs(600);
+
+/// Invite another office to a volume, list the offices, and promote a mirror.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,6 +47,9 @@ enum SiteVerb {
     Invite(InviteArgs),
     /// List the other offices of a volume
     List(ListArgs),
+    /// Make a mirror the primary of its volume
+    #[command(after_help = PROMOTE)]
+    Promote(PromoteArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,12 +85,25 @@ struct ListArgs {
     json: bool,
 }
 
+#[derive(Debug, clap::Args)]
+struct PromoteArgs {
+    /// The folder of the mirror, DIR/mirrors/VOLUME
+    path: PathBuf,
+    /// Promote it although its primary may live, and may have done more
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
 impl Args {
     /// Returns whether `--json` was given.
     pub(crate) const fn json(&self) -> bool {
         match &self.verb {
             SiteVerb::Invite(args) => args.json,
             SiteVerb::List(args) => args.json,
+            SiteVerb::Promote(args) => args.json,
         }
     }
 }
@@ -94,6 +120,15 @@ enum SiteError {
     NotInvited(String),
     #[error("the volume's process does not say which sites there are: {0}")]
     NotListed(String),
+    #[error("{} is not the folder of a mirror", .0.display())]
+    NoMirror(PathBuf),
+    #[error(
+        "what the primary of this volume did after the last group here is lost by a promotion, and \
+         there are two primaries until the old one hears of it"
+    )]
+    NeedsForce,
+    #[error("the mirror was not promoted: {0}")]
+    NotPromoted(String),
 }
 
 /// Runs the second word of the command.
@@ -101,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     match &args.verb {
         SiteVerb::Invite(args) => invite(args),
         SiteVerb::List(args) => list(args),
+        SiteVerb::Promote(args) => promote(args),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -169,6 +205,40 @@ fn list(args: &ListArgs) -> Outcome<()> {
     }
     let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
     output::print(if lines.is_empty() { "no other site\n" } else { &lines })
+}
+
+fn promote(args: &PromoteArgs) -> Outcome<()> {
+    let path = locate::absolute(&args.path)?;
+    let no_mirror = || {
+        Failure::new(Exit::NotFound, SiteError::NoMirror(path.clone()))
+            .hint("name DIR/mirrors/VOLUME; `pelago status DIR` lists the volumes")
+    };
+    let volume = path.file_name().and_then(|name| VolumeId::parse(name.to_str()?));
+    let volume = volume.ok_or_else(no_mirror)?;
+    let dir = path.parent().and_then(Path::parent).filter(|dir| locate::is_mirrors(dir));
+    let dir = dir.ok_or_else(no_mirror)?;
+    if !locate::is_volume(&path) {
+        return Err(no_mirror());
+    }
+    if !args.force {
+        return Err(Failure::new(Exit::Usage, SiteError::NeedsForce)
+            .hint("stop the primary if that is possible; then the same command with --force"));
+    }
+    let not_promoted = |exit, why| Failure::new(exit, SiteError::NotPromoted(why));
+    let report = match ask(dir, Request::Promote { volume: volume.to_string() }, PROMOTION) {
+        Ok((ControlReply::Promoted(report), _)) => report,
+        Ok(_) => {
+            let why = "its process gives another answer".to_owned();
+            return Err(not_promoted(Exit::Failed, why));
+        }
+        Err(AskError::NotUp) => mirrors::promote(dir, volume)?.into(),
+        Err(AskError::Refused { says }) => return Err(not_promoted(Exit::Failed, says)),
+        Err(error) => return Err(not_promoted(Exit::Unreachable, error.to_string())),
+    };
+    match args.json {
+        true => output::print_json(&report.to_json()),
+        false => output::print(&report.to_text()),
+    }
 }
 
 /// Returns the number of the site whose process serves the volume in `dir`, and the other sites.

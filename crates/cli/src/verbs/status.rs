@@ -43,7 +43,7 @@ struct NotReached {
 
 /// Prints the state; the exit code is that of "unreachable" if the volume is not up.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
+    let volume = locate::find_any(args.volume.as_deref(), args.path.as_deref())?;
     // A socket accepts no timeout of zero.
     let timeout = Duration::from_secs(args.timeout.max(1));
     let unreachable = ExitCode::from(Exit::Unreachable as u8);
@@ -52,6 +52,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let asked = if is_dying { Err(AskError::NotUp) } else { ask_status(&volume.dir, timeout) };
     let (report, code) = match asked {
         Ok(report) => (report, ExitCode::SUCCESS),
+        Err(AskError::NotUp) if locate::is_mirrors(&volume.dir) => {
+            (StatusReport::MirrorsDown(volume.dir), unreachable)
+        }
         Err(AskError::NotUp) => (StatusReport::Down(down(volume, is_dying)), unreachable),
         Err(error) => return Err(ask_failed(error, &volume)),
     };

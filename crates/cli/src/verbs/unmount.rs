@@ -59,7 +59,7 @@ enum UnmountError {
 
 /// Unmounts the volume and stops its process.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let volume = locate::find(args.volume.as_deref(), args.path.as_deref())?;
+    let volume = locate::find_any(args.volume.as_deref(), args.path.as_deref())?;
     let timeout = Duration::from_secs(args.timeout.max(1));
     let end = end(&volume, args.force, timeout)?;
     if args.json {
@@ -134,7 +134,8 @@ fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Ou
         let error = UnmountError::NotEnded { seconds: timeout.as_secs() };
         return Err(Failure::new(Exit::TimedOut, error).hint("`pelago status` prints its state"));
     }
-    if locate::was_stopped_cleanly(&volume.dir) || runtime_dir::is_one(&volume.dir) {
+    let has_no_mark = runtime_dir::is_one(&volume.dir) || locate::is_mirrors(&volume.dir);
+    if has_no_mark || locate::was_stopped_cleanly(&volume.dir) {
         return Ok(End::Unmounted);
     }
     // Another process may have started the volume in this instant.

@@ -107,9 +107,9 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
 
 /// What the process prints, and where.
 #[derive(Clone, Copy)]
-pub(super) struct Printing {
-    pub(super) json: bool,
-    pub(super) in_background: bool,
+pub(crate) struct Printing {
+    pub(crate) json: bool,
+    pub(crate) in_background: bool,
 }
 
 /// Serves a volume until it is stopped.

@@ -4,7 +4,7 @@ use pelago_wire::Error;
 
 /// Why a volume cannot have a mirror.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MirrorError {
+pub enum SetMirrorError {
     /// Programs write content files without requests.
     #[error(
         "programs write files of this volume without its server: start it with \

@@ -6,7 +6,7 @@ use pelago_wire::Time;
 
 /// The state of a mirror, as its primary sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MirrorStatus {
+pub struct MirrorProgress {
     /// Its address, `KEY@HOST:PORT`.
     pub peer: String,
     /// The reign of the primary.

@@ -29,7 +29,7 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::host::Host;
 use crate::memory::{MEMORY_BYTES, MemoryLimits};
-use crate::mirror::{Mirror, MirrorError, MirrorParts};
+use crate::mirror::{Mirror, MirrorParts, SetMirrorError};
 use crate::policy::Policy;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
@@ -401,10 +401,10 @@ impl Core {
         volume: Option<&OpenVolume>,
     ) -> Result<Arc<Mirror>, Error> {
         let hindrance = match self.options.passthrough {
-            _ if volume.is_none() => Some(MirrorError::NoVolume),
-            _ if self.options.read_only => Some(MirrorError::ReadOnly),
+            _ if volume.is_none() => Some(SetMirrorError::NoVolume),
+            _ if self.options.read_only => Some(SetMirrorError::ReadOnly),
             Passthrough::Never => None,
-            _ => Some(MirrorError::Passthrough),
+            _ => Some(SetMirrorError::Passthrough),
         };
         let mirror = Mirror::new(MirrorParts {
             volume: self.parts.volume,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pelago_server::{MirrorError, MirrorPhase, Options, Passthrough, Server};
+use pelago_server::{MirrorPhase, Options, Passthrough, Server, SetMirrorError};
 use pelago_store::key;
 use pelago_store::table::TableRead;
 use pelago_store::table::fjall::FjallTable;
@@ -312,17 +312,17 @@ fn a_volume_that_cannot_have_a_mirror_says_why() {
     let start =
         |text: &str, options: Options| Server::start(&folder.path().join(text), options).unwrap();
     let auto = start("auto", Options { passthrough: Passthrough::Auto, ..options() });
-    assert_eq!(auto.set_mirror(PEER), Err(MirrorError::Passthrough));
+    assert_eq!(auto.set_mirror(PEER), Err(SetMirrorError::Passthrough));
     assert_eq!(auto.wait_for_mirror(DEADLINE), Err(Code::NotSupported.into()));
     let world = World::new();
-    assert_eq!(world.server.set_mirror("other"), Err(MirrorError::Another(PEER.to_owned())));
+    assert_eq!(world.server.set_mirror("other"), Err(SetMirrorError::Another(PEER.to_owned())));
     assert_eq!(world.server.set_mirror(PEER), Ok(()), "it is that one");
-    assert_eq!(world.server.set_mirror(""), Err(MirrorError::Address));
+    assert_eq!(world.server.set_mirror(""), Err(SetMirrorError::Address));
     drop(world);
     let read_only = start("auto2", options());
     read_only.stop().unwrap();
     let read_only = start("auto2", Options { read_only: true, ..options() });
-    assert_eq!(read_only.set_mirror(PEER), Err(MirrorError::ReadOnly));
+    assert_eq!(read_only.set_mirror(PEER), Err(SetMirrorError::ReadOnly));
 }
 
 /// Files that are removed before a group is read are read all the same, or are in none.

@@ -19,6 +19,26 @@ pub const FORMAT_VERSION: u32 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VolumeId(pub [u8; 16]);
 
+impl VolumeId {
+    /// Parses an id as it is shown; `None` if the text is none.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let digits = text.bytes().map(digit).collect::<Option<Vec<u8>>>()?;
+        let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair.iter().fold(0, join)).collect();
+        bytes.try_into().ok().filter(|_| text.len() == 32).map(Self)
+    }
+}
+
+/// Adds a hexadecimal digit to a byte.
+const fn join(byte: u8, digit: &u8) -> u8 {
+    byte << 4 | *digit
+}
+
 impl fmt::Display for VolumeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -70,7 +70,7 @@ struct Target {
 
 impl Target {
     fn find(&self) -> Outcome<PathBuf> {
-        Ok(locate::find(self.volume.as_deref(), None)?.dir)
+        Ok(locate::find_any(self.volume.as_deref(), None)?.dir)
     }
 }
 

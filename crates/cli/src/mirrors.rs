@@ -1,0 +1,167 @@
+//! A process that keeps mirrors: the folder, the port for their primaries, and the control socket.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use pelago_net::mirror::MirrorServer;
+use pelago_server::{MirrorError, MirrorStore, Promoted};
+use pelago_store::folder::{Folder, FolderError};
+use pelago_store::volume::{self, VolumeError, VolumeId};
+
+use crate::control::{Control, ControlReply, Request};
+use crate::daemon::Events;
+use crate::daemon::listening::{self, ALL_ADDRESSES, Listening};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::status_report::{MirrorReport, MirrorsReport};
+use crate::verbs::up::Printing;
+use crate::{detach, file_sizes, locate, output};
+
+/// What the control socket answers by.
+struct Kept {
+    store: Arc<MirrorStore>,
+    report: MirrorsReport,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error("{0} is a volume, and keeps no mirrors")]
+    IsVolume(String),
+    #[error("{0} does not keep mirrors, and other files are in it")]
+    Foreign(String),
+    #[error("{0} is not the id of a volume")]
+    NoId(String),
+    #[error("the control socket cannot be created")]
+    Control(#[source] std::io::Error),
+}
+
+/// Keeps mirrors in `dir` until it is stopped. The folder is made if it is missing.
+pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<ExitCode> {
+    let events = Events::new()?;
+    file_sizes::check_limit()?;
+    let folder = open(dir)?;
+    let store = Arc::new(MirrorStore::open(&folder).map_err(failed)?);
+    let at = match listen {
+        Some(at) => at.to_owned(),
+        None => listening::kept_address(&folder)?.unwrap_or_else(|| ALL_ADDRESSES.to_owned()),
+    };
+    let Listening { server, address } =
+        listening::listen(&folder, &at, |address, key, clients| {
+            let mirrors = Arc::clone(&store);
+            let server = MirrorServer::start(address, key, clients, mirrors)?;
+            let local = server.address();
+            Ok((server, local))
+        })?;
+    let report = MirrorsReport {
+        pelago: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        dir: dir.to_owned(),
+        listening: address.to_string(),
+        mirrors: Vec::new(),
+    };
+    let kept = Kept { store: Arc::clone(&store), report };
+    let now = kept.report();
+    let control = open_control(&folder, kept, &events)?;
+    if how.json {
+        output::print_json(&now.to_json())?;
+    } else {
+        output::print(&format!(
+            "{}next      `pelago key allow KEY -V {}` lets the server of a volume send here\n",
+            now.to_text(),
+            dir.display()
+        ))?;
+    }
+    if how.in_background {
+        detach::report_ready(volume::open_log(&folder)?)?;
+        events.wait(None, false, |text| tracing::info!("{text}"))?;
+    } else {
+        events.wait(None, false, output::print_error)?;
+    }
+    drop(control);
+    drop(server);
+    store.stop();
+    if !how.json && !how.in_background {
+        output::print("stopped   each mirror has a whole state of its volume\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the mirror of a volume in `dir` its primary; no process keeps the folder.
+pub(crate) fn promote(dir: &Path, volume: VolumeId) -> Outcome<Promoted> {
+    let folder = Folder::open(dir).map_err(VolumeError::from)?;
+    let store = MirrorStore::open(&folder).map_err(failed)?;
+    store.promote(volume).map_err(failed)
+}
+
+/// Opens the folder, which must keep mirrors, or be empty or missing.
+fn open(dir: &Path) -> Outcome<Folder> {
+    let shown = || dir.display().to_string();
+    if locate::is_volume(dir) {
+        return Err(Failure::new(Exit::Usage, KeepError::IsVolume(shown()))
+            .hint("name a folder of its own for mirrors, or leave out --mirrors"));
+    }
+    let folder = match Folder::open(dir) {
+        Err(error) if error.is_not_found() => create(dir, error),
+        opened => opened,
+    };
+    let folder = folder.map_err(VolumeError::from)?;
+    let entries = folder.entries().map_err(VolumeError::from)?;
+    if !entries.is_empty() && !locate::is_mirrors(dir) {
+        return Err(Failure::new(Exit::Usage, KeepError::Foreign(shown()))
+            .hint("name a folder that is empty or missing"));
+    }
+    Ok(folder)
+}
+
+/// Makes the folder in the one that has it, which must be there.
+fn create(dir: &Path, missing: FolderError) -> Result<Folder, FolderError> {
+    match (dir.parent(), dir.file_name()) {
+        (Some(parent), Some(name)) => {
+            let parent = Folder::open(parent)?;
+            let made = parent.create_folder(name)?;
+            parent.sync()?;
+            Ok(made)
+        }
+        _ => Err(missing),
+    }
+}
+
+fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control> {
+    let stop = events.stop();
+    let handler = move |request| match request {
+        Request::Status => ControlReply::Mirrors(kept.report()),
+        Request::Unmount { .. } => {
+            stop.stop();
+            ControlReply::Unmounted(kept.report.dir.clone())
+        }
+        Request::Promote { volume } => kept.promote(&volume),
+        Request::Invite { .. } | Request::Sites | Request::Listen { .. } => {
+            ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
+        }
+    };
+    Control::open(folder, Arc::new(handler)).map_err(|error| {
+        Failure::new(Exit::Failed, KeepError::Control(error))
+            .hint("check that the folder can be written to")
+    })
+}
+
+impl Kept {
+    fn report(&self) -> MirrorsReport {
+        let mirrors = self.store.list().into_iter().map(MirrorReport::from).collect();
+        MirrorsReport { mirrors, ..self.report.clone() }
+    }
+
+    fn promote(&self, volume: &str) -> ControlReply {
+        let Some(volume) = VolumeId::parse(volume) else {
+            return ControlReply::Failed(KeepError::NoId(volume.to_owned()).to_string());
+        };
+        match self.store.promote(volume) {
+            Ok(promoted) => ControlReply::Promoted(promoted.into()),
+            Err(error) => ControlReply::Failed(error.says()),
+        }
+    }
+}
+
+fn failed(error: MirrorError) -> Failure {
+    Failure::new(Exit::from(error.kind()), error)
+}

@@ -1,0 +1,204 @@
+//! The primary's end.
+
+use std::fmt;
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::{Duration, Instant};
+
+use pelago_wire::frame::FrameKind;
+use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused};
+use pelago_wire::mirror::{GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::{ClientConnection, StreamOwned};
+
+use super::SILENCE;
+use super::frames::{Frames, FramesError, Socket, Wait};
+use crate::key::PrivateKey;
+use crate::key::address::ServerAddress;
+use crate::tls::{self, TlsError};
+
+/// How long a connection and its handshake may take.
+const ATTEMPT: Duration = Duration::from_secs(5);
+/// How long the mirror may take for the end of a group: it syncs all that came, and carries out
+/// what came before. A machine that is gone is noticed earlier.
+const GROUP: Duration = Duration::from_secs(600);
+/// The first byte of the body of [`GroupPart::End`].
+const END: u8 = 7;
+
+/// A connection of a primary to its mirror.
+pub struct MirrorConnection {
+    frames: Frames<ClientConnection>,
+}
+
+impl MirrorConnection {
+    /// Connects to a mirror, and offers it the groups of a volume. Returns what the mirror has too.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub fn connect(
+        key: &PrivateKey,
+        mirror: &ServerAddress,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<(Self, GroupState), LinkError> {
+        let refused = |error: TlsError| LinkError::Refused(error.to_string());
+        let config = tls::client_config(key, mirror.key()).map_err(refused)?;
+        let tls = tls::client_connection(config).map_err(refused)?;
+        let deadline = Instant::now() + ATTEMPT;
+        let stream = connect_tcp(mirror).map_err(|error| not_reached(mirror, &error))?;
+        keep_alive(&stream).map_err(|error| lost(&error))?;
+        let socket = Socket::new(stream, Wait::Until(deadline));
+        let socket = socket.map_err(|error| lost(&error))?;
+        let mut connection = Self { frames: Frames::new(StreamOwned::new(tls, socket)) };
+        connection.frames.shake_hands().map_err(|error| lost(&error))?;
+        connection.frames.set_usual_wait();
+        connection.offer(key, volume, reign, run)
+    }
+
+    fn offer(
+        mut self,
+        key: &PrivateKey,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<(Self, GroupState), LinkError> {
+        let mut nonce = [0; 16];
+        let no_random = |_| LinkError::Lost("the system gives no random bytes".to_owned());
+        SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
+        let hello = Hello { role: Hello::MIRROR, volume: Some(volume), ..Hello::new(nonce) };
+        let offer = GroupPart::Offer { reign, run }.encode();
+        let offer = offer.map_err(|error| LinkError::Lost(error.to_string()))?;
+        let sent = self.frames.send(FrameKind::Hello, &hello.encode());
+        let sent = sent.and_then(|()| self.frames.send(FrameKind::Group, &offer));
+        sent.and_then(|()| self.frames.flush()).map_err(|error| lost(&error))?;
+        match self.frames.receive().map_err(broken)? {
+            (FrameKind::GroupState, body) => match GroupState::decode(&body) {
+                Ok(state) if state.says == MirrorSays::Ready => Ok((self, state)),
+                Ok(_) => Err(LinkError::Lost("the mirror gives another answer".to_owned())),
+                Err(error) => Err(LinkError::Lost(error.to_string())),
+            },
+            (FrameKind::Refused, body) => match Refused::decode(&body) {
+                Ok(refused) => Err(refusal(&refused, key)),
+                Err(error) => Err(LinkError::Lost(error.to_string())),
+            },
+            (kind, body) => Err(unexpected(kind, &body)),
+        }
+    }
+}
+
+impl MirrorLink for MirrorConnection {
+    fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
+        if body.first() == Some(&END) {
+            self.frames.set_wait(Wait::Each(GROUP));
+        }
+        self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error))
+    }
+
+    fn receive(&mut self) -> Result<GroupState, LinkError> {
+        self.frames.flush().map_err(|error| lost(&error))?;
+        let (kind, body) = self.frames.receive().map_err(broken)?;
+        self.frames.set_usual_wait();
+        if kind != FrameKind::GroupState {
+            return Err(unexpected(kind, &body));
+        }
+        GroupState::decode(&body).map_err(|error| LinkError::Lost(error.to_string()))
+    }
+}
+
+impl Drop for MirrorConnection {
+    fn drop(&mut self) {
+        self.frames.close(Duration::ZERO);
+    }
+}
+
+impl fmt::Debug for MirrorConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorConnection").finish_non_exhaustive()
+    }
+}
+
+/// Connects to the first address of the host that answers.
+fn connect_tcp(address: &ServerAddress) -> io::Result<TcpStream> {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for candidate in (address.host(), address.port()).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&candidate, ATTEMPT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Lets the system notice that the machine of the mirror is gone while it owes an answer.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    let quarter = SILENCE / 4;
+    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
+    rustix::net::sockopt::set_tcp_keepidle(stream, quarter)?;
+    rustix::net::sockopt::set_tcp_keepintvl(stream, quarter)?;
+    Ok(rustix::net::sockopt::set_tcp_keepcnt(stream, 3)?)
+}
+
+/// Returns why a mirror refuses, with what to do about it.
+fn refusal(refused: &Refused, key: &PrivateKey) -> LinkError {
+    let says = refused.code.says();
+    match refused.code {
+        RefusalCode::NotPrimary => match refused.text.parse() {
+            Ok(reign) => LinkError::Replaced { reign },
+            Err(_) => LinkError::Refused(says.to_owned()),
+        },
+        RefusalCode::UnknownKey => LinkError::Refused(format!(
+            "the mirror does not know this server's key: there, run `pelago key allow {} -V DIR`",
+            key.public()
+        )),
+        RefusalCode::NotServed => LinkError::Refused(format!(
+            "{says}: {}; serve a folder for mirrors there, with `pelago serve DIR --mirrors`",
+            refused.text
+        )),
+        RefusalCode::UnknownRole | RefusalCode::OtherVersion => LinkError::Refused(format!(
+            "{says}: have the same version of pelago there, and `pelago serve DIR --mirrors`"
+        )),
+        _ if refused.text.is_empty() => LinkError::Lost(says.to_owned()),
+        _ => LinkError::Lost(refused.text.clone()),
+    }
+}
+
+fn unexpected(kind: FrameKind, body: &[u8]) -> LinkError {
+    match (kind, Closing::decode(body)) {
+        (FrameKind::Closing, Ok(closing)) if closing.text.is_empty() => {
+            LinkError::Lost(closing.code.says().to_owned())
+        }
+        (FrameKind::Closing, Ok(closing)) => {
+            LinkError::Lost(format!("{}: {}", closing.code.says(), closing.text))
+        }
+        _ => LinkError::Lost(format!("the mirror sent a frame of kind {kind:?}")),
+    }
+}
+
+fn not_reached(mirror: &ServerAddress, error: &io::Error) -> LinkError {
+    let (host, port) = (mirror.host(), mirror.port());
+    LinkError::Lost(format!("the mirror at {host}, port {port}, cannot be reached: {error}"))
+}
+
+fn broken(error: FramesError) -> LinkError {
+    match error {
+        FramesError::Io(error) => lost(&error),
+        FramesError::Malformed(error) => LinkError::Lost(error.to_string()),
+    }
+}
+
+fn lost(error: &io::Error) -> LinkError {
+    match TlsError::of_io(error) {
+        Some(wrong @ (TlsError::WrongServer { .. } | TlsError::NotEd25519)) => {
+            LinkError::Refused(format!("{wrong}: take the address that the mirror prints now"))
+        }
+        Some(error @ (TlsError::NotPelago(_) | TlsError::Tls(_))) => {
+            LinkError::Lost(error.to_string())
+        }
+        None => LinkError::Lost(match error.kind() {
+            io::ErrorKind::TimedOut => "the mirror does not answer".to_owned(),
+            io::ErrorKind::UnexpectedEof => "the mirror has ended the connection".to_owned(),
+            _ => format!("the connection to the mirror was lost: {error}"),
+        }),
+    }
+}

@@ -1,0 +1,180 @@
+//! Frames over a socket with TLS whose reads and writes block, each for a limited time.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::ops::DerefMut;
+use std::time::{Duration, Instant};
+
+use pelago_wire::frame::{FrameError, FrameKind, HEADER_BYTES, Header};
+use rustls::{ConnectionCommon, SideData, StreamOwned};
+
+use super::SILENCE;
+use crate::key::PublicKey;
+use crate::tls;
+
+/// Bytes that are kept back until they are flushed.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// How long the last message of TLS may take.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A socket that waits for the other end no longer than it may.
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    wait: Wait,
+}
+
+/// How long a socket waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Wait {
+    /// So long in each read or write.
+    Each(Duration),
+    /// Until then in all of them.
+    Until(Instant),
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream, wait: Wait) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, wait })
+    }
+
+    pub(super) const fn set_wait(&mut self, wait: Wait) {
+        self.wait = wait;
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = match self.wait {
+            Wait::Each(each) => each,
+            Wait::Until(until) => until.saturating_duration_since(Instant::now()),
+        };
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer).map_err(as_timeout)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes).map_err(as_timeout)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A socket whose time is over says that it would block.
+fn as_timeout(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+/// Why there is no frame.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FramesError {
+    /// The socket or TLS failed, or the other end has closed it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A header is none.
+    #[error(transparent)]
+    Malformed(#[from] FrameError),
+}
+
+/// Frames in both directions. `T` is an end of a connection of rustls.
+pub(super) struct Frames<T> {
+    tls: StreamOwned<T, Socket>,
+    out: Vec<u8>,
+}
+
+impl<T, S> Frames<T>
+where
+    T: DerefMut<Target = ConnectionCommon<S>>,
+    S: SideData,
+{
+    pub(super) const fn new(tls: StreamOwned<T, Socket>) -> Self {
+        Self { tls, out: Vec::new() }
+    }
+
+    /// Completes the handshake of TLS.
+    pub(super) fn shake_hands(&mut self) -> io::Result<()> {
+        let StreamOwned { conn, sock } = &mut self.tls;
+        while conn.is_handshaking() {
+            conn.complete_io(sock)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the key that the other end has proved.
+    pub(super) fn peer_key(&self) -> Option<PublicKey> {
+        tls::peer_key(&self.tls.conn)
+    }
+
+    pub(super) fn set_wait(&mut self, wait: Wait) {
+        self.tls.sock.set_wait(wait);
+    }
+
+    /// Sets how long each read and write may take from now on, to that between two messages.
+    pub(super) fn set_usual_wait(&mut self) {
+        self.set_wait(Wait::Each(SILENCE));
+    }
+
+    /// Keeps a frame back until [`Frames::flush`], unless much is kept back.
+    pub(super) fn send(&mut self, kind: FrameKind, body: &[u8]) -> io::Result<()> {
+        let bytes = u32::try_from(body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        self.out.extend_from_slice(&Header::new(kind, bytes, 0).encode());
+        self.out.extend_from_slice(body);
+        if self.out.len() >= BUFFER_BYTES { self.write_out() } else { Ok(()) }
+    }
+
+    /// Sends what is kept back.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.write_out()?;
+        self.tls.flush()
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        let written = self.tls.write_all(&self.out);
+        self.out.clear();
+        written
+    }
+
+    /// Waits for a frame. Its body is within the limit of its kind, and it has no bulk bytes.
+    pub(super) fn receive(&mut self) -> Result<(FrameKind, Vec<u8>), FramesError> {
+        let mut head = [0; HEADER_BYTES];
+        self.tls.read_exact(&mut head)?;
+        let header = Header::decode(&head)?;
+        if header.bulk > 0 {
+            return Err(FrameError::Bulk { kind: header.kind, bytes: header.bulk }.into());
+        }
+        let mut body = vec![0; header.body as usize];
+        self.tls.read_exact(&mut body)?;
+        Ok((header.kind, body))
+    }
+
+    /// Ends the connection: TLS says so to the other end. What it still sends is thrown away for a
+    /// while: a socket that is closed before it is read tells the other end nothing but that.
+    pub(super) fn close(&mut self, linger: Duration) {
+        self.set_wait(Wait::Until(Instant::now() + linger.max(FAREWELL)));
+        self.tls.conn.send_close_notify();
+        // The other end may not read any more.
+        let _sent = self.tls.flush();
+        let socket = &mut self.tls.sock;
+        // It may be closed already, and then nothing is read.
+        let _closed = socket.stream.shutdown(Shutdown::Write);
+        if !linger.is_zero() {
+            let mut thrown_away = [0; 16 << 10];
+            while matches!(socket.read(&mut thrown_away), Ok(1..)) {}
+        }
+        let _closed = socket.stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,352 @@
+//! The mirror's end: a port that primaries connect to, and a thread for each of them.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pelago_wire::frame::FrameKind;
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
+use pelago_wire::mirror::{GroupPart, Groups, MirrorSays, Mirrors, OfferRefused};
+use pelago_wire::{limits, version};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::SILENCE;
+use super::frames::{Frames, FramesError, Socket, Wait};
+use crate::clients::list::ClientList;
+use crate::key::{PrivateKey, PublicKey};
+use crate::log_limit::LogLimit;
+use crate::sessions::refused;
+use crate::tls;
+
+/// The pause after a connection that could not be accepted.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a primary may take to hear why its connection ends.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Takes the connections of primaries. Dropping it ends them.
+pub struct MirrorServer {
+    shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
+    address: SocketAddr,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    config: Arc<ServerConfig>,
+    clients: Arc<ClientList>,
+    mirrors: Arc<dyn Mirrors>,
+    /// A leaf lock.
+    open: Mutex<Vec<OpenConnection>>,
+    has_ended: AtomicBool,
+    log: Log,
+}
+
+/// A connection, and the thread that has it.
+struct OpenConnection {
+    stream: TcpStream,
+    thread: JoinHandle<()>,
+}
+
+/// The lines that others can cause.
+struct Log {
+    began: LogLimit,
+    refused: LogLimit,
+    ended: LogLimit,
+    malformed: LogLimit,
+    failed: LogLimit,
+}
+
+/// Why a connection ends.
+enum Ended {
+    /// The other end has ended it, or does not answer.
+    Silently,
+    /// The other end was told why.
+    Told,
+    /// It broke the protocol, or its group cannot be kept.
+    Broken(String),
+    Refused(Refused),
+    KeyRemoved,
+}
+
+impl From<io::Error> for Ended {
+    fn from(_: io::Error) -> Self {
+        Self::Silently
+    }
+}
+
+impl From<FramesError> for Ended {
+    fn from(error: FramesError) -> Self {
+        match error {
+            FramesError::Io(error) => error.into(),
+            FramesError::Malformed(error) => Self::Broken(error.to_string()),
+        }
+    }
+}
+
+impl MirrorServer {
+    /// Listens on a TCP address. A primary proves its key by TLS, and the key must be in the list.
+    ///
+    /// # Errors
+    /// The system's, and `InvalidInput` if TLS refuses the key.
+    pub fn start(
+        address: SocketAddr,
+        key: &PrivateKey,
+        clients: Arc<ClientList>,
+        mirrors: Arc<dyn Mirrors>,
+    ) -> io::Result<Self> {
+        let config = tls::server_config(key)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let listener = Arc::new(TcpListener::bind(address)?);
+        let address = listener.local_addr()?;
+        let log = Log {
+            began: LogLimit::new(),
+            refused: LogLimit::new(),
+            ended: LogLimit::new(),
+            malformed: LogLimit::new(),
+            failed: LogLimit::new(),
+        };
+        let (open, has_ended) = (Mutex::default(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { config, clients, mirrors, open, has_ended, log });
+        let (accepting, with) = (Arc::clone(&listener), Arc::clone(&shared));
+        let acceptor = thread::Builder::new()
+            .name("mirror-accept".to_owned())
+            .spawn(move || with.accept(&accepting))?;
+        let acceptor = Mutex::new(Some(acceptor));
+        Ok(Self { shared, listener, address, acceptor })
+    }
+
+    /// Returns the address, with the port that was chosen for port 0.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends all connections and waits for their threads. One that carries out a group does so to
+    /// the end.
+    pub fn stop(&self) {
+        self.shared.has_ended.store(true, Ordering::Release);
+        // The thread that waits for a connection gets an error.
+        let woken = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Err(error) = woken {
+            tracing::debug!(%error, "the port of the mirrors was closed before");
+        }
+        let acceptor = self.acceptor.lock().take();
+        let open = std::mem::take(&mut *self.shared.open.lock());
+        for connection in &open {
+            // It may have ended.
+            let _closed = connection.stream.shutdown(Shutdown::Both);
+        }
+        let threads = acceptor.into_iter().chain(open.into_iter().map(|open| open.thread));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the mirrors has panicked");
+            }
+        }
+    }
+}
+
+impl Drop for MirrorServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for MirrorServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MirrorServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        loop {
+            let accepted = listener.accept();
+            if self.has_ended.load(Ordering::Acquire) {
+                return;
+            }
+            let begun = accepted.and_then(|(stream, _)| self.begin(stream));
+            if let Err(error) = begun {
+                if let Some(left_out) = self.log.failed.admit() {
+                    tracing::error!(%error, left_out, "a connection of a primary was not taken");
+                }
+                thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Starts the thread of a connection. One too many is closed.
+    fn begin(self: &Arc<Self>, stream: TcpStream) -> io::Result<()> {
+        let mut open = self.open.lock();
+        open.retain(|connection| !connection.thread.is_finished());
+        if open.len() >= limits::MIRRORS {
+            return Err(io::Error::other("there are too many connections"));
+        }
+        let (with, own) = (Arc::clone(self), stream.try_clone()?);
+        let thread =
+            thread::Builder::new().name("mirror".to_owned()).spawn(move || with.serve(own))?;
+        if self.has_ended.load(Ordering::Acquire) {
+            // Nothing closes it later.
+            stream.shutdown(Shutdown::Both)?;
+        }
+        open.push(OpenConnection { stream, thread });
+        Ok(())
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let deadline = Instant::now() + Duration::from_secs(limits::STRANGER_SECONDS);
+        let tls = tls::server_connection(Arc::clone(&self.config)).map_err(io::Error::other);
+        let socket = Socket::new(stream, Wait::Until(deadline));
+        let frames = tls.and_then(|tls| Ok(Frames::new(StreamOwned::new(tls, socket?))));
+        let mut frames = match frames {
+            Ok(frames) => frames,
+            Err(error) => {
+                if let Some(left_out) = self.log.failed.admit() {
+                    tracing::error!(%error, left_out, "a connection of a primary has no TLS");
+                }
+                return;
+            }
+        };
+        if let Err(ended) = self.talk(&mut frames) {
+            let linger = self.end(&mut frames, ended);
+            frames.close(linger);
+        }
+    }
+
+    /// Takes groups until the connection ends.
+    fn talk(&self, frames: &mut Frames<ServerConnection>) -> Result<(), Ended> {
+        frames.shake_hands()?;
+        let hello = match frames.receive()? {
+            (FrameKind::Hello, body) => Hello::decode(&body).ok(),
+            _ => None,
+        };
+        let hello = hello.ok_or_else(|| Ended::Refused(refused(RefusalCode::NotPelago)))?;
+        let key = self.admit(&hello, frames).map_err(Ended::Refused)?;
+        let volume = hello.volume.ok_or_else(|| Ended::Refused(mirrors_only()))?;
+        let GroupPart::Offer { reign, run } = offered(frames)? else {
+            return Err(Ended::Broken("the first part is no offer".to_owned()));
+        };
+        frames.set_usual_wait();
+        let offer = self.mirrors.offer(volume, reign, run);
+        let mut groups = offer.map_err(|error| Ended::Refused(not_taken(error)))?;
+        if let Some(left_out) = self.log.began.admit() {
+            tracing::info!(%key, reign, left_out, "the primary of a mirror is connected");
+        }
+        frames.send(FrameKind::GroupState, &groups.ready().encode())?;
+        frames.flush()?;
+        self.take_groups(frames, key, &mut *groups)
+    }
+
+    /// Returns the key of a primary whose hello is all right.
+    fn admit(
+        &self,
+        hello: &Hello,
+        frames: &Frames<ServerConnection>,
+    ) -> Result<PublicKey, Refused> {
+        if version::negotiate(hello.wire_min, hello.wire_max).is_none() {
+            return Err(refused(RefusalCode::OtherVersion));
+        }
+        if hello.role != Hello::MIRROR {
+            return Err(mirrors_only());
+        }
+        let key = frames.peer_key().ok_or_else(|| refused(RefusalCode::NotPelago))?;
+        match self.clients.allows(&key) {
+            true => Ok(key),
+            false => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
+        }
+    }
+
+    fn take_groups(
+        &self,
+        frames: &mut Frames<ServerConnection>,
+        key: PublicKey,
+        groups: &mut dyn Groups,
+    ) -> Result<(), Ended> {
+        loop {
+            let (kind, body) = frames.receive()?;
+            if kind != FrameKind::Group {
+                return Err(Ended::Broken(format!("a frame of kind {kind:?} came")));
+            }
+            if !self.clients.allows(&key) {
+                return Err(Ended::KeyRemoved);
+            }
+            let Some(answer) = groups.take(&body).map_err(Ended::Broken)? else { continue };
+            frames.send(FrameKind::GroupState, &answer.encode())?;
+            frames.flush()?;
+            if let MirrorSays::Failed(why) = &answer.says {
+                if let Some(left_out) = self.log.failed.admit() {
+                    tracing::warn!(why, left_out, "a group of a primary was not kept");
+                }
+                return Err(Ended::Told);
+            }
+            groups.carry_out().map_err(Ended::Broken)?;
+        }
+    }
+
+    /// Says why a connection ends: to the log, and to the other end. Returns how long that may take
+    /// to hear it.
+    fn end(&self, frames: &mut Frames<ServerConnection>, ended: Ended) -> Duration {
+        let closing = |code, text| Closing { code, text };
+        let sent = match ended {
+            Ended::Silently => {
+                if let Some(left_out) = self.log.ended.admit() {
+                    tracing::info!(left_out, "a connection of a primary has ended");
+                }
+                return Duration::ZERO;
+            }
+            Ended::Told => return SILENCE,
+            Ended::Broken(why) => {
+                if let Some(left_out) = self.log.malformed.admit() {
+                    tracing::warn!(why, left_out, "a connection of a primary was closed");
+                }
+                let closing = closing(ClosingCode::Protocol, why);
+                frames.send(FrameKind::Closing, &closing.encode())
+            }
+            Ended::KeyRemoved => {
+                if let Some(left_out) = self.log.ended.admit() {
+                    tracing::info!(left_out, "the key of a primary was removed from the list");
+                }
+                let closing = closing(ClosingCode::KeyRevoked, String::new());
+                frames.send(FrameKind::Closing, &closing.encode())
+            }
+            Ended::Refused(refused) => {
+                if let Some(left_out) = self.log.refused.admit() {
+                    let (why, text) = (refused.code.says(), &refused.text);
+                    tracing::info!(why, text, left_out, "a primary was refused");
+                }
+                frames.send(FrameKind::Refused, &refused.encode())
+            }
+        };
+        if let Err(error) = sent.and_then(|()| frames.flush()) {
+            tracing::debug!(%error, "a primary was not told why its connection ends");
+        }
+        LINGER
+    }
+}
+
+fn offered(frames: &mut Frames<ServerConnection>) -> Result<GroupPart, Ended> {
+    match frames.receive()? {
+        (FrameKind::Group, body) => {
+            GroupPart::decode(&body).map_err(|error| Ended::Broken(error.to_string()))
+        }
+        (kind, _) => Err(Ended::Broken(format!("a frame of kind {kind:?} came"))),
+    }
+}
+
+fn mirrors_only() -> Refused {
+    let text = "this server keeps mirrors only".to_owned();
+    Refused { text, ..refused(RefusalCode::NotServed) }
+}
+
+fn not_taken(error: OfferRefused) -> Refused {
+    match error {
+        OfferRefused::NotPrimary(reign) => {
+            Refused { text: reign.to_string(), ..refused(RefusalCode::NotPrimary) }
+        }
+        OfferRefused::Failed(text) => Refused { text, ..refused(RefusalCode::NotRecorded) },
+    }
+}

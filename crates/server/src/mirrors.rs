@@ -1,0 +1,288 @@
+//! The mirrors that a server keeps: volumes that are changed by the groups of their primaries,
+//! until they are promoted.
+//!
+//! A group of changes is spooled first, and answered once it is safe there; then it is carried
+//! out, and a kill in between only means that this is done again. All of a volume comes as a copy,
+//! into a folder beside the mirror, and takes its place in one step when it is complete. So a
+//! mirror always has one state of its volume, and can be promoted at any time. `docs/format.md`,
+//! 6.2, has the folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pelago_store::folder::Folder;
+use pelago_store::rows::MirrorRole;
+use pelago_store::volume::{Volume, VolumeError, VolumeId};
+use pelago_wire::mirror::{Groups, MirrorSays, Mirrors, OfferRefused, PrimaryRun};
+use pelago_wire::{Time, limits};
+
+use connection::Connection;
+use image::Image;
+use slot::{Folders, Shown, Slot};
+
+pub use error::MirrorError;
+
+mod apply;
+mod connection;
+mod error;
+mod image;
+mod promoted;
+mod slot;
+
+/// The folder of the mirrors, in that of their server.
+const MIRRORS: &str = "mirrors";
+/// The folder of the spools.
+const SPOOL: &str = "spool";
+
+/// The mirrors of a folder. Dropping it closes them.
+pub struct MirrorStore {
+    folders: Arc<Folders>,
+    /// A leaf lock.
+    slots: Mutex<BTreeMap<[u8; 16], Arc<Slot>>>,
+}
+
+/// What is known of a mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MirrorStatus {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The reign of its primary; 0 if there is no complete copy yet.
+    pub reign: u64,
+    /// The last group that the mirror has.
+    pub number: u64,
+    /// When that was cut, by the clock of the primary; `None` if no group came since the start.
+    pub cut: Option<Time>,
+    /// Whether the primary is connected.
+    pub is_connected: bool,
+    /// Since when that is so; `None`: since the start.
+    pub since: Option<Time>,
+    /// The reign with which it was promoted; `None` if it is a mirror.
+    pub promoted: Option<u64>,
+    /// Why the last group was not kept, for people.
+    pub error: Option<String>,
+}
+
+/// A mirror that was promoted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Promoted {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its reign.
+    pub reign: u64,
+    /// The last group of the earlier primary that it has; `None` if an earlier call had noted it.
+    pub number: Option<u64>,
+    /// When that was cut, by the clock of that primary; `None` if it is not known.
+    pub cut: Option<Time>,
+    /// The folder of the volume.
+    pub path: PathBuf,
+}
+
+impl MirrorStore {
+    /// Opens the mirrors in `dir`, a folder that is no volume; it gets the folders that it lacks.
+    /// Groups that were safe are carried out. A mirror that cannot be opened stays as it is, and is
+    /// tried again when its primary comes.
+    ///
+    /// # Errors
+    /// [`MirrorError`]; [`MirrorError::InUse`] if another process keeps them.
+    pub fn open(dir: &Folder) -> Result<Self, MirrorError> {
+        let folders = Arc::new(Folders {
+            dir: dir.path().to_path_buf(),
+            mirrors: dir.create_folder(MIRRORS)?,
+            spool: dir.create_folder(SPOOL)?,
+        });
+        if !folders.spool.try_lock()? {
+            return Err(MirrorError::InUse { path: folders.dir.clone() });
+        }
+        dir.sync()?;
+        let store = Self { folders, slots: Mutex::default() };
+        for name in store.folders.mirrors.entries()? {
+            let volume = name.to_str().and_then(|name| VolumeId::parse(name.split('.').next()?));
+            let Some(volume) = volume else { continue };
+            let slot = store.slot(volume)?;
+            if slot.shown().promoted.is_some() {
+                continue;
+            }
+            if let Err(error) = slot.settle(&mut slot.state.lock()) {
+                tracing::error!(%volume, error = error.says(), "a mirror is not kept");
+                slot.show_error(&error);
+            }
+        }
+        Ok(store)
+    }
+
+    /// Returns what is known of each mirror, in the order of the volumes. Does not wait for one
+    /// that carries out a group.
+    #[must_use]
+    pub fn list(&self) -> Vec<MirrorStatus> {
+        let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
+        slots.iter().map(|slot| status(slot.volume, slot.shown())).collect()
+    }
+
+    /// Makes the mirror of a volume its primary, on stable storage, and closes it: its folder can
+    /// be served. A call that was cut short is completed by the next one.
+    ///
+    /// # Errors
+    /// [`MirrorError`]; [`MirrorError::Missing`], [`MirrorError::Promoted`]. Unless it is the
+    /// latter, the mirror is one still, or the call must be repeated.
+    pub fn promote(&self, volume: VolumeId) -> Result<Promoted, MirrorError> {
+        let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
+        let missing = || MirrorError::Missing { volume, path: self.folders.dir.clone() };
+        let slot = slot.ok_or_else(missing)?;
+        // The connection of the primary ends with its next message.
+        slot.next_turn();
+        let mut state = slot.state.lock();
+        let path = slot.path();
+        if let Some(reign) = promoted::read(&self.folders.mirrors, volume)? {
+            return complete(&slot, reign);
+        }
+        slot.settle(&mut state)?;
+        let image = state.image.take().ok_or_else(missing)?;
+        let row = image.known_row()?;
+        let (reign, number) = match row.role {
+            MirrorRole::Mirror => (image.make_primary(&row)?, Some(row.number)),
+            MirrorRole::Primary | MirrorRole::Replaced => (row.reign, None),
+        };
+        let mut opened = image.close()?;
+        promoted::write(&self.folders.mirrors, volume, reign)?;
+        opened.set_primary()?;
+        drop(opened);
+        state.spool.clear()?;
+        let cut = slot.shown().cut;
+        slot.show(|shown| shown.promoted = Some(reign));
+        slot.show_connected(false);
+        tracing::warn!(%volume, reign, "the mirror is the primary of its volume from now on");
+        Ok(Promoted { volume, reign, number, cut, path })
+    }
+
+    /// Ends all connections with their next message, and closes the mirrors once each has carried
+    /// out its group.
+    pub fn stop(&self) {
+        let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
+        for slot in slots {
+            slot.next_turn();
+            slot.state.lock().close();
+        }
+    }
+
+    /// Returns the slot of a volume, a new one if there is none.
+    fn slot(&self, volume: VolumeId) -> Result<Arc<Slot>, MirrorError> {
+        let mut slots = self.slots.lock();
+        if let Some(slot) = slots.get(&volume.0) {
+            return Ok(Arc::clone(slot));
+        }
+        if slots.len() >= limits::MIRRORS {
+            return Err(MirrorError::TooMany);
+        }
+        let slot = Arc::new(Slot::new(&self.folders, volume)?);
+        slots.insert(volume.0, Arc::clone(&slot));
+        Ok(slot)
+    }
+
+    fn connect(
+        &self,
+        volume: VolumeId,
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<Box<dyn Groups>, Refusal> {
+        let slot = self.slot(volume)?;
+        let turn = slot.next_turn();
+        let mut state = slot.state.lock();
+        if !slot.is_turn(turn) {
+            return Err(MirrorError::Superseded.into());
+        }
+        let path = slot.path();
+        match promoted::read(&self.folders.mirrors, volume)? {
+            Some(found) if found >= reign => return Err(Refusal::NotPrimary(found)),
+            Some(found) => return Err(MirrorError::WasPromoted { path, reign: found }.into()),
+            None => {}
+        }
+        if let Err(error) = slot.settle(&mut state) {
+            slot.show_error(&error);
+            return Err(error.into());
+        }
+        match state.image.as_ref().map(Image::known_row).transpose()? {
+            Some(row) if row.reign > reign => return Err(Refusal::NotPrimary(row.reign)),
+            // A promotion that was cut short.
+            Some(row) if row.role != MirrorRole::Mirror => {
+                return Err(Refusal::NotPrimary(row.reign.max(reign)));
+            }
+            Some(_) | None => {}
+        }
+        slot.show_connected(true);
+        let ready = slot.says(MirrorSays::Ready);
+        drop(state);
+        Ok(Box::new(Connection::new(slot, turn, (reign, run), ready)))
+    }
+}
+
+impl Mirrors for MirrorStore {
+    fn offer(
+        &self,
+        volume: [u8; 16],
+        reign: u64,
+        run: PrimaryRun,
+    ) -> Result<Box<dyn Groups>, OfferRefused> {
+        if reign == 0 {
+            return Err(OfferRefused::Failed("a primary has a reign from 1 on".to_owned()));
+        }
+        self.connect(VolumeId(volume), reign, run).map_err(|refusal| match refusal {
+            Refusal::NotPrimary(reign) => OfferRefused::NotPrimary(reign),
+            Refusal::Failed(error) => OfferRefused::Failed(error.says()),
+        })
+    }
+}
+
+impl Drop for MirrorStore {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for MirrorStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("MirrorStore").field(&self.list()).finish()
+    }
+}
+
+/// Returns whether `dir` has the folders of a server of mirrors.
+#[must_use]
+pub fn has_mirrors(dir: &Path) -> bool {
+    let is_there = |folder: &Folder| Ok(folder.contains(MIRRORS)? && folder.contains(SPOOL)?);
+    Folder::open(dir).and_then(|folder| is_there(&folder)).unwrap_or(false)
+}
+
+/// Why a primary is not taken.
+enum Refusal {
+    NotPrimary(u64),
+    Failed(MirrorError),
+}
+
+impl<E: Into<MirrorError>> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Completes a promotion that has written its file.
+fn complete(slot: &Slot, reign: u64) -> Result<Promoted, MirrorError> {
+    let (volume, path) = (slot.volume, slot.path());
+    let promoted = || MirrorError::Promoted { path: path.clone(), reign };
+    let mut opened = match Volume::open_mirror(&path) {
+        // It is served.
+        Err(VolumeError::InUse { .. }) => return Err(promoted()),
+        opened => opened?,
+    };
+    if !opened.format().is_not_primary() {
+        return Err(promoted());
+    }
+    opened.set_primary()?;
+    slot.show(|shown| shown.promoted = Some(reign));
+    Ok(Promoted { volume, reign, number: None, cut: None, path })
+}
+
+fn status(volume: VolumeId, shown: Shown) -> MirrorStatus {
+    let Shown { reign, number, cut, is_connected, since, promoted, error, .. } = shown;
+    MirrorStatus { volume, reign, number, cut, is_connected, since, promoted, error }
+}

@@ -1,0 +1,257 @@
+//! Carrying out the parts of a group on a mirror.
+
+use std::collections::BTreeMap;
+
+use pelago_store::content::ContentFile;
+use pelago_store::key::{self, Key, RowKind, VolumeRow};
+use pelago_store::rows::{MirrorRow, Orphan, Row, Stamp};
+use pelago_store::spool::Spool;
+use pelago_store::table::Batch;
+use pelago_store::volume::Format;
+use pelago_wire::mirror::{GroupPart, RowChange, VolumeFile};
+use pelago_wire::{AllocateMode, Generation, InodeId, Time, limits};
+
+use super::error::MirrorError;
+use super::image::Image;
+
+/// Zeros that take the place of a hole where the file system makes none.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
+/// What is under way on a mirror.
+#[derive(Default)]
+pub(super) struct Applier {
+    content: Option<OpenContent>,
+    /// Content files that are written, and not safe yet.
+    unsynced: Vec<(InodeId, Generation)>,
+    unsynced_bytes: u64,
+    /// Rows that are not written yet.
+    batch: Batch,
+    /// Files whose orphan rows are deleted, with the generation that the row had.
+    orphans: BTreeMap<InodeId, Generation>,
+}
+
+/// The content file that the next parts are of.
+struct OpenContent {
+    file: ContentFile,
+    size: u64,
+    mtime: Time,
+}
+
+/// Carries out a group that the spool has. The result of a second time is the same.
+pub(super) fn carry_out(
+    image: &mut Image,
+    spool: &mut Spool,
+    row: &MirrorRow,
+) -> Result<(), MirrorError> {
+    let mut applier = Applier::default();
+    let mut files = Vec::new();
+    for body in spool.bodies()? {
+        match GroupPart::decode(&body?)? {
+            GroupPart::Rows(_) => {}
+            // Not before the content: they are few, one of each at most counts.
+            GroupPart::File { file, bytes } => {
+                files.retain(|(earlier, _)| *earlier != file);
+                files.push((file, bytes));
+            }
+            part => applier.take(image, part)?,
+        }
+    }
+    applier.sync_content(image)?;
+    for (file, bytes) in files {
+        image.take_file(file, bytes.as_deref())?;
+    }
+    for body in spool.bodies()? {
+        if let GroupPart::Rows(rows) = GroupPart::decode(&body?)? {
+            applier.take_rows(image, rows)?;
+        }
+    }
+    applier.finish(image, Some(row))
+}
+
+impl Applier {
+    /// Carries out a part at once.
+    pub(super) fn take(&mut self, image: &mut Image, part: GroupPart) -> Result<(), MirrorError> {
+        match part {
+            GroupPart::Rows(rows) => self.take_rows(image, rows),
+            GroupPart::Content { ino, generation, size, mtime } => {
+                self.close_content()?;
+                if self.unsynced.len() >= limits::GROUP_FILES {
+                    self.sync_content(image)?;
+                }
+                let file = match image.content.open_file(ino, generation, true)? {
+                    Some(file) => file,
+                    None => image.content.create(ino, generation)?,
+                };
+                file.truncate(size)?;
+                self.unsynced.push((ino, generation));
+                self.content = Some(OpenContent { file, size, mtime });
+                Ok(())
+            }
+            GroupPart::Bytes { offset, bytes } => self.write(image, offset, &bytes),
+            GroupPart::Hole { offset, length } => self.punch(offset, length),
+            GroupPart::File { file, bytes } => image.take_file(file, bytes.as_deref()),
+            GroupPart::Offer { .. }
+            | GroupPart::Begin { .. }
+            | GroupPart::End { .. }
+            | GroupPart::Abort
+            | GroupPart::Ping => Ok(()),
+        }
+    }
+
+    /// Makes safe what was carried out, with the row that says how far that is.
+    pub(super) fn finish(
+        &mut self,
+        image: &mut Image,
+        row: Option<&MirrorRow>,
+    ) -> Result<(), MirrorError> {
+        self.sync_content(image)?;
+        if let Some(row) = row {
+            let value = row.encode(Stamp::default());
+            self.batch.put(key::volume_row(VolumeRow::Mirror), value);
+        }
+        image.write(&std::mem::take(&mut self.batch))?;
+        image.persist()?;
+        self.remove_orphans(image)
+    }
+
+    /// Makes the content files safe that were written.
+    pub(super) fn sync_content(&mut self, image: &Image) -> Result<(), MirrorError> {
+        self.close_content()?;
+        if !self.unsynced.is_empty() {
+            image.content.sync_files(&self.unsynced)?;
+        }
+        self.unsynced.clear();
+        self.unsynced_bytes = 0;
+        Ok(())
+    }
+
+    fn take_rows(&mut self, image: &Image, rows: Vec<RowChange>) -> Result<(), MirrorError> {
+        self.close_content()?;
+        for RowChange { key, value } in rows {
+            match value {
+                Some(value) => self.batch.put(key, value),
+                None => {
+                    self.note_orphan(image, &key)?;
+                    self.batch.delete(key);
+                }
+            }
+        }
+        if self.batch.bytes() >= limits::GROUP_BATCH_BYTES {
+            image.write(&std::mem::take(&mut self.batch))?;
+        }
+        Ok(())
+    }
+
+    /// Remembers the content of a file whose orphan row is deleted.
+    fn note_orphan(&mut self, image: &Image, row: &[u8]) -> Result<(), MirrorError> {
+        let Some(Key::Orphan { ino }) = Key::parse(row) else { return Ok(()) };
+        if self.orphans.len() >= limits::GROUP_FILES {
+            return Ok(());
+        }
+        // There is no row here if the file lost its name within this group.
+        let value = image.get(row)?;
+        let orphan = value.as_deref().and_then(|value| Orphan::decode(value).ok());
+        let generation = orphan.and_then(|(_, orphan)| orphan.generation);
+        self.orphans.insert(ino, generation.unwrap_or(Generation::FIRST));
+        Ok(())
+    }
+
+    /// Removes the content of files that are gone. A file that was made without a name, and has
+    /// got one, lost its orphan row too: it has a row of its own.
+    fn remove_orphans(&mut self, image: &Image) -> Result<(), MirrorError> {
+        for (ino, generation) in std::mem::take(&mut self.orphans) {
+            if image.get(&key::inode(ino))?.is_none() && image.get(&key::orphan(ino))?.is_none() {
+                image.content.remove(ino, generation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, image: &Image, offset: u64, bytes: &[u8]) -> Result<(), MirrorError> {
+        let Some(content) = &self.content else { return Err(no_content()) };
+        let within = content.size.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        content.file.write_at(&bytes[..within], offset)?;
+        self.unsynced_bytes += within as u64;
+        if self.unsynced_bytes >= limits::GROUP_UNSYNCED_BYTES {
+            // The file stays the one that the next parts are of.
+            image.content.sync_files(&self.unsynced)?;
+            self.unsynced_bytes = 0;
+        }
+        Ok(())
+    }
+
+    fn punch(&mut self, offset: u64, length: u64) -> Result<(), MirrorError> {
+        let Some(content) = &self.content else { return Err(no_content()) };
+        let length = content.size.saturating_sub(offset).min(length);
+        if length == 0 {
+            return Ok(());
+        }
+        match content.file.allocate(AllocateMode::PunchHole, offset, length) {
+            Err(error) if error.is_unsupported() => {}
+            punched => return Ok(punched?),
+        }
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(ZEROS.len() as u64);
+            content.file.write_at(&ZEROS[..piece as usize], offset + done)?;
+            done += piece;
+        }
+        Ok(())
+    }
+
+    fn close_content(&mut self) -> Result<(), MirrorError> {
+        if let Some(OpenContent { file, mtime, .. }) = self.content.take() {
+            file.set_times(None, Some(mtime))?;
+        }
+        Ok(())
+    }
+}
+
+fn no_content() -> MirrorError {
+    MirrorError::Unfit("bytes of no content file")
+}
+
+/// Checks a part against what the mirror has, before it is taken: what is in the spool must be
+/// carried out whatever it says.
+pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> {
+    match part {
+        GroupPart::Rows(rows) => rows.iter().try_for_each(|row| check_key(&row.key)),
+        GroupPart::File { file, bytes } => check_file(image, *file, bytes.as_deref()),
+        GroupPart::Content { .. }
+        | GroupPart::Bytes { .. }
+        | GroupPart::Hole { .. }
+        | GroupPart::Offer { .. }
+        | GroupPart::Begin { .. }
+        | GroupPart::End { .. }
+        | GroupPart::Abort
+        | GroupPart::Ping => Ok(()),
+    }
+}
+
+fn check_file(image: &Image, file: VolumeFile, bytes: Option<&[u8]>) -> Result<(), MirrorError> {
+    let fits = match (file, bytes) {
+        (VolumeFile::Policy | VolumeFile::Clients, _) => true,
+        (VolumeFile::Format, Some(bytes)) => {
+            Format::decode(bytes).is_ok_and(|format| format.id == image.volume.id())
+        }
+        (VolumeFile::Seed, Some(bytes)) => image.has_seed(bytes),
+        (VolumeFile::Format | VolumeFile::Seed, None) => false,
+    };
+    match fits {
+        true => Ok(()),
+        false => Err(MirrorError::Unfit("the format or the seed of another volume")),
+    }
+}
+
+fn check_key(row: &[u8]) -> Result<(), MirrorError> {
+    let is_own = match RowKind::of(row) {
+        Some(RowKind::CachedReply | RowKind::Session) => true,
+        Some(RowKind::Volume) => Key::parse(row) == Some(Key::Volume { row: VolumeRow::Mirror }),
+        Some(_) => false,
+        None => return Err(MirrorError::Unfit("a row of a kind that only a newer pelago has")),
+    };
+    match is_own {
+        true => Err(MirrorError::Unfit("a row that each of both has for itself")),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,173 @@
+//! Why a mirror cannot be kept. Each message says what to do, or names the file.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use pelago_store::folder::FolderError;
+use pelago_store::rows::RowError;
+use pelago_store::spool::SpoolError;
+use pelago_store::volume::{VolumeError, VolumeId};
+use pelago_store::{content, reserve, table};
+use pelago_wire::Kind;
+use pelago_wire::codec::DecodeError;
+
+/// Why a mirror cannot be kept, or promoted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MirrorError {
+    /// The folder of a mirror cannot be opened or changed.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// A file or folder beside the mirrors cannot be.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The spool cannot be written or read.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The table of a mirror failed.
+    #[error("the table of {} failed", path.display())]
+    Table {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// The error of the engine.
+        #[source]
+        source: table::Error,
+    },
+    /// A content file cannot be written.
+    #[error(transparent)]
+    Content(#[from] content::Error),
+    /// Content files cannot be made safe.
+    #[error(transparent)]
+    Sync(#[from] content::SyncError),
+    /// The reserve cannot be allocated.
+    #[error("cannot allocate the reserve of disk space")]
+    Reserve(#[from] reserve::Error),
+    /// A row of a mirror is damaged.
+    #[error("a row of {} is damaged: remove that folder, and its primary copies all again",
+        path.display())]
+    Damaged {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// The damage.
+        #[source]
+        source: RowError,
+    },
+    /// The folder of a mirror has no row that says so, or one that a volume needs is missing.
+    #[error("{} has no row {row}: remove that folder, and its primary copies all again",
+        path.display())]
+    NoRow {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// The row.
+        row: &'static str,
+    },
+    /// The mirror of another volume is in the folder.
+    #[error("{} has the volume {found}: rename it to that", path.display())]
+    OtherVolume {
+        /// The folder.
+        path: PathBuf,
+        /// The volume that it has.
+        found: VolumeId,
+    },
+    /// A body is no part of a group.
+    #[error("the primary sent a message that is none")]
+    Malformed(#[from] DecodeError),
+    /// A part of a group does not fit those before it.
+    #[error("the primary sent what does not fit: {0}")]
+    Unfit(&'static str),
+    /// There is no mirror of the volume.
+    #[error("there is no mirror of the volume {volume} in {}", path.display())]
+    Missing {
+        /// The volume.
+        volume: VolumeId,
+        /// The folder with the mirrors.
+        path: PathBuf,
+    },
+    /// The mirror was promoted before.
+    #[error("{} was promoted before, with the reign {reign}: serve it with `pelago serve {}`",
+        path.display(), path.display())]
+    Promoted {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// Its reign.
+        reign: u64,
+    },
+    /// The volume is a primary here, and has another primary.
+    #[error("{} was promoted with the reign {reign}: move it away, or name another folder for the \
+        mirror", path.display())]
+    WasPromoted {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// Its reign.
+        reign: u64,
+    },
+    /// The file that says that a mirror was promoted has no reign.
+    #[error("{} has no reign: remove it if the mirror beside it was never promoted",
+        path.display())]
+    NoReign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There are no numbers left for new inodes.
+    #[error("{} has given out too many inode ids to be promoted: copy its files into a new volume",
+        path.display())]
+    Ids {
+        /// The folder of the mirror.
+        path: PathBuf,
+    },
+    /// Another process keeps the mirrors of this folder.
+    #[error("another process keeps the mirrors in {}: stop it with `pelago unmount`",
+        path.display())]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There are as many mirrors as a server keeps.
+    #[error("the server keeps as many mirrors as it can have")]
+    TooMany,
+    /// The connection of the primary counts no more.
+    #[error("another connection of the primary has taken the place of this one")]
+    Superseded,
+}
+
+impl MirrorError {
+    /// Returns what the caller can do about the error.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Volume(error) => error.kind(),
+            Self::Missing { .. } => Kind::NotFound,
+            Self::Promoted { .. } | Self::WasPromoted { .. } => Kind::Exists,
+            Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {
+                Kind::Invalid
+            }
+            Self::InUse { .. } | Self::TooMany | Self::Superseded => Kind::Busy,
+            Self::Folder(_)
+            | Self::Spool(_)
+            | Self::Table { .. }
+            | Self::Content(_)
+            | Self::Sync(_)
+            | Self::Reserve(_)
+            | Self::Damaged { .. }
+            | Self::NoRow { .. }
+            | Self::NoReign { .. } => Kind::Corrupt,
+        }
+    }
+
+    /// Returns the message with those of its causes.
+    #[must_use]
+    pub fn says(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        text
+    }
+
+    /// Returns whether the primary broke the protocol, so that it is not told more.
+    pub(super) const fn is_violation(&self) -> bool {
+        matches!(self, Self::Malformed(_) | Self::Unfit(_) | Self::Superseded)
+    }
+}

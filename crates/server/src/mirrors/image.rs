@@ -1,0 +1,202 @@
+//! The folder of a mirror, open: rows, content files and the files beside the table.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelago_store::content::ContentStore;
+use pelago_store::key::{self, VolumeRow};
+use pelago_store::reserve::Reserve;
+use pelago_store::rows::{HighWater, Identity, MirrorRole, MirrorRow, Row, Stamp};
+use pelago_store::table::fjall::{FjallTable, Options};
+use pelago_store::table::{self, Batch, Table as _, TableRead as _};
+use pelago_store::volume::{HashSeed, ReplacedFile, Volume, VolumeError, VolumeId, replace_file};
+use pelago_wire::limits;
+use pelago_wire::mirror::VolumeFile;
+
+use super::error::MirrorError;
+
+/// How far a promotion moves the high-water mark of inode ids: beyond all that the old primary may
+/// give out before it hears of it.
+const IDS_LEFT_OUT: u64 = 1 << 30;
+/// How far a promotion moves the epoch, for the same reason.
+const EPOCHS_LEFT_OUT: u32 = 1 << 16;
+
+/// An open mirror.
+pub(super) struct Image {
+    pub(super) volume: Volume,
+    pub(super) table: FjallTable,
+    pub(super) content: ContentStore,
+}
+
+impl Image {
+    /// Creates the folder of a mirror, which must be missing.
+    pub(super) fn create(dir: &Path, format: &[u8], seed: &[u8]) -> Result<Self, MirrorError> {
+        Self::over(Volume::create_mirror(dir, format, seed)?)
+    }
+
+    /// Opens the mirror of a volume; `None` if there is none.
+    pub(super) fn open(dir: &Path, volume: VolumeId) -> Result<Option<Self>, MirrorError> {
+        match Volume::open_mirror(dir) {
+            Ok(opened) if opened.id() != volume => {
+                Err(MirrorError::OtherVolume { path: dir.into(), found: opened.id() })
+            }
+            Ok(opened) => Self::over(opened).map(Some),
+            Err(VolumeError::Missing { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn over(mut volume: Volume) -> Result<Self, MirrorError> {
+        let reserve = {
+            let (file, path) = volume.open_reserve()?;
+            Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?)
+        };
+        let path = volume.dir().to_path_buf();
+        let options = Options { memory_bytes: limits::MIRROR_TABLE_BYTES };
+        let opened = match FjallTable::open_in(volume.table(), options) {
+            Err(table::Error::NoSpace) if reserve.release()? => {
+                FjallTable::open_in(volume.table(), options)
+            }
+            opened => opened,
+        };
+        let table = opened.map_err(|source| MirrorError::Table { path, source })?;
+        table.set_reserve(reserve);
+        volume.confirm_seed(&table)?;
+        if let Err(error) = volume.mend() {
+            // The next open tries it again.
+            tracing::warn!(%error, "the second files of a mirror are not as they should be");
+        }
+        let content = ContentStore::open_in(volume.content())?;
+        // A promotion leaves it so: what was counted before counts no more.
+        volume.mark_unclean()?;
+        Ok(Self { volume, table, content })
+    }
+
+    /// Closes the table. Returns the volume, which is still locked.
+    pub(super) fn close(self) -> Result<Volume, MirrorError> {
+        let closed = self.table.close();
+        closed.map_err(|source| self.table_failed(source))?;
+        let Self { volume, table, content } = self;
+        drop(table);
+        drop(content);
+        Ok(volume)
+    }
+
+    /// Returns the path of the folder.
+    pub(super) fn path(&self) -> PathBuf {
+        self.volume.dir().to_path_buf()
+    }
+
+    /// Returns what the folder is; `None` before it has a state of the volume.
+    pub(super) fn row(&self) -> Result<Option<MirrorRow>, MirrorError> {
+        let Some(value) = self.get(&key::volume_row(VolumeRow::Mirror))? else { return Ok(None) };
+        let decoded = MirrorRow::decode(&value).map_err(|source| self.row_damaged(source))?;
+        Ok(Some(decoded.1))
+    }
+
+    /// Returns what the folder is; it must be that of a mirror or of a primary.
+    pub(super) fn known_row(&self) -> Result<MirrorRow, MirrorError> {
+        self.row()?.ok_or_else(|| MirrorError::NoRow { path: self.path(), row: "mirror" })
+    }
+
+    /// Checks that a copy has the rows without which it cannot be served.
+    pub(super) fn check(&self) -> Result<(), MirrorError> {
+        let no_row = |row| MirrorError::NoRow { path: self.path(), row };
+        let value = self.get(&key::volume_row(VolumeRow::Identity))?;
+        let value = value.ok_or_else(|| no_row("identity"))?;
+        let identity = Identity::decode(&value).map_err(|source| self.row_damaged(source))?.1;
+        if identity.volume != self.volume.id() {
+            let found = identity.volume;
+            return Err(MirrorError::OtherVolume { path: self.path(), found });
+        }
+        self.high_water().map(drop)
+    }
+
+    /// Returns whether these bytes are the seed of the names of this volume.
+    pub(super) fn has_seed(&self, bytes: &[u8]) -> bool {
+        HashSeed::decode(bytes).is_ok_and(|seed| seed.hasher() == self.volume.hasher())
+    }
+
+    /// Takes over a file beside the table, on stable storage.
+    pub(super) fn take_file(
+        &mut self,
+        file: VolumeFile,
+        bytes: Option<&[u8]>,
+    ) -> Result<(), MirrorError> {
+        match (file, bytes) {
+            (VolumeFile::Format, Some(bytes)) => self.volume.take_format(bytes)?,
+            (VolumeFile::Seed, Some(bytes)) if self.has_seed(bytes) => {}
+            (VolumeFile::Format | VolumeFile::Seed, _) => {
+                return Err(MirrorError::Unfit("the format or the seed of another volume"));
+            }
+            (VolumeFile::Policy, bytes) => {
+                replace_file(self.volume.folder(), ReplacedFile::Policy, bytes)?;
+            }
+            (VolumeFile::Clients, bytes) => {
+                replace_file(self.volume.folder(), ReplacedFile::Clients, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes rows, all or none.
+    pub(super) fn write(&self, batch: &Batch) -> Result<(), MirrorError> {
+        self.table.write(batch).map_err(|source| self.table_failed(source))
+    }
+
+    /// Makes all rows safe.
+    pub(super) fn persist(&self) -> Result<(), MirrorError> {
+        self.table.persist().map_err(|source| self.table_failed(source))
+    }
+
+    /// Returns the value of a row.
+    pub(super) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, MirrorError> {
+        self.table.get(key).map_err(|source| self.table_failed(source))
+    }
+
+    /// Makes the rows those of a primary, on stable storage. Returns its reign.
+    pub(super) fn make_primary(&self, row: &MirrorRow) -> Result<u64, MirrorError> {
+        let no_ids = || MirrorError::Ids { path: self.path() };
+        let reign = row.reign.checked_add(1).ok_or_else(no_ids)?;
+        let HighWaterRow { stamp, high_water } = self.high_water()?;
+        let next = high_water.next + IDS_LEFT_OUT;
+        if next > 1 << 36 {
+            return Err(no_ids());
+        }
+        let epoch = stamp.epoch.checked_add(EPOCHS_LEFT_OUT).ok_or_else(no_ids)?;
+        let stamp = Stamp { epoch, sequence: 0 };
+        let row = MirrorRow { role: MirrorRole::Primary, reign, ..MirrorRow::first() };
+        let mut batch = Batch::new();
+        batch.allow_reserve();
+        batch.put(key::volume_row(VolumeRow::Mirror), row.encode(stamp));
+        let shard = self.volume.shard_id().shard;
+        batch.put(key::high_water(shard), HighWater { next }.encode(stamp));
+        self.write(&batch)?;
+        self.persist()?;
+        Ok(reign)
+    }
+
+    fn high_water(&self) -> Result<HighWaterRow, MirrorError> {
+        let value = self.get(&key::high_water(self.volume.shard_id().shard))?;
+        let no_row = || MirrorError::NoRow { path: self.path(), row: "high-water mark" };
+        let value = value.ok_or_else(no_row)?;
+        match HighWater::decode(&value) {
+            Ok((stamp, high_water)) => Ok(HighWaterRow { stamp, high_water }),
+            Err(source) => Err(self.row_damaged(source)),
+        }
+    }
+
+    fn table_failed(&self, source: table::Error) -> MirrorError {
+        MirrorError::Table { path: self.path(), source }
+    }
+
+    fn row_damaged(&self, source: pelago_store::rows::RowError) -> MirrorError {
+        MirrorError::Damaged { path: self.path(), source }
+    }
+}
+
+/// The row of the high-water mark, and its stamp.
+struct HighWaterRow {
+    stamp: Stamp,
+    high_water: HighWater,
+}

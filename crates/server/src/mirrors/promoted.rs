@@ -1,0 +1,46 @@
+//! The file that says that a mirror was promoted: its reign, as a decimal number.
+
+use std::io::{Read as _, Write as _};
+
+use pelago_store::folder::Folder;
+use pelago_store::spool::SpoolError;
+use pelago_store::volume::VolumeId;
+use rustix::fs::OFlags;
+
+use super::error::MirrorError;
+
+/// Permissions of the file.
+const MODE: u32 = 0o600;
+/// The longest number, and a newline.
+const BYTES: u64 = 21;
+
+/// Returns the reign with which the mirror of a volume was promoted; `None` if it was not.
+pub(super) fn read(mirrors: &Folder, volume: VolumeId) -> Result<Option<u64>, MirrorError> {
+    let mut file = match mirrors.open_file(&name(volume), OFlags::RDONLY) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        opened => opened?.take(BYTES),
+    };
+    let path = mirrors.path().join(name(volume));
+    let mut text = String::new();
+    let read = file.read_to_string(&mut text);
+    read.map_err(|source| SpoolError::Io { doing: "reading", path: path.clone(), source })?;
+    match text.trim_end().parse() {
+        Ok(reign) => Ok(Some(reign)),
+        Err(_) => Err(MirrorError::NoReign { path }),
+    }
+}
+
+/// Writes the file, on stable storage.
+pub(super) fn write(mirrors: &Folder, volume: VolumeId, reign: u64) -> Result<(), MirrorError> {
+    let new = format!("{}.new", name(volume));
+    let path = mirrors.path().join(name(volume));
+    let mut file = mirrors.replace_file(&new, MODE)?;
+    let written = file.write_all(format!("{reign}\n").as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|source| SpoolError::Io { doing: "writing", path, source })?;
+    mirrors.rename(&new, &name(volume))?;
+    Ok(mirrors.sync()?)
+}
+
+fn name(volume: VolumeId) -> String {
+    format!("{volume}.promoted")
+}

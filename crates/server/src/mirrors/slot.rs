@@ -1,0 +1,256 @@
+//! What a server has of one volume: its mirror, the copy that may take its place, and the group
+//! that is safe in the spool.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use pelago_store::clock;
+use pelago_store::folder::Folder;
+use pelago_store::rows::{MirrorRole, MirrorRow};
+use pelago_store::spool::{Spool, SpooledGroup};
+use pelago_store::volume::VolumeId;
+use pelago_wire::Time;
+use pelago_wire::mirror::{GroupKind, GroupState, MirrorSays, PrimaryRun};
+
+use super::apply::{Applier, carry_out};
+use super::error::MirrorError;
+use super::image::Image;
+use super::promoted;
+
+/// The folders of a server of mirrors.
+#[derive(Debug)]
+pub(super) struct Folders {
+    pub(super) dir: PathBuf,
+    pub(super) mirrors: Folder,
+    pub(super) spool: Folder,
+}
+
+/// What a server has of one volume.
+pub(super) struct Slot {
+    pub(super) volume: VolumeId,
+    pub(super) folders: Arc<Folders>,
+    /// The connection whose groups count. Those with a lower number take none any more.
+    turn: AtomicU64,
+    /// Held while a group is carried out. Taken before `shown`.
+    pub(super) state: Mutex<State>,
+    /// A leaf lock.
+    shown: Mutex<Shown>,
+}
+
+/// The mirror, and what is on its way to it.
+pub(super) struct State {
+    pub(super) spool: Spool,
+    /// `None`: there is none, or it is not open.
+    pub(super) image: Option<Image>,
+    pub(super) copy: Option<Copy>,
+    /// The group in the spool that is safe and not carried out.
+    pub(super) pending: Option<SpooledGroup>,
+    /// An image was replaced, and is not removed yet.
+    pub(super) has_old: bool,
+}
+
+/// A copy of all of the volume, beside the mirror.
+pub(super) struct Copy {
+    pub(super) image: Image,
+    pub(super) applier: Applier,
+    /// Its number, once it is safe.
+    pub(super) number: Option<u64>,
+}
+
+/// What the status says.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shown {
+    pub(super) reign: u64,
+    pub(super) run: PrimaryRun,
+    pub(super) number: u64,
+    pub(super) cut: Option<Time>,
+    pub(super) is_connected: bool,
+    pub(super) since: Option<Time>,
+    pub(super) promoted: Option<u64>,
+    pub(super) error: Option<String>,
+}
+
+impl Slot {
+    /// Returns the slot of a volume. Its mirror is not opened yet.
+    pub(super) fn new(folders: &Arc<Folders>, volume: VolumeId) -> Result<Self, MirrorError> {
+        let spool = Spool::open(&folders.spool, &volume.to_string())?;
+        let promoted = promoted::read(&folders.mirrors, volume)?;
+        Ok(Self {
+            volume,
+            folders: Arc::clone(folders),
+            turn: AtomicU64::new(0),
+            state: Mutex::new(State {
+                spool,
+                image: None,
+                copy: None,
+                pending: None,
+                has_old: false,
+            }),
+            shown: Mutex::new(Shown { promoted, ..Shown::default() }),
+        })
+    }
+
+    /// Ends the connection that counts, once it does not carry out a group. Returns the number of
+    /// the next one.
+    pub(super) fn next_turn(&self) -> u64 {
+        self.turn.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    pub(super) fn is_turn(&self, turn: u64) -> bool {
+        self.turn.load(Ordering::Acquire) == turn
+    }
+
+    /// Returns the path of the mirror.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folders.mirrors.path().join(self.volume.to_string())
+    }
+
+    /// Returns the name of the copy in the folder of the mirrors.
+    pub(super) fn copy_name(&self) -> String {
+        format!("{}.copy", self.volume)
+    }
+
+    pub(super) fn shown(&self) -> Shown {
+        self.shown.lock().clone()
+    }
+
+    pub(super) fn show(&self, change: impl FnOnce(&mut Shown)) {
+        change(&mut self.shown.lock());
+    }
+
+    /// Shows an error until a group is carried out.
+    pub(super) fn show_error(&self, error: &MirrorError) {
+        self.show(|shown| shown.error = Some(error.says()));
+    }
+
+    /// Shows whether the primary is connected.
+    pub(super) fn show_connected(&self, is_connected: bool) {
+        self.show(|shown| {
+            shown.is_connected = is_connected;
+            shown.since = Some(clock::now());
+        });
+    }
+
+    fn show_row(&self, row: &MirrorRow, cut: Option<Time>) {
+        self.show(|shown| {
+            let is_new = (shown.run, shown.number) != (row.run, row.number);
+            (shown.reign, shown.run, shown.number) = (row.reign, row.run, row.number);
+            if is_new || cut.is_some() {
+                shown.cut = cut;
+            }
+            shown.error = None;
+        });
+    }
+
+    /// Returns a message with what is on stable storage.
+    pub(super) fn says(&self, says: MirrorSays) -> GroupState {
+        let Shown { reign, run, number, .. } = self.shown();
+        GroupState { reign, run, number, says }
+    }
+
+    /// Opens the mirror, if there is one, and carries out the group that the spool has. What a
+    /// connection has left is removed.
+    pub(super) fn settle(&self, state: &mut State) -> Result<(), MirrorError> {
+        self.forget_copy(state)?;
+        if state.image.is_none() {
+            state.image = Image::open(&self.path(), self.volume)?;
+        }
+        let Some(image) = &state.image else {
+            state.pending = None;
+            return Ok(state.spool.clear()?);
+        };
+        let row = image.known_row()?;
+        self.show_row(&row, None);
+        state.pending = state.spool.group()?.filter(|group| follows(&row, self.volume, group));
+        match state.pending {
+            Some(_) => self.carry_out(state),
+            None => Ok(state.spool.clear()?),
+        }
+    }
+
+    /// Carries out the group that is safe in the spool, and removes what a copy has replaced.
+    pub(super) fn carry_out(&self, state: &mut State) -> Result<(), MirrorError> {
+        if std::mem::take(&mut state.has_old) {
+            self.folders.mirrors.remove_tree(&self.copy_name())?;
+        }
+        let Some(group) = state.pending else { return Ok(()) };
+        let Some(image) = &mut state.image else { return Ok(()) };
+        let row = row_of(&group);
+        carry_out(image, &mut state.spool, &row)?;
+        state.pending = None;
+        state.spool.clear()?;
+        self.show_row(&row, Some(group.cut));
+        Ok(())
+    }
+
+    /// Puts the copy, with the group that the spool has, in the place of the mirror.
+    pub(super) fn complete(
+        &self,
+        state: &mut State,
+        group: &SpooledGroup,
+    ) -> Result<(), MirrorError> {
+        let Some(Copy { mut image, .. }) = state.copy.take() else {
+            return Err(MirrorError::Unfit("a completion without a copy"));
+        };
+        let row = row_of(group);
+        carry_out(&mut image, &mut state.spool, &row)?;
+        image.check()?;
+        drop(image.close()?);
+        if let Some(old) = state.image.take() {
+            drop(old.close()?);
+        }
+        let mirrors = &self.folders.mirrors;
+        let name = self.volume.to_string();
+        if mirrors.contains(&name)? {
+            mirrors.exchange(&self.copy_name(), &name)?;
+            state.has_old = true;
+        } else {
+            mirrors.rename(&self.copy_name(), &name)?;
+        }
+        mirrors.sync()?;
+        state.spool.clear()?;
+        state.image = Image::open(&self.path(), self.volume)?;
+        self.show_row(&row, Some(group.cut));
+        Ok(())
+    }
+
+    /// Drops the copy that a connection has begun.
+    pub(super) fn forget_copy(&self, state: &mut State) -> Result<(), MirrorError> {
+        if let Some(Copy { image, .. }) = state.copy.take()
+            && let Err(error) = image.close()
+        {
+            tracing::debug!(%error, "a copy that is given up was not closed cleanly");
+        }
+        state.has_old = false;
+        Ok(self.folders.mirrors.remove_tree(&self.copy_name())?)
+    }
+}
+
+impl State {
+    /// Closes the mirror. The next offer opens it again.
+    pub(super) fn close(&mut self) {
+        let images = [self.image.take(), self.copy.take().map(|copy| copy.image)];
+        for image in images.into_iter().flatten() {
+            if let Err(error) = image.close() {
+                tracing::warn!(%error, "a mirror was not closed cleanly: an open recovers it");
+            }
+        }
+    }
+}
+
+fn row_of(group: &SpooledGroup) -> MirrorRow {
+    let SpooledGroup { head, number, .. } = *group;
+    let (reign, run) = (head.reign, head.run);
+    MirrorRow { role: MirrorRole::Mirror, reign, run, number, peer: String::new() }
+}
+
+/// Returns whether a group in the spool is the next one of a mirror.
+fn follows(row: &MirrorRow, volume: VolumeId, group: &SpooledGroup) -> bool {
+    row.role == MirrorRole::Mirror
+        && group.head.volume == volume
+        && (group.head.reign, group.head.run) == (row.reign, row.run)
+        && group.kind == GroupKind::Change
+        && row.number.checked_add(1) == Some(group.number)
+}
