@@ -2,15 +2,26 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pelago_check as check;
+use pelago_net::clients::ClientName;
+use pelago_net::clients::date::Date;
+use pelago_net::clients::file::edit;
+use pelago_net::clients::list::ClientList;
+use pelago_net::key::PrivateKey;
+use pelago_net::key::address::ServerAddress;
+use pelago_net::mirror::{MirrorConnection, MirrorServer};
+use pelago_net::own_file::OwnFile;
 use pelago_server::{MirrorError, MirrorStore, Options, Server};
 use pelago_store::folder::Folder;
 use pelago_store::key::{self, Key};
 use pelago_store::volume::{Volume, VolumeError, VolumeId};
-use pelago_wire::Handle;
-use pelago_wire::mirror::{GroupKind, GroupPart, Groups, MirrorSays, Mirrors, OfferRefused};
-use pelago_wire::mirror::{RowChange, VolumeFile};
+use pelago_wire::mirror::{
+    GroupKind, GroupPart, Groups, LinkError, MirrorLink as _, MirrorSays, Mirrors, OfferRefused,
+    RowChange, VolumeFile,
+};
+use pelago_wire::{Generation, Handle, InodeId};
 
 use crate::harness::requests;
 
@@ -203,6 +214,66 @@ fn set_number(volume: &Volume, number: u64) {
     batch.put(key, MirrorRow { number, ..row }.encode(Stamp::default()));
     table.write(&batch).unwrap();
     table.close().unwrap();
+}
+
+#[test]
+fn a_group_that_cannot_be_carried_out_waits_in_the_spool() {
+    let mut world = World::with_mirror();
+    let (state, change) = world.change(3);
+    let mut groups = world.offer(1);
+    send(&mut *groups, &change);
+    // Something is in the way of a new content file.
+    let is_new = |name: &&(InodeId, Generation)| !world.first.content.contains_key(name);
+    let (ino, generation) = state.content.keys().find(is_new).unwrap();
+    let folder = world.path().join(format!("content/{:02x}", ino.raw() & 0xff));
+    let in_the_way = folder.join(format!("{:016x}.{:08x}", ino.raw(), generation.0));
+    fs::create_dir_all(&in_the_way).unwrap();
+    assert!(groups.carry_out().is_err());
+    assert!(groups.take(&GroupPart::Ping.encode().unwrap()).is_err());
+    drop(groups);
+    assert!(matches!(world.refused(1), OfferRefused::Failed(_)));
+    assert!(world.store().list()[0].error.is_some());
+    assert!(world.promote().is_err());
+    fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(world.offer(1).ready().number, 3);
+    assert_eq!(world.store().list()[0].error, None);
+    world.expect_mirror(&state);
+    assert_eq!(world.promote().unwrap(), 2);
+}
+
+/// The two ends over a socket.
+#[test]
+fn groups_come_from_another_machine() {
+    let mut world = World::new();
+    let (near, far) = (PrivateKey::from_seed([1; 32]), PrivateKey::from_seed([2; 32]));
+    let clients = OwnFile::of(&world.dir().join("clients")).unwrap();
+    edit(&clients, |list| list.allow(near.public(), None::<ClientName>, Date::today())).unwrap();
+    let store = Arc::new(world.store.take().unwrap());
+    let mirrors = Arc::clone(&store) as Arc<dyn Mirrors>;
+    let any = "127.0.0.1:0".parse().unwrap();
+    let list = Arc::new(ClientList::open(clients).unwrap());
+    let server = MirrorServer::start(any, &far, list, mirrors).unwrap();
+    let address = ServerAddress::new(far.public(), "127.0.0.1", server.address().port()).unwrap();
+    let id = world.id();
+    let connect = || MirrorConnection::connect(&near, &address, id.0, 1, RUN);
+    let (mut link, ready) = connect().unwrap();
+    assert_eq!((ready.number, ready.says), (0, MirrorSays::Ready));
+    let mut say = |bodies: &[Vec<u8>]| {
+        bodies.iter().for_each(|body| link.send(body).unwrap());
+        let said = link.receive().unwrap();
+        assert_eq!(said.says, MirrorSays::Safe);
+        said.number
+    };
+    let parts = changes(&State::default(), &world.first);
+    assert_eq!(say(&group(1, GroupKind::Copy, &parts)), 1);
+    assert_eq!(say(&group(2, GroupKind::Completion, &[])), 2);
+    assert_eq!(say(&world.change(3).1), 3);
+    let promoted = store.promote(id).unwrap();
+    assert_eq!((promoted.number, promoted.cut), (Some(3), Some(CUT)));
+    let ping = GroupPart::Ping.encode().unwrap();
+    assert!(link.send(&ping).and_then(|()| link.receive()).is_err());
+    assert_eq!(connect().unwrap_err(), LinkError::Replaced { reign: 2 });
+    expect_served(&promoted.path, &[5; 10_000], Some(&[4; 150_000]));
 }
 
 #[test]
