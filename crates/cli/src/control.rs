@@ -5,9 +5,9 @@
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
-//! `"ask":"sites"`, or `"ask":"promote"` with `"volume"`; the reply is an object
-//! ([`ControlReply`]). After a successful `unmount` the connection stays open until the process
-//! ends.
+//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"wait-for-mirror"`, or
+//! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
+//! successful `unmount` the connection stays open until the process ends.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -55,6 +55,13 @@ pub(crate) enum Request {
         /// Where, as `HOST:PORT`; `None`: at the default port of all addresses.
         at: Option<String>,
     },
+    /// Make a server the mirror of the volume.
+    Mirror {
+        /// Its address, `KEY@HOST:PORT`.
+        peer: String,
+    },
+    /// Wait for a moment until the mirror has all that is done.
+    WaitForMirror,
     /// Make the mirror of a volume its primary.
     Promote {
         /// The id of the volume, in hexadecimal digits.
@@ -74,6 +81,10 @@ impl Request {
             }),
             Self::Sites => json!({ "version": PROTOCOL, "ask": "sites" }),
             Self::Listen { at } => json!({ "version": PROTOCOL, "ask": "listen", "at": at }),
+            Self::Mirror { peer } => {
+                json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
+            }
+            Self::WaitForMirror => json!({ "version": PROTOCOL, "ask": "wait-for-mirror" }),
             Self::Promote { volume } => {
                 json!({ "version": PROTOCOL, "ask": "promote", "volume": volume })
             }
@@ -99,6 +110,11 @@ impl Request {
                 }
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
+            Some("wait-for-mirror") => Ok(Self::WaitForMirror),
+            Some("mirror") => match object["peer"].as_str() {
+                Some(peer) => Ok(Self::Mirror { peer: peer.to_owned() }),
+                None => Err("a mirror without an address"),
+            },
             Some("promote") => match object["volume"].as_str() {
                 Some(volume) => Ok(Self::Promote { volume: volume.to_owned() }),
                 None => Err("a promotion of no volume"),
@@ -141,6 +157,8 @@ mod tests {
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
+            Request::Mirror { .. } => ControlReply::MirrorSet,
+            Request::WaitForMirror => ControlReply::Mirrored(true),
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
@@ -152,7 +170,11 @@ mod tests {
         let invite = Request::Invite { name: "b".to_owned(), key: "k".to_owned(), until: 9 };
         let unmount = Request::Unmount { force: true };
         let promote = Request::Promote { volume: "ab".to_owned() };
-        for request in [Request::Status, unmount, listen, invite, Request::Sites, promote] {
+        let mirror = Request::Mirror { peer: "key@h:1".to_owned() };
+        let wait = Request::WaitForMirror;
+        let status = Request::Status;
+        let sites = Request::Sites;
+        for request in [status, unmount, listen, invite, sites, promote, mirror, wait] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

@@ -44,6 +44,7 @@ pub(crate) mod errors;
 mod events;
 mod http;
 pub(crate) mod listening;
+mod mirror;
 mod neighbours;
 mod report;
 mod sessions;
@@ -127,6 +128,7 @@ impl Daemon {
         let folder = server.folder().expect("a server of a volume that was just started");
         let neighbours = Arc::new(Neighbours::default());
         neighbours.connect(plan, &folder, &server);
+        mirror::connect(&folder, &server, events.stop());
         if plan.joining.is_some()
             && let Err(failure) = neighbours.join(&server)
         {
@@ -358,6 +360,7 @@ fn detach_dead(dir: &Path) -> Outcome<()> {
 
 fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control> {
     let parts = parts.clone();
+    let own_folder = folder.clone();
     let handler = move |request| match request {
         Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
         Request::Unmount { force } => parts.stop(force, &stop),
@@ -365,6 +368,8 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
         Request::Sites => {
             ControlReply::Sites { own: parts.server.site(), others: report::sites(&parts.server) }
         }
+        Request::Mirror { peer } => mirror::set(&parts, &own_folder, &peer),
+        Request::WaitForMirror => mirror::wait(&parts.server),
         Request::Promote { .. } => {
             ControlReply::Failed("this process serves a volume, and keeps no mirrors".to_owned())
         }

@@ -169,6 +169,8 @@ impl Parts {
             Request::Listen { .. }
             | Request::Invite { .. }
             | Request::Sites
+            | Request::Mirror { .. }
+            | Request::WaitForMirror
             | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }

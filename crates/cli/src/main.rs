@@ -106,6 +106,7 @@ fn run(verb: Verb) -> Outcome<ExitCode> {
         Verb::Get(args) => verbs::get::run(&args),
         Verb::Key(args) => verbs::key::run(&args),
         Verb::Site(args) => verbs::site::run(&args),
+        Verb::Wait(args) => verbs::wait::run(&args),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Share(args) => verbs::share::run(&args),
         Verb::Attach(args) => verbs::attach::run(&args),

@@ -135,7 +135,11 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
             ControlReply::Unmounted(kept.report.dir.clone())
         }
         Request::Promote { volume } => kept.promote(&volume),
-        Request::Invite { .. } | Request::Sites | Request::Listen { .. } => {
+        Request::Invite { .. }
+        | Request::Sites
+        | Request::Listen { .. }
+        | Request::Mirror { .. }
+        | Request::WaitForMirror => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }
     };

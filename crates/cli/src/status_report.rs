@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use crate::data_path::Passthrough;
 
 mod json;
+mod mirror_line;
 mod mirrors;
 mod text;
 
 pub(crate) use json::FromJson;
+pub(crate) use mirror_line::MirrorLine;
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
 
 /// What `status` reports.
@@ -52,6 +54,8 @@ pub(crate) struct UpReport {
     pub(crate) http: Option<String>,
     /// What the HTTP server has sent; `None` if there is none.
     pub(crate) http_traffic: Option<HttpReport>,
+    /// Its mirror; `None` if it has none.
+    pub(crate) mirror: Option<MirrorLine>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
     /// Sessions of the last run that the start still waits for.
@@ -332,6 +336,7 @@ impl UpReport {
                 clients: 26,
                 files: 27,
             }),
+            mirror: Some(MirrorLine::sample()),
             sessions: vec![SessionReport {
                 id: "1f".to_owned(),
                 peer: "user 0".to_owned(),

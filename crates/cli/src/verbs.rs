@@ -19,6 +19,7 @@ pub(crate) mod tag;
 pub(crate) mod unmount;
 pub(crate) mod up;
 pub(crate) mod version;
+pub(crate) mod wait;
 
 const HELP: &str = "\
 {about}
@@ -46,8 +47,11 @@ Share it:
   key       Create keys, and say which machines may connect
 
 Work on it in several offices:
-  site      Invite another office to a volume, list the offices, and promote a mirror
+  site      Invite an office to a volume, and give the volume a mirror
   join      Join a volume of another office, by the ticket that it has printed
+
+Keep it safe elsewhere:
+  wait      Wait until what was done is at the mirror too
 
 Maintain it:
   check     Check an unmounted volume for damage (fsck); --apply repairs it
@@ -85,6 +89,7 @@ pub(crate) enum Verb {
     Attach(attach::Args),
     Revoke(revoke::Args),
     Site(site::Args),
+    Wait(wait::Args),
     Join(join::Args),
     Key(key::Args),
     Check(check::Args),
@@ -108,6 +113,7 @@ impl Verb {
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
             Self::Site(args) => args.json(),
+            Self::Wait(args) => args.json,
             Self::Join(args) => args.json,
             Self::Key(args) => args.json(),
             Self::Check(args) => args.json,

@@ -315,6 +315,11 @@ impl Mirror {
         }
     }
 
+    /// Returns the reign of this primary.
+    pub(crate) fn reign(&self) -> u64 {
+        self.state.lock().row.reign
+    }
+
     /// Returns the state of the mirror; `None` if there is none.
     pub(crate) fn status(&self) -> Option<MirrorProgress> {
         let state = self.state.lock();

@@ -181,6 +181,12 @@ impl Server {
         self.mirror.set_peer(peer)
     }
 
+    /// Returns the reign of this primary.
+    #[must_use]
+    pub fn reign(&self) -> u64 {
+        self.mirror.reign()
+    }
+
     /// Returns the state of the mirror; `None` if the volume has none.
     #[must_use]
     pub fn mirror(&self) -> Option<MirrorProgress> {

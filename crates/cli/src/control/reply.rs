@@ -21,6 +21,10 @@ pub(crate) enum ControlReply {
     Mirrors(MirrorsReport),
     /// To `promote`: the mirror is the primary.
     Promoted(PromotedReport),
+    /// To `mirror`: it is the mirror of the volume.
+    MirrorSet,
+    /// To `wait-for-mirror`: whether the mirror has all that was done.
+    Mirrored(bool),
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
     Unmounted(PathBuf),
     /// To `unmount`: this mount is in use, and nothing was changed.
@@ -120,6 +124,8 @@ impl ControlReply {
             Self::Far(report) => report.to_json(),
             Self::Mirrors(report) => report.to_json(),
             Self::Promoted(report) => report.to_json(),
+            Self::MirrorSet => json!({ "mirror": "set" }),
+            Self::Mirrored(is_mirrored) => json!({ "mirrored": is_mirrored }),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
@@ -141,6 +147,12 @@ impl ControlReply {
         }
         if object["ask"] == "listen" {
             return object["listening"].as_str().map(|at| Self::Listening(at.to_owned()));
+        }
+        if object["mirror"] == "set" {
+            return Some(Self::MirrorSet);
+        }
+        if let Some(is_mirrored) = object["mirrored"].as_bool() {
+            return Some(Self::Mirrored(is_mirrored));
         }
         if let Some(site) = object["invited"].as_u64() {
             return u16::try_from(site).ok().map(Self::Invited);
@@ -185,6 +197,9 @@ mod tests {
             ControlReply::Busy("/v/files".into()),
             ControlReply::Listening("key@host:1".to_owned()),
             ControlReply::Invited(1),
+            ControlReply::MirrorSet,
+            ControlReply::Mirrored(true),
+            ControlReply::Mirrored(false),
             ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),

@@ -227,7 +227,7 @@ pub(super) fn own_address(
 }
 
 /// Returns the key of the volume's server, which is made if there is none.
-fn key_of(folder: &Folder) -> Result<PrivateKey, JoinError> {
+pub(super) fn key_of(folder: &Folder) -> Result<PrivateKey, JoinError> {
     let file = OwnFile::at(folder, folder.path(), volume::KEY)?;
     Ok(file::read_or_create(&file)?)
 }

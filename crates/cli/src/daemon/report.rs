@@ -43,6 +43,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         listening: parts.doors.address().map(|address| address.to_string()),
         http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
         http_traffic: parts.http.as_ref().map(|http| traffic(http.traffic())),
+        mirror: super::mirror::line(&parts.server),
         sessions: parts.doors.sessions.status().iter().map(session).collect(),
         awaited_sessions: status.awaited_sessions,
         read_only: status.read_only,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, PassthroughReport,
+    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, MirrorLine, PassthroughReport,
     ProgressReport, RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport,
     UpReport, WorkerReport,
 };
@@ -60,6 +60,7 @@ impl UpReport {
             "listening": self.listening,
             "http": self.http,
             "http_traffic": self.http_traffic.map(HttpReport::to_json),
+            "mirror": self.mirror.as_ref().map(MirrorLine::to_json),
             "sessions": sessions,
             "awaited_sessions": self.awaited_sessions,
             "read_only": self.read_only,
@@ -183,6 +184,7 @@ impl FromJson for UpReport {
             listening: field(value, "listening")?,
             http: field(value, "http")?,
             http_traffic: field(value, "http_traffic")?,
+            mirror: field(value, "mirror")?,
             sessions: field(value, "sessions")?,
             awaited_sessions: field(value, "awaited_sessions")?,
             read_only: field(value, "read_only")?,

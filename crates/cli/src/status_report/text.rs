@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{
-    DownReport, FarReport, GuardReport, HttpReport, PassthroughReport, RecoveredReport,
+    DownReport, FarReport, GuardReport, HttpReport, MirrorLine, PassthroughReport, RecoveredReport,
     SessionReport, SpaceReport, StatusReport, UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
@@ -49,6 +49,7 @@ impl UpReport {
         if let Some(traffic) = &self.http_traffic {
             lines.push_str(&traffic.line());
         }
+        lines.extend(self.mirror.as_ref().map(MirrorLine::lines));
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));
         lines.push_str(&self.recovered.lines());

@@ -25,6 +25,12 @@ It prints a ticket. At the other office `pelago join TICKET DIR` makes DIR a sit
 one tree in both, in which each office makes folders that are its own. The ticket works once, \
 for 24 hours, and whoever has it can read and write the whole tree: send it as a secret.";
 
+const MIRROR: &str = "\
+There, `pelago serve DIR --mirrors` keeps the mirror, and `pelago key allow KEY -V DIR` lets this \
+volume's server in. All of the volume is copied, then each change follows. The volume must be \
+served with `--passthrough never`, now; later starts see to that themselves. If this site is lost, \
+`pelago site promote` makes the mirror the volume.";
+
 const PROMOTE: &str = "\
 For when the primary of a volume is gone. What it did after the last group that the mirror has is \
 lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
@@ -33,7 +39,7 @@ that is possible.";
 /// How long a promotion may take: it carries out what the primary has sent.
 const PROMOTION: Duration = Duration::from_secs(600);
 
-/// Invite another office to a volume, list the offices, and promote a mirror.
+/// Invite another office to a volume, list the offices, give it a mirror and promote that.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -47,6 +53,9 @@ enum SiteVerb {
     Invite(InviteArgs),
     /// List the other offices of a volume
     List(ListArgs),
+    /// Give a volume a mirror, which gets each change
+    #[command(after_help = MIRROR)]
+    Mirror(MirrorArgs),
     /// Make a mirror the primary of its volume
     #[command(after_help = PROMOTE)]
     Promote(PromoteArgs),
@@ -86,6 +95,18 @@ struct ListArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct MirrorArgs {
+    /// The address that `pelago serve DIR --mirrors` has printed there, KEY@HOST:PORT
+    address: ServerAddress,
+    /// The folder of the volume, which is up on this machine
+    #[arg(short = 'V', long, value_name = "DIR")]
+    volume: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct PromoteArgs {
     /// The folder of the mirror, DIR/mirrors/VOLUME
     path: PathBuf,
@@ -103,6 +124,7 @@ impl Args {
         match &self.verb {
             SiteVerb::Invite(args) => args.json,
             SiteVerb::List(args) => args.json,
+            SiteVerb::Mirror(args) => args.json,
             SiteVerb::Promote(args) => args.json,
         }
     }
@@ -120,6 +142,8 @@ enum SiteError {
     NotInvited(String),
     #[error("the volume's process does not say which sites there are: {0}")]
     NotListed(String),
+    #[error("the volume gets no mirror there: {0}")]
+    NoMirrorSet(String),
     #[error("{} is not the folder of a mirror", .0.display())]
     NoMirror(PathBuf),
     #[error(
@@ -136,6 +160,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     match &args.verb {
         SiteVerb::Invite(args) => invite(args),
         SiteVerb::List(args) => list(args),
+        SiteVerb::Mirror(args) => mirror(args),
         SiteVerb::Promote(args) => promote(args),
     }?;
     Ok(ExitCode::SUCCESS)
@@ -205,6 +230,34 @@ fn list(args: &ListArgs) -> Outcome<()> {
     }
     let lines: String = sites.iter().map(|site| format!("{site}\n")).collect();
     output::print(if lines.is_empty() { "no other site\n" } else { &lines })
+}
+
+fn mirror(args: &MirrorArgs) -> Outcome<()> {
+    let dir = locate::find(args.volume.as_deref(), None)?.dir;
+    let not_set = |why: String| {
+        Failure::new(Exit::Failed, SiteError::NoMirrorSet(why))
+            .hint("see `pelago site mirror --help`")
+    };
+    match ask(&dir, Request::Mirror { peer: args.address.to_string() }, PATIENCE) {
+        Ok((ControlReply::MirrorSet, _)) => {}
+        Ok(_) => return Err(not_set("its process gives another answer".to_owned())),
+        Err(AskError::NotUp) => {
+            return Err(
+                Failure::new(Exit::NotFound, SiteError::NotUp).hint("start it with `pelago up`")
+            );
+        }
+        Err(AskError::Refused { says }) => return Err(not_set(says)),
+        Err(error) => return Err(not_set(error.to_string())),
+    }
+    if args.json {
+        let address = args.address.to_string();
+        return output::print_json(&json!({ "version": json::VERSION, "mirror": address }));
+    }
+    output::print(&format!(
+        "mirror    {}\n\
+         next      `pelago wait --level remote` waits until it has all\n",
+        args.address
+    ))
 }
 
 fn promote(args: &PromoteArgs) -> Outcome<()> {

@@ -1,0 +1,100 @@
+//! The mirror of the volume, as this process reaches it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pelago_net::key::address::ServerAddress;
+use pelago_net::mirror::MirrorConnection;
+use pelago_server::{MirrorPhase, MirrorProgress, Offer, Server};
+use pelago_store::folder::Folder;
+use pelago_store::volume::VolumeId;
+use pelago_wire::Code;
+use pelago_wire::mirror::{GroupState, LinkError, MirrorLink};
+
+use super::Served;
+use super::events::Stop;
+use super::neighbours::key_of;
+use crate::control::ControlReply;
+use crate::status_report::MirrorLine;
+
+/// The longest time for which one request waits for the mirror; the command asks again.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// Tells the server how its mirror is reached. The process stops if the mirror was promoted.
+pub(super) fn connect(folder: &Folder, server: &Server, stop: Stop) {
+    let folder = folder.clone();
+    let connect = Arc::new(move |peer: &str, volume: VolumeId, offer: Offer| {
+        offer_to(&folder, peer, volume, offer)
+    });
+    let on_replaced = Arc::new(move |_| stop.stop());
+    if let Err(error) = server.set_connect_mirror(connect, on_replaced) {
+        tracing::error!(%error, "the mirror gets nothing, because there is no thread for it");
+    }
+}
+
+/// Connects to a mirror with the key of the volume's server, and offers it the volume.
+fn offer_to(
+    folder: &Folder,
+    peer: &str,
+    volume: VolumeId,
+    offer: Offer,
+) -> Result<(Box<dyn MirrorLink>, GroupState), LinkError> {
+    let refused = |why: &dyn std::fmt::Display| LinkError::Refused(why.to_string());
+    let address: ServerAddress = peer.parse().map_err(|error| refused(&error))?;
+    let key = key_of(folder).map_err(|error| refused(&error))?;
+    let Offer { reign, run } = offer;
+    let (link, has) = MirrorConnection::connect(&key, &address, volume.0, reign, run)?;
+    Ok((Box::new(link), has))
+}
+
+/// Makes a server the mirror of the volume, if it can be reached and takes this volume.
+pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
+    let server = &parts.server;
+    if let Some(MirrorProgress { peer: present, .. }) = server.mirror()
+        && present == peer
+    {
+        return ControlReply::MirrorSet;
+    }
+    let offer = Offer { reign: server.reign(), run: [0; 16] };
+    match offer_to(folder, peer, server.status().volume, offer) {
+        // The mirror gets the volume by another connection.
+        Ok(link) => drop(link),
+        Err(error) => return ControlReply::Failed(error.to_string()),
+    }
+    match server.set_mirror(peer) {
+        Ok(()) => ControlReply::MirrorSet,
+        Err(error) => ControlReply::Failed(error.to_string()),
+    }
+}
+
+/// Waits for a moment until the mirror has all that is done.
+pub(super) fn wait(server: &Server) -> ControlReply {
+    match server.wait_for_mirror(WAIT) {
+        Ok(is_mirrored) => ControlReply::Mirrored(is_mirrored),
+        Err(error) if error.code == Code::NotSupported => {
+            ControlReply::Failed("the volume has no mirror: `pelago site mirror`".to_owned())
+        }
+        Err(error) => ControlReply::Failed(error.to_string()),
+    }
+}
+
+/// Returns what `status` says of the mirror.
+pub(super) fn line(server: &Server) -> Option<MirrorLine> {
+    server.mirror().map(|progress| MirrorLine {
+        state: match &progress.phase {
+            MirrorPhase::Connecting { problem: None } => "connecting".to_owned(),
+            MirrorPhase::Connecting { problem: Some(why) } => format!("not connected: {why}"),
+            MirrorPhase::Copying { sent } => {
+                format!("copying all, {} sent", crate::output::bytes(*sent))
+            }
+            MirrorPhase::Follows => "follows".to_owned(),
+            MirrorPhase::Replaced { reign } => format!("promoted, with reign {reign}"),
+        },
+        follows: progress.phase == MirrorPhase::Follows,
+        peer: progress.peer,
+        reign: progress.reign,
+        bytes_at_risk: progress.bytes_at_risk,
+        ms_at_risk: u64::try_from(progress.time_at_risk.as_millis()).unwrap_or(u64::MAX),
+        as_of: progress.as_of.map(|cut| cut.seconds),
+    })
+}

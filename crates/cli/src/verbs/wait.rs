@@ -1,0 +1,95 @@
+//! `pelago wait`: waits until what was done is safe elsewhere too.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use super::up::parse_seconds;
+use crate::control::{AskError, ControlReply, Request, ask};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::{json, locate, output};
+
+/// How long the volume's process may take for one answer.
+const ANSWER: Duration = Duration::from_secs(10);
+
+const AFTER: &str = "\
+All that was done in the volume before the command began is then on stable storage at its mirror, \
+which `pelago site mirror` has made. It ends with 8 if the time is over first; nothing is lost by \
+that.";
+
+/// Wait until what was done in a volume is on stable storage at its mirror too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// A file or folder of the volume, which this machine serves
+    path: Option<PathBuf>,
+    /// Where it is to be safe
+    #[arg(long, value_enum)]
+    level: Level,
+    /// How long to wait
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "60")]
+    timeout: u64,
+    /// The folder of the volume, which is up on this machine
+    #[arg(short = 'V', long, value_name = "DIR")]
+    volume: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where a change is safe.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    /// At the mirror of the volume
+    Remote,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum WaitError {
+    #[error("the volume is not up")]
+    NotUp,
+    #[error("after {seconds} s the mirror does not have all that was done")]
+    NotMirrored { seconds: u64 },
+    #[error("{0}")]
+    Refused(String),
+    #[error("the volume's process does not answer")]
+    NotAnswered(#[source] AskError),
+}
+
+/// Waits.
+pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    let Level::Remote = args.level;
+    let dir = locate::find(args.volume.as_deref(), args.path.as_deref())?.dir;
+    let begun = Instant::now();
+    let patience = Duration::from_secs(args.timeout);
+    // The first answer is for what was done before; later ones have it too.
+    while !is_mirrored(&dir)? {
+        if begun.elapsed() >= patience {
+            let seconds = args.timeout;
+            return Err(Failure::new(Exit::TimedOut, WaitError::NotMirrored { seconds })
+                .hint("`pelago status` says how far the mirror is"));
+        }
+    }
+    if args.json {
+        output::print_json(&json!({ "version": json::VERSION, "level": "remote" }))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_mirrored(dir: &std::path::Path) -> Outcome<bool> {
+    match ask(dir, Request::WaitForMirror, ANSWER) {
+        Ok((ControlReply::Mirrored(is_mirrored), _)) => Ok(is_mirrored),
+        Ok(_) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(AskError::Garbled))),
+        Err(AskError::NotUp) => {
+            Err(Failure::new(Exit::NotFound, WaitError::NotUp).hint("start it with `pelago up`"))
+        }
+        Err(AskError::Refused { says }) => {
+            Err(Failure::new(Exit::Failed, WaitError::Refused(says))
+                .hint("see `pelago status` of the volume"))
+        }
+        Err(error) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(error))),
+    }
+}
