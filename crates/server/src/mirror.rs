@@ -165,19 +165,9 @@ impl Mirror {
     /// # Errors
     /// [`SetMirrorError`].
     pub(crate) fn set_peer(self: &Arc<Self>, peer: &str) -> Result<(), SetMirrorError> {
-        if let Some(hindrance) = &self.parts.hindrance {
-            return Err(hindrance.clone());
-        }
-        if peer.is_empty() || peer.len() > limits::SITE_ADDRESS_BYTES {
-            return Err(SetMirrorError::Address);
-        }
-        if self.parts.opens.any_external_writers() {
-            return Err(SetMirrorError::Passthrough);
-        }
+        self.check_peer(peer)?;
         let mut state = self.state.lock();
-        if !state.row.peer.is_empty() && state.row.peer != peer {
-            return Err(SetMirrorError::Another(state.row.peer.clone()));
-        }
+        expect_no_other(&state.row, peer)?;
         if state.connect.is_none() || state.has_stopped {
             return Err(SetMirrorError::Stopped);
         }
@@ -186,6 +176,24 @@ impl Mirror {
         self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
         state.row = row;
         self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
+    }
+
+    /// Returns whether the server at this address can be the mirror, as far as that is known here.
+    ///
+    /// # Errors
+    /// [`SetMirrorError`].
+    pub(crate) fn check_peer(&self, peer: &str) -> Result<(), SetMirrorError> {
+        expect_no_other(&self.state.lock().row, peer)?;
+        if let Some(hindrance) = &self.parts.hindrance {
+            return Err(hindrance.clone());
+        }
+        if peer.is_empty() || peer.len() > limits::SITE_ADDRESS_BYTES {
+            return Err(SetMirrorError::Address);
+        }
+        match self.parts.opens.any_external_writers() {
+            true => Err(SetMirrorError::Passthrough),
+            false => Ok(()),
+        }
     }
 
     fn start_sender(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
@@ -353,5 +361,13 @@ impl Mirror {
 
     fn set_phase(&self, phase: MirrorPhase) {
         self.state.lock().phase = phase;
+    }
+}
+
+/// Makes sure that a volume has no other mirror.
+fn expect_no_other(row: &MirrorRow, peer: &str) -> Result<(), SetMirrorError> {
+    match row.peer.is_empty() || row.peer == peer {
+        true => Ok(()),
+        false => Err(SetMirrorError::Another(row.peer.clone())),
     }
 }

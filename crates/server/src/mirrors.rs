@@ -134,7 +134,7 @@ impl MirrorStore {
         slot.next_turn();
         let mut state = slot.state.lock();
         let path = slot.path();
-        if let Some(reign) = promoted::read(&self.folders.mirrors, volume)? {
+        if let Some(reign) = promoted::read(&self.folders.spool, volume)? {
             return complete(&slot, reign);
         }
         slot.settle(&mut state)?;
@@ -145,7 +145,7 @@ impl MirrorStore {
             MirrorRole::Primary | MirrorRole::Replaced => (row.reign, None),
         };
         let mut opened = image.close()?;
-        promoted::write(&self.folders.mirrors, volume, reign)?;
+        promoted::write(&self.folders.spool, volume, reign)?;
         opened.set_primary()?;
         drop(opened);
         state.spool.clear()?;
@@ -193,7 +193,7 @@ impl MirrorStore {
             return Err(MirrorError::Superseded.into());
         }
         let path = slot.path();
-        match promoted::read(&self.folders.mirrors, volume)? {
+        match promoted::read(&self.folders.spool, volume)? {
             Some(found) if found >= reign => return Err(Refusal::NotPrimary(found)),
             Some(found) => return Err(MirrorError::WasPromoted { path, reign: found }.into()),
             None => {}

@@ -172,6 +172,15 @@ impl Server {
         self.mirror.set_connect(connect, on_replaced)
     }
 
+    /// Returns whether the server at this address, `KEY@HOST:PORT`, can be the mirror of the volume,
+    /// as far as that is known without a connection.
+    ///
+    /// # Errors
+    /// [`SetMirrorError`].
+    pub fn check_mirror(&self, peer: &str) -> Result<(), SetMirrorError> {
+        self.mirror.check_peer(peer)
+    }
+
     /// Makes the server at this address, `KEY@HOST:PORT`, the mirror of the volume, for this run
     /// and all later ones.
     ///

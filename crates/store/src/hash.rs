@@ -1,12 +1,9 @@
-//! The keyed hash of names, and the sum of a group for a mirror.
-//!
-//! Directories are stored, split and listed in the order of the hashes.
+//! The keyed hash of names. Directories are stored, split and listed in the order of the hashes.
 
 use std::fmt;
 
 use pelago_wire::NameHash;
 use siphasher::sip::SipHasher24;
-use xxhash_rust::xxh3::Xxh3;
 
 /// Hashes names with the key of a volume.
 ///
@@ -46,29 +43,6 @@ impl fmt::Debug for NameHasher {
     /// Hides the key, which is secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NameHasher").finish_non_exhaustive()
-    }
-}
-
-/// The sum of a group's parts: XXH3 of their bodies, one after the other.
-#[derive(Clone, Default)]
-pub struct GroupSum(Xxh3);
-
-impl fmt::Debug for GroupSum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("GroupSum").field(&self.value()).finish()
-    }
-}
-
-impl GroupSum {
-    /// Adds the body of a part.
-    pub fn add(&mut self, body: &[u8]) {
-        self.0.update(body);
-    }
-
-    /// Returns the sum of what was added.
-    #[must_use]
-    pub fn value(&self) -> u64 {
-        self.0.digest()
     }
 }
 

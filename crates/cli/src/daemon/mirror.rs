@@ -55,6 +55,9 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
     {
         return ControlReply::MirrorSet;
     }
+    if let Err(error) = server.check_mirror(peer) {
+        return ControlReply::Failed(error.to_string());
+    }
     let offer = Offer { reign: server.reign(), run: [0; 16] };
     match offer_to(folder, peer, server.status().volume, offer) {
         // The mirror gets the volume by another connection.

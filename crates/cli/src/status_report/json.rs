@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, MirrorLine, PassthroughReport,
+    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, PassthroughReport,
     ProgressReport, RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport,
     UpReport, WorkerReport,
 };
@@ -60,7 +60,7 @@ impl UpReport {
             "listening": self.listening,
             "http": self.http,
             "http_traffic": self.http_traffic.map(HttpReport::to_json),
-            "mirror": self.mirror.as_ref().map(MirrorLine::to_json),
+            "mirror": self.mirror.as_ref().map(|mirror| mirror.to_json()),
             "sessions": sessions,
             "awaited_sessions": self.awaited_sessions,
             "read_only": self.read_only,

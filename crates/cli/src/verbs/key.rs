@@ -26,7 +26,7 @@ user can read it. An existing key is never overwritten.";
 
 const SHOW: &str = "\
 It prints the key and nothing else, for a script or to be pasted. A volume's server gets its key \
-when it first listens for other machines.";
+with the first question for it, or when it first listens for other machines.";
 
 /// Create keys, and say which machines may connect.
 #[derive(Debug, clap::Args)]
@@ -122,7 +122,8 @@ fn show(args: &ShowArgs) -> Outcome<()> {
         Some(dir) => {
             let dir = locate::find_any(Some(dir), None)?.dir;
             let file = own_file(&dir, volume::KEY)?;
-            (file::read_from(&file).map_err(server_key_failed)?, file.path().to_owned())
+            // It is to be listed elsewhere before the server connects for the first time.
+            (file::read_or_create(&file).map_err(server_key_failed)?, file.path().to_owned())
         }
         None => {
             let path = path_of(&args.path)?;
@@ -199,9 +200,6 @@ fn key_file_failed(error: KeyFileError, given: &Option<PathBuf>) -> Failure {
 /// Describes why the key of a volume's server is not used.
 fn server_key_failed(error: KeyFileError) -> Failure {
     let hint = match &error {
-        KeyFileError::File(OwnFileError::Missing { .. }) => {
-            "the server creates it when it first listens for other machines"
-        }
         KeyFileError::Empty { .. } | KeyFileError::Several { .. } | KeyFileError::Line { .. } => {
             "restore the file; with a new key, each client needs the server's new address"
         }

@@ -3,6 +3,7 @@
 
 mod accepted;
 mod hands;
+mod mirror;
 mod network;
 mod office;
 mod office_errors;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use pelago_store::hash::GroupSum;
+use pelago_store::spool::GroupSum;
 use pelago_wire::mirror::{GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, RowChange};
 use pelago_wire::{Error, Time, limits};
 

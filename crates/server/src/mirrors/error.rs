@@ -102,7 +102,7 @@ pub enum MirrorError {
         reign: u64,
     },
     /// The file that says that a mirror was promoted has no reign.
-    #[error("{} has no reign: remove it if the mirror beside it was never promoted",
+    #[error("{} has no reign: remove it if that mirror was never promoted",
         path.display())]
     NoReign {
         /// The file.

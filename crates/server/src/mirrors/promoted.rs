@@ -15,12 +15,12 @@ const MODE: u32 = 0o600;
 const BYTES: u64 = 21;
 
 /// Returns the reign with which the mirror of a volume was promoted; `None` if it was not.
-pub(super) fn read(mirrors: &Folder, volume: VolumeId) -> Result<Option<u64>, MirrorError> {
-    let mut file = match mirrors.open_file(&name(volume), OFlags::RDONLY) {
+pub(super) fn read(folder: &Folder, volume: VolumeId) -> Result<Option<u64>, MirrorError> {
+    let mut file = match folder.open_file(&name(volume), OFlags::RDONLY) {
         Err(error) if error.is_not_found() => return Ok(None),
         opened => opened?.take(BYTES),
     };
-    let path = mirrors.path().join(name(volume));
+    let path = folder.path().join(name(volume));
     let mut text = String::new();
     let read = file.read_to_string(&mut text);
     read.map_err(|source| SpoolError::Io { doing: "reading", path: path.clone(), source })?;
@@ -31,14 +31,14 @@ pub(super) fn read(mirrors: &Folder, volume: VolumeId) -> Result<Option<u64>, Mi
 }
 
 /// Writes the file, on stable storage.
-pub(super) fn write(mirrors: &Folder, volume: VolumeId, reign: u64) -> Result<(), MirrorError> {
+pub(super) fn write(folder: &Folder, volume: VolumeId, reign: u64) -> Result<(), MirrorError> {
     let new = format!("{}.new", name(volume));
-    let path = mirrors.path().join(name(volume));
-    let mut file = mirrors.replace_file(&new, MODE)?;
+    let path = folder.path().join(name(volume));
+    let mut file = folder.replace_file(&new, MODE)?;
     let written = file.write_all(format!("{reign}\n").as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|source| SpoolError::Io { doing: "writing", path, source })?;
-    mirrors.rename(&new, &name(volume))?;
-    Ok(mirrors.sync()?)
+    folder.rename(&new, &name(volume))?;
+    Ok(folder.sync()?)
 }
 
 fn name(volume: VolumeId) -> String {

@@ -76,7 +76,7 @@ impl Slot {
     /// Returns the slot of a volume. Its mirror is not opened yet.
     pub(super) fn new(folders: &Arc<Folders>, volume: VolumeId) -> Result<Self, MirrorError> {
         let spool = Spool::open(&folders.spool, &volume.to_string())?;
-        let promoted = promoted::read(&folders.mirrors, volume)?;
+        let promoted = promoted::read(&folders.spool, volume)?;
         Ok(Self {
             volume,
             folders: Arc::clone(folders),

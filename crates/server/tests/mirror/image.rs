@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pelago_store::hash::GroupSum;
 use pelago_store::key::{self, Key};
 use pelago_store::rows::{Inline, NameRow, Row};
+use pelago_store::spool::GroupSum;
 use pelago_wire::mirror::{
     GroupKind, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun, RowChange,
     VolumeFile,

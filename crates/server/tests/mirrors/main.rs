@@ -310,7 +310,7 @@ fn a_promotion_that_was_cut_short_is_completed() {
     for file in ["format", "format.copy"] {
         fs::write(world.path().join(file), &before).unwrap();
     }
-    fs::remove_file(world.dir().join(format!("mirrors/{id}.promoted"))).unwrap();
+    fs::remove_file(world.dir().join(format!("spool/{id}.promoted"))).unwrap();
     world.reopen();
     assert_eq!(world.refused(1), OfferRefused::NotPrimary(2));
     assert_eq!(world.promote().unwrap(), 2);

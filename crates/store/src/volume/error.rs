@@ -80,8 +80,8 @@ pub enum VolumeError {
     },
     /// The folder is that of a mirror, or of a primary that was replaced.
     #[error(
-        "{} is not the primary of its volume: it is a mirror, or its mirror was promoted; a mirror \
-         becomes the primary with `pelago site promote {} --force`", path.display(), path.display()
+        "{} is not the primary of its volume: it is a mirror, which `pelago site promote` makes \
+         the primary, or was the primary until its mirror was promoted", path.display()
     )]
     NotPrimary {
         /// The folder.

@@ -1,0 +1,383 @@
+//! A volume and its mirror at another site, as README.md says: the site burns, a line is cut, each
+//! end is killed, and the mirror has what it said that it has.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::program::{Ran, run, until};
+use crate::harness::volume::{cannot_mount, detach_all, folder};
+use crate::machines::hands::Hands;
+use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::world::{kill, typed, watch};
+
+/// README's commands.
+const KEEP: &str = "pelago serve ~/mirrors --mirrors --listen 127.0.0.1:7442 --detach";
+const UP: &str = "pelago up ~/pelago --detach --passthrough never";
+const ALLOW: &str = "pelago key allow $(pelago key show -V ~/pelago) -V ~/mirrors";
+const MIRROR: &str =
+    "pelago site mirror $(pelago key show -V ~/mirrors)@127.0.0.1:7442 -V ~/pelago";
+const WAIT: &str = "pelago wait ~/pelago/files --level remote";
+const PROMOTE: &str = "pelago site promote ~/mirrors/mirrors/* --force";
+
+/// How soon all goes on after both ends and the line are back.
+const BACK: Duration = Duration::from_secs(30);
+
+/// The site of the volume, and that of its mirror.
+struct Sites {
+    network: Network,
+    home: Machine,
+    there: Machine,
+    root: PathBuf,
+    pids: Arc<Mutex<Vec<Pid>>>,
+    _watchdog: Sender<()>,
+    _folder: TempDir,
+}
+
+impl Sites {
+    /// Returns both, with a mirror; `None` if this machine cannot have them.
+    fn new() -> Option<Self> {
+        if let Some(reason) = cannot_mount().or_else(cannot_network) {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let (folder, root) = folder();
+        let network = Network::new();
+        let home = network.machine(1, &root.join("home"));
+        let there = network.machine(2, &root.join("there"));
+        let pids = Arc::default();
+        let _watchdog = watch(Arc::clone(&pids));
+        let sites = Self { network, home, there, root, pids, _watchdog, _folder: folder };
+        sites.keep();
+        sites.up();
+        let key = sites.home.types("pelago key show -V ~/pelago").out;
+        let allow = typed(ALLOW).replace("$(pelago key show -V ~/pelago)", key.trim());
+        sites.there.types(&allow);
+        sites.home.types(&sites.mirror_line());
+        Some(sites)
+    }
+
+    fn mirror_line(&self) -> String {
+        let key = self.there.types("pelago key show -V ~/mirrors").out;
+        let line = typed(MIRROR).replace("$(pelago key show -V ~/mirrors)", key.trim());
+        line.replace("127.0.0.1", &self.there.address)
+    }
+
+    fn keep(&self) {
+        self.there.types(&typed(KEEP).replace("127.0.0.1", &self.there.address));
+        self.pids.lock().unwrap().push(self.keeper());
+    }
+
+    fn up(&self) {
+        self.home.types(typed(UP));
+        self.pids.lock().unwrap().push(self.primary());
+    }
+
+    fn primary(&self) -> Pid {
+        pid_of(&self.home.types("pelago status ~/pelago --json").json())
+    }
+
+    fn keeper(&self) -> Pid {
+        pid_of(&self.there.types("pelago status ~/mirrors --json").json())
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.home.home.join("pelago/files")
+    }
+
+    fn wait(&self) {
+        self.home.types(typed(WAIT));
+    }
+
+    /// Returns what the primary says of its mirror.
+    fn mirror(&self) -> Value {
+        self.home.types("pelago status ~/pelago --json --timeout 100").json()["mirror"].clone()
+    }
+
+    /// Returns the path of the mirror.
+    fn image(&self) -> PathBuf {
+        let mut found = fs::read_dir(self.there.home.join("mirrors/mirrors")).unwrap();
+        found.next().unwrap().unwrap().path()
+    }
+
+    /// Kills the primary as a fire does, promotes the mirror, checks and mounts it. Returns its
+    /// tree.
+    fn burn(&self) -> PathBuf {
+        kill(self.primary());
+        let promoted = self.there.types(typed(PROMOTE)).out;
+        assert!(promoted.contains("reign 2"), "{promoted}");
+        let image = self.image();
+        let checked = self.there.types(&format!("pelago check {} --json", image.display()));
+        assert_eq!(checked.json()["whole"], true, "{checked:?}");
+        self.there.types(&format!("pelago up {} --detach", image.display()));
+        let status = self.there.types(&format!("pelago status {} --json", image.display()));
+        self.pids.lock().unwrap().push(pid_of(&status.json()));
+        image.join("files")
+    }
+
+    fn logs_are_quiet(&self) {
+        for log in [self.home.home.join("pelago/log"), self.there.home.join("mirrors/log")] {
+            let text = fs::read_to_string(log).unwrap();
+            assert!(!text.contains("panicked"), "{text}");
+        }
+    }
+}
+
+impl Drop for Sites {
+    fn drop(&mut self) {
+        for pid in self.pids.lock().unwrap().drain(..) {
+            kill(pid);
+        }
+        detach_all(&self.root);
+    }
+}
+
+fn pid_of(status: &Value) -> Pid {
+    status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap()
+}
+
+fn tried(machine: &Machine, line: &str) -> Ran {
+    run(machine.command("sh").args(["-c", line]))
+}
+
+/// Returns the names of a tree with the sums of its files.
+fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
+    let line =
+        format!("cd {} && find . -type f -exec md5sum {{}} +; find . -type d", tree.display());
+    let lines = tried(machine, &line).expect_success().out;
+    lines.lines().map(|line| (line.to_owned(), String::new())).collect()
+}
+
+/// Returns types, modes, links, sizes, times and numbers of all in a tree.
+fn listed(machine: &Machine, tree: &Path) -> String {
+    let list = "find . ! -name . -printf '%p %y %m %n %s %T@ %i\\n' | sort";
+    tried(machine, &format!("cd {} && {list}", tree.display())).expect_success().out
+}
+
+#[test]
+fn a_site_burns_and_the_mirror_has_what_was_waited_for() {
+    let Some(sites) = Sites::new() else { return };
+    let tree = sites.tree();
+    let line = "cd ~/pelago/files && mkdir -p a/b && for i in $(seq 200); do echo $i > a/$i; done && \
+                head -c 3000000 /dev/urandom > a/b/large && ln a/7 a/b/linked && mv a/8 a/b/moved && \
+                ln -s ../7 a/b/link && rm a/9 && cp a/b/large copied && \
+                truncate -s 1000000 copied && pelago tag a/7 project=apollo && \
+                truncate -s 20000000 sparse && \
+                printf x | dd of=sparse bs=1 seek=15000000 conv=notrunc status=none";
+    tried(&sites.home, line).expect_success();
+    sites.wait();
+    let before = sums(&sites.home, &tree);
+    let listed_before = listed(&sites.home, &tree);
+    assert_eq!(sites.mirror()["follows"], true, "{}", sites.mirror());
+    let after = sites.burn();
+    assert_eq!(sums(&sites.there, &after), before);
+    assert_eq!(listed(&sites.there, &after), listed_before);
+    let tagged = format!("pelago find project=apollo {}", after.display());
+    assert_eq!(
+        tried(&sites.there, &tagged).expect_success().out.lines().count(),
+        2,
+        "by both names"
+    );
+    // It can be changed, and no inode number of the site that burnt is given out again.
+    let new = format!(
+        "cd {} && echo new > new && stat -c %i new && stat -c %i a/b/large",
+        after.display()
+    );
+    let numbers = tried(&sites.there, &new).expect_success().out;
+    let numbers: Vec<u64> = numbers.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(numbers[0] > numbers[1] + (1 << 29), "{numbers:?}");
+    sites.logs_are_quiet();
+}
+
+#[test]
+fn an_old_primary_that_comes_back_stops() {
+    let Some(sites) = Sites::new() else { return };
+    tried(&sites.home, "echo one > ~/pelago/files/one").expect_success();
+    sites.wait();
+    sites.burn();
+    detach_all(&sites.home.home);
+    sites.home.types(typed(UP));
+    until("it has stopped", || {
+        let status = tried(&sites.home, "pelago status ~/pelago --json").json();
+        status["state"] == "down"
+    });
+    let again = tried(&sites.home, typed(UP));
+    assert!(again.err.contains("is not the primary of its volume"), "{again:?}");
+    assert!(fs::read_dir(sites.home.home.join("pelago/table")).unwrap().count() > 1, "it is kept");
+    let log = fs::read_to_string(sites.home.home.join("pelago/log")).unwrap();
+    assert!(log.contains("it is served here no more"), "{log}");
+}
+
+/// Each end is killed, and the line is cut, while a witness writes lines and waits: none of those
+/// that were waited for is missing after the fire.
+#[test]
+fn kills_and_a_cut_lose_nothing_that_was_waited_for() {
+    let Some(sites) = Sites::new() else { return };
+    let mut waited = 0;
+    for round in 0..4 {
+        let mut hands = Hands::on(&sites.tree());
+        hands.does(&format!("log lines-{round}"));
+        for line in 0..40 {
+            hands.does(&format!("add lines-{round} {line}"));
+        }
+        hands.does(&format!("make large-{round}"));
+        hands.does(&format!("put-at large-{round} 100000 {round}"));
+        match round {
+            0 => {
+                kill(sites.keeper());
+                sites.keep();
+            }
+            1 => {
+                sites.network.cut(&sites.there);
+                hands.does("log while-cut");
+                hands.does("add while-cut on");
+                // Longer than the connection lives in silence.
+                thread::sleep(Duration::from_secs(5));
+                sites.network.join(&sites.there);
+            }
+            2 => {
+                drop(hands);
+                kill(sites.primary());
+                detach_all(&sites.home.home);
+                sites.up();
+                hands = Hands::on(&sites.tree());
+            }
+            _ => {
+                kill(sites.keeper());
+                drop(hands);
+                kill(sites.primary());
+                detach_all(&sites.home.home);
+                sites.up();
+                sites.keep();
+                hands = Hands::on(&sites.tree());
+            }
+        }
+        let began = Instant::now();
+        hands.does(&format!("log after-{round}"));
+        hands.does(&format!("add after-{round} line"));
+        sites.wait();
+        assert!(began.elapsed() < BACK, "{:?}", began.elapsed());
+        waited = round;
+        drop(hands);
+    }
+    let tree = sites.tree();
+    let before = sums(&sites.home, &tree);
+    let after = sites.burn();
+    assert_eq!(sums(&sites.there, &after), before);
+    assert_eq!(waited, 3);
+    sites.logs_are_quiet();
+}
+
+/// The mirror is killed at any moment while the primary works hard; after each the mirror is whole.
+#[test]
+fn a_mirror_that_is_killed_at_any_moment_is_whole() {
+    let Some(sites) = Sites::new() else { return };
+    sites.wait();
+    let line = "cd ~/pelago/files && i=0; while [ ! -e stop ]; do i=$((i+1)); \
+                head -c 300000 /dev/urandom > big$((i%20)); echo $i > small$i; \
+                mv small$i moved$((i%50)); rm -f big$(((i+7)%20)); done";
+    let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
+    for round in 0..6 {
+        thread::sleep(Duration::from_millis(150 + 90 * round));
+        kill(sites.keeper());
+        let image = sites.image();
+        sites.keep();
+        // A mirror is no volume to be served, and is opened by its keeper only.
+        let served = tried(&sites.there, &format!("pelago up {} --detach", image.display()));
+        assert!(served.err.contains("is not the primary of its volume"), "{served:?}");
+    }
+    tried(&sites.home, "touch ~/pelago/files/stop").expect_success();
+    assert!(working.wait().unwrap().success());
+    sites.wait();
+    let before = sums(&sites.home, &sites.tree());
+    let after = sites.burn();
+    assert_eq!(sums(&sites.there, &after), before);
+    sites.logs_are_quiet();
+}
+
+/// A promotion while the primary works and is connected: the mirror is whole, has a state that the
+/// primary had, and the primary stops.
+#[test]
+fn a_promotion_while_the_primary_works_stops_it() {
+    let Some(sites) = Sites::new() else { return };
+    sites.wait();
+    let line = "cd ~/pelago/files && i=0; while i=$((i+1)); [ $i -lt 5000 ]; do \
+                echo $i > f$i || exit 0; done";
+    let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
+    thread::sleep(Duration::from_millis(300));
+    sites.there.types(typed(PROMOTE));
+    until("the primary has stopped", || {
+        tried(&sites.home, "pelago status ~/pelago --json").json()["state"] == "down"
+    });
+    working.kill().unwrap();
+    working.wait().unwrap();
+    let image = sites.image();
+    let checked = sites.there.types(&format!("pelago check {} --json", image.display()));
+    assert_eq!(checked.json()["whole"], true, "{checked:?}");
+    sites.there.types(&format!("pelago up {} --detach", image.display()));
+    let status = sites.there.types(&format!("pelago status {} --json", image.display())).json();
+    sites.pids.lock().unwrap().push(pid_of(&status));
+    // A prefix of what was done.
+    let names = tried(&sites.there, &format!("ls {}", image.join("files").display()));
+    let mut numbers: Vec<u32> =
+        names.expect_success().out.lines().map(|name| name[1..].parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=numbers.len() as u32).collect::<Vec<_>>());
+    sites.logs_are_quiet();
+}
+
+#[test]
+fn what_cannot_be_a_mirror_is_refused_with_one_line() {
+    let Some(sites) = Sites::new() else { return };
+    let key = sites.there.types("pelago key show -V ~/mirrors").out;
+    let key = key.trim();
+    let set = |address: &str, volume: &str| {
+        tried(&sites.home, &format!("pelago site mirror {address} -V {volume}"))
+    };
+    let other = format!("{key}@{}:7443", sites.there.address);
+    let refused = set(&other, "~/pelago");
+    assert!(refused.err.contains("has a mirror already"), "{refused:?}");
+    // A volume with passthrough.
+    sites.home.types("pelago up ~/second --detach");
+    let status = sites.home.types("pelago status ~/second --json").json();
+    sites.pids.lock().unwrap().push(pid_of(&status));
+    let at = format!("{key}@{}:7442", sites.there.address);
+    let refused = set(&at, "~/second");
+    assert!(refused.err.contains("--passthrough never"), "{refused:?}");
+    // A volume whose server is not listed there, until it is.
+    let third = "pelago up ~/third --detach --passthrough never";
+    sites.home.types(third);
+    let status = sites.home.types("pelago status ~/third --json").json();
+    sites.pids.lock().unwrap().push(pid_of(&status));
+    let refused = set(&at, "~/third");
+    assert!(refused.err.contains("pelago key allow"), "{refused:?}");
+    let own = sites.home.types("pelago key show -V ~/third").out;
+    sites.there.types(&format!("pelago key allow {} -V ~/mirrors --name third", own.trim()));
+    set(&at, "~/third").expect_success();
+    sites.home.types("pelago wait --level remote -V ~/third");
+    let kept = sites.there.types("pelago status ~/mirrors --json").json();
+    assert_eq!(kept["mirrors"].as_array().unwrap().len(), 2, "two volumes in one folder: {kept}");
+    let waits = tried(&sites.home, "pelago wait --level remote -V ~/second");
+    assert!(waits.err.contains("has no mirror"), "{waits:?}");
+    // A server that is none of mirrors.
+    let none = set(&format!("{key}@{}:9", sites.there.address), "~/second");
+    assert_eq!(none.code, Some(1), "{none:?}");
+    let mounts =
+        tried(&sites.home, &format!("pelago key new; mkdir -p ~/m; pelago mount {at} ~/m"));
+    assert!(mounts.err.contains("keeps mirrors only"), "{mounts:?}");
+    // A deadline.
+    sites.network.cut(&sites.there);
+    tried(&sites.home, "echo more > ~/pelago/files/more").expect_success();
+    let late = tried(&sites.home, "pelago wait ~/pelago/files --level remote --timeout 1");
+    assert_eq!(late.code, Some(8), "{late:?}");
+    sites.network.join(&sites.there);
+    sites.wait();
+}
