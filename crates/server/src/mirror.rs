@@ -178,7 +178,7 @@ impl Mirror {
         self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
     }
 
-    /// Returns whether the server at this address can be the mirror, as far as that is known here.
+    /// Makes sure that the server at this address can be the mirror, as far as that is known here.
     ///
     /// # Errors
     /// [`SetMirrorError`].

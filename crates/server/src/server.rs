@@ -172,8 +172,8 @@ impl Server {
         self.mirror.set_connect(connect, on_replaced)
     }
 
-    /// Returns whether the server at this address, `KEY@HOST:PORT`, can be the mirror of the volume,
-    /// as far as that is known without a connection.
+    /// Makes sure that the server at this address, `KEY@HOST:PORT`, can be the mirror of the
+    /// volume, as far as that is known without a connection.
     ///
     /// # Errors
     /// [`SetMirrorError`].

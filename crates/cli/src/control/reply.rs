@@ -107,7 +107,8 @@ impl fmt::Display for SiteLine {
         match (has_joined, silent_ms) {
             (false, _) => write!(f, "{site}  {name}  invited"),
             (true, Some(ms)) if *ms >= SILENT_MS => {
-                write!(f, "{site}  {name}  {address}  silent for {} s", ms / 1000)
+                let says = "if its mirror was promoted: an office does not move over by itself yet";
+                write!(f, "{site}  {name}  {address}  silent for {} s; {says}", ms / 1000)
             }
             (true, _) => write!(f, "{site}  {name}  {address}"),
         }

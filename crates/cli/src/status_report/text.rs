@@ -176,6 +176,9 @@ fn space_line(space: Option<&SpaceReport>) -> String {
     format!("space     {free} free of {all}{short}\n")
 }
 
+/// A server that was silent for so long may be lost.
+const GONE_MS: u64 = 10_000;
+
 impl FarReport {
     fn to_text(&self) -> String {
         let Self { server, pid, waiting, .. } = self;
@@ -190,8 +193,15 @@ impl FarReport {
         let speed = requests(self.no_ring.as_deref());
         let mounted = format!("{point} (process {pid}{mode})");
         let guard = self.guard.line().unwrap_or_default();
+        let next = match self.connected || self.silent_ms < GONE_MS {
+            true => "",
+            false => {
+                "next      if the server is lost and its mirror was promoted, mount that: a mount \
+                 does not move over by itself yet\n"
+            }
+        };
         format!(
-            "server    {server}\nmounted   {mounted}\n{guard}state     {state}\nspeed     {speed}\n"
+            "server    {server}\nmounted   {mounted}\n{guard}state     {state}\nspeed     {speed}\n{next}"
         )
     }
 }

@@ -8,7 +8,7 @@ use pelago_mount::{Atime, Trusts};
 use super::up::{Printing, parse_memory, parse_seconds, serve};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
-use crate::failure::Outcome;
+use crate::failure::{Exit, Failure, Outcome};
 use crate::indexing::Indexing;
 use crate::{detach, locate, log, mirrors};
 
@@ -35,6 +35,12 @@ pub(crate) struct Args {
     /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
     mirrors: bool,
+    /// A folder that several servers share; not built yet
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    store: Option<PathBuf>,
+    /// The shards of a volume in such a folder; not built yet
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    shards: Option<String>,
     /// Refuse changes
     #[arg(long)]
     read_only: bool,
@@ -54,8 +60,17 @@ pub(crate) struct Args {
     in_background: bool,
 }
 
+/// A volume that several servers share is asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("a shared store is not built yet")]
+struct NotBuilt;
+
 /// Serves the volume until it is stopped.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
+    if args.store.is_some() || args.shards.is_some() {
+        return Err(Failure::new(Exit::Usage, NotBuilt)
+            .hint("leave `--store` out: each volume has a folder and a server of its own"));
+    }
     let dir = args.dir.clone().map_or_else(locate::default_dir, Ok)?;
     let dir = locate::absolute(&dir)?;
     if args.detach && !args.in_background {

@@ -3,6 +3,7 @@
 
 mod accepted;
 mod hands;
+mod joints;
 mod mirror;
 mod network;
 mod office;

@@ -166,9 +166,10 @@ fn listed(machine: &Machine, tree: &Path) -> String {
 fn a_site_burns_and_the_mirror_has_what_was_waited_for() {
     let Some(sites) = Sites::new() else { return };
     let tree = sites.tree();
-    let line = "cd ~/pelago/files && mkdir -p a/b && for i in $(seq 200); do echo $i > a/$i; done && \
-                head -c 3000000 /dev/urandom > a/b/large && ln a/7 a/b/linked && mv a/8 a/b/moved && \
-                ln -s ../7 a/b/link && rm a/9 && cp a/b/large copied && \
+    let line = "cd ~/pelago/files && mkdir -p a/b && \
+                for i in $(seq 200); do echo $i > a/$i; done && \
+                head -c 3000000 /dev/urandom > a/b/large && ln a/7 a/b/linked && \
+                mv a/8 a/b/moved && ln -s ../7 a/b/link && rm a/9 && cp a/b/large copied && \
                 truncate -s 1000000 copied && pelago tag a/7 project=apollo && \
                 truncate -s 20000000 sparse && \
                 printf x | dd of=sparse bs=1 seek=15000000 conv=notrunc status=none";

@@ -1,0 +1,379 @@
+//! What docs/semantics.md says of sharing, offices, mirrors, passthrough, io_uring, HTTP and
+//! searches used together: one test of all, and one of each pair that no other test has.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::harness::program::{Ran, bare, run, until};
+use crate::harness::volume::{cannot_mount, detach_all, folder};
+use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::world::{kill, watch};
+
+/// How soon those that are left hear that a site is gone.
+const HEARS: Duration = Duration::from_secs(15);
+const URING: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Machines of one network, and the processes that were started on them.
+struct Machines {
+    network: Network,
+    root: PathBuf,
+    pids: Arc<Mutex<Vec<Pid>>>,
+    _watchdog: Sender<()>,
+    _folder: TempDir,
+}
+
+impl Machines {
+    /// Returns an empty network; `None` if this machine cannot have one.
+    fn new() -> Option<Self> {
+        if let Some(reason) = cannot_mount().or_else(cannot_network) {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let (folder, root) = folder();
+        let network = Network::new();
+        let pids = Arc::default();
+        let _watchdog = watch(Arc::clone(&pids));
+        Some(Self { network, root, pids, _watchdog, _folder: folder })
+    }
+
+    fn machine(&self, number: u8, name: &str) -> Machine {
+        self.network.machine(number, &self.root.join(name))
+    }
+
+    /// Notes the process that serves this folder or mount, so that it ends with the test. Returns
+    /// it.
+    fn note(&self, machine: &Machine, of: &str) -> Pid {
+        let status = machine.types(&format!("pelago status {of} --json --timeout 100")).json();
+        let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
+        self.pids.lock().unwrap().push(pid);
+        pid
+    }
+
+    /// Brings up a volume that listens, and says so.
+    fn up(&self, machine: &Machine, more: &str) -> Pid {
+        let listen = format!("--listen {}:7440", machine.address);
+        machine.types(&format!("pelago up ~/pelago --detach {listen} {more}"));
+        self.note(machine, "~/pelago")
+    }
+
+    /// Shares a folder of a volume with the user of another machine, who attaches it.
+    fn share(&self, owner: &Machine, guest: &Machine, path: &str) {
+        owner.types("test -e ~/.config/pelago/key || pelago key new");
+        guest.types("pelago key new && mkdir -p ~/shared");
+        let key = guest.types("pelago key show").out;
+        let at = format!("--at {}:7440", owner.address);
+        owner.types(&format!("pelago share {path} --to {} {at} > ~/cred", key.trim()));
+        fs::copy(owner.home.join("cred"), guest.home.join("cred")).unwrap();
+        guest.types("pelago attach ~/cred ~/shared --detach");
+        self.note(guest, "~/shared");
+    }
+
+    /// Keeps mirrors on a machine, and gives the volume of another one a mirror there.
+    fn mirror(&self, primary: &Machine, keeper: &Machine) {
+        let listen = format!("--listen {}:7442", keeper.address);
+        keeper.types(&format!("pelago serve ~/mirrors --mirrors {listen} --detach"));
+        self.note(keeper, "~/mirrors");
+        let key = primary.types("pelago key show -V ~/pelago").out;
+        keeper.types(&format!("pelago key allow {} -V ~/mirrors", key.trim()));
+        let key = keeper.types("pelago key show -V ~/mirrors").out;
+        let address = format!("{}@{}:7442", key.trim(), keeper.address);
+        primary.types(&format!("pelago site mirror {address} -V ~/pelago"));
+    }
+
+    fn logs_are_quiet(&self, logs: &[PathBuf]) {
+        for log in logs {
+            let text = fs::read_to_string(log).unwrap();
+            assert!(!text.contains("panicked"), "{}: {text}", log.display());
+        }
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        for pid in self.pids.lock().unwrap().drain(..) {
+            kill(pid);
+        }
+        detach_all(&self.root);
+    }
+}
+
+fn tried(machine: &Machine, line: &str) -> Ran {
+    run(machine.command("sh").args(["-c", line]))
+}
+
+/// Returns the path of the only mirror of a keeper.
+fn image(keeper: &Machine) -> PathBuf {
+    let mut found = fs::read_dir(keeper.home.join("mirrors/mirrors")).unwrap();
+    found.next().unwrap().unwrap().path()
+}
+
+/// Rome has a mirror in Oslo, Berlin is an office of Rome, a guest reads a folder of Rome while
+/// Berlin writes there, and another machine mounts Rome's volume. Rome burns.
+#[test]
+fn all_of_it_together() {
+    let Some(machines) = Machines::new() else { return };
+    let names = [(1, "rome"), (2, "berlin"), (3, "oslo"), (4, "guest"), (5, "client")];
+    let [rome, berlin, oslo, guest, client] =
+        names.map(|(number, name)| machines.machine(number, name));
+    let primary = machines.up(&rome, "--passthrough never --http 127.0.0.1:8080");
+    machines.mirror(&rome, &oslo);
+    rome.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
+    machines.share(&rome, &guest, "~/pelago/files/docs");
+    rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
+    fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
+    let listen = format!("--listen {}:7441", berlin.address);
+    berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
+    machines.note(&berlin, "~/berlin");
+    client.types("pelago key new && mkdir ~/far");
+    let key = client.types("pelago key show").out;
+    rome.types(&format!("pelago key allow {} -V ~/pelago", key.trim()));
+    let server = rome.types("pelago key show -V ~/pelago").out;
+    let from = format!("{}@{}:7440", server.trim(), rome.address);
+    client.types(&format!("pelago mount {from} ~/far --detach"));
+    machines.note(&client, "~/far");
+    // Berlin writes in a folder of Rome, and the guest reads it; both see one tree.
+    let write = "mkdir ~/berlin/files/own && for i in $(seq 40); do \
+                 echo line $i >> ~/berlin/files/docs/log; done";
+    let mut writing = berlin.command("sh").args(["-c", write]).spawn().unwrap();
+    let mut last = 0;
+    until("the guest has read what Berlin writes", || {
+        let read = tried(&guest, "cat ~/shared/log 2>/dev/null").out;
+        let lines: Vec<&str> = read.lines().collect();
+        assert!(lines.len() >= last, "what was read is not gone again");
+        let expected: Vec<String> = (1..=lines.len()).map(|line| format!("line {line}")).collect();
+        assert_eq!(lines, expected);
+        last = lines.len();
+        last == 40
+    });
+    assert!(writing.wait().unwrap().success());
+    assert_eq!(client.types("tail -1 ~/far/docs/log").out, "line 40\n");
+    rome.types(
+        "pelago get http://127.0.0.1:8080/docs/log ~/got && cmp ~/got ~/pelago/files/docs/log",
+    );
+    berlin.types("echo mine > ~/berlin/files/own/file");
+    rome.types("pelago wait ~/pelago/files --level remote");
+    // A program of Berlin is in its own folder.
+    let line = "cd ~/berlin/files/own && touch ready && while [ ! -e ~/go ]; do sleep 0.1; done; \
+                i=0; while [ $i -lt 100 ]; do echo $i > f$i || exit 1; i=$((i+1)); done; cat file";
+    let mut working = berlin.command("sh").args(["-c", line]).spawn().unwrap();
+    until("it is there", || tried(&rome, "test -e ~/pelago/files/own/ready").code == Some(0));
+    // The fire.
+    kill(primary);
+    let burnt = Instant::now();
+    let path = image(&oslo);
+    let promoted = oslo.types(&format!("pelago site promote {} --force", path.display())).out;
+    assert!(promoted.contains("`pelago mount KEY@HOST:PORT POINT`"), "{promoted}");
+    let listen = format!("--listen {}:7440", oslo.address);
+    oslo.types(&format!("pelago serve {} {listen} --detach", path.display()));
+    machines.note(&oslo, path.to_str().unwrap());
+    // Rome's machine mounts the volume by the address that was told, with the key that it had.
+    client.types("pelago unmount ~/far --force --timeout 100 || true; mkdir ~/again");
+    let server = oslo.types(&format!("pelago key show -V {}", path.display())).out;
+    let from = format!("{}@{}:7440", server.trim(), oslo.address);
+    client.types(&format!("pelago mount {from} ~/again --detach"));
+    machines.note(&client, "~/again");
+    assert_eq!(client.types("tail -1 ~/again/docs/log").out, "line 40\n");
+    client.types("echo new > ~/again/docs/new && cat ~/again/docs/new");
+    // Berlin's own folder goes on, and what was Rome's ends.
+    fs::write(berlin.home.join("go"), "").unwrap();
+    assert!(working.wait().unwrap().success());
+    until("Berlin hears that Rome is gone", || {
+        let ran = tried(&berlin, "cat ~/berlin/files/docs/note"); println!("{:?} {ran:?}", burnt.elapsed());
+        ran.err.contains("Host is down")
+    });
+    until("and that it does not move over", || {
+        let sites = berlin.types("pelago site list -V ~/berlin").out; println!("{:?} {sites}", burnt.elapsed());
+        sites.contains("does not move over by itself yet")
+    });
+    until("the guest hears it too", || {
+        let status = guest.types("pelago status ~/shared --timeout 100").out;
+        status.contains("not connected") && status.contains("does not move over by itself yet")
+    });
+    assert!(burnt.elapsed() < HEARS + Duration::from_secs(5), "{:?}", burnt.elapsed());
+    let logs = [
+        rome.home.join("pelago/log"),
+        berlin.home.join("berlin/log"),
+        oslo.home.join("mirrors/log"),
+        path.join("log"),
+    ];
+    machines.logs_are_quiet(&logs);
+    berlin.types("pelago unmount -V ~/berlin --timeout 100");
+    let checked = berlin.types("pelago check ~/berlin --json").json();
+    assert_eq!(checked["whole"], true, "{checked}");
+}
+
+/// A guest that was shut out stays out after a promotion, and one that was not comes in with a new
+/// address only.
+#[test]
+fn share_and_mirror() {
+    let Some(machines) = Machines::new() else { return };
+    let [alice, oslo, bob] = [(1, "alice"), (2, "oslo"), (3, "bob")]
+        .map(|(number, name)| machines.machine(number, name));
+    let primary = machines.up(&alice, "--passthrough never");
+    machines.mirror(&alice, &oslo);
+    alice.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
+    machines.share(&alice, &bob, "~/pelago/files/docs");
+    assert_eq!(bob.types("cat ~/shared/note").out, "note\n");
+    alice.types("cp ~/cred ~/other && pelago revoke ~/cred -V ~/pelago");
+    alice.types("pelago wait --level remote -V ~/pelago");
+    kill(primary);
+    let path = image(&oslo);
+    oslo.types(&format!("pelago site promote {} --force", path.display()));
+    let listen = format!("--listen {}:7440", oslo.address);
+    oslo.types(&format!("pelago serve {} {listen} --detach", path.display()));
+    machines.note(&oslo, path.to_str().unwrap());
+    // The keys that may share are there, and the revocation is.
+    assert!(path.join("policy").exists());
+    let rows = oslo.types(&format!("pelago status {} --json", path.display())).json();
+    assert_eq!(rows["state"], "up");
+    let server = oslo.types(&format!("pelago key show -V {}", path.display())).out;
+    let credential = fs::read_to_string(bob.home.join("cred")).unwrap();
+    let old = credential.lines().find(|line| line.contains("@10.77.0.1:7440")).unwrap();
+    let key = old.split('@').next().unwrap().rsplit([' ', '"']).next().unwrap();
+    let moved = credential
+        .replace(&format!("{key}@10.77.0.1:7440"), &format!("{}@10.77.0.2:7440", server.trim()));
+    fs::write(bob.home.join("moved"), moved).unwrap();
+    bob.types("pelago unmount ~/shared --force --timeout 100 || true; mkdir -p ~/at-oslo");
+    let attached = tried(&bob, "pelago attach ~/moved ~/at-oslo --detach");
+    assert_ne!(attached.code, Some(0), "what was taken back stays so: {attached:?}");
+}
+
+/// The kernel of the owner's machine writes without a request, and the guest sees each write.
+#[test]
+fn share_and_passthrough() {
+    let Some(machines) = Machines::new() else { return };
+    let [alice, bob] = [(1, "alice"), (2, "bob")].map(|(n, name)| machines.machine(n, name));
+    machines.up(&alice, "--passthrough always");
+    let path = alice.types("pelago status ~/pelago --json").json()["data_path"].clone();
+    if path != "passthrough" {
+        println!("skipped: the kernel takes no descriptors here");
+        return;
+    }
+    alice.types("mkdir ~/pelago/files/docs && head -c 100000 /dev/zero > ~/pelago/files/docs/f");
+    machines.share(&alice, &bob, "~/pelago/files/docs");
+    for round in 0..20 {
+        let at = format!("dd of=$HOME/pelago/files/docs/f bs=1 seek={} conv=notrunc", round * 5000);
+        alice.types(&format!("printf {round:02} | {at} status=none"));
+        let read = format!("dd if=$HOME/shared/f bs=1 skip={} count=2 status=none", round * 5000);
+        assert_eq!(bob.types(&read).out, format!("{round:02}"));
+    }
+}
+
+/// A guest's search is refused by a name that it can look up, and HTTP shows the tree of its user,
+/// shared or not.
+#[test]
+fn share_find_and_http() {
+    let Some(machines) = Machines::new() else { return };
+    let [alice, bob] = [(1, "alice"), (2, "bob")].map(|(n, name)| machines.machine(n, name));
+    machines.up(&alice, "--http 127.0.0.1:8080");
+    alice.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
+    machines.share(&alice, &bob, "~/pelago/files/docs");
+    let found = tried(&bob, "pelago find 'name=note' ~/shared");
+    assert!(found.code != Some(0) && found.out.is_empty(), "{found:?}");
+    let listed = tried(&bob, "ls ~/shared/.find/name=note");
+    assert_ne!(listed.code, Some(0), "{listed:?}");
+    let own = alice.types("pelago find 'name=note' ~/pelago/files").out;
+    assert!(own.ends_with("/docs/note\n"), "{own}");
+    let get = "pelago get http://127.0.0.1:8080/docs/note ~/got > ~/says && cat ~/got && \
+               rm ~/got";
+    assert_eq!(alice.types(get).out, "note\n");
+    alice.types("pelago revoke ~/cred -V ~/pelago");
+    assert_eq!(alice.types(get).out, "note\n", "HTTP has its own rights");
+    assert_ne!(tried(&bob, "cat ~/shared/note").code, Some(0));
+}
+
+/// What has its home here is passed through in an office that has joined, too.
+#[test]
+fn office_and_passthrough() {
+    let Some(machines) = Machines::new() else { return };
+    let [rome, berlin] = [(1, "rome"), (2, "berlin")].map(|(n, name)| machines.machine(n, name));
+    machines.up(&rome, "");
+    rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
+    fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
+    let listen = format!("--listen {}:7441", berlin.address);
+    berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
+    machines.note(&berlin, "~/berlin");
+    let path = berlin.types("pelago status ~/berlin --json").json()["data_path"].clone();
+    if path != "passthrough" {
+        println!("skipped: the kernel takes no descriptors here");
+        return;
+    }
+    berlin.types("mkdir ~/berlin/files/own");
+    for (machine, tree) in [(&berlin, "berlin"), (&rome, "pelago")] {
+        for dir in ["", "own/"] {
+            let file = format!("~/{tree}/files/{dir}of-{tree}");
+            machine.types(&format!(
+                "head -c 3000000 /dev/urandom > ~/bytes && cp ~/bytes {file} && cmp ~/bytes {file} && \
+                 printf more >> {file}"
+            ));
+        }
+    }
+    for name in ["of-berlin", "of-pelago", "own/of-berlin", "own/of-pelago"] {
+        let sum = |machine: &Machine, tree: &str| {
+            machine.types(&format!("md5sum < ~/{tree}/files/{name}")).out
+        };
+        assert_eq!(sum(&rome, "pelago"), sum(&berlin, "berlin"), "{name}");
+    }
+}
+
+/// A download reads one version of a file while programs change it and the mirror gets each.
+#[test]
+fn mirror_and_http() {
+    let Some(machines) = Machines::new() else { return };
+    let [rome, oslo] = [(1, "rome"), (2, "oslo")].map(|(n, name)| machines.machine(n, name));
+    machines.up(&rome, "--passthrough never --http 127.0.0.1:8080");
+    machines.mirror(&rome, &oslo);
+    for round in 0..5 {
+        rome.types("head -c 8000000 /dev/urandom > ~/bytes && cp ~/bytes ~/pelago/files/f");
+        let got = rome.types(&format!("pelago get http://127.0.0.1:8080/f ~/got{round}"));
+        drop(got);
+        rome.types(&format!("cmp ~/bytes ~/got{round}"));
+        rome.types("pelago wait --level remote -V ~/pelago");
+    }
+}
+
+/// With requests over io_uring a guest, an office and a mirror see what they see without.
+#[test]
+fn io_uring_and_all_others() {
+    if fs::read_to_string(URING).is_ok_and(|value| value.trim() != "Y") {
+        println!("skipped: io_uring is off for FUSE ({URING})");
+        return;
+    }
+    let Some(machines) = Machines::new() else { return };
+    let names = [(1, "rome"), (2, "berlin"), (3, "oslo"), (4, "guest")];
+    let [rome, berlin, oslo, guest] = names.map(|(n, name)| machines.machine(n, name));
+    machines.up(&rome, "--passthrough never --io-uring always");
+    machines.mirror(&rome, &oslo);
+    rome.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
+    machines.share(&rome, &guest, "~/pelago/files/docs");
+    rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
+    fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
+    let listen = format!("--listen {}:7441", berlin.address);
+    berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
+    machines.note(&berlin, "~/berlin");
+    berlin.types("echo changed > ~/berlin/files/docs/note && mkdir ~/berlin/files/own");
+    assert_eq!(guest.types("cat ~/shared/note").out, "changed\n");
+    assert_eq!(rome.types("cat ~/pelago/files/docs/note").out, "changed\n");
+    rome.types("pelago wait --level remote -V ~/pelago");
+}
+
+/// A shared store is refused by its name, whatever it is asked for with.
+#[test]
+fn a_shared_store_is_refused_by_name() {
+    let (_folder, root) = folder();
+    for more in ["", " --mirrors", " --listen 127.0.0.1:0", " --shards 1"] {
+        let mut command = Command::new("sh");
+        bare(&mut command, &root);
+        let binary = env!("CARGO_BIN_EXE_pelago");
+        let ran = run(command.args(["-c", &format!("{binary} serve v --store s{more}")]));
+        assert!(ran.err.contains("a shared store is not built yet"), "{ran:?}");
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0, "nothing is made");
+    }
+}
