@@ -51,7 +51,8 @@ pub const FINDINGS: usize = 10_000;
 /// # Errors
 /// [`CheckError`] if it cannot be opened or read.
 pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
-    with_volume(dir, |parts, volume| {
+    // Also a mirror, whose keeper has stopped.
+    with_volume(Volume::open_mirror(dir)?, |parts, volume| {
         let mut plan = plan_on(parts)?;
         add_second_files(&mut plan, volume);
         Ok(plan)
@@ -63,7 +64,7 @@ pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
 /// # Errors
 /// [`CheckError`]. Earlier repairs stay, and the call can be repeated.
 pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
-    with_volume(dir, |parts, volume| {
+    with_volume(Volume::open(dir)?, |parts, volume| {
         if parts.has_sites {
             return Err(CheckError::Sites);
         }
@@ -360,10 +361,9 @@ impl<'a> Check<'a> {
 }
 
 fn with_volume<T>(
-    dir: &Path,
+    mut volume: Volume,
     work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
-    let mut volume = Volume::open(dir)?;
     let options = fjall::Options { memory_bytes: limits::TABLE_MEMORY_BYTES as u64 };
     let table = FjallTable::open_in(volume.table(), options)?;
     volume.confirm_seed(&table)?;

@@ -5,7 +5,7 @@
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
-//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"wait-for-mirror"`, or
+//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"wait-for-mirror"` with `"commit"`, or
 //! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
 
@@ -60,8 +60,11 @@ pub(crate) enum Request {
         /// Its address, `KEY@HOST:PORT`.
         peer: String,
     },
-    /// Wait for a moment until the mirror has all that is done.
-    WaitForMirror,
+    /// Wait for a moment until the mirror has all that was done.
+    WaitForMirror {
+        /// Before the group commit of this number; `None`: before now.
+        commit: Option<u64>,
+    },
     /// Make the mirror of a volume its primary.
     Promote {
         /// The id of the volume, in hexadecimal digits.
@@ -84,7 +87,9 @@ impl Request {
             Self::Mirror { peer } => {
                 json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
             }
-            Self::WaitForMirror => json!({ "version": PROTOCOL, "ask": "wait-for-mirror" }),
+            Self::WaitForMirror { commit } => {
+                json!({ "version": PROTOCOL, "ask": "wait-for-mirror", "commit": commit })
+            }
             Self::Promote { volume } => {
                 json!({ "version": PROTOCOL, "ask": "promote", "volume": volume })
             }
@@ -110,7 +115,9 @@ impl Request {
                 }
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
-            Some("wait-for-mirror") => Ok(Self::WaitForMirror),
+            Some("wait-for-mirror") => {
+                Ok(Self::WaitForMirror { commit: object["commit"].as_u64() })
+            }
             Some("mirror") => match object["peer"].as_str() {
                 Some(peer) => Ok(Self::Mirror { peer: peer.to_owned() }),
                 None => Err("a mirror without an address"),
@@ -158,7 +165,7 @@ mod tests {
             Request::Invite { .. } => ControlReply::Invited(1),
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             Request::Mirror { .. } => ControlReply::MirrorSet,
-            Request::WaitForMirror => ControlReply::Mirrored(true),
+            Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
         Control::open(&Folder::open(dir).unwrap(), Arc::new(handler)).unwrap()
@@ -171,7 +178,7 @@ mod tests {
         let unmount = Request::Unmount { force: true };
         let promote = Request::Promote { volume: "ab".to_owned() };
         let mirror = Request::Mirror { peer: "key@h:1".to_owned() };
-        let wait = Request::WaitForMirror;
+        let wait = Request::WaitForMirror { commit: Some(7) };
         let status = Request::Status;
         let sites = Request::Sites;
         for request in [status, unmount, listen, invite, sites, promote, mirror, wait] {

@@ -170,7 +170,7 @@ impl Parts {
             | Request::Invite { .. }
             | Request::Sites
             | Request::Mirror { .. }
-            | Request::WaitForMirror
+            | Request::WaitForMirror { .. }
             | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())
             }

@@ -4,8 +4,9 @@
 //! ([`ContentChanges::note`]), because a cut may come in between. A cut takes what has changed out
 //! of here, under the lock of the shard and of this at once. Then a thread reads these bytes, as
 //! they were at the cut: a program that changes some of them before they are read puts the old ones
-//! into memory first, and a content file that loses its name is handed over with its descriptor. If
-//! that takes more than its limit, the cut is given up, and its changes are those of the next one.
+//! aside first, into memory and then into a file without a name, and a content file that loses its
+//! name is handed over with its descriptor. If that takes more than its limit, the cut is given up,
+//! and its changes are those of the next one.
 //!
 //! Nothing is kept here of a volume without a mirror: each change looks at one flag.
 //!
@@ -21,7 +22,7 @@ use pelago_store::content::{self, ContentFile, ContentStore};
 use pelago_store::sync::Mutex;
 use pelago_wire::{Generation, InodeId, Time, Whence, limits};
 
-use cut::Cut;
+use cut::{Cut, KeptPiece};
 use ranges::Ranges;
 
 mod cut;
@@ -59,6 +60,8 @@ struct Inner {
     cut_since: Option<Instant>,
     /// The last cut, until all of it is read.
     cut: Option<Cut>,
+    /// There was more than fits: nothing is noted until all is copied.
+    has_more: bool,
 }
 
 /// What has changed of a file.
@@ -116,6 +119,19 @@ impl ContentChanges {
         *self.inner.lock() = Inner::default();
     }
 
+    /// Returns whether something has changed since the last cut.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.has_more || inner.since.is_some()
+    }
+
+    /// Returns whether more has changed than fits: all is to be copied.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.inner.lock().has_more
+    }
+
     /// Returns the bytes that have changed and are not read, and the memory that it takes to know
     /// them.
     #[must_use]
@@ -126,7 +142,7 @@ impl ContentChanges {
         ContentRisk {
             bytes: changed.sum::<u64>() + unread,
             since: inner.cut_since.or(inner.since),
-            memory: inner.files.len() * FILE_MEMORY + inner.ranges * RANGE_MEMORY,
+            memory: inner.memory(),
         }
     }
 
@@ -150,11 +166,6 @@ impl ContentChanges {
     /// Makes the changes of the cut those of the next one.
     pub fn take_back(&self) {
         self.inner.lock().take_back();
-    }
-
-    /// Forgets all changes: all of the volume is copied.
-    pub fn forget(&self) {
-        *self.inner.lock() = Inner::default();
     }
 
     /// Returns the content files of the cut.
@@ -186,11 +197,35 @@ impl ContentChanges {
 
     /// Notes that bytes of a content file, which has this size, are about to change: those that
     /// are to be read for a cut are kept.
-    pub(crate) fn announce(&self, content: &ContentFile, range: &Range<u64>, size: u64) {
+    pub(crate) fn announce(
+        &self,
+        store: &ContentStore,
+        content: &ContentFile,
+        range: &Range<u64>,
+        size: u64,
+    ) {
         if self.is_collected.load(Ordering::Acquire) {
             // In this order: a cut that comes in between has the range, or finds the old bytes.
             self.add((content.ino(), content.generation()), range, size, false);
-            self.keep_old(content, range);
+            self.keep_old(store, content, range);
+        }
+    }
+
+    /// Returns whether bytes of a content file are to be read for a cut.
+    pub(crate) fn is_unread(&self, key: ContentKey) -> bool {
+        self.is_collected.load(Ordering::Acquire)
+            && self.inner.lock().cut.as_ref().is_some_and(|cut| cut.has_unread(key))
+    }
+
+    /// Notes that a content file is about to be removed, with its rows: keeps it if it is to be
+    /// read for a cut, and forgets what has changed of it since.
+    pub(crate) fn remove(&self, key: ContentKey, content: &ContentStore) {
+        self.hand_over(key, content);
+        if self.is_collected.load(Ordering::Acquire) {
+            let mut inner = self.inner.lock();
+            if let Some(file) = inner.files.remove(&key) {
+                inner.ranges -= file.ranges.count();
+            }
         }
     }
 
@@ -223,24 +258,28 @@ impl ContentChanges {
     }
 
     /// Puts into memory the bytes of a range that are to be read for a cut.
-    fn keep_old(&self, content: &ContentFile, range: &Range<u64>) {
+    fn keep_old(&self, store: &ContentStore, content: &ContentFile, range: &Range<u64>) {
         let key = (content.ino(), content.generation());
         let parts = match &self.inner.lock().cut {
             Some(cut) => cut.unread(key, range),
             None => return,
         };
-        for part in parts {
-            let kept = usize::try_from(part.end - part.start).ok();
-            let kept = kept.filter(|bytes| *bytes <= limits::MIRROR_KEPT_BYTES);
-            let old = kept.and_then(|bytes| {
-                let mut old = vec![0; bytes];
-                content.read_at(&mut old, part.start).is_ok().then_some(old)
-            });
+        let pieces = parts.into_iter().flat_map(|part| {
+            let starts = part.clone().step_by(limits::IO_BYTES);
+            starts.map(move |start| start..part.end.min(start + limits::IO_BYTES as u64))
+        });
+        for piece in pieces {
+            let mut old = vec![0; (piece.end - piece.start) as usize];
+            let read = content.read_at(&mut old, piece.start);
             let mut inner = self.inner.lock();
             let Some(cut) = &mut inner.cut else { return };
-            match old {
-                Some(old) => cut.keep(key, part.start, &old),
-                None => return cut.give_up(),
+            match read {
+                Ok(_) => cut.keep(key, piece.start, old, store),
+                // The program that changes the file must not notice.
+                Err(_) => cut.give_up(),
+            }
+            if cut.is_given_up() {
+                return;
             }
         }
     }
@@ -249,6 +288,9 @@ impl ContentChanges {
     fn add(&self, key: ContentKey, range: &Range<u64>, size: u64, has_changed: bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
+        if inner.has_more {
+            return;
+        }
         inner.since.get_or_insert_with(Instant::now);
         let file = inner
             .files
@@ -263,13 +305,33 @@ impl ContentChanges {
             file.ranges.coarsen(COARSE_BYTES);
         }
         inner.ranges = inner.ranges + file.ranges.count() - before;
+        inner.expect_room();
     }
 }
 
 impl Inner {
+    fn memory(&self) -> usize {
+        self.files.len() * FILE_MEMORY + self.ranges * RANGE_MEMORY
+    }
+
+    /// Forgets all changes if there are more than fit.
+    fn expect_room(&mut self) {
+        if self.memory() > limits::MIRROR_CHANGES_BYTES {
+            self.files.clear();
+            self.ranges = 0;
+            self.has_more = true;
+            if let Some(cut) = &mut self.cut {
+                cut.give_up();
+            }
+        }
+    }
+
     fn take_back(&mut self) {
         let Some(cut) = self.cut.take() else { return };
         self.since = self.cut_since.take().or(self.since);
+        if self.has_more {
+            return;
+        }
         for (key, changes) in cut.into_changes() {
             let file = self
                 .files
@@ -279,6 +341,7 @@ impl Inner {
             file.ranges.merge(&changes.ranges);
             self.ranges = self.ranges + file.ranges.count() - before;
         }
+        self.expect_room();
     }
 }
 
@@ -327,8 +390,8 @@ impl CutReader<'_> {
                 let mut inner = self.changes.inner.lock();
                 let cut = inner.cut.as_mut().filter(|cut| !cut.is_given_up());
                 let cut = cut.ok_or(CutError::GivenUp)?;
-                if let Some(kept) = cut.next_kept(self.key) {
-                    return Ok(self.piece_of_kept(kept.offset, kept.bytes, cut));
+                if let Some(KeptPiece { offset, bytes }) = cut.next_kept(self.key)? {
+                    return Ok(Some(ContentPiece::Bytes { offset, bytes }));
                 }
                 let Some(range) = cut.next_unread(self.key) else {
                     cut.finish_file(self.key);
@@ -341,16 +404,6 @@ impl CutReader<'_> {
                 return Ok(Some(piece));
             }
         }
-    }
-
-    /// Returns a piece that was kept in memory, and leaves there what is beyond the limit.
-    fn piece_of_kept(&self, offset: u64, bytes: Vec<u8>, cut: &mut Cut) -> Option<ContentPiece> {
-        let mut bytes = bytes;
-        if bytes.len() > limits::GROUP_BYTES {
-            let rest = bytes.split_off(limits::GROUP_BYTES);
-            cut.put_kept(self.key, offset + limits::GROUP_BYTES as u64, rest);
-        }
-        Some(ContentPiece::Bytes { offset, bytes })
     }
 
     /// Returns a piece that was read if it is as it was at the cut; of one that has changed in part

@@ -17,17 +17,18 @@ pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl OpenFiles {
     /// Commits all small files whose bytes are not in the table yet. What fails is tried again by
-    /// the next call.
+    /// the next call. Returns whether none was left out because another thread had it.
     ///
     /// # Errors
     /// The last failure.
-    pub fn commit_dirty(&self) -> Result<(), Error> {
-        let mut result = Ok(());
+    pub fn commit_dirty(&self) -> Result<bool, Error> {
+        let mut result = Ok(true);
         for ino in self.dirty.take() {
             let Some(inode) = self.opens.inode(ino) else { continue };
             let Some(guard) = self.lock_within(&inode, LOCK_TIMEOUT) else {
                 // Its bytes are moving to a content file; the other inodes must not wait for that.
                 self.dirty.insert(ino);
+                result = result.map(|_| false);
                 continue;
             };
             match guard.commit_and_release() {

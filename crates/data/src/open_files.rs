@@ -257,6 +257,11 @@ impl OpenFiles {
         self.changes.hand_over((ino, generation), &self.disk.content);
     }
 
+    /// Notes that a content file is about to be removed, with its rows.
+    pub fn content_removed(&self, ino: InodeId, generation: Generation) {
+        self.changes.remove((ino, generation), &self.disk.content);
+    }
+
     /// Notes that the disk was found full: new data is refused until there is room.
     pub fn note_disk_full(&self) {
         self.disk.space.note_full();

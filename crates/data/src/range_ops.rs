@@ -255,6 +255,9 @@ impl InodeGuard<'_> {
         if range.mode != AllocateMode::PunchHole {
             self.undo_allocate(&content);
         }
+        // It may have changed a part.
+        let key = (content.ino(), content.generation());
+        self.files.changes.note(key, &changed, self.state.size);
         // A request for more than there is does not mean that the disk is full.
         match error.is_no_space() {
             true => Err(Code::NoSpace.into()),

@@ -25,7 +25,8 @@ impl InodeGuard<'_> {
             true => self.existing_content_to_write()?,
             false => self.spill()?,
         };
-        self.files.changes.announce(&content, range, self.state.size);
+        let files = self.files;
+        files.changes.announce(&files.disk.content, &content, range, self.state.size);
         Ok(content)
     }
 

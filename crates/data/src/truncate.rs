@@ -33,15 +33,22 @@ impl InodeGuard<'_> {
         if size == 0 && self.state.observer.is_none() && files.writing.is_in_error(ino) {
             return self.replace_content();
         }
+        let is_unread = || {
+            let generation = self.state.generation;
+            generation.is_some_and(|generation| files.changes.is_unread((ino, generation)))
+        };
         if size == 0
             && self.state.observer.is_none()
-            && files.is_pinned(ino)
+            && (files.is_pinned(ino) || is_unread())
             && self.empty_pinned().is_ok()
         {
             return Ok(());
         }
         let changed = size.min(self.state.size)..size.max(self.state.size);
         let content = self.content_to_write(&changed)?;
+        // The smaller size first: a cut in between must not take what is cut off for a hole.
+        let key = (content.ino(), content.generation());
+        files.changes.note(key, &changed, changed.start);
         content.truncate(size).map_err(|error| files.disk.failed(&error))?;
         files.writing.note_rewrite(ino, 0..0, size);
         self.note_content_changed(&content, &changed)
@@ -73,7 +80,7 @@ impl InodeGuard<'_> {
         self.inode.invalidate_atime();
         self.publish();
         if let Some(before) = before {
-            files.content_goes(ino, before);
+            files.content_removed(ino, before);
             // If that fails, `pelago check` finds the old one.
             drop(disk.content.remove(ino, before));
         }

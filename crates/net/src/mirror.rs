@@ -13,5 +13,11 @@ mod connection;
 mod frames;
 mod server;
 
-/// How long one read or write of the socket may take.
-const SILENCE: Duration = Duration::from_secs(20);
+/// How long one read or write of the socket may take: the other end may sync a disk meanwhile. A
+/// machine that is gone is noticed earlier ([`GONE`]).
+const BUSY: Duration = Duration::from_secs(600);
+/// How long the system waits for a sign of life of the other machine: longer than a full window
+/// while that syncs.
+const GONE: Duration = Duration::from_secs(60);
+/// How long a primary may take to read why its group was not kept: it may still be sending.
+const TOLD: Duration = Duration::from_secs(20);

@@ -57,6 +57,7 @@ impl GroupCommit {
     /// # Errors
     /// The error of a file that could not be committed, or of the table.
     pub(crate) fn run(&self) -> Result<(), Error> {
+        let turn = self.mirror.as_ref().map(|mirror| mirror.begin_commit());
         // A file that fails does not prevent the others from becoming safe.
         let committed = self.opens.commit_dirty();
         // Read times are no promise: the next group commit writes them.
@@ -67,7 +68,9 @@ impl GroupCommit {
         let counted = self.shard.write_counts();
         // Before the sync: later changes may be part of it, or not.
         self.shard.begin_group_commit();
-        self.mirror.iter().for_each(|mirror| mirror.cut_if_wanted());
+        if let (Some(mirror), Some(turn)) = (&self.mirror, turn) {
+            mirror.cut_if_wanted(turn, committed == Ok(true));
+        }
         let synced = self.make_safe();
         match synced {
             Ok(()) => self.durability.writeback_errors.clear(),
@@ -76,7 +79,7 @@ impl GroupCommit {
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
             Err(error) => self.durability.fail_all(error),
         }
-        let done = synced.and_then(|()| counted.map(drop)).and(committed);
+        let done = synced.and_then(|()| counted.map(drop)).and(committed.map(drop));
         if done.is_err_and(|error| error.code == Code::NoSpace) {
             self.opens.note_disk_full();
         }

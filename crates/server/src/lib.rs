@@ -10,7 +10,9 @@
 
 pub use background::{WorkerState, WorkerStatus};
 pub use memory::{MEMORY_BYTES, MemoryUse, inode_table_bytes};
-pub use mirror::{ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError};
+pub use mirror::{
+    Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
+};
 pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_index::{

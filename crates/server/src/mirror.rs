@@ -23,7 +23,7 @@ use pelago_store::folder::Folder;
 use pelago_store::rows::{MirrorRole, MirrorRow};
 use pelago_store::table::SharedTable;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::mirror::{GroupState, LinkError, MirrorLink, PrimaryRun};
+use pelago_wire::mirror::{CloseLink, GroupState, LinkError, MirrorLink, PrimaryRun};
 use pelago_wire::{Code, Error, Time, limits};
 
 pub use error::SetMirrorError;
@@ -89,11 +89,14 @@ struct State {
     wants_empty_cut: bool,
     /// A cut that the sender has not taken yet.
     cut: Option<TakenCut>,
-    /// Cuts so far.
-    cuts: u64,
-    /// The newest cut that the mirror has.
+    /// Group commits that have begun.
+    commits: u64,
+    /// The newest group commit of which the mirror has all that was done before it began.
     mirrored: u64,
-    waiters: Vec<Waiter>,
+    /// The group commits that a caller waits for.
+    awaited: u64,
+    /// Ends the connection, so that its thread waits no more.
+    close: Option<CloseLink>,
     /// Rows that are under way.
     under_way: RowRisk,
     phase: MirrorPhase,
@@ -104,15 +107,14 @@ struct State {
 /// A cut, and when it was taken.
 struct TakenCut {
     rows: RowCut,
-    number: u64,
+    /// The group commit, if it has written all that open files had in memory before it began.
+    commit: Option<Commit>,
     at: Time,
 }
 
-/// A caller that waits until the mirror has what was done.
-struct Waiter {
-    cut: u64,
-    done: Box<dyn FnOnce(Result<(), Error>) + Send>,
-}
+/// The number of a group commit, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Commit(pub u64);
 
 impl Mirror {
     /// Returns the mirror of the volume, if it has one, without a connection.
@@ -130,9 +132,10 @@ impl Mirror {
             wants_cut: false,
             wants_empty_cut: false,
             cut: None,
-            cuts: 0,
+            commits: 0,
             mirrored: 0,
-            waiters: Vec::new(),
+            awaited: 0,
+            close: None,
             under_way: RowRisk::default(),
             phase: MirrorPhase::Connecting { problem: None },
             as_of: None,
@@ -208,14 +211,22 @@ impl Mirror {
         Ok(())
     }
 
+    /// Notes that a group commit begins. Returns its number.
+    pub(crate) fn begin_commit(&self) -> Commit {
+        let mut state = self.state.lock();
+        state.commits += 1;
+        Commit(state.commits)
+    }
+
     /// Takes a cut if the sender wants one, and something has changed or is waited for. Called by
-    /// the group commit, after it has written what open files have in memory.
-    pub(crate) fn cut_if_wanted(&self) {
+    /// the group commit of this number, after it has written what open files have in memory:
+    /// `has_all` of it.
+    pub(crate) fn cut_if_wanted(&self, commit: Commit, has_all: bool) {
         let mut state = self.state.lock();
         if !state.wants_cut {
             return;
         }
-        let is_waited_for = state.waiters.iter().any(|waiter| waiter.cut > state.cuts);
+        let is_waited_for = state.awaited > state.mirrored;
         if !is_waited_for && !state.wants_empty_cut && !self.has_changes() {
             return;
         }
@@ -223,9 +234,9 @@ impl Mirror {
         // If the table has stopped, the next group commit tries it again.
         let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
         assert!(state.cut.is_none(), "one cut is sent at a time");
-        state.cuts += 1;
         state.under_way = rows.changed.risk();
-        state.cut = Some(TakenCut { rows, number: state.cuts, at: clock::now() });
+        let commit = has_all.then_some(commit);
+        state.cut = Some(TakenCut { rows, commit, at: clock::now() });
         state.wants_cut = false;
         state.wants_empty_cut = false;
         self.changed.notify_all();
@@ -233,49 +244,64 @@ impl Mirror {
 
     fn has_changes(&self) -> bool {
         let rows = self.parts.shard.row_risk().unwrap_or_default();
-        rows.since.is_some() || rows.has_more || self.parts.opens.changes().risk().since.is_some()
+        rows.since.is_some() || rows.has_more || self.parts.opens.changes().any()
     }
 
-    /// Calls `done` once the mirror has on stable storage all that is done now.
-    pub(crate) fn when_mirrored(&self, done: Box<dyn FnOnce(Result<(), Error>) + Send>) {
-        let mut state = self.state.lock();
-        if state.sender.is_none() || state.has_stopped {
-            drop(state);
-            return done(Err(Code::NotSupported.into()));
-        }
-        let cut = state.cuts + 1;
-        state.waiters.push(Waiter { cut, done });
-        self.changed.notify_all();
-        drop(state);
-        self.parts.durability.flush_soon();
-    }
-
-    /// Waits until the mirror has on stable storage all that is done now. Returns whether it has.
+    /// Returns the group commit that the mirror must have, so that it has all that is done now: the
+    /// next one that begins.
     ///
     /// # Errors
-    /// `NotSupported` without a mirror; `Unavailable` if the server stops.
-    pub(crate) fn wait(&self, patience: Duration) -> Result<bool, Error> {
-        let (sender, answer) = std::sync::mpsc::channel();
-        self.when_mirrored(Box::new(move |result| {
-            let _waits_no_more = sender.send(result);
-        }));
-        match answer.recv_timeout(patience) {
-            Ok(result) => result.map(|()| true),
-            Err(_) => Ok(false),
+    /// `NotSupported` without a mirror.
+    pub(crate) fn next_commit(&self) -> Result<Commit, Error> {
+        let mut state = self.state.lock();
+        if state.sender.is_none() || state.has_stopped {
+            return Err(Code::NotSupported.into());
         }
+        state.awaited = state.commits + 1;
+        Ok(Commit(state.awaited))
     }
 
-    /// Notes that the mirror has a cut, and calls back those who waited for it.
-    fn note_mirrored(&self, cut: u64, at: Time) {
+    /// Waits until the mirror has on stable storage all that was done before this group commit.
+    /// Returns whether it has.
+    ///
+    /// # Errors
+    /// `Unavailable` if the server stops.
+    pub(crate) fn wait(&self, commit: Commit, patience: Duration) -> Result<bool, Error> {
+        let deadline = Instant::now() + patience;
+        self.parts.durability.flush_soon();
         let mut state = self.state.lock();
-        state.mirrored = state.mirrored.max(cut);
+        while state.mirrored < commit.0 {
+            if state.has_stopped {
+                return Err(Code::Unavailable.into());
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return Ok(state.mirrored >= commit.0);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Notes that the mirror has a cut.
+    fn note_mirrored(&self, commit: Option<Commit>, at: Time) {
+        let mut state = self.state.lock();
+        if let Some(commit) = commit {
+            state.mirrored = state.mirrored.max(commit.0);
+        }
         state.under_way = RowRisk::default();
         state.as_of = Some(at);
-        let mirrored = state.mirrored;
-        let ready: Vec<Waiter> =
-            state.waiters.extract_if(.., |waiter| waiter.cut <= mirrored).collect();
+        self.changed.notify_all();
+    }
+
+    /// Takes back a cut that was not sent, and wants none any more.
+    fn drop_cut(&self) {
+        let mut state = self.state.lock();
+        state.wants_cut = false;
+        state.close = None;
+        let untaken = state.cut.take();
         drop(state);
-        ready.into_iter().for_each(|waiter| (waiter.done)(Ok(())));
+        if let Some(cut) = untaken {
+            sender::take_back(self, cut.rows.changed);
+        }
     }
 
     /// Notes that the mirror was promoted: this folder is served no more.
@@ -303,16 +329,22 @@ impl Mirror {
     /// Lets the mirror have what was done, for at most `patience`, and ends the sender.
     pub(crate) fn stop(&self, patience: Duration) {
         let follows = matches!(self.state.lock().phase, MirrorPhase::Follows);
-        if follows && !matches!(self.wait(patience), Ok(true)) {
-            tracing::warn!("the mirror does not have the last changes");
+        if follows && !patience.is_zero() {
+            let last = self.next_commit().and_then(|commit| self.wait(commit, patience));
+            if last != Ok(true) {
+                tracing::warn!("the mirror does not have the last changes");
+            }
         }
         let mut state = self.state.lock();
         state.has_stopped = true;
-        let waiters = std::mem::take(&mut state.waiters);
         let sender = state.sender.take();
+        let close = state.close.take();
         self.changed.notify_all();
         drop(state);
-        waiters.into_iter().for_each(|waiter| (waiter.done)(Err(Code::Unavailable.into())));
+        // It may wait for the mirror, which is away or busy.
+        if let Some(close) = close {
+            close();
+        }
         // The sender itself stops the server if the mirror was promoted.
         let is_other =
             |sender: &JoinHandle<()>| sender.thread().id() != std::thread::current().id();
@@ -321,6 +353,11 @@ impl Mirror {
         {
             tracing::error!("the thread of the mirror has panicked");
         }
+    }
+
+    /// Returns whether the mirror was promoted.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.state.lock().row.role == MirrorRole::Replaced
     }
 
     /// Returns the reign of this primary.

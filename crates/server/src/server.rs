@@ -19,7 +19,7 @@ use pelago_wire::{
 };
 
 use crate::memory::MemoryUse;
-use crate::mirror::{ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
+use crate::mirror::{Commit, ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
@@ -202,13 +202,21 @@ impl Server {
         self.mirror.status()
     }
 
-    /// Waits until the mirror has on stable storage all that is done now. Returns whether it has,
-    /// before `patience` is over.
+    /// Returns the group commit that the mirror must have, so that it has all that is done now.
     ///
     /// # Errors
-    /// `NotSupported` without a mirror; `Unavailable` if the server stops.
-    pub fn wait_for_mirror(&self, patience: Duration) -> Result<bool, Error> {
-        self.mirror.wait(patience)
+    /// `NotSupported` without a mirror.
+    pub fn next_commit(&self) -> Result<Commit, Error> {
+        self.mirror.next_commit()
+    }
+
+    /// Waits until the mirror has on stable storage all that was done before this group commit
+    /// began. Returns whether it has, before `patience` is over.
+    ///
+    /// # Errors
+    /// `Unavailable` if the server stops.
+    pub fn wait_for_mirror(&self, commit: Commit, patience: Duration) -> Result<bool, Error> {
+        self.mirror.wait(commit, patience)
     }
 
     /// Returns the other sites, in the order of their numbers.

@@ -40,6 +40,9 @@ pub const CHAIN_BYTES: usize = 32 << 10;
 pub const MIRROR_CHANGES_BYTES: usize = 24 << 20;
 /// Bytes of content in memory that have changed before they were sent to a mirror.
 pub const MIRROR_KEPT_BYTES: usize = 32 << 20;
+/// Bytes of content in a file without a name that have changed before they were sent to a mirror,
+/// beyond those in memory.
+pub const MIRROR_SPILLED_BYTES: u64 = 4 << 30;
 /// Content files that were removed before they were sent to a mirror, and are kept open for it.
 pub const MIRROR_KEPT_FILES: usize = 256;
 /// Bytes of content, or of rows, in one part of a group that a mirror gets.

@@ -16,7 +16,7 @@ use crate::error::{Code, Error};
 use crate::id::{Generation, InodeId};
 use crate::limits;
 
-pub use link::{Groups, LinkError, MirrorLink, Mirrors, OfferRefused};
+pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused};
 
 mod link;
 

@@ -23,8 +23,13 @@ pub(crate) enum ControlReply {
     Promoted(PromotedReport),
     /// To `mirror`: it is the mirror of the volume.
     MirrorSet,
-    /// To `wait-for-mirror`: whether the mirror has all that was done.
-    Mirrored(bool),
+    /// To `wait-for-mirror`.
+    Mirrored {
+        /// What is waited for: the group commit before which it was done.
+        commit: u64,
+        /// The mirror has it.
+        done: bool,
+    },
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
     Unmounted(PathBuf),
     /// To `unmount`: this mount is in use, and nothing was changed.
@@ -126,7 +131,7 @@ impl ControlReply {
             Self::Mirrors(report) => report.to_json(),
             Self::Promoted(report) => report.to_json(),
             Self::MirrorSet => json!({ "mirror": "set" }),
-            Self::Mirrored(is_mirrored) => json!({ "mirrored": is_mirrored }),
+            Self::Mirrored { commit, done } => json!({ "mirrored": done, "commit": commit }),
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
@@ -152,8 +157,8 @@ impl ControlReply {
         if object["mirror"] == "set" {
             return Some(Self::MirrorSet);
         }
-        if let Some(is_mirrored) = object["mirrored"].as_bool() {
-            return Some(Self::Mirrored(is_mirrored));
+        if let Some(done) = object["mirrored"].as_bool() {
+            return Some(Self::Mirrored { commit: object["commit"].as_u64()?, done });
         }
         if let Some(site) = object["invited"].as_u64() {
             return u16::try_from(site).ok().map(Self::Invited);
@@ -199,8 +204,8 @@ mod tests {
             ControlReply::Listening("key@host:1".to_owned()),
             ControlReply::Invited(1),
             ControlReply::MirrorSet,
-            ControlReply::Mirrored(true),
-            ControlReply::Mirrored(false),
+            ControlReply::Mirrored { commit: 3, done: true },
+            ControlReply::Mirrored { commit: 4, done: false },
             ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
             ControlReply::Denied,
             ControlReply::Failed("no".to_owned()),

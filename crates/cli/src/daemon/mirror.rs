@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pelago_net::key::address::ServerAddress;
 use pelago_net::mirror::MirrorConnection;
-use pelago_server::{MirrorPhase, MirrorProgress, Offer, Server};
+use pelago_server::{Commit, MirrorPhase, MirrorProgress, Offer, Server};
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
 use pelago_wire::Code;
@@ -70,10 +70,12 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
     }
 }
 
-/// Waits for a moment until the mirror has all that is done.
-pub(super) fn wait(server: &Server) -> ControlReply {
-    match server.wait_for_mirror(WAIT) {
-        Ok(is_mirrored) => ControlReply::Mirrored(is_mirrored),
+/// Waits for a moment until the mirror has all that was done before a group commit, or now.
+pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
+    let commit = commit.map_or_else(|| server.next_commit(), |commit| Ok(Commit(commit)));
+    let waited = commit.and_then(|commit| Ok((commit, server.wait_for_mirror(commit, WAIT)?)));
+    match waited {
+        Ok((commit, done)) => ControlReply::Mirrored { commit: commit.0, done },
         Err(error) if error.code == Code::NotSupported => {
             ControlReply::Failed("the volume has no mirror: `pelago site mirror`".to_owned())
         }

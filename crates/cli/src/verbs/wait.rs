@@ -1,6 +1,6 @@
 //! `pelago wait`: waits until what was done is safe elsewhere too.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -65,13 +65,18 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let dir = locate::find(args.volume.as_deref(), args.path.as_deref())?.dir;
     let begun = Instant::now();
     let patience = Duration::from_secs(args.timeout);
-    // The first answer is for what was done before; later ones have it too.
-    while !is_mirrored(&dir)? {
+    let mut commit = None;
+    loop {
+        let waited = wait_for(&dir, commit)?;
+        if waited.done {
+            break;
+        }
         if begun.elapsed() >= patience {
             let seconds = args.timeout;
             return Err(Failure::new(Exit::TimedOut, WaitError::NotMirrored { seconds })
                 .hint("`pelago status` says how far the mirror is"));
         }
+        commit = Some(waited.commit);
     }
     if args.json {
         output::print_json(&json!({ "version": json::VERSION, "level": "remote" }))?;
@@ -79,9 +84,18 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_mirrored(dir: &std::path::Path) -> Outcome<bool> {
-    match ask(dir, Request::WaitForMirror, ANSWER) {
-        Ok((ControlReply::Mirrored(is_mirrored), _)) => Ok(is_mirrored),
+/// What the mirror has.
+struct Waited {
+    /// The group commit that is waited for.
+    commit: u64,
+    /// It has all that was done before.
+    done: bool,
+}
+
+/// Asks the volume's process to wait for a moment.
+fn wait_for(dir: &Path, commit: Option<u64>) -> Outcome<Waited> {
+    match ask(dir, Request::WaitForMirror { commit }, ANSWER) {
+        Ok((ControlReply::Mirrored { commit, done }, _)) => Ok(Waited { commit, done }),
         Ok(_) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(AskError::Garbled))),
         Err(AskError::NotUp) => {
             Err(Failure::new(Exit::NotFound, WaitError::NotUp).hint("start it with `pelago up`"))

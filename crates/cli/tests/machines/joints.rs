@@ -185,11 +185,13 @@ fn all_of_it_together() {
     fs::write(berlin.home.join("go"), "").unwrap();
     assert!(working.wait().unwrap().success());
     until("Berlin hears that Rome is gone", || {
-        let ran = tried(&berlin, "cat ~/berlin/files/docs/note"); println!("{:?} {ran:?}", burnt.elapsed());
+        let ran = tried(&berlin, "cat ~/berlin/files/docs/note");
+        println!("{:?} {ran:?}", burnt.elapsed());
         ran.err.contains("Host is down")
     });
     until("and that it does not move over", || {
-        let sites = berlin.types("pelago site list -V ~/berlin").out; println!("{:?} {sites}", burnt.elapsed());
+        let sites = berlin.types("pelago site list -V ~/berlin").out;
+        println!("{:?} {sites}", burnt.elapsed());
         sites.contains("does not move over by itself yet")
     });
     until("the guest hears it too", || {

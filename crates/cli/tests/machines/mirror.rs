@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -302,6 +302,40 @@ fn a_mirror_that_is_killed_at_any_moment_is_whole() {
     let after = sites.burn();
     assert_eq!(sums(&sites.there, &after), before);
     sites.logs_are_quiet();
+}
+
+/// A stop of the primary waits for a silent mirror for a few seconds, and the mirror can be checked
+/// once its keeper has stopped.
+#[test]
+fn a_silent_mirror_holds_no_stop_up() {
+    let Some(sites) = Sites::new() else { return };
+    tried(&sites.home, "echo one > ~/pelago/files/one").expect_success();
+    sites.wait();
+    let keeper = sites.keeper();
+    kill_process(keeper, Signal::STOP).unwrap();
+    tried(&sites.home, "head -c 3000000 /dev/urandom > ~/pelago/files/two").expect_success();
+    let late = tried(&sites.home, "pelago wait ~/pelago/files --level remote --timeout 1");
+    assert_eq!(late.code, Some(8), "{late:?}");
+    let began = Instant::now();
+    sites.home.types("pelago unmount -V ~/pelago --timeout 100");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    kill_process(keeper, Signal::CONT).unwrap();
+    sites.up();
+    sites.wait();
+    sites.there.types("pelago unmount ~/mirrors");
+    let image = sites.image();
+    let checked = sites.there.types(&format!("pelago check {} --json", image.display()));
+    assert_eq!(checked.json()["whole"], true, "{checked:?}");
+    let repaired = tried(&sites.there, &format!("pelago check {} --apply", image.display()));
+    assert!(repaired.err.contains("is not the primary of its volume"), "{repaired:?}");
+    // Without its keeper too it is promoted.
+    kill(sites.primary());
+    sites.there.types(typed(PROMOTE));
+    sites.there.types(&format!("pelago up {} --detach", image.display()));
+    let status = sites.there.types(&format!("pelago status {} --json", image.display())).json();
+    sites.pids.lock().unwrap().push(pid_of(&status));
+    let names = tried(&sites.there, &format!("ls {}", image.join("files").display()));
+    assert_eq!(names.out, "one\ntwo\n");
 }
 
 /// A promotion while the primary works and is connected: the mirror is whole, has a state that the

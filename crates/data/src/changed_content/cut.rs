@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pelago_store::content::ContentFile;
+use pelago_store::content::{self, ContentFile, ContentStore};
 use pelago_wire::limits;
 
 use super::ranges::Ranges;
@@ -16,6 +16,8 @@ pub(super) struct Cut {
     files: BTreeMap<ContentKey, CutFile>,
     /// Old bytes in memory.
     kept_bytes: usize,
+    /// Old bytes beyond the limit of memory.
+    spill: Option<Spill>,
     /// Old files that have a descriptor.
     handed: usize,
     /// There was no room for old bytes: the group cannot be sent.
@@ -29,14 +31,32 @@ struct CutFile {
     /// What is still to be read from the file.
     unread: Ranges,
     /// Old bytes of what has changed since, by their places.
-    kept: BTreeMap<u64, Vec<u8>>,
+    kept: BTreeMap<u64, Kept>,
     /// The file, if its name leads to another one now, or nowhere.
     handed: Option<Arc<ContentFile>>,
     /// All of it was read.
     is_read: bool,
 }
 
-/// Old bytes of a file, from memory.
+/// Old bytes.
+#[derive(Debug)]
+enum Kept {
+    Memory(Vec<u8>),
+    /// In the spill file: where, and how many.
+    Spilled {
+        at: u64,
+        length: usize,
+    },
+}
+
+/// A file without a name for old bytes.
+#[derive(Debug)]
+struct Spill {
+    file: ContentFile,
+    end: u64,
+}
+
+/// Old bytes of a file: at most [`limits::GROUP_BYTES`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeptPiece {
     pub(super) offset: u64,
@@ -88,24 +108,62 @@ impl Cut {
         }
     }
 
+    /// Returns whether bytes of a file are to be read.
+    pub(super) fn has_unread(&self, key: ContentKey) -> bool {
+        let unread = |file: &CutFile| file.handed.is_none() && file.unread.count() > 0;
+        !self.is_given_up && self.files.get(&key).is_some_and(unread)
+    }
+
     /// Takes old bytes of a file that is about to change. What was read meanwhile is dropped.
-    pub(super) fn keep(&mut self, key: ContentKey, offset: u64, bytes: &[u8]) {
+    pub(super) fn keep(
+        &mut self,
+        key: ContentKey,
+        offset: u64,
+        bytes: Vec<u8>,
+        store: &ContentStore,
+    ) {
         let Some(file) = self.files.get_mut(&key) else { return };
-        for part in file.unread.remove(&(offset..offset + bytes.len() as u64)) {
-            let from = (part.start - offset) as usize;
-            let old = &bytes[from..from + (part.end - part.start) as usize];
+        let all = offset..offset + bytes.len() as u64;
+        let pieces = file.unread.remove(&all).into_iter().flat_map(|part| {
+            let starts = part.clone().step_by(limits::GROUP_BYTES);
+            starts.map(move |start| start..part.end.min(start + limits::GROUP_BYTES as u64))
+        });
+        for piece in pieces.collect::<Vec<_>>() {
+            let from = (piece.start - offset) as usize;
+            let old = &bytes[from..from + (piece.end - piece.start) as usize];
+            let Some(kept) = self.put_aside(key, old, store) else { return self.give_up() };
+            if let Some(file) = self.files.get_mut(&key) {
+                file.kept.insert(piece.start, kept);
+            }
+        }
+    }
+
+    /// Puts old bytes into memory, or beyond its limit into a file. Returns `None` if there is no
+    /// room.
+    fn put_aside(&mut self, key: ContentKey, old: &[u8], store: &ContentStore) -> Option<Kept> {
+        if self.kept_bytes + old.len() <= limits::MIRROR_KEPT_BYTES {
             self.kept_bytes += old.len();
-            file.kept.insert(part.start, old.to_vec());
+            return Some(Kept::Memory(old.to_vec()));
         }
-        if self.kept_bytes > limits::MIRROR_KEPT_BYTES {
-            self.give_up();
+        if self.spill.is_none() {
+            let file = store.create_unnamed(key.0, key.1).ok()?;
+            self.spill = Some(Spill { file, end: 0 });
         }
+        let spill = self.spill.as_mut()?;
+        let at = spill.end;
+        if at + old.len() as u64 > limits::MIRROR_SPILLED_BYTES {
+            return None;
+        }
+        spill.file.write_at(old, at).ok()?;
+        spill.end += old.len() as u64;
+        Some(Kept::Spilled { at, length: old.len() })
     }
 
     /// Drops what is kept: the group is cut again later.
     pub(super) fn give_up(&mut self) {
         self.is_given_up = true;
         self.kept_bytes = 0;
+        self.spill = None;
         for file in self.files.values_mut() {
             file.kept.clear();
             file.handed = None;
@@ -136,19 +194,30 @@ impl Cut {
         self.files.get(&key)?.handed.clone()
     }
 
-    /// Takes the next old bytes that are in memory.
-    pub(super) fn next_kept(&mut self, key: ContentKey) -> Option<KeptPiece> {
-        let (offset, bytes) = self.files.get_mut(&key)?.kept.pop_first()?;
-        self.kept_bytes = self.kept_bytes.saturating_sub(bytes.len());
-        Some(KeptPiece { offset, bytes })
-    }
-
-    /// Puts back the rest of old bytes that were taken.
-    pub(super) fn put_kept(&mut self, key: ContentKey, offset: u64, bytes: Vec<u8>) {
-        if let Some(file) = self.files.get_mut(&key) {
-            self.kept_bytes += bytes.len();
-            file.kept.insert(offset, bytes);
-        }
+    /// Takes the next old bytes that were put aside.
+    ///
+    /// # Errors
+    /// If they cannot be read again.
+    pub(super) fn next_kept(
+        &mut self,
+        key: ContentKey,
+    ) -> Result<Option<KeptPiece>, content::Error> {
+        let kept = self.files.get_mut(&key).and_then(|file| file.kept.pop_first());
+        let Some((offset, kept)) = kept else { return Ok(None) };
+        let bytes = match kept {
+            Kept::Memory(bytes) => {
+                self.kept_bytes = self.kept_bytes.saturating_sub(bytes.len());
+                bytes
+            }
+            Kept::Spilled { at, length } => {
+                let mut bytes = vec![0; length];
+                if let Some(spill) = &self.spill {
+                    spill.file.read_at(&mut bytes, at)?;
+                }
+                bytes
+            }
+        };
+        Ok(Some(KeptPiece { offset, bytes }))
     }
 
     /// Returns the first part of a range that is to be read from the file.

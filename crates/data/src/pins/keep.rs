@@ -62,6 +62,9 @@ impl InodeGuard<'_> {
         self.write_writing_row(&before)?;
         let permit = files.take_fd_permit(ino)?;
         let changed = 0..self.state.size;
+        // A cut may come at any of these: it has the old file, or the size of the new one.
+        files.content_goes(ino, before.generation());
+        files.changes.note((ino, before.generation()), &changed, 0);
         files.content_goes(ino, before.generation());
         let replaced = files.disk.content.replace(ino, before.generation());
         let file = replaced.map_err(|error| files.disk.failed(&error))?;

@@ -66,12 +66,13 @@ impl Locked<'_> {
     /// If the table fails; nothing has changed then.
     #[inline]
     pub(super) fn write(&mut self, batch: &Batch) -> Result<(), Error> {
-        self.shard.table.write(batch).map_err(|error| table_failed("writing", &error))?;
-        self.state.sequence += 1;
-        self.shard.durability.applied(self.state.sequence);
+        // Before the write: one that fails may be in the journal all the same.
         if let Some(changed) = &mut self.state.changed_rows {
             changed.add(batch);
         }
+        self.shard.table.write(batch).map_err(|error| table_failed("writing", &error))?;
+        self.state.sequence += 1;
+        self.shard.durability.applied(self.state.sequence);
         Ok(())
     }
 }

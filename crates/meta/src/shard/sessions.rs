@@ -122,10 +122,10 @@ pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), t
             None => batch.delete(key::session(session)),
         }
     }
-    shard.table.write(&batch)?;
     if let Some(changed) = &mut state.changed_rows {
         changed.add(&batch);
     }
+    shard.table.write(&batch)?;
     state.sequence += 1;
     shard.durability.applied(state.sequence);
     shard.table.persist()?;

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Closing, Hello, RefusalCode, Refused};
-use pelago_wire::mirror::{GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun};
+use pelago_wire::mirror::{
+    CloseLink, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun,
+};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::{ClientConnection, StreamOwned};
 
-use super::SILENCE;
 use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
@@ -19,12 +20,6 @@ use crate::tls::{self, TlsError};
 
 /// How long a connection and its handshake may take.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// How long the mirror may take for the end of a group: it syncs all that came, and carries out
-/// what came before. A machine that is gone is noticed earlier.
-const GROUP: Duration = Duration::from_secs(600);
-/// The first byte of the body of [`GroupPart::End`].
-const END: u8 = 7;
-
 /// A connection of a primary to its mirror.
 pub struct MirrorConnection {
     frames: Frames<ClientConnection>,
@@ -47,7 +42,6 @@ impl MirrorConnection {
         let tls = tls::client_connection(config).map_err(refused)?;
         let deadline = Instant::now() + ATTEMPT;
         let stream = connect_tcp(mirror).map_err(|error| not_reached(mirror, &error))?;
-        keep_alive(&stream).map_err(|error| lost(&error))?;
         let socket = Socket::new(stream, Wait::Until(deadline));
         let socket = socket.map_err(|error| lost(&error))?;
         let mut connection = Self { frames: Frames::new(StreamOwned::new(tls, socket)) };
@@ -89,20 +83,20 @@ impl MirrorConnection {
 
 impl MirrorLink for MirrorConnection {
     fn send(&mut self, body: &[u8]) -> Result<(), LinkError> {
-        if body.first() == Some(&END) {
-            self.frames.set_wait(Wait::Each(GROUP));
-        }
         self.frames.send(FrameKind::Group, body).map_err(|error| lost(&error))
     }
 
     fn receive(&mut self) -> Result<GroupState, LinkError> {
         self.frames.flush().map_err(|error| lost(&error))?;
         let (kind, body) = self.frames.receive().map_err(broken)?;
-        self.frames.set_usual_wait();
         if kind != FrameKind::GroupState {
             return Err(unexpected(kind, &body));
         }
         GroupState::decode(&body).map_err(|error| LinkError::Lost(error.to_string()))
+    }
+
+    fn closer(&self) -> CloseLink {
+        self.frames.closer()
     }
 }
 
@@ -128,15 +122,6 @@ fn connect_tcp(address: &ServerAddress) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-/// Lets the system notice that the machine of the mirror is gone while it owes an answer.
-fn keep_alive(stream: &TcpStream) -> io::Result<()> {
-    let quarter = SILENCE / 4;
-    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
-    rustix::net::sockopt::set_tcp_keepidle(stream, quarter)?;
-    rustix::net::sockopt::set_tcp_keepintvl(stream, quarter)?;
-    Ok(rustix::net::sockopt::set_tcp_keepcnt(stream, 3)?)
 }
 
 /// Returns why a mirror refuses, with what to do about it.

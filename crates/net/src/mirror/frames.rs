@@ -6,9 +6,11 @@ use std::ops::DerefMut;
 use std::time::{Duration, Instant};
 
 use pelago_wire::frame::{FrameError, FrameKind, HEADER_BYTES, Header};
+use pelago_wire::mirror::CloseLink;
+use rustix::net::sockopt;
 use rustls::{ConnectionCommon, SideData, StreamOwned};
 
-use super::SILENCE;
+use super::{BUSY, GONE};
 use crate::key::PublicKey;
 use crate::tls;
 
@@ -37,7 +39,13 @@ pub(super) enum Wait {
 impl Socket {
     pub(super) fn new(stream: TcpStream, wait: Wait) -> io::Result<Self> {
         stream.set_nodelay(true)?;
+        notice_when_gone(&stream)?;
         Ok(Self { stream, wait })
+    }
+
+    /// Returns another descriptor of the socket.
+    pub(super) fn another(&self) -> io::Result<TcpStream> {
+        self.stream.try_clone()
     }
 
     pub(super) const fn set_wait(&mut self, wait: Wait) {
@@ -69,6 +77,18 @@ impl Write for Socket {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Lets the system notice that the other machine is gone: by probes while nothing is under way, and
+/// by what is not confirmed otherwise.
+fn notice_when_gone(stream: &TcpStream) -> io::Result<()> {
+    let third = GONE / 3;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, third)?;
+    sockopt::set_tcp_keepintvl(stream, third)?;
+    sockopt::set_tcp_keepcnt(stream, 2)?;
+    let millis = u32::try_from(GONE.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(stream, millis)?)
 }
 
 /// A socket whose time is over says that it would block.
@@ -123,9 +143,20 @@ where
         self.tls.sock.set_wait(wait);
     }
 
-    /// Sets how long each read and write may take from now on, to that between two messages.
+    /// Sets how long each read and write may take once the two ends know each other.
     pub(super) fn set_usual_wait(&mut self) {
-        self.set_wait(Wait::Each(SILENCE));
+        self.set_wait(Wait::Each(BUSY));
+    }
+
+    /// Returns what ends the connection from another thread.
+    pub(super) fn closer(&self) -> CloseLink {
+        let socket = self.tls.sock.another();
+        Box::new(move || {
+            if let Ok(socket) = socket {
+                // It may have ended already.
+                let _closed = socket.shutdown(Shutdown::Both);
+            }
+        })
     }
 
     /// Keeps a frame back until [`Frames::flush`], unless much is kept back.

@@ -15,7 +15,7 @@ use pelago_wire::mirror::{GroupPart, Groups, MirrorSays, Mirrors, OfferRefused};
 use pelago_wire::{limits, version};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::SILENCE;
+use super::TOLD;
 use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
@@ -298,7 +298,7 @@ impl Shared {
                 }
                 return Duration::ZERO;
             }
-            Ended::Told => return SILENCE,
+            Ended::Told => return TOLD,
             Ended::Broken(why) => {
                 if let Some(left_out) = self.log.malformed.admit() {
                     tracing::warn!(why, left_out, "a connection of a primary was closed");

@@ -171,7 +171,7 @@ impl RemoveOrphans {
             let (ino, generation) = file;
             if let Some(generation) = generation {
                 self.opens.forget_content(ino);
-                self.opens.content_goes(ino, generation);
+                self.opens.content_removed(ino, generation);
                 let removed = self.content.remove(ino, generation);
                 removed.map_err(|error| content_failed(&error))?;
             }

@@ -13,7 +13,7 @@ use pelago_store::volume;
 use pelago_wire::mirror::{
     GroupKind, GroupPart, LinkError, MirrorLink, MirrorSays, PrimaryRun, RowChange, VolumeFile,
 };
-use pelago_wire::{Code, Time, limits};
+use pelago_wire::{Code, Time};
 
 use super::course::{Course, Next};
 use super::group::{GroupSender, SendError};
@@ -40,6 +40,7 @@ pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
                 return mirror.note_replaced(reign);
             }
             Err(error) => {
+                mirror.drop_cut();
                 let problem = Some(error.to_string());
                 tracing::warn!(%error, "the mirror gets no groups now");
                 mirror.set_phase(MirrorPhase::Connecting { problem });
@@ -65,8 +66,7 @@ impl Sender<'_> {
         let Some(mut link) = self.connect()? else { return Ok(()) };
         loop {
             let rows = self.mirror.parts.shard.row_risk().unwrap_or_default();
-            let content = self.mirror.parts.opens.changes().risk();
-            if rows.has_more || rows.memory + content.memory > limits::MIRROR_CHANGES_BYTES {
+            if rows.has_more || self.mirror.parts.opens.changes().has_more() {
                 tracing::info!("more has changed than is kept: all is copied to the mirror again");
                 self.course.start_over();
             }
@@ -82,7 +82,7 @@ impl Sender<'_> {
             match sent {
                 Ok(()) => {}
                 Err(error @ (SendError::Primary(_) | SendError::GivenUp)) => {
-                    tracing::debug!(%error, "a group for the mirror is cut again");
+                    tracing::warn!(%error, "a group for the mirror is cut again");
                     if !self.mirror.pause(PAUSE) {
                         return Ok(());
                     }
@@ -102,6 +102,12 @@ impl Sender<'_> {
         let offer = Offer { reign: state.row.reign, run: self.course.run() };
         drop(state);
         let (link, has) = connect(&peer, self.mirror.parts.volume, offer)?;
+        let mut state = self.mirror.state.lock();
+        if state.has_stopped {
+            return Ok(None);
+        }
+        state.close = Some(link.closer());
+        drop(state);
         self.course.connected(&has);
         if self.course.follows() {
             self.mirror.set_phase(MirrorPhase::Follows);
@@ -142,7 +148,7 @@ impl Sender<'_> {
                 // One cut at a time: what a second one takes out would be lost with the first.
                 state.wants_cut = true;
                 state.wants_empty_cut |= files_changed || !self.course.follows();
-                if state.wants_empty_cut || !state.waiters.is_empty() {
+                if state.wants_empty_cut || state.awaited > state.mirrored {
                     self.mirror.parts.durability.flush_soon();
                 }
                 self.mirror.changed.wait_for(&mut state, PAUSE);
@@ -164,14 +170,14 @@ impl Sender<'_> {
 
     /// Sends what has changed before a cut. If it does not arrive, the next cut has it too.
     fn send_cut(&mut self, link: &mut dyn MirrorLink, cut: TakenCut) -> Result<(), SendError> {
-        let TakenCut { rows, number, at } = cut;
+        let TakenCut { rows, commit, at } = cut;
         let sent = self.send_rows_and_content(link, &rows, at);
         let parts = &self.mirror.parts;
         match sent {
             Ok(()) => {
                 parts.opens.changes().finish_cut();
                 self.mirror.set_phase(MirrorPhase::Follows);
-                self.mirror.note_mirrored(number, at);
+                self.mirror.note_mirrored(commit, at);
                 Ok(())
             }
             Err(error) => {
@@ -314,7 +320,7 @@ impl Mirror {
 }
 
 /// Makes the changes of a cut those of the next one.
-fn take_back(mirror: &Mirror, changed: ChangedRows) {
+pub(super) fn take_back(mirror: &Mirror, changed: ChangedRows) {
     mirror.parts.shard.take_back(changed);
     mirror.parts.opens.changes().take_back();
     mirror.state.lock().under_way = RowRisk::default();

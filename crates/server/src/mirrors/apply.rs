@@ -176,6 +176,9 @@ impl Applier {
             // The file stays the one that the next parts are of.
             image.content.sync_files(&self.unsynced)?;
             self.unsynced_bytes = 0;
+            let last = self.unsynced.pop();
+            self.unsynced.clear();
+            self.unsynced.extend(last);
         }
         Ok(())
     }

@@ -93,8 +93,9 @@ pub enum MirrorError {
         reign: u64,
     },
     /// The volume is a primary here, and has another primary.
-    #[error("{} was promoted with the reign {reign}: move it away, or name another folder for the \
-        mirror", path.display())]
+    #[error("{} was promoted with the reign {reign}: move it away, and remove the file \
+        spool/VOLUME.promoted of the mirrors, or name another folder for the mirror",
+        path.display())]
     WasPromoted {
         /// The folder of the mirror.
         path: PathBuf,

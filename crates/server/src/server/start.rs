@@ -17,7 +17,7 @@ use pelago_store::reserve::Reserve;
 use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
-use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
+use pelago_store::volume::{SiteOf, Volume, VolumeError, VolumeOptions, set_not_primary};
 use pelago_wire::{Error, Served, SessionId, SessionRecord, Time, limits};
 
 use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
@@ -134,6 +134,7 @@ impl Server {
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
         let mirror = core.mirror(&opens, volume.as_ref()).map_err(failed)?;
+        expect_primary(&mirror, volume.as_ref())?;
         let service = core.service(&notifies, &opens, &replaced, earlier);
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
@@ -225,6 +226,24 @@ fn open_table(
     match opened {
         Ok(table) => Ok(Arc::new(table)),
         Err(error) => Err(StartError::from_table(volume.dir(), error)),
+    }
+}
+
+/// Makes sure that no other folder is the primary of the volume: the mark in `format` may not have
+/// been written when this one heard of it.
+///
+/// # Errors
+/// [`VolumeError::NotPrimary`].
+fn expect_primary(mirror: &Mirror, volume: Option<&OpenVolume>) -> Result<(), StartError> {
+    match volume {
+        Some(open) if mirror.is_replaced() => {
+            let path = open.volume.dir().to_path_buf();
+            if let Err(error) = set_not_primary(open.volume.folder()) {
+                tracing::warn!(%error, "cannot note that this folder is not the primary any more");
+            }
+            Err(VolumeError::NotPrimary { path }.into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -8,8 +8,8 @@ use pelago_store::key::{self, Key};
 use pelago_store::rows::{Inline, NameRow, Row};
 use pelago_store::spool::GroupSum;
 use pelago_wire::mirror::{
-    GroupKind, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun, RowChange,
-    VolumeFile,
+    CloseLink, GroupKind, GroupPart, GroupState, LinkError, MirrorLink, MirrorSays, PrimaryRun,
+    RowChange, VolumeFile,
 };
 use pelago_wire::{Generation, Handle, InodeId};
 
@@ -229,6 +229,10 @@ impl MirrorLink for Line {
             return Err(Self::lost());
         }
         Ok(place.says(says))
+    }
+
+    fn closer(&self) -> CloseLink {
+        Box::new(|| {})
     }
 }
 

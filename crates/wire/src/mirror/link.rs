@@ -15,7 +15,13 @@ pub trait MirrorLink: Send {
     /// # Errors
     /// [`LinkError`]: the connection has ended.
     fn receive(&mut self) -> Result<GroupState, LinkError>;
+
+    /// Returns what ends the connection from another thread, so that none waits for it any more.
+    fn closer(&self) -> CloseLink;
 }
+
+/// Ends a connection.
+pub type CloseLink = Box<dyn FnOnce() + Send>;
 
 /// Why there is no connection to a mirror.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
