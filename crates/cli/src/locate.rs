@@ -92,9 +92,11 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
 /// both.
 pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
     if let Some(given) = dir.or(path) {
-        let resolved = absolute(given)?;
-        if is_mirrors(&resolved) {
-            return Ok(VolumeRef { dir: resolved, mounted: None });
+        let mounts = mountinfo::ours().map_err(mounts_failed)?;
+        let resolved = resolve(given, &mounts).map_err(|error| resolve_failed(given, error))?;
+        // A mount is not touched: its server may be away.
+        if resolved.mount.is_none() && is_mirrors(&resolved.path) {
+            return Ok(VolumeRef { dir: resolved.path, mounted: None });
         }
     }
     find(dir, path)

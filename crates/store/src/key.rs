@@ -623,4 +623,26 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_mirror_has_all_but_what_each_folder_has_for_itself() {
+        let own = [
+            cached_reply(SessionId(1), RequestId(2)),
+            session(SessionId(1)),
+            volume_row(VolumeRow::Mirror),
+        ];
+        assert!(own.iter().all(|row| !is_mirrored(row)));
+        let others = [
+            revocation([7; 32]),
+            writing(InodeId::ROOT),
+            volume_row(VolumeRow::Identity),
+            high_water(0),
+            site(1),
+        ];
+        assert!(others.iter().all(|row| is_mirrored(row)));
+        let own_kinds = [RowKind::CachedReply, RowKind::Session, RowKind::Volume];
+        for kind in RowKind::ALL.iter().filter(|kind| !own_kinds.contains(kind)) {
+            assert!(is_mirrored(&[kind.number(), 0]), "{kind:?}");
+        }
+    }
 }
