@@ -188,7 +188,7 @@ impl ContentChanges {
         // After that: if its name was taken away since, this is the right one.
         let inner = self.inner.lock();
         let cut = inner.cut.as_ref().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
-        let Some(file) = cut.handed(key).or(opened.map(Arc::new)) else { return Ok(None) };
+        let Some(file) = cut.handed(key).or_else(|| opened.map(Arc::new)) else { return Ok(None) };
         let size = cut.size(key).unwrap_or(0);
         drop(inner);
         let mtime = file.stat()?.mtime;

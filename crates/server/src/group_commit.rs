@@ -79,7 +79,7 @@ impl GroupCommit {
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
             Err(error) => self.durability.fail_all(error),
         }
-        let done = synced.and_then(|()| counted.map(drop)).and(committed.map(drop));
+        let done = synced.and_then(|()| counted.map(drop)).and_then(|()| committed.map(drop));
         if done.is_err_and(|error| error.code == Code::NoSpace) {
             self.opens.note_disk_full();
         }

@@ -33,6 +33,7 @@ use start::Core;
 
 mod error;
 mod options;
+mod primary;
 mod start;
 
 /// How long a clean stop waits until the mirror has the last changes.

@@ -200,9 +200,8 @@ impl FarReport {
                  does not move over by itself yet\n"
             }
         };
-        format!(
-            "server    {server}\nmounted   {mounted}\n{guard}state     {state}\nspeed     {speed}\n{next}"
-        )
+        let server = format!("server    {server}\nmounted   {mounted}\n");
+        format!("{server}{guard}state     {state}\nspeed     {speed}\n{next}")
     }
 }
 

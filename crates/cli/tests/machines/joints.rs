@@ -114,87 +114,124 @@ fn image(keeper: &Machine) -> PathBuf {
     found.next().unwrap().unwrap().path()
 }
 
-/// Rome has a mirror in Oslo, Berlin is an office of Rome, a guest reads a folder of Rome while
-/// Berlin writes there, and another machine mounts Rome's volume. Rome burns.
+/// Five places: Rome has the volume, Berlin is an office of it, Oslo keeps its mirror, a guest
+/// reads one of its folders, and a client mounts it.
+struct Places {
+    rome: Machine,
+    berlin: Machine,
+    oslo: Machine,
+    guest: Machine,
+    client: Machine,
+    primary: Pid,
+}
+
+impl Places {
+    fn new(machines: &Machines) -> Self {
+        let names = [(1, "rome"), (2, "berlin"), (3, "oslo"), (4, "guest"), (5, "client")];
+        let [rome, berlin, oslo, guest, client] =
+            names.map(|(number, name)| machines.machine(number, name));
+        let primary = machines.up(&rome, "--passthrough never --http 127.0.0.1:8080");
+        machines.mirror(&rome, &oslo);
+        rome.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
+        machines.share(&rome, &guest, "~/pelago/files/docs");
+        rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
+        fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
+        let listen = format!("--listen {}:7441", berlin.address);
+        berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
+        machines.note(&berlin, "~/berlin");
+        client.types("pelago key new && mkdir ~/far");
+        let key = client.types("pelago key show").out;
+        rome.types(&format!("pelago key allow {} -V ~/pelago", key.trim()));
+        let server = rome.types("pelago key show -V ~/pelago").out;
+        let from = format!("{}@{}:7440", server.trim(), rome.address);
+        client.types(&format!("pelago mount {from} ~/far --detach"));
+        machines.note(&client, "~/far");
+        Self { rome, berlin, oslo, guest, client, primary }
+    }
+
+    /// Berlin writes in a folder of Rome, and the guest reads it; both see one tree.
+    fn work(&self) {
+        let Self { rome, berlin, guest, client, .. } = self;
+        let write = "mkdir ~/berlin/files/own && for i in $(seq 40); do \
+                     echo line $i >> ~/berlin/files/docs/log; done";
+        let mut writing = berlin.command("sh").args(["-c", write]).spawn().unwrap();
+        let mut last = 0;
+        until("the guest has read what Berlin writes", || {
+            let read = tried(guest, "cat ~/shared/log 2>/dev/null").out;
+            let lines: Vec<&str> = read.lines().collect();
+            assert!(lines.len() >= last, "what was read is not gone again");
+            let expected: Vec<String> =
+                (1..=lines.len()).map(|line| format!("line {line}")).collect();
+            assert_eq!(lines, expected);
+            last = lines.len();
+            last == 40
+        });
+        assert!(writing.wait().unwrap().success());
+        assert_eq!(client.types("tail -1 ~/far/docs/log").out, "line 40\n");
+        rome.types("pelago get http://127.0.0.1:8080/docs/log ~/got");
+        rome.types("cmp ~/got ~/pelago/files/docs/log");
+        berlin.types("echo mine > ~/berlin/files/own/file");
+        rome.types("pelago wait ~/pelago/files --level remote");
+    }
+
+    /// Promotes the mirror and serves it; the client mounts it by the address that it is told, with
+    /// the key that it had. Returns the folder.
+    fn move_over(&self, machines: &Machines) -> PathBuf {
+        let Self { oslo, client, .. } = self;
+        let path = image(oslo);
+        let promoted = oslo.types(&format!("pelago site promote {} --force", path.display())).out;
+        assert!(promoted.contains("`pelago mount KEY@HOST:PORT POINT`"), "{promoted}");
+        let listen = format!("--listen {}:7440", oslo.address);
+        oslo.types(&format!("pelago serve {} {listen} --detach", path.display()));
+        machines.note(oslo, path.to_str().unwrap());
+        client.types("pelago unmount ~/far --force --timeout 100 || true; mkdir ~/again");
+        let server = oslo.types(&format!("pelago key show -V {}", path.display())).out;
+        let from = format!("{}@{}:7440", server.trim(), oslo.address);
+        client.types(&format!("pelago mount {from} ~/again --detach"));
+        machines.note(client, "~/again");
+        assert_eq!(client.types("tail -1 ~/again/docs/log").out, "line 40\n");
+        client.types("echo new > ~/again/docs/new && cat ~/again/docs/new");
+        path
+    }
+
+    /// Berlin and the guest hear that Rome is gone, and that nothing moves them over.
+    fn hear(&self) {
+        let Self { berlin, guest, .. } = self;
+        until("Berlin hears that Rome is gone", || {
+            tried(berlin, "cat ~/berlin/files/docs/note").err.contains("Host is down")
+        });
+        until("and that it does not move over", || {
+            let sites = berlin.types("pelago site list -V ~/berlin").out;
+            sites.contains("does not move over by itself yet")
+        });
+        until("the guest hears it too", || {
+            let status = guest.types("pelago status ~/shared --timeout 100").out;
+            status.contains("not connected") && status.contains("does not move over by itself yet")
+        });
+    }
+}
+
+/// A guest of Rome reads while Berlin writes there, and another machine mounts Rome's volume. Rome
+/// burns: the mirror is the volume, Berlin's own folder goes on, and the others hear of it.
 #[test]
 fn all_of_it_together() {
     let Some(machines) = Machines::new() else { return };
-    let names = [(1, "rome"), (2, "berlin"), (3, "oslo"), (4, "guest"), (5, "client")];
-    let [rome, berlin, oslo, guest, client] =
-        names.map(|(number, name)| machines.machine(number, name));
-    let primary = machines.up(&rome, "--passthrough never --http 127.0.0.1:8080");
-    machines.mirror(&rome, &oslo);
-    rome.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
-    machines.share(&rome, &guest, "~/pelago/files/docs");
-    rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
-    fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
-    let listen = format!("--listen {}:7441", berlin.address);
-    berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
-    machines.note(&berlin, "~/berlin");
-    client.types("pelago key new && mkdir ~/far");
-    let key = client.types("pelago key show").out;
-    rome.types(&format!("pelago key allow {} -V ~/pelago", key.trim()));
-    let server = rome.types("pelago key show -V ~/pelago").out;
-    let from = format!("{}@{}:7440", server.trim(), rome.address);
-    client.types(&format!("pelago mount {from} ~/far --detach"));
-    machines.note(&client, "~/far");
-    // Berlin writes in a folder of Rome, and the guest reads it; both see one tree.
-    let write = "mkdir ~/berlin/files/own && for i in $(seq 40); do \
-                 echo line $i >> ~/berlin/files/docs/log; done";
-    let mut writing = berlin.command("sh").args(["-c", write]).spawn().unwrap();
-    let mut last = 0;
-    until("the guest has read what Berlin writes", || {
-        let read = tried(&guest, "cat ~/shared/log 2>/dev/null").out;
-        let lines: Vec<&str> = read.lines().collect();
-        assert!(lines.len() >= last, "what was read is not gone again");
-        let expected: Vec<String> = (1..=lines.len()).map(|line| format!("line {line}")).collect();
-        assert_eq!(lines, expected);
-        last = lines.len();
-        last == 40
-    });
-    assert!(writing.wait().unwrap().success());
-    assert_eq!(client.types("tail -1 ~/far/docs/log").out, "line 40\n");
-    rome.types(
-        "pelago get http://127.0.0.1:8080/docs/log ~/got && cmp ~/got ~/pelago/files/docs/log",
-    );
-    berlin.types("echo mine > ~/berlin/files/own/file");
-    rome.types("pelago wait ~/pelago/files --level remote");
+    let places = Places::new(&machines);
+    places.work();
+    let Places { rome, berlin, oslo, .. } = &places;
     // A program of Berlin is in its own folder.
     let line = "cd ~/berlin/files/own && touch ready && while [ ! -e ~/go ]; do sleep 0.1; done; \
-                i=0; while [ $i -lt 100 ]; do echo $i > f$i || exit 1; i=$((i+1)); done; cat file";
+                i=0; while [ $i -lt 100 ]; do echo $i > f$i || exit 1; i=$((i+1)); done; \
+                cat file > ~/done";
     let mut working = berlin.command("sh").args(["-c", line]).spawn().unwrap();
-    until("it is there", || tried(&rome, "test -e ~/pelago/files/own/ready").code == Some(0));
-    // The fire.
-    kill(primary);
+    until("it is there", || tried(rome, "test -e ~/pelago/files/own/ready").code == Some(0));
+    kill(places.primary);
     let burnt = Instant::now();
-    let path = image(&oslo);
-    let promoted = oslo.types(&format!("pelago site promote {} --force", path.display())).out;
-    assert!(promoted.contains("`pelago mount KEY@HOST:PORT POINT`"), "{promoted}");
-    let listen = format!("--listen {}:7440", oslo.address);
-    oslo.types(&format!("pelago serve {} {listen} --detach", path.display()));
-    machines.note(&oslo, path.to_str().unwrap());
-    // Rome's machine mounts the volume by the address that was told, with the key that it had.
-    client.types("pelago unmount ~/far --force --timeout 100 || true; mkdir ~/again");
-    let server = oslo.types(&format!("pelago key show -V {}", path.display())).out;
-    let from = format!("{}@{}:7440", server.trim(), oslo.address);
-    client.types(&format!("pelago mount {from} ~/again --detach"));
-    machines.note(&client, "~/again");
-    assert_eq!(client.types("tail -1 ~/again/docs/log").out, "line 40\n");
-    client.types("echo new > ~/again/docs/new && cat ~/again/docs/new");
-    // Berlin's own folder goes on, and what was Rome's ends.
+    let path = places.move_over(&machines);
     fs::write(berlin.home.join("go"), "").unwrap();
     assert!(working.wait().unwrap().success());
-    until("Berlin hears that Rome is gone", || {
-        tried(&berlin, "cat ~/berlin/files/docs/note").err.contains("Host is down")
-    });
-    until("and that it does not move over", || {
-        let sites = berlin.types("pelago site list -V ~/berlin").out;
-        sites.contains("does not move over by itself yet")
-    });
-    until("the guest hears it too", || {
-        let status = guest.types("pelago status ~/shared --timeout 100").out;
-        status.contains("not connected") && status.contains("does not move over by itself yet")
-    });
+    assert_eq!(fs::read_to_string(berlin.home.join("done")).unwrap(), "mine\n");
+    places.hear();
     assert!(burnt.elapsed() < HEARS + Duration::from_secs(5), "{:?}", burnt.elapsed());
     let logs = [
         rome.home.join("pelago/log"),
@@ -311,8 +348,8 @@ fn office_and_passthrough() {
         for dir in ["", "own/"] {
             let file = format!("~/{tree}/files/{dir}of-{tree}");
             machine.types(&format!(
-                "head -c 3000000 /dev/urandom > ~/bytes && cp ~/bytes {file} && cmp ~/bytes {file} && \
-                 printf more >> {file}"
+                "head -c 3000000 /dev/urandom > ~/bytes && cp ~/bytes {file} && \
+                 cmp ~/bytes {file} && printf more >> {file}"
             ));
         }
     }

@@ -17,9 +17,10 @@ use pelago_store::reserve::Reserve;
 use pelago_store::rows::{SiteRow, SiteState};
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
-use pelago_store::volume::{SiteOf, Volume, VolumeError, VolumeOptions, set_not_primary};
+use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
 use pelago_wire::{Error, Served, SessionId, SessionRecord, Time, limits};
 
+use super::primary::{expect_primary, without_passthrough};
 use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
     BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
@@ -227,34 +228,6 @@ fn open_table(
         Ok(table) => Ok(Arc::new(table)),
         Err(error) => Err(StartError::from_table(volume.dir(), error)),
     }
-}
-
-/// Makes sure that no other folder is the primary of the volume: the mark in `format` may not have
-/// been written when this one heard of it.
-///
-/// # Errors
-/// [`VolumeError::NotPrimary`].
-fn expect_primary(mirror: &Mirror, volume: Option<&OpenVolume>) -> Result<(), StartError> {
-    match volume {
-        Some(open) if mirror.is_replaced() => {
-            let path = open.volume.dir().to_path_buf();
-            if let Err(error) = set_not_primary(open.volume.folder()) {
-                tracing::warn!(%error, "cannot note that this folder is not the primary any more");
-            }
-            Err(VolumeError::NotPrimary { path }.into())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Returns the options without passthrough if the volume has a mirror: no request would tell what
-/// programs write.
-fn without_passthrough(options: Options, shard: &Shard) -> Result<Options, Error> {
-    if shard.mirror_row()?.peer.is_empty() || options.passthrough == Passthrough::Never {
-        return Ok(options);
-    }
-    tracing::info!("the volume has a mirror: programs write its files through the server");
-    Ok(Options { passthrough: Passthrough::Never, ..options })
 }
 
 /// Returns the shard over the rows of a table that was taken over.

@@ -91,6 +91,9 @@ impl Image {
     }
 }
 
+/// Called with each state of a mirror.
+pub(super) type CheckImage = Box<dyn Fn(&Image) + Send>;
+
 /// What the mirror is, and what its connections do.
 #[derive(Default)]
 pub(super) struct Place {
@@ -103,7 +106,7 @@ pub(super) struct Place {
     /// The kinds of the groups that were carried out.
     pub(super) kinds: Vec<GroupKind>,
     /// Called with each state.
-    pub(super) check: Option<Box<dyn Fn(&Image) + Send>>,
+    pub(super) check: Option<CheckImage>,
     /// The next connections cannot be made.
     pub(super) is_away: bool,
     /// The connection is lost at the next message.

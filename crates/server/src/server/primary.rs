@@ -1,0 +1,40 @@
+//! What a volume with a mirror changes about a start.
+
+use pelago_data::Passthrough;
+use pelago_meta::shard::Shard;
+use pelago_store::volume::{VolumeError, set_not_primary};
+use pelago_wire::Error;
+
+use super::{OpenVolume, Options, StartError};
+use crate::mirror::Mirror;
+
+/// Makes sure that no other folder is the primary of the volume: the mark in `format` may not have
+/// been written when this one heard of it.
+///
+/// # Errors
+/// [`VolumeError::NotPrimary`].
+pub(super) fn expect_primary(
+    mirror: &Mirror,
+    volume: Option<&OpenVolume>,
+) -> Result<(), StartError> {
+    match volume {
+        Some(open) if mirror.is_replaced() => {
+            let path = open.volume.dir().to_path_buf();
+            if let Err(error) = set_not_primary(open.volume.folder()) {
+                tracing::warn!(%error, "cannot note that this folder is not the primary any more");
+            }
+            Err(VolumeError::NotPrimary { path }.into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the options without passthrough if the volume has a mirror: no request would tell what
+/// programs write.
+pub(super) fn without_passthrough(options: Options, shard: &Shard) -> Result<Options, Error> {
+    if shard.mirror_row()?.peer.is_empty() || options.passthrough == Passthrough::Never {
+        return Ok(options);
+    }
+    tracing::info!("the volume has a mirror: programs write its files through the server");
+    Ok(Options { passthrough: Passthrough::Never, ..options })
+}
