@@ -5,7 +5,8 @@
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
 //! `{"version":1,"ask":"unmount","force":false}`,
 //! `"ask":"listen"` with `"at"`, `"ask":"invite"` with `"name"`, `"key"` and `"until"`,
-//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"wait-for-mirror"` with `"commit"`, or
+//! `"ask":"sites"`, `"ask":"mirror"` with `"peer"`, `"ask":"end-mirror"`,
+//! `"ask":"wait-for-mirror"` with `"commit"`, or
 //! `"ask":"promote"` with `"volume"`; the reply is an object ([`ControlReply`]). After a
 //! successful `unmount` the connection stays open until the process ends.
 
@@ -60,6 +61,8 @@ pub(crate) enum Request {
         /// Its address, `KEY@HOST:PORT`.
         peer: String,
     },
+    /// Give the mirror of the volume up.
+    EndMirror,
     /// Wait for a moment until the mirror has all that was done.
     WaitForMirror {
         /// Before the group commit of this number; `None`: before now.
@@ -87,6 +90,7 @@ impl Request {
             Self::Mirror { peer } => {
                 json!({ "version": PROTOCOL, "ask": "mirror", "peer": peer })
             }
+            Self::EndMirror => json!({ "version": PROTOCOL, "ask": "end-mirror" }),
             Self::WaitForMirror { commit } => {
                 json!({ "version": PROTOCOL, "ask": "wait-for-mirror", "commit": commit })
             }
@@ -115,6 +119,7 @@ impl Request {
                 }
             }
             Some("listen") => Ok(Self::Listen { at: object["at"].as_str().map(str::to_owned) }),
+            Some("end-mirror") => Ok(Self::EndMirror),
             Some("wait-for-mirror") => {
                 Ok(Self::WaitForMirror { commit: object["commit"].as_u64() })
             }
@@ -164,7 +169,7 @@ mod tests {
             Request::Listen { at } => ControlReply::Listening(at.unwrap_or_default()),
             Request::Invite { .. } => ControlReply::Invited(1),
             Request::Sites => ControlReply::Sites { own: 0, others: vec![SiteLine::sample()] },
-            Request::Mirror { .. } => ControlReply::MirrorSet,
+            Request::Mirror { .. } | Request::EndMirror => ControlReply::MirrorSet,
             Request::WaitForMirror { .. } => ControlReply::Mirrored { commit: 1, done: true },
             Request::Promote { .. } => ControlReply::Promoted(PromotedReport::sample()),
         };
@@ -179,9 +184,10 @@ mod tests {
         let promote = Request::Promote { volume: "ab".to_owned() };
         let mirror = Request::Mirror { peer: "key@h:1".to_owned() };
         let wait = Request::WaitForMirror { commit: Some(7) };
+        let end = Request::EndMirror;
         let status = Request::Status;
         let sites = Request::Sites;
-        for request in [status, unmount, listen, invite, sites, promote, mirror, wait] {
+        for request in [status, unmount, listen, invite, sites, promote, mirror, wait, end] {
             let line = request.to_json().to_string();
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));
         }

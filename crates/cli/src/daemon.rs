@@ -369,6 +369,7 @@ fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control>
             ControlReply::Sites { own: parts.server.site(), others: report::sites(&parts.server) }
         }
         Request::Mirror { peer } => mirror::set(&parts, &own_folder, &peer),
+        Request::EndMirror => mirror::end(&parts.server),
         Request::WaitForMirror { commit } => mirror::wait(&parts.server, commit),
         Request::Promote { .. } => {
             ControlReply::Failed("this process serves a volume, and keeps no mirrors".to_owned())

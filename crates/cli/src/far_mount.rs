@@ -170,6 +170,7 @@ impl Parts {
             | Request::Invite { .. }
             | Request::Sites
             | Request::Mirror { .. }
+            | Request::EndMirror
             | Request::WaitForMirror { .. }
             | Request::Promote { .. } => {
                 ControlReply::Failed("this process mounts a volume that another serves".to_owned())

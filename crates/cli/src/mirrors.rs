@@ -139,6 +139,7 @@ fn open_control(folder: &Folder, kept: Kept, events: &Events) -> Outcome<Control
         | Request::Sites
         | Request::Listen { .. }
         | Request::Mirror { .. }
+        | Request::EndMirror
         | Request::WaitForMirror { .. } => {
             ControlReply::Failed("this process keeps mirrors, and serves no volume".to_owned())
         }

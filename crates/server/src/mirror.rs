@@ -335,6 +335,35 @@ impl Mirror {
                 tracing::warn!("the mirror does not have the last changes");
             }
         }
+        self.end_sender();
+    }
+
+    /// Gives the mirror up, for this run and all later ones: it keeps the state that it has, and
+    /// nothing is collected for it any more.
+    ///
+    /// # Errors
+    /// [`SetMirrorError::None`] if there is none; if the table fails, the mirror stays.
+    pub(crate) fn remove_peer(&self) -> Result<(), SetMirrorError> {
+        let row = self.state.lock().row.clone();
+        if row.peer.is_empty() {
+            return Err(SetMirrorError::None);
+        }
+        let row = MirrorRow { peer: String::new(), ..row };
+        self.parts.shard.put_mirror_row(&row).map_err(SetMirrorError::Table)?;
+        self.parts.table.persist().map_err(|_| SetMirrorError::Table(Code::Io.into()))?;
+        self.end_sender();
+        self.drop_cut();
+        self.parts.shard.end_collecting();
+        self.parts.opens.changes().end();
+        let mut state = self.state.lock();
+        state.row = row;
+        state.has_stopped = false;
+        state.phase = MirrorPhase::Connecting { problem: None };
+        state.as_of = None;
+        Ok(())
+    }
+
+    fn end_sender(&self) {
         let mut state = self.state.lock();
         state.has_stopped = true;
         let sender = state.sender.take();

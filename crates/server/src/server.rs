@@ -191,6 +191,14 @@ impl Server {
         self.mirror.set_peer(peer)
     }
 
+    /// Gives the mirror of the volume up, for this run and all later ones.
+    ///
+    /// # Errors
+    /// [`SetMirrorError`].
+    pub fn remove_mirror(&self) -> Result<(), SetMirrorError> {
+        self.mirror.remove_peer()
+    }
+
     /// Returns the reign of this primary.
     #[must_use]
     pub fn reign(&self) -> u64 {

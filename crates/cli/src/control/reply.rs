@@ -21,7 +21,7 @@ pub(crate) enum ControlReply {
     Mirrors(MirrorsReport),
     /// To `promote`: the mirror is the primary.
     Promoted(PromotedReport),
-    /// To `mirror`: it is the mirror of the volume.
+    /// To `mirror` and `end-mirror`: it is the mirror of the volume, or none is any more.
     MirrorSet,
     /// To `wait-for-mirror`.
     Mirrored {

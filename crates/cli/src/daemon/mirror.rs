@@ -70,6 +70,14 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
     }
 }
 
+/// Gives the mirror up.
+pub(super) fn end(server: &Server) -> ControlReply {
+    match server.remove_mirror() {
+        Ok(()) => ControlReply::MirrorSet,
+        Err(error) => ControlReply::Failed(error.to_string()),
+    }
+}
+
 /// Waits for a moment until the mirror has all that was done before a group commit, or now.
 pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     let commit = commit.map_or_else(|| server.next_commit(), |commit| Ok(Commit(commit)));

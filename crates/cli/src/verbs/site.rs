@@ -97,7 +97,11 @@ struct ListArgs {
 #[derive(Debug, clap::Args)]
 struct MirrorArgs {
     /// The address that `pelago serve DIR --mirrors` has printed there, KEY@HOST:PORT
-    address: ServerAddress,
+    #[arg(required_unless_present = "stop")]
+    address: Option<ServerAddress>,
+    /// Give the mirror up: it keeps the state that it has, and gets nothing any more
+    #[arg(long, conflicts_with = "address")]
+    stop: bool,
     /// The folder of the volume, which is up on this machine
     #[arg(short = 'V', long, value_name = "DIR")]
     volume: Option<PathBuf>,
@@ -142,7 +146,7 @@ enum SiteError {
     NotInvited(String),
     #[error("the volume's process does not say which sites there are: {0}")]
     NotListed(String),
-    #[error("the volume gets no mirror there: {0}")]
+    #[error("the mirror of the volume stays as it is: {0}")]
     NoMirrorSet(String),
     #[error("{} is not the folder of a mirror", .0.display())]
     NoMirror(PathBuf),
@@ -238,7 +242,12 @@ fn mirror(args: &MirrorArgs) -> Outcome<()> {
         Failure::new(Exit::Failed, SiteError::NoMirrorSet(why))
             .hint("see `pelago site mirror --help`")
     };
-    match ask(&dir, Request::Mirror { peer: args.address.to_string() }, PATIENCE) {
+    let address = args.address.as_ref().map(ToString::to_string);
+    let request = match &address {
+        Some(peer) => Request::Mirror { peer: peer.clone() },
+        None => Request::EndMirror,
+    };
+    match ask(&dir, request, PATIENCE) {
         Ok((ControlReply::MirrorSet, _)) => {}
         Ok(_) => return Err(not_set("its process gives another answer".to_owned())),
         Err(AskError::NotUp) => {
@@ -250,14 +259,15 @@ fn mirror(args: &MirrorArgs) -> Outcome<()> {
         Err(error) => return Err(not_set(error.to_string())),
     }
     if args.json {
-        let address = args.address.to_string();
         return output::print_json(&json!({ "version": json::VERSION, "mirror": address }));
     }
-    output::print(&format!(
-        "mirror    {}\n\
-         next      `pelago wait --level remote` waits until it has all\n",
-        args.address
-    ))
+    output::print(&match address {
+        Some(address) => format!(
+            "mirror    {address}\n\
+             next      `pelago wait --level remote` waits until it has all\n"
+        ),
+        None => "mirror    none any more\n".to_owned(),
+    })
 }
 
 fn promote(args: &PromoteArgs) -> Outcome<()> {

@@ -408,6 +408,15 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     let mounts =
         tried(&sites.home, &format!("pelago key new; mkdir -p ~/m; pelago mount {at} ~/m"));
     assert!(mounts.err.contains("keeps mirrors only"), "{mounts:?}");
+    // A mirror that is given up: what another machine keeps may be the next one.
+    let stop = "pelago site mirror --stop -V ~/third";
+    sites.home.types(stop);
+    assert!(tried(&sites.home, stop).err.contains("has no mirror"));
+    let status = sites.home.types("pelago status ~/third --json").json();
+    assert_eq!(status["mirror"], Value::Null, "{status}");
+    sites.home.types("echo more > ~/third/files/more");
+    set(&at, "~/third").expect_success();
+    sites.home.types("pelago wait --level remote -V ~/third");
     // A deadline.
     sites.network.cut(&sites.there);
     tried(&sites.home, "echo more > ~/pelago/files/more").expect_success();

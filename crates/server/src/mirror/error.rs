@@ -20,6 +20,9 @@ pub enum SetMirrorError {
     /// It has another one already.
     #[error("the volume has a mirror already, {0}, and cannot have two")]
     Another(String),
+    /// It has none, to be given up.
+    #[error("the volume has no mirror")]
+    None,
     /// The address is empty or too long.
     #[error("the address of a mirror is KEY@HOST:PORT")]
     Address,

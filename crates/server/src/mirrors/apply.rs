@@ -105,13 +105,18 @@ impl Applier {
         row: Option<&MirrorRow>,
     ) -> Result<(), MirrorError> {
         self.sync_content(image)?;
+        if !self.orphans.is_empty() {
+            // Before the row with the number: a group whose content is not removed is redone.
+            image.write(&std::mem::take(&mut self.batch))?;
+            image.persist()?;
+            self.remove_orphans(image)?;
+        }
         if let Some(row) = row {
             let value = row.encode(Stamp::default());
             self.batch.put(key::volume_row(VolumeRow::Mirror), value);
         }
         image.write(&std::mem::take(&mut self.batch))?;
-        image.persist()?;
-        self.remove_orphans(image)
+        image.persist()
     }
 
     /// Makes the content files safe that were written.
