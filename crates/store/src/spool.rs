@@ -186,6 +186,12 @@ impl Spool {
         Ok(())
     }
 
+    /// Returns the bytes of the group.
+    #[must_use]
+    pub fn bytes_of_group(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
     /// Makes the group safe.
     ///
     /// # Errors

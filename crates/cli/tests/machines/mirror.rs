@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -45,6 +46,11 @@ struct Sites {
 impl Sites {
     /// Returns both, with a mirror; `None` if this machine cannot have them.
     fn new() -> Option<Self> {
+        Self::on(&[])
+    }
+
+    /// The same; before the mirrors are kept, these commands are run there.
+    fn on(before: &[&str]) -> Option<Self> {
         if let Some(reason) = cannot_mount().or_else(cannot_network) {
             println!("skipped: {reason}");
             return None;
@@ -56,6 +62,7 @@ impl Sites {
         let pids = Arc::default();
         let _watchdog = watch(Arc::clone(&pids));
         let sites = Self { network, home, there, root, pids, _watchdog, _folder: folder };
+        before.iter().for_each(|line| drop(sites.there.types(line)));
         sites.keep();
         sites.up();
         let key = sites.home.types("pelago key show -V ~/pelago").out;
@@ -336,6 +343,48 @@ fn a_silent_mirror_holds_no_stop_up() {
     sites.pids.lock().unwrap().push(pid_of(&status));
     let names = tried(&sites.there, &format!("ls {}", image.join("files").display()));
     assert_eq!(names.out, "one\ntwo\n");
+}
+
+/// A disk, until dropped.
+struct Disk(PathBuf);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _gone = run(Command::new("umount").arg("-l").arg(&self.0));
+    }
+}
+
+/// A group for which the mirror's disk has no room is refused whole: the state before it stays,
+/// both sides say why, and it goes on once there is room.
+#[test]
+fn a_full_mirror_keeps_its_state_and_goes_on() {
+    let small = "mkdir ~/mirrors && chmod 700 ~/mirrors && \
+                 mount -t tmpfs -o size=200M,mode=700 none ~/mirrors";
+    let Some(sites) = Sites::on(&[small]) else { return };
+    let _disk = Disk(sites.there.home.join("mirrors"));
+    tried(&sites.home, "echo one > ~/pelago/files/one").expect_success();
+    sites.wait();
+    for bytes in [60_000_000, 150_000_000] {
+        let fill = format!("head -c {bytes} /dev/urandom > ~/pelago/files/big");
+        tried(&sites.home, &fill).expect_success();
+        tried(&sites.home, "echo two > ~/pelago/files/two").expect_success();
+        until("the mirror is full", || {
+            let mirror = sites.mirror();
+            let state = mirror["state"].as_str().unwrap();
+            state.contains("room for a group") || state.contains("No space left")
+        });
+        let kept = sites.there.types("pelago status ~/mirrors").out;
+        assert!(kept.contains("room for a group") || kept.contains("No space left"), "{kept}");
+        tried(&sites.home, "rm ~/pelago/files/big").expect_success();
+        sites.wait();
+    }
+    let fill = "head -c 150000000 /dev/urandom > ~/pelago/files/big && echo three > \
+                ~/pelago/files/three";
+    tried(&sites.home, fill).expect_success();
+    until("the mirror is full again", || sites.mirror()["follows"] == false);
+    let after = sites.burn();
+    let names = tried(&sites.there, &format!("ls {}", after.display())).out;
+    assert!(names.starts_with("one\n") && names.ends_with("two\n"), "{names}");
 }
 
 /// A promotion while the primary works and is connected: the mirror is whole, has a state that the

@@ -27,8 +27,10 @@ pub(super) enum SendError {
     Link(LinkError),
     /// The mirror could not keep it: why.
     Mirror(String),
-    /// The table or a file of the primary failed.
+    /// The table or a content file of the primary failed.
     Primary(Error),
+    /// A file beside the table cannot be read, or is too long: why.
+    File(String),
     /// Too much of it has changed before it was read.
     GivenUp,
 }
@@ -39,6 +41,7 @@ impl fmt::Display for SendError {
             Self::Link(error) => write!(f, "{error}"),
             Self::Mirror(why) => write!(f, "the mirror cannot keep a group: {why}"),
             Self::Primary(error) => write!(f, "a group cannot be read: {error}"),
+            Self::File(why) => write!(f, "a file of the volume cannot be mirrored: {why}"),
             Self::GivenUp => write!(f, "too much has changed before a group was read"),
         }
     }

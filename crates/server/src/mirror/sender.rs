@@ -81,7 +81,7 @@ impl Sender<'_> {
             };
             match sent {
                 Ok(()) => {}
-                Err(error @ (SendError::Primary(_) | SendError::GivenUp)) => {
+                Err(error @ (SendError::Primary(_) | SendError::File(_) | SendError::GivenUp)) => {
                     tracing::warn!(%error, "a group for the mirror is cut again");
                     if !self.mirror.pause(PAUSE) {
                         return Ok(());
@@ -234,7 +234,7 @@ impl Sender<'_> {
                 self.files.extend(files);
                 Ok(())
             }
-            Err(error @ (SendError::Primary(_) | SendError::GivenUp)) => {
+            Err(error @ (SendError::Primary(_) | SendError::File(_) | SendError::GivenUp)) => {
                 group.abort()?;
                 self.course.gave_up();
                 Err(error)
@@ -294,10 +294,7 @@ impl Sender<'_> {
 
     fn read_file(&self, file: VolumeFile) -> Result<Option<Vec<u8>>, SendError> {
         let Some(folder) = &self.mirror.parts.folder else { return Ok(None) };
-        volume::read_mirrored(folder, file).map_err(|error| {
-            tracing::warn!(%error, "the mirror does not get a file of the volume");
-            SendError::Primary(Code::Io.into())
-        })
+        volume::read_mirrored(folder, file).map_err(|error| SendError::File(error.to_string()))
     }
 }
 

@@ -168,6 +168,8 @@ impl Connection {
         let spooled = SpooledGroup { head, number, kind, cut };
         match kind {
             GroupKind::Change => {
+                let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
+                image.expect_room(state.spool.bytes_of_group())?;
                 state.spool.finish()?;
                 state.pending = Some(spooled);
             }
@@ -178,6 +180,8 @@ impl Connection {
                 copy.number = Some(number);
             }
             GroupKind::Completion => {
+                let copy = state.copy.as_ref().ok_or(MirrorError::Superseded)?;
+                copy.image.expect_room(state.spool.bytes_of_group())?;
                 state.spool.finish()?;
                 self.slot.complete(state, &spooled)?;
             }

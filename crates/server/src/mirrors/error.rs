@@ -8,8 +8,8 @@ use pelago_store::rows::RowError;
 use pelago_store::spool::SpoolError;
 use pelago_store::volume::{VolumeError, VolumeId};
 use pelago_store::{content, reserve, table};
-use pelago_wire::Kind;
 use pelago_wire::codec::DecodeError;
+use pelago_wire::{Kind, limits};
 
 /// Why a mirror cannot be kept, or promoted.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,18 @@ pub enum MirrorError {
         /// The folder with the mirrors.
         path: PathBuf,
     },
+    /// The disk has no room for what a group changes.
+    #[error(
+        "{} has no room for a group of {bytes} bytes: free some on its file system, beyond {} MiB",
+        path.display(),
+        limits::RESERVE_BYTES >> 20
+    )]
+    NoRoom {
+        /// The folder of the mirror.
+        path: PathBuf,
+        /// Bytes of the group.
+        bytes: u64,
+    },
     /// The mirror was promoted before.
     #[error("{} was promoted before, with the reign {reign}: serve it with `pelago serve {}`",
         path.display(), path.display())]
@@ -142,7 +154,9 @@ impl MirrorError {
             Self::Malformed(_) | Self::Unfit(_) | Self::Ids { .. } | Self::OtherVolume { .. } => {
                 Kind::Invalid
             }
-            Self::InUse { .. } | Self::TooMany | Self::Superseded => Kind::Busy,
+            Self::InUse { .. } | Self::TooMany | Self::NoRoom { .. } | Self::Superseded => {
+                Kind::Busy
+            }
             Self::Folder(_)
             | Self::Spool(_)
             | Self::Table { .. }

@@ -29,6 +29,17 @@ pub(super) struct Image {
 }
 
 impl Image {
+    /// Makes sure that a group which is in the spool can be carried out: else it would be safe, and
+    /// neither it nor a later one could be.
+    pub(super) fn expect_room(&self, bytes: u64) -> Result<(), MirrorError> {
+        let disk = self.content.statfs()?;
+        let available = disk.available.saturating_mul(disk.block_bytes.into());
+        match available >= bytes.saturating_add(limits::RESERVE_BYTES) {
+            true => Ok(()),
+            false => Err(MirrorError::NoRoom { path: self.volume.dir().into(), bytes }),
+        }
+    }
+
     /// Creates the folder of a mirror, which must be missing.
     pub(super) fn create(dir: &Path, format: &[u8], seed: &[u8]) -> Result<Self, MirrorError> {
         Self::over(Volume::create_mirror(dir, format, seed)?)
