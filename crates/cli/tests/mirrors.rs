@@ -64,7 +64,8 @@ fn rows_of(dir: &Path) -> Vec<GroupPart> {
     let mut rows = Vec::new();
     let scanned = table.scan(&[], &[], &mut |key, value| {
         if Key::parse(key) != Some(Key::Volume { row: VolumeRow::Mirror }) {
-            let (key, value) = (key.to_vec(), Some(value.to_vec()));
+            let key = key.to_vec();
+            let value = Some(value.to_vec());
             rows.push(GroupPart::Rows(vec![RowChange { key, value }]));
         }
         ControlFlow::Continue(())

@@ -213,7 +213,7 @@ impl MirrorStore {
         slot.show_connected(true);
         let ready = slot.says(MirrorSays::Ready);
         drop(state);
-        Ok(Box::new(Connection::new(slot, turn, (reign, run), ready)))
+        Ok(Box::new(Connection::new(slot, turn, reign, run, ready)))
     }
 }
 
@@ -267,7 +267,8 @@ impl<E: Into<MirrorError>> From<E> for Refusal {
 
 /// Completes a promotion that has written its file.
 fn complete(slot: &Slot, reign: u64) -> Result<Promoted, MirrorError> {
-    let (volume, path) = (slot.volume, slot.path());
+    let volume = slot.volume;
+    let path = slot.path();
     let promoted = || MirrorError::Promoted { path: path.clone(), reign };
     let mut opened = match Volume::open_mirror(&path) {
         // It is served.

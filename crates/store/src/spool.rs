@@ -155,7 +155,8 @@ impl Spool {
     /// [`SpoolError`].
     pub fn open(folder: &Folder, name: &str) -> Result<Self, SpoolError> {
         let file = folder.open_file(name, OFlags::RDWR | OFlags::CREATE)?;
-        let (folder, name) = (folder.clone(), name.to_owned());
+        let folder = folder.clone();
+        let name = name.to_owned();
         Ok(Self { folder, name, file, written: 0, buffer: Vec::new(), is_named: false })
     }
 

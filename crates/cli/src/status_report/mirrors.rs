@@ -205,7 +205,8 @@ impl PromotedReport {
 
     /// Returns the lines of `site promote`.
     pub(crate) fn to_text(&self) -> String {
-        let (path, reign) = (self.path.display(), self.reign);
+        let path = self.path.display();
+        let reign = self.reign;
         let group = match (self.number, self.cut) {
             (Some(number), Some(cut)) => format!("it has group {number}, of {}", time(cut)),
             (Some(number), None) => format!("it has group {number}"),

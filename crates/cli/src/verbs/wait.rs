@@ -102,7 +102,7 @@ fn wait_for(dir: &Path, commit: Option<u64>) -> Outcome<Waited> {
         }
         Err(AskError::Refused { says }) => {
             Err(Failure::new(Exit::Failed, WaitError::Refused(says))
-                .hint("see `pelago status` of the volume"))
+                .hint("run it on the machine of the volume's server; see `pelago status` there"))
         }
         Err(error) => Err(Failure::new(Exit::Unreachable, WaitError::NotAnswered(error))),
     }

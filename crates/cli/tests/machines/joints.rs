@@ -314,9 +314,9 @@ fn share_find_and_http() {
     alice.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
     machines.share(&alice, &bob, "~/pelago/files/docs");
     let found = tried(&bob, "pelago find 'name=note' ~/shared");
-    assert!(found.code != Some(0) && found.out.is_empty(), "{found:?}");
+    assert!(found.code == Some(4) && found.out.is_empty(), "{found:?}");
     let listed = tried(&bob, "ls ~/shared/.find/name=note");
-    assert_ne!(listed.code, Some(0), "{listed:?}");
+    assert!(listed.err.contains("Permission denied"), "{listed:?}");
     let own = alice.types("pelago find 'name=note' ~/pelago/files").out;
     assert!(own.ends_with("/docs/note\n"), "{own}");
     let get = "pelago get http://127.0.0.1:8080/docs/note ~/got > ~/says && cat ~/got && \

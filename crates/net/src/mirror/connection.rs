@@ -161,7 +161,8 @@ fn unexpected(kind: FrameKind, body: &[u8]) -> LinkError {
 }
 
 fn not_reached(mirror: &ServerAddress, error: &io::Error) -> LinkError {
-    let (host, port) = (mirror.host(), mirror.port());
+    let host = mirror.host();
+    let port = mirror.port();
     LinkError::Lost(format!("the mirror at {host}, port {port}, cannot be reached: {error}"))
 }
 

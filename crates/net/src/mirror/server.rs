@@ -110,9 +110,11 @@ impl MirrorServer {
             malformed: LogLimit::new(),
             failed: LogLimit::new(),
         };
-        let (open, has_ended) = (Mutex::default(), AtomicBool::new(false));
+        let open = Mutex::default();
+        let has_ended = AtomicBool::new(false);
         let shared = Arc::new(Shared { config, clients, mirrors, open, has_ended, log });
-        let (accepting, with) = (Arc::clone(&listener), Arc::clone(&shared));
+        let accepting = Arc::clone(&listener);
+        let with = Arc::clone(&shared);
         let acceptor = thread::Builder::new()
             .name("mirror-accept".to_owned())
             .spawn(move || with.accept(&accepting))?;
@@ -186,7 +188,8 @@ impl Shared {
         if open.len() >= limits::MIRRORS {
             return Err(io::Error::other("there are too many connections"));
         }
-        let (with, own) = (Arc::clone(self), stream.try_clone()?);
+        let with = Arc::clone(self);
+        let own = stream.try_clone()?;
         let thread =
             thread::Builder::new().name("mirror".to_owned()).spawn(move || with.serve(own))?;
         if self.has_ended.load(Ordering::Acquire) {

@@ -46,7 +46,8 @@ impl Connection {
     pub(super) const fn new(
         slot: Arc<Slot>,
         turn: u64,
-        (reign, run): (u64, PrimaryRun),
+        reign: u64,
+        run: PrimaryRun,
         ready: GroupState,
     ) -> Self {
         Self { slot, turn, reign, run, ready, group: None, has_failed: false }
@@ -163,7 +164,9 @@ impl Connection {
         }
         self.keep(state, body)?;
         let group = self.group.take().ok_or_else(no_group)?;
-        let (number, kind, cut) = (group.number, group.kind, group.cut);
+        let number = group.number;
+        let kind = group.kind;
+        let cut = group.cut;
         let head = SpoolHead { volume: self.slot.volume, reign: self.reign, run: self.run };
         let spooled = SpooledGroup { head, number, kind, cut };
         match kind {
@@ -186,7 +189,8 @@ impl Connection {
                 self.slot.complete(state, &spooled)?;
             }
         }
-        let (reign, run) = (self.reign, self.run);
+        let reign = self.reign;
+        let run = self.run;
         Ok(GroupState { reign, run, number, says: MirrorSays::Safe })
     }
 

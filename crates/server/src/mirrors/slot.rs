@@ -242,7 +242,8 @@ impl State {
 
 fn row_of(group: &SpooledGroup) -> MirrorRow {
     let SpooledGroup { head, number, .. } = *group;
-    let (reign, run) = (head.reign, head.run);
+    let reign = head.reign;
+    let run = head.run;
     MirrorRow { role: MirrorRole::Mirror, reign, run, number, peer: String::new() }
 }
 

@@ -54,7 +54,8 @@ impl World {
     fn start(folder: tempfile::TempDir, place: Arc<Mutex<Place>>) -> Self {
         let server = Server::start(&folder.path().join("v"), options()).unwrap();
         let replaced = Arc::new(AtomicU64::new(0));
-        let (to, told) = (Arc::clone(&place), Arc::clone(&replaced));
+        let to = Arc::clone(&place);
+        let told = Arc::clone(&replaced);
         let connect = Arc::new(move |peer: &str, _, offer: pelago_server::Offer| {
             assert_eq!(peer, PEER);
             let (line, mut ready) = Line::connect(&to, offer.reign)?;

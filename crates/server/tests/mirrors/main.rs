@@ -245,7 +245,8 @@ fn a_group_that_cannot_be_carried_out_waits_in_the_spool() {
 #[test]
 fn groups_come_from_another_machine() {
     let mut world = World::new();
-    let (near, far) = (PrivateKey::from_seed([1; 32]), PrivateKey::from_seed([2; 32]));
+    let near = PrivateKey::from_seed([1; 32]);
+    let far = PrivateKey::from_seed([2; 32]);
     let clients = OwnFile::of(&world.dir().join("clients")).unwrap();
     edit(&clients, |list| list.allow(near.public(), None::<ClientName>, Date::today())).unwrap();
     let store = Arc::new(world.store.take().unwrap());

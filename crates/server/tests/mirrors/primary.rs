@@ -111,10 +111,12 @@ pub(crate) fn changes(from: &State, to: &State) -> Vec<GroupPart> {
         if from.content.get(&(*ino, *generation)) == Some(&(bytes.clone(), *mtime)) {
             continue;
         }
-        let (size, mtime) = (bytes.len() as u64, *mtime);
+        let size = bytes.len() as u64;
+        let mtime = *mtime;
         parts.push(GroupPart::Content { ino: *ino, generation: *generation, size, mtime });
         for (number, piece) in bytes.chunks(64 << 10).enumerate() {
-            let (offset, length) = (number as u64 * (64 << 10), piece.len() as u64);
+            let offset = number as u64 * (64 << 10);
+            let length = piece.len() as u64;
             parts.push(match piece.iter().all(|byte| *byte == 0) {
                 true => GroupPart::Hole { offset, length },
                 false => GroupPart::Bytes { offset, bytes: piece.to_vec() },
