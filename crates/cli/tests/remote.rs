@@ -9,6 +9,7 @@ mod far;
 mod far_crash;
 #[path = "harness/all.rs"]
 mod harness;
+mod joints;
 #[path = "machines/main.rs"]
 mod machines;
 #[path = "notices/main.rs"]

@@ -108,6 +108,7 @@ const OF_MODULES: &[&str] = &[
 /// Suites that run once more with other paths of requests and bytes.
 const BY_OTHER_PATHS: &[&str] = &[
     "pelago-cli::crash",
+    "pelago-cli::joints",
     "pelago-cli::mounted",
     "pelago-cli::notices",
     "pelago-fuse::served",

@@ -3,11 +3,10 @@
 
 mod accepted;
 mod hands;
-mod joints;
 mod mirror;
-mod network;
+pub(crate) mod network;
 mod office;
 mod office_errors;
 mod shared;
 mod stalls;
-mod world;
+pub(crate) mod world;

@@ -1,5 +1,6 @@
-//! What docs/semantics.md says of sharing, offices, mirrors, passthrough, io_uring, HTTP and
-//! searches used together: one test of all, and one of each pair that no other test has.
+//! Sharing, offices, mirrors, passthrough, HTTP and searches used together, as docs/semantics.md
+//! says: one test of all, and one of each pair that no other test has. They run once more with
+//! requests over io_uring.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +19,6 @@ use crate::machines::world::{kill, watch};
 
 /// How soon those that are left hear that a site is gone.
 const HEARS: Duration = Duration::from_secs(15);
-const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Machines of one network, and the processes that were started on them.
 struct Machines {
@@ -59,7 +59,12 @@ impl Machines {
     /// Brings up a volume that listens, and says so.
     fn up(&self, machine: &Machine, more: &str) -> Pid {
         let listen = format!("--listen {}:7440", machine.address);
-        machine.types(&format!("pelago up ~/pelago --detach {listen} {more}"));
+        let requests = match std::env::var_os("PELAGO_FUSE_RING") {
+            Some(_) => "always",
+            None => "never",
+        };
+        let requests = format!("--io-uring {requests}");
+        machine.types(&format!("pelago up ~/pelago --detach {listen} {requests} {more}"));
         self.note(machine, "~/pelago")
     }
 
@@ -375,31 +380,6 @@ fn mirror_and_http() {
         rome.types(&format!("cmp ~/bytes ~/got{round}"));
         rome.types("pelago wait --level remote -V ~/pelago");
     }
-}
-
-/// With requests over io_uring a guest, an office and a mirror see what they see without.
-#[test]
-fn io_uring_and_all_others() {
-    if fs::read_to_string(URING).is_ok_and(|value| value.trim() != "Y") {
-        println!("skipped: io_uring is off for FUSE ({URING})");
-        return;
-    }
-    let Some(machines) = Machines::new() else { return };
-    let names = [(1, "rome"), (2, "berlin"), (3, "oslo"), (4, "guest")];
-    let [rome, berlin, oslo, guest] = names.map(|(n, name)| machines.machine(n, name));
-    machines.up(&rome, "--passthrough never --io-uring always");
-    machines.mirror(&rome, &oslo);
-    rome.types("mkdir ~/pelago/files/docs && echo note > ~/pelago/files/docs/note");
-    machines.share(&rome, &guest, "~/pelago/files/docs");
-    rome.types("pelago site invite berlin -V ~/pelago > ~/ticket");
-    fs::copy(rome.home.join("ticket"), berlin.home.join("ticket")).unwrap();
-    let listen = format!("--listen {}:7441", berlin.address);
-    berlin.types(&format!("pelago join \"$(cat ~/ticket)\" ~/berlin {listen} --detach"));
-    machines.note(&berlin, "~/berlin");
-    berlin.types("echo changed > ~/berlin/files/docs/note && mkdir ~/berlin/files/own");
-    assert_eq!(guest.types("cat ~/shared/note").out, "changed\n");
-    assert_eq!(rome.types("cat ~/pelago/files/docs/note").out, "changed\n");
-    rome.types("pelago wait --level remote -V ~/pelago");
 }
 
 /// A shared store is refused by its name, whatever it is asked for with.
