@@ -384,7 +384,10 @@ fn a_full_mirror_keeps_its_state_and_goes_on() {
     until("the mirror is full again", || sites.mirror()["follows"] == false);
     let after = sites.burn();
     let names = tried(&sites.there, &format!("ls {}", after.display())).out;
-    assert!(names.starts_with("one\n") && names.ends_with("two\n"), "{names}");
+    let names: Vec<&str> = names.lines().collect();
+    // A group may have been cut while the large file was written.
+    assert!(names.contains(&"one") && names.contains(&"two"), "{names:?}");
+    assert!(!names.contains(&"three"), "what was done after it is not there: {names:?}");
 }
 
 /// A promotion while the primary works and is connected: the mirror is whole, has a state that the
