@@ -17,7 +17,7 @@ use crate::status_report::{MirrorReport, MirrorsReport};
 use crate::verbs::up::Printing;
 use crate::{detach, file_sizes, locate, output};
 
-/// What the control socket answers by.
+/// The mirrors that the control socket answers for.
 struct Kept {
     store: Arc<MirrorStore>,
     report: MirrorsReport,

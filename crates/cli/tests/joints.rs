@@ -17,7 +17,7 @@ use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::network::{Machine, Network, cannot_network};
 use crate::machines::world::{kill, watch};
 
-/// How soon those that are left hear that a site is gone.
+/// The time in which those that are left hear that a site is gone.
 const HEARS: Duration = Duration::from_secs(15);
 
 /// Machines of one network, and the processes that were started on them.

@@ -188,6 +188,7 @@ fn groups_arrive_as_they_were_sent_and_are_answered() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while world.stub.open.load(Ordering::SeqCst) > 0 {
         assert!(Instant::now() < deadline, "the groups of a connection end with it");
+        // The thread of the connection ends it.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -272,6 +273,7 @@ fn a_key_that_is_removed_ends_its_connection() {
         if ping.and_then(|()| link.receive()).is_err() {
             break;
         }
+        // The other end looks at its list with each message.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

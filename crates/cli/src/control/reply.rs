@@ -25,7 +25,7 @@ pub(crate) enum ControlReply {
     MirrorSet,
     /// To `wait-for-mirror`.
     Mirrored {
-        /// What is waited for: the group commit before which it was done.
+        /// The group commit that is waited for: the mirror is to have what was done before it.
         commit: u64,
         /// The mirror has it.
         done: bool,

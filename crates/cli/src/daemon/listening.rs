@@ -1,4 +1,4 @@
-//! Where a server listens for other machines, with which key, and for whom.
+//! The address at which a server listens for other machines, its key, and its list of them.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -37,7 +37,7 @@ enum ListenError {
     File(#[from] OwnFileError),
 }
 
-/// What listens, and the address that others are told.
+/// The address that others are told, and the parts that a listener needs.
 pub(crate) struct Listening<T> {
     pub(crate) server: T,
     pub(crate) address: ServerAddress,

@@ -12,7 +12,7 @@ pub(crate) struct MirrorLine {
     pub(crate) peer: String,
     /// The reign of this primary.
     pub(crate) reign: u64,
-    /// How far it is, for people.
+    /// The stage that it has reached, for people.
     pub(crate) state: String,
     /// It has one state of the volume, and gets each change.
     pub(crate) follows: bool,
@@ -20,7 +20,7 @@ pub(crate) struct MirrorLine {
     pub(crate) bytes_at_risk: u64,
     /// Milliseconds since the oldest of them was made; 0 if it has all.
     pub(crate) ms_at_risk: u64,
-    /// When the state that it has was cut, in seconds since 1970.
+    /// The time of the cut whose state it has, in seconds since 1970.
     pub(crate) as_of: Option<i64>,
 }
 

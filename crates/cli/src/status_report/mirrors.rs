@@ -18,7 +18,7 @@ pub(crate) struct MirrorsReport {
     pub(crate) pid: u32,
     /// Their folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Where primaries connect, `KEY@HOST:PORT`.
+    /// The address for primaries, `KEY@HOST:PORT`.
     pub(crate) listening: String,
     /// Each mirror.
     pub(crate) mirrors: Vec<MirrorReport>,
@@ -35,7 +35,7 @@ pub(crate) struct MirrorReport {
     pub(crate) number: u64,
     /// When that was cut, in seconds since 1970 by the clock of the primary.
     pub(crate) cut: Option<i64>,
-    /// Whether the primary is connected.
+    /// The primary is connected.
     pub(crate) connected: bool,
     /// Since when, in seconds since 1970; `None`: since the start of the process.
     pub(crate) since: Option<i64>,
@@ -75,7 +75,9 @@ impl MirrorsReport {
 
     /// Returns the lines of `serve --mirrors` and of `status`.
     pub(crate) fn to_text(&self) -> String {
-        let (dir, pid, address) = (self.dir.display(), self.pid, &self.listening);
+        let dir = self.dir.display();
+        let pid = self.pid;
+        let address = &self.listening;
         let mut lines = format!("mirrors   {dir} (process {pid})\nlistening {address}\n");
         let now = clock::now().seconds;
         lines.extend(self.mirrors.iter().map(|mirror| mirror.line(now)));

@@ -36,7 +36,7 @@ For when the primary of a volume is gone. What it did after the last group that 
 lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
 that is possible.";
 
-/// How long a promotion may take: it carries out what the primary has sent.
+/// The longest time of a promotion, which carries out what the primary has sent.
 const PROMOTION: Duration = Duration::from_secs(600);
 
 /// Invite another office to a volume, list the offices, give it a mirror and promote that.

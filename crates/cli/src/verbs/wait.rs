@@ -12,7 +12,7 @@ use crate::control::{AskError, ControlReply, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{json, locate, output};
 
-/// How long the volume's process may take for one answer.
+/// The longest time that the volume's process may take for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Where a change is safe.
+/// The place at which a change is safe.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Level {
     /// At the mirror of the volume
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the mirror has.
+/// The progress of the mirror.
 struct Waited {
     /// The group commit that is waited for.
     commit: u64,

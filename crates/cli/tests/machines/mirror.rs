@@ -294,6 +294,7 @@ fn a_mirror_that_is_killed_at_any_moment_is_whole() {
                 mv small$i moved$((i%50)); rm -f big$(((i+7)%20)); done";
     let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
     for round in 0..6 {
+        // Another moment of its work in each round.
         thread::sleep(Duration::from_millis(150 + 90 * round));
         kill(sites.keeper());
         let image = sites.image();
@@ -399,6 +400,7 @@ fn a_promotion_while_the_primary_works_stops_it() {
     let line = "cd ~/pelago/files && i=0; while i=$((i+1)); [ $i -lt 5000 ]; do \
                 echo $i > f$i || exit 0; done";
     let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
+    // It is in the middle of its work.
     thread::sleep(Duration::from_millis(300));
     sites.there.types(typed(PROMOTE));
     until("the primary has stopped", || {

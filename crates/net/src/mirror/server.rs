@@ -176,6 +176,7 @@ impl Shared {
                 if let Some(left_out) = self.log.failed.admit() {
                     tracing::error!(%error, left_out, "a connection of a primary was not taken");
                 }
+                // No descriptor or thread is free, and no event says when one is.
                 thread::sleep(PAUSE);
             }
         }
@@ -318,7 +319,8 @@ impl Shared {
             }
             Ended::Refused(refused) => {
                 if let Some(left_out) = self.log.refused.admit() {
-                    let (why, text) = (refused.code.says(), &refused.text);
+                    let why = refused.code.says();
+                    let text = &refused.text;
                     tracing::info!(why, text, left_out, "a primary was refused");
                 }
                 frames.send(FrameKind::Refused, &refused.encode())

@@ -396,7 +396,7 @@ impl Core {
             _ if volume.is_none() => Some(SetMirrorError::NoVolume),
             _ if self.options.read_only => Some(SetMirrorError::ReadOnly),
             Passthrough::Never => None,
-            _ => Some(SetMirrorError::Passthrough),
+            Passthrough::Auto | Passthrough::Always => Some(SetMirrorError::Passthrough),
         };
         let mirror = Mirror::new(MirrorParts {
             volume: self.parts.volume,
