@@ -53,6 +53,7 @@ mod pins;
 mod range_ops;
 mod read;
 mod release;
+mod renew;
 mod space;
 mod spill;
 mod sync;

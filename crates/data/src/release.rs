@@ -79,8 +79,11 @@ impl InodeGuard<'_> {
             self.end_external_writes();
         }
         let pending = writes && last && self.inode.has_external_writers();
-        let is_safe =
-            !pending && last && self.state.writeback.is_synced() && !files.writing.is_in_error(ino);
+        let is_safe = !pending
+            && last
+            && self.state.writeback.is_synced()
+            && !files.writing.is_in_error(ino)
+            && !self.is_abandoned();
         let row = if is_safe { WritingRow::Delete } else { WritingRow::Keep };
         let committed = self.commit(row);
         if let Err(error) = committed

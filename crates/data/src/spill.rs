@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pelago_meta::shard::{BytesChange, InlineBytes, LiveAttrs, Shard, WritingRow};
 use pelago_store::content::{self, ContentFile};
+use pelago_store::report::table_failed;
 use pelago_wire::{Code, Error, Generation};
 
 use crate::content_file::OpenContent;
@@ -31,6 +32,9 @@ impl InodeGuard<'_> {
     }
 
     fn existing_content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
+        if self.is_abandoned() {
+            return self.renew_content();
+        }
         let content = self.open_content_to_write()?;
         self.write_writing_row(&content)?;
         self.keep_pinned();
@@ -47,12 +51,12 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file stays in memory.
     pub(crate) fn begin_with_content(&mut self, write: bool) -> Result<(), Error> {
-        let (ino, generation) = (self.ino(), Generation::FIRST);
+        let ino = self.ino();
         let disk = &self.files.disk;
         let permit = self.files.take_fd_permit(ino)?;
         let created = match write {
-            true => disk.content.create(ino, generation),
-            false => disk.content.create_read_only(ino, generation),
+            true => disk.content.create(ino, Generation::FIRST),
+            false => disk.content.create_read_only(ino, Generation::FIRST),
         };
         let timed = created.and_then(|file| {
             // As for each `writing` row: after a crash the file gets the times of its content.
@@ -60,6 +64,7 @@ impl InodeGuard<'_> {
             Ok(file)
         });
         let file = timed.map_err(|error| disk.failed(&error))?;
+        let generation = file.generation();
         self.files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&BytesChange {
             generation: Some(generation),
@@ -76,10 +81,11 @@ impl InodeGuard<'_> {
     /// Moves the bytes of a small file to its first content file.
     fn spill(&mut self) -> Result<Arc<OpenContent>, Error> {
         let ino = self.ino();
-        let generation = Shard::next_generation(self.state.generation);
+        let next = Shard::next_generation(self.state.generation);
         let permit = self.files.take_fd_permit(ino)?;
         let bytes = std::mem::take(self.bytes_in_memory()?);
-        let spilled = self.write_spilled(generation, &bytes).and_then(|(file, blocks)| {
+        let spilled = self.write_spilled(next, &bytes).and_then(|(file, blocks)| {
+            let generation = file.generation();
             self.state.blocks = blocks;
             // Once the file is there, and before its row: a cut that has the row has the file, or
             // one before it had.
@@ -96,9 +102,11 @@ impl InodeGuard<'_> {
             }
             Err(error) => {
                 // What is left of the content file is emptied when its generation is used again.
-                // If the table may have taken the batch all the same, its bytes stay.
-                if !matches!(error.code, Code::Io | Code::Corrupt) {
-                    drop(self.files.disk.content.remove(ino, generation));
+                // If the table may have taken the batch all the same, its bytes stay. In a shared
+                // folder the file of this generation may be another server's.
+                let content = &self.files.disk.content;
+                if !matches!(error.code, Code::Io | Code::Corrupt) && !content.is_shared() {
+                    drop(content.remove(ino, next));
                 }
                 self.state.bytes = Bytes::Memory(bytes);
                 self.state.count_memory();
@@ -169,6 +177,14 @@ impl InodeGuard<'_> {
             if let Err(error) = written {
                 files.writing.undo_open(unwritten);
                 return Err(error);
+            }
+            if files.disk.content.is_shared()
+                && let Err(error) = files.table.persist()
+            {
+                // A server that takes this one for dead must know that it may write the file. The
+                // table has stopped, so that the row is written again.
+                files.writing.undo_open(unwritten);
+                return Err(table_failed("syncing the journal", &error));
             }
         }
         self.state.writeback.begin();

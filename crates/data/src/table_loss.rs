@@ -88,6 +88,9 @@ impl OpenFiles {
         self.each_writing_row(&mut |ino, row| {
             self.writing.restore(ino, generation_of(row.as_ref()));
         })?;
+        if self.disk.content.is_shared() {
+            self.writing.abandon_all();
+        }
         Ok(self.writing.count())
     }
 

@@ -13,7 +13,7 @@ use pelago_meta::shard::{self, Shard};
 use pelago_store::content::ContentStore;
 use pelago_store::hash::NameHasher;
 use pelago_store::table::fake::FakeTable;
-use pelago_store::table::{SharedTable, TableRead};
+use pelago_store::table::{SharedTable, Table, TableRead};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, key};
 use pelago_wire::{
@@ -44,7 +44,7 @@ pub(crate) struct Rig {
     pub(crate) shard: Arc<Shard>,
     table: FakeTable,
     last_open: AtomicU64,
-    _dir: Arc<TempDir>,
+    dir: Arc<TempDir>,
 }
 
 /// A rig whose content files are on a disk that fails on command.
@@ -71,8 +71,43 @@ impl Rig {
     }
 
     fn over(dir: Arc<TempDir>, descriptors: usize, options: Options) -> Self {
+        let content = ContentStore::open(dir.path()).unwrap();
+        Self::over_table(FakeTable::new(), (dir, content), descriptors, options)
+    }
+
+    /// The first owner of a new volume on a shared store.
+    pub(crate) fn shared() -> Self {
+        Self::owner(FakeTable::new(), Arc::new(tempfile::tempdir().unwrap()))
+    }
+
+    /// The next owner of the volume, which has what this one has made safe. This one does not know
+    /// of it, and goes on.
+    pub(crate) fn next_owner(&self) -> Self {
+        Self::owner(self.table.fork_crashed(0), Arc::clone(&self.dir))
+    }
+
+    fn owner(table: FakeTable, dir: Arc<TempDir>) -> Self {
+        let content = ContentStore::open(dir.path()).unwrap().shared();
+        let rig = Self::over_table(table, (dir, content), 100, Options::default());
+        rig.files.load_writing_rows().unwrap();
+        rig
+    }
+
+    /// Makes all that is done safe.
+    pub(crate) fn commit_all(&self) {
+        self.files.commit_dirty().unwrap();
+        let done = self.files.durability.done();
+        self.table.persist().unwrap();
+        self.files.durability.persisted(done);
+    }
+
+    fn over_table(
+        table: FakeTable,
+        (dir, content): (Arc<TempDir>, ContentStore),
+        descriptors: usize,
+        options: Options,
+    ) -> Self {
         let (started, volume) = (clock::now(), VolumeId([7; 16]));
-        let table = FakeTable::new();
         let start = recovery::begin(&table, volume, ShardId::FIRST, &FirstRows::default(), started)
             .unwrap();
         let shared: SharedTable = Arc::new(table.clone());
@@ -87,7 +122,7 @@ impl Rig {
             cache_bytes: 1 << 20,
             started,
         }));
-        let content = Arc::new(ContentStore::open(dir.path()).unwrap());
+        let content = Arc::new(content);
         let files = OpenFiles::new(Parts {
             shard: Arc::clone(&shard),
             table: shared,
@@ -100,7 +135,7 @@ impl Rig {
             notify_pending_close: Arc::new(|| {}),
             options,
         });
-        Self { files, shard, table, last_open: AtomicU64::new(0), _dir: dir }
+        Self { files, shard, table, last_open: AtomicU64::new(0), dir }
     }
 
     /// Creates a file in the root directory and opens it to read and write.

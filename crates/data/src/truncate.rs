@@ -30,7 +30,8 @@ impl InodeGuard<'_> {
             return Ok(());
         }
         let ino = self.ino();
-        if size == 0 && self.state.observer.is_none() && files.writing.is_in_error(ino) {
+        let is_lost = files.writing.is_in_error(ino) || self.is_abandoned();
+        if size == 0 && self.state.observer.is_none() && is_lost {
             return self.replace_content();
         }
         let is_unread = || {
@@ -40,7 +41,11 @@ impl InodeGuard<'_> {
         if size == 0
             && self.state.observer.is_none()
             && (files.is_pinned(ino) || is_unread())
-            && self.empty_pinned().is_ok()
+            && match files.disk.content.is_shared() {
+                true => self.replace_content(),
+                false => self.empty_pinned(),
+            }
+            .is_ok()
         {
             return Ok(());
         }
@@ -54,13 +59,16 @@ impl InodeGuard<'_> {
         self.note_content_changed(&content, &changed)
     }
 
-    /// Empties a file in error by a new content file, which has lost nothing.
+    /// Empties a file by a new content file. One that was in error has lost nothing then, and
+    /// another server does not write the new one.
     fn replace_content(&mut self) -> Result<(), Error> {
-        let (files, ino, before) = (self.files, self.ino(), self.state.generation);
+        let (files, ino) = (self.files, self.ino());
         let disk = &files.disk;
-        let generation = Shard::next_generation(before);
+        let before = self.state.generation;
         let permit = files.take_fd_permit(ino)?;
-        let file = disk.content.create(ino, generation).map_err(|error| disk.failed(&error))?;
+        let created = disk.content.create(ino, Shard::next_generation(before));
+        let file = created.map_err(|error| disk.failed(&error))?;
+        let generation = file.generation();
         self.state.touch(clock::now());
         let timed = file.set_times(None, Some(self.state.mtime));
         timed.map_err(|error| disk.failed(&error))?;
@@ -73,17 +81,7 @@ impl InodeGuard<'_> {
         files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&change)?;
         (self.state.size, self.state.blocks) = (0, 0);
-        files.writing.clear_error(ino);
-        // Pins keep the descriptor of the old one, which does not change any more.
-        drop(files.pins.take(ino));
-        self.set_content(OpenContent::new(file, permit));
-        self.inode.invalidate_atime();
-        self.publish();
-        if let Some(before) = before {
-            files.content_removed(ino, before);
-            // If that fails, `pelago check` finds the old one.
-            drop(disk.content.remove(ino, before));
-        }
+        self.take_new_content(OpenContent::new(file, permit), before);
         Ok(())
     }
 }

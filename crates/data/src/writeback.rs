@@ -53,6 +53,12 @@ impl OpenFiles {
         self.writing.inodes_in_error()
     }
 
+    /// Returns the files that another server may still write, since it was taken for dead: their
+    /// `writing` rows outlive a clean end.
+    pub fn inodes_abandoned(&self) -> Vec<InodeId> {
+        self.writing.abandoned()
+    }
+
     /// Makes these content files safe; for a file that was removed, its removal.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ pub(crate) struct WritingSet {
     state: Mutex<State>,
     /// Counts the files in error: spares the lock on each write.
     in_error: AtomicUsize,
+    /// Counts the abandoned files: spares the lock on each write.
+    abandoned: AtomicUsize,
     /// Held while several content files are synced and a failure is recorded. Taken before the
     /// `sync_turn` of an inode.
     pub(crate) sync_turn: Mutex<()>,
@@ -44,6 +46,8 @@ struct State {
     kept: IdMap<InodeId, Arc<OpenContent>>,
     /// Files in error: a sync of theirs has failed.
     lost: IdMap<InodeId, LostRanges>,
+    /// Abandoned files ([`crate::renew`]).
+    abandoned: IdMap<InodeId, Generation>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -178,7 +182,8 @@ impl WritingSet {
         let closed = |(ino, entry): (&InodeId, &Entry)| {
             let (ino, generation) = (*ino, entry.generation);
             let is_from_earlier_run = entry.watch == ErrorWatch::EarlierRun;
-            let closed = entry.closed.filter(|_| !state.lost.contains_key(&ino))?;
+            let is_kept = state.lost.contains_key(&ino) || state.is_abandoned(ino, generation);
+            let closed = entry.closed.filter(|_| !is_kept)?;
             Some(ClosedRow { ino, generation, closed, is_from_earlier_run })
         };
         state.entries.iter().filter_map(closed).collect()
@@ -348,7 +353,40 @@ impl WritingSet {
     }
 }
 
+/// Abandoned files.
+impl WritingSet {
+    /// Notes that another server may still write each file that has a row now.
+    pub(crate) fn abandon_all(&self) {
+        let mut state = self.state.lock();
+        let abandoned = state.entries.iter().map(|(ino, entry)| (*ino, entry.generation)).collect();
+        state.abandoned = abandoned;
+        self.abandoned.store(state.abandoned.len(), Ordering::Release);
+    }
+
+    /// Whether another server may still write this content file.
+    pub(crate) fn is_abandoned(&self, ino: InodeId, generation: Generation) -> bool {
+        self.abandoned.load(Ordering::Acquire) > 0
+            && self.state.lock().is_abandoned(ino, generation)
+    }
+
+    /// Notes that a file has another content file now, which no other server writes.
+    pub(crate) fn forget_abandoned(&self, ino: InodeId) {
+        let mut state = self.state.lock();
+        state.abandoned.remove(&ino);
+        self.abandoned.store(state.abandoned.len(), Ordering::Release);
+    }
+
+    /// Returns the files that another server may still write.
+    pub(crate) fn abandoned(&self) -> Vec<InodeId> {
+        self.state.lock().abandoned.keys().copied().collect()
+    }
+}
+
 impl State {
+    fn is_abandoned(&self, ino: InodeId, generation: Generation) -> bool {
+        self.abandoned.get(&ino) == Some(&generation)
+    }
+
     fn interrupt_watch(&mut self, ino: InodeId) {
         if let Some(entry) = self.entries.get_mut(&ino)
             && entry.watch == ErrorWatch::Complete

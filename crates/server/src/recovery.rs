@@ -11,7 +11,7 @@ use pelago_store::rows::{Row, Writing};
 use pelago_store::table::Table;
 use pelago_wire::{Code, Generation, Handle, InodeId};
 
-use pelago_meta::shard::{BytesChange, LiveAttrs, Shard};
+use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
 use pelago_store::report::{content_failed, row_damaged, table_failed};
 
@@ -53,7 +53,7 @@ pub(crate) fn measure_written(
         assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
         from.clone_from(&last.key);
         from.push(0);
-        for WritingRow { ino, row, .. } in rows {
+        for FoundRow { ino, row, .. } in rows {
             let Some(row) = row else {
                 report.damaged += 1;
                 continue;
@@ -89,23 +89,20 @@ pub(crate) fn forget_writing_rows(
 /// Rows that are read at a time.
 const ROWS_AT_ONCE: usize = 1024;
 
-struct WritingRow {
+struct FoundRow {
     key: Vec<u8>,
     ino: InodeId,
     /// `None`: damaged.
     row: Option<Writing>,
 }
 
-fn next_writing_rows(
-    table: &dyn Table,
-    from: &[u8],
-) -> Result<Vec<WritingRow>, pelago_wire::Error> {
+fn next_writing_rows(table: &dyn Table, from: &[u8]) -> Result<Vec<FoundRow>, pelago_wire::Error> {
     let mut rows = Vec::new();
     let visited = table.scan(from, &key::all(RowKind::Writing).to, &mut |key, value| {
         if let Some(Key::Writing { ino }) = Key::parse(key) {
             let row = Writing::decode(value).map_err(|error| row_damaged(key, error));
             let row = row.ok().map(|(_, row)| row);
-            rows.push(WritingRow { key: key.to_vec(), ino, row });
+            rows.push(FoundRow { key: key.to_vec(), ino, row });
         }
         if rows.len() < ROWS_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -137,11 +134,14 @@ fn measure(
     if !rnode.flags.has_content || rnode.generation != Some(row.generation) {
         return forget();
     }
-    // The process may have died while it put an empty file in the place of this one.
-    let left = content.remove_replacement(ino, row.generation);
-    left.map_err(|error| content_failed(&error))?;
+    // The process may have died while it put an empty file in the place of this one. In a shared
+    // folder none does that, and the next generation may be another server's.
+    if !content.is_shared() {
+        let left = content.remove_replacement(ino, row.generation);
+        left.map_err(|error| content_failed(&error))?;
+    }
     let found = measure_content(content, ino, row.generation, detects_writers);
-    let Measured { stat: measured, is_written, was_missing } =
+    let Measured { stat: measured, is_written, was_missing, generation } =
         found.map_err(|error| content_failed(&error))?;
     let written = is_written.then(|| node.handle());
     if was_missing && rnode.size > 0 {
@@ -156,12 +156,21 @@ fn measure(
     let is_late = clock::is_late(measured.mtime, rnode.mtime);
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
-    if !bytes_moved && rnode.blocks == measured.blocks {
+    let is_other = generation != row.generation;
+    if !bytes_moved && rnode.blocks == measured.blocks && !is_other {
         return Ok(written);
     }
     let ctime = if bytes_moved { rnode.ctime.next().max(measured.ctime) } else { rnode.ctime };
     let live = LiveAttrs { size: measured.size, blocks: measured.blocks, mtime, ctime };
-    let change = BytesChange { live: Some(live), ..BytesChange::NOTHING };
+    let change = match is_other {
+        false => BytesChange { live: Some(live), ..BytesChange::NOTHING },
+        true => BytesChange {
+            live: Some(live),
+            generation: Some(generation),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        },
+    };
     shard.commit_bytes(node.handle(), &change)?;
     report.corrected += u64::from(bytes_moved);
     Ok(written)
@@ -174,6 +183,8 @@ struct Measured {
     is_written: bool,
     /// Whether it was missing, and an empty one was made.
     was_missing: bool,
+    /// Its generation: a later one than before if it was made anew in a shared folder.
+    generation: Generation,
 }
 
 fn measure_content(
@@ -192,11 +203,12 @@ fn measure_content(
                 true
             })
         };
-        return Ok(Measured { stat: file.stat()?, is_written, was_missing: false });
+        return Ok(Measured { stat: file.stat()?, is_written, was_missing: false, generation });
     }
     // The machine died before the content file's name was safe. None of its bytes were synced, so
     // the file is empty, as it would be on any file system.
     tracing::warn!(%ino, "a file has lost bytes that were never synced, and is empty now");
-    let stat = content.create(ino, generation)?.stat()?;
-    Ok(Measured { stat, is_written: false, was_missing: true })
+    let file = content.create(ino, generation)?;
+    let stat = file.stat()?;
+    Ok(Measured { stat, is_written: false, was_missing: true, generation: file.generation() })
 }

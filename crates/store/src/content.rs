@@ -53,7 +53,13 @@ pub struct ContentStore {
     root: Arc<Root>,
     /// Whether the kernel may read more of an opened file than was asked for.
     reads_ahead: bool,
+    /// Whether another server may still change files here.
+    is_shared: bool,
 }
+
+/// Generations that one creation passes over at most, because another server has taken them. Each
+/// takeover leaves a few.
+const TAKEN_GENERATIONS: u32 = 4096;
 
 /// An entry that [`ContentStore::list`] finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,12 +118,30 @@ impl ContentStore {
     /// # Errors
     /// [`Error`] if its file system cannot be examined.
     pub fn open_in(folder: &Folder) -> Result<Self, Error> {
-        Ok(Self { root: Arc::new(Root::open(folder)?), reads_ahead: true })
+        Ok(Self::over(Root::open(folder)?))
     }
 
     /// As [`ContentStore::open_in`], without a change of the folder.
     pub fn open_unchanged(folder: &Folder) -> Result<Self, Error> {
-        Ok(Self { root: Arc::new(Root::open_unchanged(folder)?), reads_ahead: true })
+        Ok(Self::over(Root::open_unchanged(folder)?))
+    }
+
+    fn over(root: Root) -> Self {
+        Self { root: Arc::new(root), reads_ahead: true, is_shared: false }
+    }
+
+    /// Returns the store for a folder in which a server that was taken for dead may go on at any
+    /// time, with what it was about to do: no file is emptied or replaced, and a generation whose
+    /// file exists is not used again.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Returns whether another server may still change files here.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Returns the store with readahead off: of the files that it opens, only what is read comes
@@ -130,13 +154,36 @@ impl ContentStore {
     }
 
     /// Creates a content file and opens it for reading and writing. A leftover with this name is
-    /// truncated: the caller knows that no row names it.
+    /// truncated: the caller knows that no row names it. In a shared folder the leftover may be one
+    /// that another server is about to write: the file gets a later generation then, which it
+    /// tells.
     ///
     /// # Errors
     /// [`Error`] if a system call fails.
     pub fn create(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
-        let fd = self.root.create_file(&root::file_name(ino, generation))?;
+        if self.is_shared {
+            return self.create_untaken(ino, generation);
+        }
+        let fd = self.root.create_file(&root::file_name(ino, generation), OFlags::TRUNC)?;
         Ok(self.opened(fd, ino, generation, true))
+    }
+
+    /// Creates a content file of the first generation from this one on that has none.
+    fn create_untaken(
+        &self,
+        ino: InodeId,
+        mut generation: Generation,
+    ) -> Result<ContentFile, Error> {
+        for _ in 0..TAKEN_GENERATIONS {
+            match self.root.create_file(&root::file_name(ino, generation), OFlags::EXCL) {
+                Ok(fd) => return Ok(self.opened(fd, ino, generation, true)),
+                Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
+                    generation = beside(generation);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(self.failed("creating", ino, generation, Errno::EXIST))
     }
 
     /// Creates a content file as [`ContentStore::create`] does, and opens it for reading only.
@@ -154,8 +201,8 @@ impl ContentStore {
             return Ok(self.opened(fd, ino, generation, true));
         }
         // There is a leftover, or no subfolder: `create` handles both.
-        drop(self.create(ino, generation)?);
-        self.open_existing(ino, generation)
+        let created = self.create(ino, generation)?;
+        self.open_existing(ino, created.generation())
     }
 
     /// Puts an empty file in the place of a content file, and opens it for reading and writing. The
@@ -163,11 +210,14 @@ impl ContentStore {
     /// file of the next generation.
     ///
     /// # Errors
-    /// [`Error`] if a system call fails. The old file has kept its place then.
+    /// [`Error`] if a system call fails, and in a shared folder. The old file has kept its place then.
     pub fn replace(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
+        if self.is_shared {
+            return Err(self.failed("replacing", ino, generation, Errno::OPNOTSUPP));
+        }
         let from = root::file_name(ino, beside(generation));
         let to = root::file_name(ino, generation);
-        let fd = self.root.create_file(&from)?;
+        let fd = self.root.create_file(&from, OFlags::TRUNC)?;
         let folder = self.root.folder();
         if let Err(error) = renameat(folder, &from, folder, &to) {
             // The caller reports the first failure, not this one.

@@ -95,10 +95,11 @@ impl Root {
         openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Creates a content file, or truncates the existing one, and opens it for reading and writing.
-    /// Creates its subfolder if that is missing.
-    pub(super) fn create_file(&self, name: &str) -> Result<OwnedFd, Error> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC;
+    /// Creates a content file and opens it for reading and writing; `if_exists` says that an
+    /// existing one is truncated (`TRUNC`), or that there must be none (`EXCL`). Creates its
+    /// subfolder if that is missing.
+    pub(super) fn create_file(&self, name: &str, if_exists: OFlags) -> Result<OwnedFd, Error> {
+        let flags = OFlags::RDWR | OFlags::CREATE | if_exists;
         let created = match self.open_file(name, flags) {
             Err(Errno::NOENT) => {
                 let subfolder = &name[..2];

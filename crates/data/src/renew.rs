@@ -1,0 +1,132 @@
+//! A new content file in the place of one that another server may still write.
+//!
+//! A server of a shared store that was taken for dead may only have been stopped. When it goes on,
+//! it writes what it was about to write into the content file that it has open. Its `writing` rows
+//! say which files these can be: they were safe before it wrote. Such a file is *abandoned*: it is
+//! read as it is, and its first change copies it whole into a content file of the next generation,
+//! which the other server does not know. Until then its `writing` row stays, so that each later
+//! owner of the store knows it too.
+
+use std::sync::Arc;
+
+use pelago_meta::shard::{BytesChange, Shard, WritingRow};
+use pelago_store::content::{self, ContentFile};
+use pelago_wire::{Error, Generation, Whence};
+
+use crate::content_file::OpenContent;
+use crate::inode_guard::InodeGuard;
+
+/// Bytes that one call copies at most.
+const COPIED_AT_ONCE: u64 = 64 << 20;
+
+impl InodeGuard<'_> {
+    /// Returns whether another server may still write the content file.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let writing = &self.files.writing;
+        self.state.generation.is_some_and(|known| writing.is_abandoned(self.ino(), known))
+    }
+
+    /// Copies an abandoned content file into one of the next generation, which takes its place, and
+    /// returns that, open to write. It has its `writing` row.
+    ///
+    /// # Errors
+    /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file keeps the old one.
+    pub(crate) fn renew_content(&mut self) -> Result<Arc<OpenContent>, Error> {
+        let (files, ino) = (self.files, self.ino());
+        let disk = &files.disk;
+        let before = self.state.generation;
+        let old = self.open_content()?;
+        let permit = files.take_fd_permit(ino)?;
+        let failed = |error: content::Error| disk.failed(&error);
+        let size = old.stat().map_err(failed)?.size;
+        disk.space.take(size)?;
+        let file = disk.content.create(ino, Shard::next_generation(before)).map_err(failed)?;
+        let copied = copy_whole(&old, &file, size)
+            .and_then(|()| file.set_times(None, Some(self.state.mtime)))
+            // The row of the new file may be safe before this file is written again, and promises
+            // all bytes that were safe in the old one.
+            .and_then(|()| file.sync(false));
+        copied.map_err(failed)?;
+        files.sync_name(&file)?;
+        let measured = file.stat().map_err(failed)?;
+        (self.state.size, self.state.blocks) = (measured.size, measured.blocks);
+        let change = BytesChange {
+            live: Some(self.state.live()),
+            generation: Some(file.generation()),
+            writing_row: WritingRow::Put,
+            ..BytesChange::NOTHING
+        };
+        self.write_row(&change)?;
+        tracing::debug!(%ino, size, "a file has a content file of its own again");
+        let content = OpenContent::new(file, permit);
+        self.take_new_content(Arc::clone(&content), before);
+        Ok(content)
+    }
+
+    /// Takes a new content file in the place of the one of the generation `before`. The row says so
+    /// already.
+    pub(crate) fn take_new_content(
+        &mut self,
+        content: Arc<OpenContent>,
+        before: Option<Generation>,
+    ) {
+        let (files, ino) = (self.files, self.ino());
+        files.writing.clear_error(ino);
+        files.writing.forget_abandoned(ino);
+        // Pins keep the descriptor of the old one, which does not change any more.
+        drop(files.pins.take(ino));
+        // Failures to write back the old bytes do not matter any more.
+        drop(files.writing.take_kept(ino));
+        self.set_content(content);
+        self.inode.invalidate_atime();
+        self.publish();
+        if let Some(before) = before {
+            files.content_removed(ino, before);
+            self.remove_replaced(before);
+        }
+    }
+
+    /// Removes a content file that the row names no more. If it fails, `pelago check` finds the
+    /// file.
+    fn remove_replaced(&self, generation: Generation) {
+        let (files, ino) = (self.files, self.ino());
+        if !files.disk.content.is_shared() {
+            drop(files.disk.content.remove(ino, generation));
+            return;
+        }
+        // The next owner of the store may not know the row yet, and would miss the file.
+        let content = Arc::clone(&files.disk.content);
+        let durability = &files.durability;
+        let remove = Box::new(move |safe: Result<(), Error>| {
+            if safe.is_ok() {
+                drop(content.remove(ino, generation));
+            }
+        });
+        durability.when_safe(durability.done(), durability.invalidations(), remove);
+    }
+}
+
+/// Copies all bytes of a content file, without its holes, into an empty one.
+fn copy_whole(from: &ContentFile, to: &ContentFile, size: u64) -> Result<(), content::Error> {
+    if from.clone_to(to).is_ok() {
+        return Ok(());
+    }
+    to.truncate(size)?;
+    let mut at = 0;
+    while let Some(start) = from.seek(at, Whence::Data)?.filter(|start| *start < size) {
+        let end = from.seek(start, Whence::Hole)?.unwrap_or(size).min(size);
+        at = start;
+        while at < end {
+            let length = (end - at).min(COPIED_AT_ONCE);
+            match from.copy_to(at, to, at, length as usize)? {
+                // Another server has cut it off meanwhile: a hole is left, as it would be there.
+                0 => return Ok(()),
+                copied => at += copied as u64,
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
