@@ -15,6 +15,7 @@
 //! | `LockHeld` | EAGAIN | not EACCES, which POSIX allows too: Linux returns EAGAIN |
 //! | `LeaseLost` | EIO | as for bytes that a disk did not take |
 //! | `Elsewhere` | EOPNOTSUPP | not EXDEV: a copy would not remove the directory either |
+//! | `NotOwner` | EIO | no program gets it: its client asks the owner |
 //! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
 //! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
@@ -74,6 +75,7 @@ table! {
     LeaseLost => IO "EIO",
     HostDown => HOSTDOWN "EHOSTDOWN",
     Elsewhere => OPNOTSUPP "EOPNOTSUPP",
+    NotOwner => IO "EIO",
 }
 
 #[cfg(test)]

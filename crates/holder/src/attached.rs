@@ -112,7 +112,8 @@ impl View {
             | Reply::Lock(_)
             | Reply::Found(_)
             | Reply::Tagged(_)
-            | Reply::Stepped { .. } => {}
+            | Reply::Stepped { .. }
+            | Reply::Servers(_) => {}
         }
     }
 

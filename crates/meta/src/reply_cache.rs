@@ -287,7 +287,8 @@ fn encode(reply: &Reply) -> Option<Vec<u8>> {
         | Reply::Lock(_)
         | Reply::Found(_)
         | Reply::Tagged(_)
-        | Reply::Stepped { .. } => return None,
+        | Reply::Stepped { .. }
+        | Reply::Servers(_) => return None,
     };
     let mut out = Vec::with_capacity(192);
     codec::encode_reply(stored, &mut out).ok().map(|()| out)

@@ -82,7 +82,8 @@ pub(crate) fn route(
         | Request::CopyRange { .. }
         | Request::Search { .. }
         | Request::Tags { .. }
-        | Request::Revoke { .. } => {}
+        | Request::Revoke { .. }
+        | Request::Servers => {}
     }
     let subjects = request.describe().subjects;
     let of_inodes = subjects.each_inode().map(|ino| ino.site());

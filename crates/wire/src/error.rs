@@ -143,6 +143,9 @@ codes! {
     HostDown = 36, Unavailable, "the site of the file cannot be reached";
     /// What the name leads to has its home at another site, and the request would change both.
     Elsewhere = 37, Invalid, "not supported for a directory with its home at another site";
+    /// Another server of the shared store owns the volume now. No program gets it: its client asks
+    /// that server.
+    NotOwner = 39, Fenced, "another server owns the volume now";
 }
 
 /// The result of a request that failed.

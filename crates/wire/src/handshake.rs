@@ -55,7 +55,7 @@ impl Hello {
     /// ([`crate::mirror`]), over TLS only.
     pub const MIRROR: u16 = 6;
 
-    /// Returns the message of a client of this version that begins a session.
+    /// Returns the message of a client of this version that begins a session, without features.
     #[must_use]
     pub const fn new(nonce: [u8; 16]) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Hello {
             wire_max: version::NEWEST,
             role: Self::CLIENT,
             read_only: false,
-            features: version::FEATURES,
+            features: 0,
             nonce,
             resume: None,
             volume: None,
@@ -307,6 +307,9 @@ codes! {
         NotInvited = 14, "the server has not invited this site";
         /// The folder is of a volume whose mirror was promoted: that is the primary now.
         NotPrimary = 16, "another folder is the primary of this volume now";
+        /// Another server of the shared store owns the volume. The first line of the text is its
+        /// address, KEY@HOST:PORT; it is empty if the server does not know it.
+        NotOwner = 17, "another server owns this volume now";
         /// The hello names another volume, shard or site.
         NotServed = 18, "the server does not serve this volume, shard or site";
     }
@@ -327,6 +330,9 @@ codes! {
         OverLimit = 6, "the client has more requests under way than it may have";
         /// What the guest presented grants nothing any more.
         NoAccess = 7, "the credential grants nothing any more";
+        /// Another server of the shared store owns the volume; the session can be resumed there.
+        /// The text is as in a refusal.
+        NotOwner = 8, "another server owns this volume now";
         /// The server has heard that its mirror was promoted, and serves no more.
         NotPrimary = 9, "another folder is the primary of this volume now";
     }

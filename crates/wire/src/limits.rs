@@ -68,6 +68,15 @@ pub const MIRROR_TABLE_BYTES: u64 = 16 << 20;
 pub const REVOCATION_BYTES: usize = 1 << 10;
 /// Bytes of the address of another site's server, `HOST:PORT`: a host name has at most 253.
 pub const SITE_ADDRESS_BYTES: usize = 320;
+/// Servers of one shared store.
+pub const STORE_SERVERS: usize = 64;
+/// Bytes of the address of such a server, `KEY@HOST:PORT`.
+pub const SERVER_ADDRESS_BYTES: usize = 512;
+/// Seconds without a sign of life after which a server of a shared store counts as dead to its
+/// clients and to the other servers.
+pub const STORE_DEAD_SECONDS: u64 = 6;
+/// Seconds after which a client asks for the servers of a shared store again.
+pub const SERVERS_ASKED_SECONDS: u64 = 10;
 /// Credentials of one volume that were taken back.
 pub const REVOCATIONS: usize = 65_536;
 /// Nodes and names that one recall names: as many as one request changes.

@@ -391,6 +391,12 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],
     }
+    Servers {} = "servers" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Never,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
 }
 
 /// The change consists of rows, so the reply can be stored in the same batch.

@@ -169,6 +169,9 @@ pub enum Reply {
         /// Its attributes; `None` if its home is at another site.
         attr: Option<Attr>,
     },
+    /// The servers of a shared store, each as KEY@HOST:PORT, at most
+    /// [`crate::limits::STORE_SERVERS`] of [`crate::limits::SERVER_ADDRESS_BYTES`] each.
+    Servers(Vec<String>),
 }
 
 impl Reply {

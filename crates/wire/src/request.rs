@@ -387,6 +387,9 @@ pub enum Request {
         /// `HOST:PORT`, or nothing if it cannot be reached.
         address: Vec<u8>,
     },
+    /// Lists the servers of the shared store that the volume lies on, with the server that answers,
+    /// in the order of their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
+    Servers,
 }
 
 impl Request {
@@ -439,7 +442,8 @@ impl Request {
             | Self::SetLock { .. }
             | Self::ReclaimLock { .. }
             | Self::Revoke { .. }
-            | Self::SiteAddress { .. } => {}
+            | Self::SiteAddress { .. }
+            | Self::Servers => {}
         }
     }
 
@@ -489,7 +493,8 @@ impl Request {
             | Self::Revoke { .. }
             | Self::Step { .. }
             | Self::AddDir { .. }
-            | Self::SiteAddress { .. } => {}
+            | Self::SiteAddress { .. }
+            | Self::Servers => {}
         }
     }
 }

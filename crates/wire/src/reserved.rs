@@ -43,7 +43,6 @@ pub const REQUESTS: &[Reserved] = &[
     range(42, 47, "credentials"),
     range(51, 63, "sites"),
     range(64, 71, "mirrors"),
-    one(72, "Servers"),
     range(73, 79, "shared stores"),
     one(80, "CreateMany"),
     range(81, 95, "split directories"),
@@ -59,20 +58,20 @@ pub const REPLIES: &[Reserved] = &[
     range(17, 23, "credentials"),
     range(25, 31, "sites"),
     range(32, 39, "mirrors"),
-    range(40, 47, "shared stores"),
+    range(41, 47, "shared stores"),
     range(48, 55, "split directories"),
     range(56, 63, "blocks between sites"),
     range(64, 71, "operation"),
 ];
 
 /// Errors.
-pub const ERRORS: &[Reserved] = &[one(38, "Moved"), one(39, "NotOwner")];
+pub const ERRORS: &[Reserved] = &[one(38, "Moved")];
 
 /// Why a server gives no session.
-pub const REFUSALS: &[Reserved] = &[one(15, "Older"), one(17, "NotOwner")];
+pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
 
 /// Why a server ends a connection.
-pub const CLOSINGS: &[Reserved] = &[one(8, "NotOwner")];
+pub const CLOSINGS: &[Reserved] = &[];
 
 /// Kinds of things that a recall names.
 pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
@@ -89,7 +88,6 @@ pub const ROLES: &[Reserved] = &[
 pub const FEATURES: &[Reserved] = &[
     one(0, "sites"),
     one(1, "mirror"),
-    one(2, "shards"),
     one(3, "batches"),
     one(4, "find between sites"),
     one(5, "sources"),

@@ -168,6 +168,29 @@ pub trait SessionService: Service {
     /// service that has one epoch needs none.
     fn set_connections(&self, _connections: Weak<dyn Connections>) {}
 
+    /// Returns whether the volume lies on a shared store: a client that knows of that asks for its
+    /// servers, and follows its owner.
+    fn is_on_store(&self) -> bool {
+        false
+    }
+
+    /// Returns whether the server may tell clients of the state of the volume. Looked at after
+    /// something was read, and immediately before it is sent: a server of a shared store that may
+    /// not be its owner any more, as far as it knows, says no. Then nothing is sent, the connection
+    /// ends, and the session waits for its client, which asks again there or elsewhere. Asked for
+    /// each answer, so it takes no lock.
+    fn may_answer(&self) -> bool {
+        true
+    }
+
+    /// Returns the address of the server that owns the volume, `KEY@HOST:PORT`, if it is not this
+    /// one; empty if it is another one and not known. No session begins then.
+    ///
+    /// A service whose answers to requests are [`crate::Code::NotOwner`] returns an address here.
+    fn owner_elsewhere(&self) -> Option<String> {
+        None
+    }
+
     /// Returns the sessions of the last run, which their clients may resume.
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)>;
 
@@ -179,6 +202,14 @@ pub trait SessionService: Service {
     /// # Errors
     /// If the table fails: there is no session.
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error>;
+
+    /// Calls back once the rows of all sessions that have begun are safe, or with an error once
+    /// they may never be: on any thread, and exactly once. A client is told of its session from
+    /// there: the next owner of a shared store must know each session whose leases may still run.
+    /// The caller may hold no lock that [`SessionService::end_session`] takes.
+    fn when_recorded(&self, then: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        then(Ok(()));
+    }
 
     /// Returns what these credentials, from a root of the volume to the guest, grant to a guest
     /// with this Ed25519 public key.

@@ -21,8 +21,12 @@ pub const NEWEST: u16 = VERSIONS[0].number;
 /// The oldest version.
 pub const OLDEST: u16 = VERSIONS[VERSIONS.len() - 1].number;
 
-/// The features that this program has, one bit each: none yet. A connection has those of both ends.
-pub const FEATURES: u64 = 0;
+/// The bit of the feature *shards*: the volume lies on a store that several servers share, and the
+/// server answers [`crate::Request::Servers`]. A client with it follows the owner of the volume.
+pub const SHARDS: u64 = 1 << 2;
+
+/// The features that this program has, one bit each. A connection has those of both ends.
+pub const FEATURES: u64 = SHARDS;
 
 /// Returns the newest version that this program and a peer with the range `min` to `max` speak.
 #[must_use]

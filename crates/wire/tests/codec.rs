@@ -227,6 +227,7 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         (handle(), name(), ino()).prop_map(|(dir, name, made)| Request::AddDir { dir, name, made }),
         vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)
             .prop_map(|address| Request::SiteAddress { address }),
+        Just(Request::Servers),
     ]
 }
 
@@ -385,6 +386,7 @@ fn reply() -> impl Strategy<Value = Reply> {
         any::<u64>().prop_map(Reply::Offset),
         volume().prop_map(Reply::Volume),
         option::of(lock()).prop_map(Reply::Lock),
+        vec("\\PC{0,100}", 0..4).prop_map(Reply::Servers),
     ]
 }
 

@@ -378,6 +378,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::SiteAddress => {
             Request::SiteAddress { address: vec![b'x'; limits::SITE_ADDRESS_BYTES] }
         }
+        Operation::Servers => Request::Servers,
         Operation::Revoke => Request::Revoke { sentence: vec![b'x'; limits::REVOCATION_BYTES] },
     };
     assert_eq!(request.describe().operation, operation);

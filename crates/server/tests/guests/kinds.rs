@@ -77,7 +77,7 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Write
         | Operation::Allocate
         | Operation::CopyRange => Rule::NeverOnOpen,
-        Operation::Revoke | Operation::SiteAddress => Rule::Never,
+        Operation::Revoke | Operation::SiteAddress | Operation::Servers => Rule::Never,
     }
 }
 
@@ -135,7 +135,8 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Revoke
         | Operation::Step
         | Operation::AddDir
-        | Operation::SiteAddress => about_node(operation, target),
+        | Operation::SiteAddress
+        | Operation::Servers => about_node(operation, target),
     }
 }
 
@@ -235,6 +236,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
             Request::AddDir { dir: node, name: Name::new(b"theirs").unwrap(), made }
         }
         Operation::SiteAddress => Request::SiteAddress { address: b"h:1".to_vec() },
+        Operation::Servers => Request::Servers,
         other => panic!("{other:?} names no node"),
     }
 }

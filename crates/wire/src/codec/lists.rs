@@ -38,6 +38,43 @@ impl Field for DirEntries {
 /// Bytes of an entry with a name of one byte and without attributes.
 const LEAST_DIR_ENTRY: usize = DirEntry::MOST - limits::NAME_BYTES + 1 - Entry::MOST;
 
+/// The addresses of servers, each as text: their number as u16, and of each its length as u16 and
+/// its bytes.
+pub(crate) enum ServerAddresses {}
+
+impl Field for ServerAddresses {
+    type Value = Vec<String>;
+    const MOST: usize =
+        u16::MOST + limits::STORE_SERVERS * (u16::MOST + limits::SERVER_ADDRESS_BYTES);
+
+    fn put(value: &Vec<String>, out: &mut Vec<u8>) -> Result<(), Error> {
+        if value.len() > limits::STORE_SERVERS {
+            return Err(Code::Bug.into());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
+        value.iter().try_for_each(|address| {
+            if address.len() > limits::SERVER_ADDRESS_BYTES {
+                return Err(Code::Bug.into());
+            }
+            u16::put(&u16::try_from(address.len()).map_err(|_| Code::Bug)?, out)?;
+            out.extend_from_slice(address.as_bytes());
+            Ok(())
+        })
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<String>, DecodeError> {
+        let number = from.length::<u16>(limits::STORE_SERVERS)?;
+        // The number is a claim; memory is taken only for addresses that the body has room for.
+        let mut all = Vec::with_capacity(number.min(from.left() / u16::MOST));
+        for _ in 0..number {
+            let length = from.length::<u16>(limits::SERVER_ADDRESS_BYTES)?;
+            let bytes = from.bytes(length)?;
+            all.push(str::from_utf8(bytes).map(str::to_owned).map_err(|_| from.invalid())?);
+        }
+        Ok(all)
+    }
+}
+
 /// What a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no lease of
 /// their own.
 pub(crate) enum RecalledThings {}

@@ -5,7 +5,7 @@
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
 use super::fields::{Address, BulkBytes, Sentence, Target, XattrName, XattrValue};
-use super::lists::DirEntries;
+use super::lists::{DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
@@ -146,6 +146,7 @@ requests! {
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
     50 SiteAddress { address: Address } -> Done;
+    72 Servers {} -> Servers;
 }
 
 /// A variant with named fields is written with braces, one with a value with parentheses.
@@ -220,6 +221,7 @@ replies! {
     15 Found(page: SearchPage);
     16 Tagged(page: TagPage);
     24 Stepped { node: Handle, attr: Option<Attr> };
+    40 Servers(servers: ServerAddresses);
 }
 
 /// Bytes of the longest request, its number included.

@@ -273,6 +273,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".parent", Request::Step { dir: NODE, to: None }),
         ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),
         ("", Request::SiteAddress { address: b"office.example:7440".to_vec() }),
+        ("", Request::Servers),
     ]
 }
 
@@ -334,6 +335,11 @@ pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
         (".end", Reply::Tagged(none)),
         ("", Reply::Stepped { node: NODE, attr: Some(attr) }),
         (".elsewhere", Reply::Stepped { node: NODE, attr: None }),
+        (
+            "",
+            Reply::Servers(vec!["pelago1key@host:7440".to_owned(), "pelago1Ω@[::1]:1".to_owned()]),
+        ),
+        (".none", Reply::Servers(Vec::new())),
     ]
 }
 
