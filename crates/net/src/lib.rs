@@ -11,6 +11,7 @@ pub use remote::{
 };
 pub use serve::SessionServer;
 pub use session::{Peer, SessionStatus};
+pub use standby::{FindOwner, StandbyServer};
 
 mod account;
 mod assembler;
@@ -27,6 +28,7 @@ mod remote;
 mod serve;
 mod session;
 mod sessions;
+mod standby;
 mod strangers;
 mod stream;
 pub mod tls;

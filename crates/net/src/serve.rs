@@ -1,9 +1,8 @@
 //! The server's side: sockets that clients connect to, and what their connections carry.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::ops::ControlFlow;
-use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,22 +20,25 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
-use rustix::process::geteuid;
 
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
 use crate::link::{Bytes, Link};
-use crate::reactor::{Handler, Listener, Mailbox, Reactor};
+use crate::reactor::{Handler, Mailbox, Reactor};
 use crate::session::{Peer, Session, SessionStatus, Violation};
 use crate::sessions::{Sessions, no_access, not_invited, refused};
 use crate::strangers::{Source, Strangers, Ticket};
 use crate::stream::Stream;
 use crate::tls;
 
+use acceptors::{TcpAcceptor, UnixAcceptor};
 use caller::Caller;
+use joining::Joining;
 
+mod acceptors;
 mod caller;
+mod joining;
 
 /// Threads that carry the connections of a server.
 const THREADS: usize = 2;
@@ -113,9 +115,33 @@ impl SessionServer {
         key: &PrivateKey,
         clients: Arc<ClientList>,
     ) -> io::Result<SocketAddr> {
+        self.accept_from(mio::net::TcpListener::bind(address)?, key, clients)
+    }
+
+    /// As [`SessionServer::listen_tcp`], on a socket that listens already: a copy of it
+    /// ([`TcpListener::try_clone`]) serves on when this server has ended, so that a connection which
+    /// waits to be accepted is not lost between two servers of one process.
+    ///
+    /// # Errors
+    /// As [`SessionServer::listen_tcp`].
+    pub fn listen_on(
+        &self,
+        socket: TcpListener,
+        key: &PrivateKey,
+        clients: Arc<ClientList>,
+    ) -> io::Result<SocketAddr> {
+        socket.set_nonblocking(true)?;
+        self.accept_from(mio::net::TcpListener::from_std(socket), key, clients)
+    }
+
+    fn accept_from(
+        &self,
+        socket: mio::net::TcpListener,
+        key: &PrivateKey,
+        clients: Arc<ClientList>,
+    ) -> io::Result<SocketAddr> {
         let config = tls::server_config(key)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let socket = mio::net::TcpListener::bind(address)?;
         let local = socket.local_addr()?;
         let acceptor = TcpAcceptor { socket, config, clients, shared: Arc::clone(&self.shared) };
         self.shared.mailboxes[0].listen(Box::new(acceptor));
@@ -205,88 +231,6 @@ impl Shared {
     }
 }
 
-/// A Unix socket that clients of this machine connect to.
-struct UnixAcceptor {
-    socket: mio::net::UnixListener,
-    shared: Arc<Shared>,
-}
-
-impl AsRawFd for UnixAcceptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
-
-impl Listener for UnixAcceptor {
-    fn accept(&mut self) -> io::Result<()> {
-        let (socket, _) = self.socket.accept()?;
-        let stream = Stream::Unix(socket);
-        match stream.peer_uid() {
-            Some(uid) if uid == 0 || uid == geteuid().as_raw() => {
-                self.shared.welcome((stream, Source::User(uid)), None, Caller::Local(uid));
-            }
-            uid => {
-                if let Some(left_out) = self.shared.sessions.log.foreign.admit() {
-                    tracing::warn!(?uid, left_out, "another user's process may not connect");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn tick(&mut self) {
-        self.shared.sessions.expire();
-        self.shared.sessions.log.write_rest(Instant::now());
-    }
-
-    fn wants_ticks(&self) -> bool {
-        self.shared.has_clients() || self.shared.sessions.log.has_rest()
-    }
-}
-
-/// A TCP port that clients of other machines connect to.
-struct TcpAcceptor {
-    socket: mio::net::TcpListener,
-    config: Arc<rustls::ServerConfig>,
-    clients: Arc<ClientList>,
-    shared: Arc<Shared>,
-}
-
-impl AsRawFd for TcpAcceptor {
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
-
-impl Listener for TcpAcceptor {
-    fn accept(&mut self) -> io::Result<()> {
-        let (socket, address) = self.socket.accept()?;
-        match tls::server_connection(Arc::clone(&self.config)) {
-            Ok(tls) => {
-                let tls = Some(Box::new(rustls::Connection::Server(tls)));
-                let caller = Caller::Far(Arc::clone(&self.clients));
-                self.shared.welcome((Stream::tcp(socket), Source::of(address.ip())), tls, caller);
-            }
-            Err(error) => {
-                if let Some(left_out) = self.shared.sessions.log.failed.admit() {
-                    tracing::error!(%error, left_out, "a connection has no TLS");
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn tick(&mut self) {
-        self.shared.sessions.expire();
-        self.shared.sessions.end_removed(&self.clients);
-        self.shared.sessions.end_guests();
-    }
-
-    fn wants_ticks(&self) -> bool {
-        self.shared.has_clients()
-    }
-}
-
 /// A connection of a client.
 struct Connection {
     shared: Arc<Shared>,
@@ -307,6 +251,8 @@ enum Stage {
         hello: Box<Hello>,
         key: PublicKey,
     },
+    /// With a session, of which the client is told once it is recorded.
+    Joining(Arc<Joining>),
     Joined(Arc<Session>),
     Over,
 }
@@ -315,9 +261,10 @@ impl Connection {
     fn hello(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let joined = match (frame.header.kind, Hello::decode(&frame.body)) {
             (FrameKind::Hello, Ok(hello)) if matches!(hello.role, Hello::GUEST | Hello::SITE) => {
-                match self.caller.presented_key(link) {
-                    Ok(key) => return self.await_presented(hello, key),
-                    Err(refused) => Err(refused),
+                let key = self.caller.presented_key(link);
+                match (key, self.shared.sessions.owner_elsewhere()) {
+                    (Ok(key), None) => return self.await_presented(hello, key),
+                    (Ok(_), Some(refused)) | (Err(refused), _) => Err(refused),
                 }
             }
             (FrameKind::Hello, Ok(hello)) => self
@@ -371,13 +318,9 @@ impl Connection {
     ) -> ControlFlow<()> {
         match joined {
             Ok((session, welcome)) => {
-                if let Some(left_out) = self.shared.sessions.log.began.admit() {
-                    let peer = session.peer;
-                    tracing::info!(session = ?session.id, ?peer, left_out, "a session");
-                }
-                self.leave_strangers(Stage::Joined(Arc::clone(&session)));
-                send(&self.shared.sessions, link, FrameKind::Welcome, welcome.encode());
-                self.shared.sessions.recall_again(&session);
+                let joining = Joining::new(session, !welcome.resumed);
+                self.leave_strangers(Stage::Joining(Arc::clone(&joining)));
+                joining.welcome_when_recorded(&self.shared.sessions, link, welcome);
                 ControlFlow::Continue(())
             }
             Err(refused) => {
@@ -403,8 +346,11 @@ impl Connection {
 
 impl Handler for Connection {
     fn limits(&self) -> FrameLimits {
-        match self.stage {
-            Stage::Joined(_) => {
+        match &self.stage {
+            Stage::Joining(joining) if !joining.is_welcomed() => {
+                FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 }
+            }
+            Stage::Joining(_) | Stage::Joined(_) => {
                 FrameLimits { body: CLIENT_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES }
             }
             Stage::Presenting { .. } => FrameLimits { body: limits::CHAIN_BYTES, bulk: 0 },
@@ -421,6 +367,16 @@ impl Handler for Connection {
                 let hello = hello.clone();
                 let key = *key;
                 return self.present(link, &hello, key, &frame);
+            }
+            Stage::Joining(joining) if !joining.is_welcomed() => {
+                // It answers what it was not told.
+                joining.ended(&self.shared.sessions, link);
+                return self.begin(link, Err(refused(RefusalCode::NotPelago)));
+            }
+            Stage::Joining(joining) => {
+                let session = Arc::clone(&joining.session);
+                self.stage = Stage::Joined(Arc::clone(&session));
+                session
             }
             Stage::Over => return ControlFlow::Break(()),
             Stage::Joined(session) => Arc::clone(session),
@@ -453,7 +409,8 @@ impl Handler for Connection {
             {
                 ControlFlow::Break(())
             }
-            Stage::Joined(_) => {
+            Stage::Joining(ref joining) if !joining.is_welcomed() => ControlFlow::Continue(()),
+            Stage::Joining(_) | Stage::Joined(_) => {
                 self.shared.sessions.encourage(link);
                 ControlFlow::Continue(())
             }
@@ -462,8 +419,10 @@ impl Handler for Connection {
     }
 
     fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>) {
-        if let Stage::Joined(session) = &self.stage {
-            session.lost(link);
+        match &self.stage {
+            Stage::Joining(joining) => joining.ended(&self.shared.sessions, link),
+            Stage::Joined(session) => session.lost(link),
+            Stage::Stranger { .. } | Stage::Presenting { .. } | Stage::Over => {}
         }
         if let Some(why @ (ReadError::Malformed(_) | ReadError::TooLong { .. })) = why
             && let Some(left_out) = self.shared.sessions.log.malformed.admit()

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     nonce: [u8; 16],
     pub(crate) peer: Peer,
     pub(crate) share: SessionShare,
+    /// The next run of the server knows the session, or need not.
+    recorded: AtomicBool,
     /// A leaf lock, except that a connection is used under it.
     state: Mutex<State>,
 }
@@ -127,7 +130,9 @@ impl Session {
         let mut state = State::new(ServerSession::default());
         link.join(&share.account);
         state.link = Some(Arc::clone(link));
-        Self { id, nonce, peer, share, state: Mutex::new(state) }
+        // A guest's session has no row.
+        let recorded = AtomicBool::new(peer.grant().is_some());
+        Self { id, nonce, peer, share, recorded, state: Mutex::new(state) }
     }
 
     /// Returns a session of the server's last run. It waits for its client.
@@ -136,7 +141,8 @@ impl Session {
         state.is_used = true;
         share.widen();
         let peer = Peer::from(record.peer);
-        Self { id, nonce: record.nonce, peer, share, state: Mutex::new(state) }
+        let recorded = AtomicBool::new(true);
+        Self { id, nonce: record.nonce, peer, share, recorded, state: Mutex::new(state) }
     }
 
     /// Returns what the volume keeps of the session.
@@ -307,7 +313,7 @@ impl Session {
         &self,
         number: u64,
         body: Arc<[u8]>,
-        frame: impl FnOnce(&Arc<[u8]>) -> [Bytes; 2],
+        frame: impl FnOnce(&Arc<[u8]>) -> Option<[Bytes; 2]>,
     ) -> bool {
         let mut state = self.state.lock();
         if state.ended {
@@ -315,17 +321,18 @@ impl Session {
         }
         // Its link sends recalls in the order of their numbers.
         if let Some(link) = &state.link {
-            link.send(frame(&body));
+            send_or_close(link, frame(&body));
         }
         state.recalls.sent(number, body);
         true
     }
 
     /// Sends the recalls that are not answered once more.
-    pub(crate) fn recall_again(&self, frame: impl Fn(u64, &Arc<[u8]>) -> [Bytes; 2]) {
+    pub(crate) fn recall_again(&self, frame: impl Fn(u64, &Arc<[u8]>) -> Option<[Bytes; 2]>) {
         let state = self.state.lock();
         if let Some(link) = &state.link {
-            state.recalls.unanswered().for_each(|(number, body)| link.send(frame(number, body)));
+            let unanswered = state.recalls.unanswered();
+            unanswered.for_each(|(number, body)| send_or_close(link, frame(number, body)));
         }
     }
 
@@ -363,6 +370,28 @@ impl Session {
     /// Returns whether the client has no connection and has never sent a request.
     pub(crate) fn is_unused(&self) -> bool {
         self.state.lock().is_unused()
+    }
+
+    /// Returns whether the next run of the server knows the session, or need not know it.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Notes that the next run of the server knows the session.
+    pub(crate) fn note_recorded(&self) {
+        self.recorded.store(true, Ordering::Release);
+    }
+
+    /// Ends the session if it was not used and its connection is still this one. Returns whether it
+    /// has ended by that.
+    pub(crate) fn end_unknown(&self, link: &Arc<Link>) -> bool {
+        let mut state = self.state.lock();
+        let is_its = state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link));
+        let ends = is_its && !state.is_used && !state.ended;
+        if ends {
+            (state.link, state.ended) = (None, true);
+        }
+        ends
     }
 
     /// Ends the session if it is unused. Returns whether it was.
@@ -449,6 +478,14 @@ impl State {
     /// Returns when a frame came last, or a part of one.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+    }
+}
+
+/// Sends a frame, or ends the connection if there is none to send.
+fn send_or_close(link: &Link, frame: Option<[Bytes; 2]>) {
+    match frame {
+        Some(frame) => link.send(frame),
+        None => link.close(),
     }
 }
 

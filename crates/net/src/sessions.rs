@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
-    Context, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal, limits, reserved,
-    version,
+    Context, Error, GuestRefusal, RequestId, SessionId, SessionService, SiteRefusal, limits,
+    reserved, version,
 };
 
 use crate::clients::list::ClientList;
@@ -26,6 +26,7 @@ use room::make_room;
 
 mod connections;
 mod frames;
+mod gate;
 mod pending_reply;
 mod room;
 
@@ -119,6 +120,9 @@ impl Sessions {
         peer: Peer,
         link: &Arc<Link>,
     ) -> Result<(Arc<Session>, Welcome), Refused> {
+        if let Some(refused) = self.owner_elsewhere() {
+            return Err(refused);
+        }
         if self.stopping.load(Ordering::Acquire) {
             return Err(refused(RefusalCode::ShuttingDown));
         }
@@ -148,7 +152,7 @@ impl Sessions {
         };
         let welcome = Welcome {
             version,
-            features: hello.features & version::FEATURES,
+            features: hello.features & self.features(),
             session: session.id,
             resumed: is_resumed,
             term_ms: millis(self.term),
@@ -160,6 +164,11 @@ impl Sessions {
             bulk: u32::try_from(session.share.bytes).unwrap_or(u32::MAX),
         };
         Ok((session, welcome))
+    }
+
+    /// Returns the features of a connection that this server has.
+    fn features(&self) -> u64 {
+        if self.service.is_on_store() { version::SHARDS } else { 0 }
     }
 
     fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
@@ -193,11 +202,25 @@ impl Sessions {
     fn record(&self, session: &Session) -> Result<(), Refused> {
         let recorded = self.service.begin_session(session.id, session.record());
         recorded.map_err(|error| {
-            if let Some(left_out) = self.log.failed.admit() {
-                tracing::warn!(%error, left_out, "a session cannot be recorded");
-            }
+            self.log_not_recorded(error);
             refused(RefusalCode::NotRecorded)
         })
+    }
+
+    pub(crate) fn log_not_recorded(&self, error: Error) {
+        if let Some(left_out) = self.log.failed.admit() {
+            tracing::warn!(%error, left_out, "a session cannot be recorded");
+        }
+    }
+
+    /// Ends a session that has begun over this connection and that its client does not know,
+    /// unless it goes on over another one.
+    pub(crate) fn abandon(&self, session: &Arc<Session>, link: &Arc<Link>) {
+        if session.end_unknown(link) {
+            self.table.lock().remove(&session.id);
+            self.log_end(session, "its connection ended before its client was told of it");
+            self.service.end_session(session.id);
+        }
     }
 
     fn log_end(&self, session: &Session, why: &str) {
@@ -309,18 +332,19 @@ impl Sessions {
     /// Ends all connections, and refuses new ones. The sessions wait for the server's next run.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
+        let closing = self.last_closing().encode();
         for session in self.all() {
             self.table.lock().remove(&session.id);
-            let closing = Closing { code: ClosingCode::ShuttingDown, text: String::new() }.encode();
+            let closing = closing.clone();
             let head = self.header(FrameKind::Closing, 0, closing.len(), 0);
             session.suspend([head, Bytes::Owned(closing)]);
         }
     }
 
-    /// Returns the frame of a recall.
-    fn recall_frame(&self, number: u64, body: &Arc<[u8]>) -> [Bytes; 2] {
+    /// Returns the frame of a recall; `None` if the server may not answer: its connection ends.
+    fn recall_frame(&self, number: u64, body: &Arc<[u8]>) -> Option<[Bytes; 2]> {
         let head = self.header(FrameKind::Recall, number, body.len(), 0);
-        [head, Bytes::Shared(Arc::clone(body))]
+        self.service.may_answer().then(|| [head, Bytes::Shared(Arc::clone(body))])
     }
 
     /// Sends the recalls once more that the client of a session has not answered; after the
@@ -351,7 +375,7 @@ impl Sessions {
         link.look();
         let said = link.said();
         if link.heard() > said && boot_time().saturating_sub(said) > self.term / 3 {
-            link.send([self.header(FrameKind::Pong, 0, 0, 0)]);
+            self.tell(link, [self.header(FrameKind::Pong, 0, 0, 0)]);
         }
     }
 
@@ -432,7 +456,8 @@ pub(crate) fn refused(code: RefusalCode) -> Refused {
         RefusalCode::TooManySessions
         | RefusalCode::TooManyOfPeer
         | RefusalCode::Starting
-        | RefusalCode::NotRecorded => 1000,
+        | RefusalCode::NotRecorded
+        | RefusalCode::NotOwner => 1000,
         _ => 0,
     };
     let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);

@@ -58,12 +58,12 @@ impl Sessions {
 
     /// Answers a ping now, and once more when all is safe that is done.
     fn pong(self: &Arc<Self>, session: &Arc<Session>, link: &Arc<Link>, ping: u64) {
-        link.send([self.header_to(session, FrameKind::Pong, ping, [0, 0])]);
+        self.tell(link, [self.header_to(session, FrameKind::Pong, ping, [0, 0])]);
         let (done, safe) = self.service.progress();
         if done > safe {
             let (this, session, link) = (Arc::clone(self), Arc::clone(session), Arc::clone(link));
             let pong = move || {
-                link.send([this.header_to(&session, FrameKind::Pong, ping, [0, 0])]);
+                this.tell(&link, [this.header_to(&session, FrameKind::Pong, ping, [0, 0])]);
             };
             self.service.when_safe(Box::new(pong));
         }
@@ -84,7 +84,7 @@ impl Sessions {
         match session.cancel(mutation, &self.answer_before(session, mutation))? {
             Some(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
-                link.send([head, Bytes::Shared(answer)]);
+                self.tell(link, [head, Bytes::Shared(answer)]);
             }
             None => {
                 self.service.cancel(&context(session.id, number));
@@ -130,7 +130,7 @@ impl Sessions {
             Repetition::Running => return Ok(()),
             Repetition::Answered(answer) => {
                 let head = self.header(FrameKind::Reply, number, answer.len(), 0);
-                link.send([head, Bytes::Shared(answer)]);
+                self.tell(link, [head, Bytes::Shared(answer)]);
                 return Ok(());
             }
         }

@@ -61,10 +61,11 @@ pub(super) enum ShareGuard {
 
 impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
-    /// mutation.
+    /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
         let Self { sessions, session, number, mutation: (mutation, epochs), changed, told, held } =
             self;
+        let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
             false => 0,
@@ -108,11 +109,15 @@ impl PendingReply {
         let Answered { link, lost, is_last } =
             session.answered(number, (mutation, epochs), answer, lost);
         match (link, lost) {
+            // It is no answer for a program.
+            (Some(link), _) if is_away => sessions.send_away(&link),
             (Some(link), Some(lost)) => {
                 let head = sessions.header(FrameKind::Reply, number, lost.len(), 0);
-                link.send([head, Bytes::Shared(lost)]);
+                sessions.tell(&link, [head, Bytes::Shared(lost)]);
             }
-            (Some(link), None) => link.send([head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]),
+            (Some(link), None) => {
+                sessions.tell(&link, [head, body, bulk.map_or(Bytes::NONE, Bytes::Read)]);
+            }
             (None, _) => {}
         }
         if is_last {
