@@ -1,4 +1,6 @@
-//! The wall clock. No other module of the server reads it.
+//! The clocks of the machine. No other module of the server reads the wall clock.
+
+use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -11,6 +13,13 @@ pub fn now() -> Time {
     let now = clock_gettime(ClockId::CLOCK_REALTIME);
     now.map(|now| (now.tv_sec(), u32::try_from(now.tv_nsec()).unwrap_or(0)))
         .map_or(Time { seconds: 0, nanos: 0 }, |(seconds, nanos)| Time { seconds, nanos })
+}
+
+/// Returns the time since the machine started, suspended time included (`CLOCK_BOOTTIME`): beats
+/// and patience go on while the machine sleeps. Every Linux has this clock.
+#[must_use]
+pub fn since_boot() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from)
 }
 
 /// Returns the time that a change by this request shows: that of its answer, if it is repeated

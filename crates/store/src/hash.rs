@@ -13,14 +13,34 @@ use siphasher::sip::SipHasher24;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct NameHasher {
     key: [u64; 2],
+    /// The key of the first [`TOP_BITS`] bits, if they have one of their own.
+    top_key: Option<[u64; 2]>,
     mask: u64,
+}
+
+/// Bits of a hash that have a key of their own in a shared store.
+pub const TOP_BITS: u32 = 16;
+/// The other bits of a hash.
+const REST: u64 = u64::MAX >> TOP_BITS;
+
+/// Returns the key as SipHash takes it.
+const fn halves(key: u128) -> [u64; 2] {
+    [key as u64, (key >> 64) as u64]
 }
 
 impl NameHasher {
     /// Returns the hasher of a volume with this key.
     #[must_use]
     pub const fn new(key: u128) -> Self {
-        Self { key: [key as u64, (key >> 64) as u64], mask: u64::MAX }
+        Self { key: halves(key), top_key: None, mask: u64::MAX }
+    }
+
+    /// Returns the hasher of a shared store: the first [`TOP_BITS`] bits of a hash are those of the
+    /// hash with `top_key`, which its machines may know, so that they find the shard of a name; the
+    /// others are those of the hash with `key`, which is secret.
+    #[must_use]
+    pub const fn with_two_keys(key: u128, top_key: u128) -> Self {
+        Self { top_key: Some(halves(top_key)), ..Self::new(key) }
     }
 
     /// Returns a hasher whose hashes keep only their first `bits` bits, for tests of names with
@@ -34,8 +54,12 @@ impl NameHasher {
     /// Returns the hash of a name.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> NameHash {
-        let [low, high] = self.key;
-        NameHash(SipHasher24::new_with_keys(low, high).hash(name) & self.mask)
+        let hash = |[low, high]: [u64; 2]| SipHasher24::new_with_keys(low, high).hash(name);
+        let whole = match self.top_key {
+            None => hash(self.key),
+            Some(top_key) => hash(top_key) & !REST | hash(self.key) & REST,
+        };
+        NameHash(whole & self.mask)
     }
 }
 
@@ -62,6 +86,18 @@ mod tests {
         assert_eq!(hasher.hash(&name[..8]), NameHash(0x93f5_f579_9a93_2462));
         assert_eq!(hasher.hash(&name), NameHash(0xa129_ca61_49be_45e5));
         assert_ne!(NameHasher::new(1).hash(b"a"), NameHasher::new(1 << 64).hash(b"a"));
+    }
+
+    #[test]
+    fn the_first_bits_of_a_hash_have_a_key_of_their_own_in_a_shared_store() {
+        let [low, high] = [NameHasher::new(1), NameHasher::new(2)];
+        let both = NameHasher::with_two_keys(1, 2);
+        for name in [&b"a"[..], b"", b"a longer name"] {
+            let hash = both.hash(name).0;
+            assert_eq!(hash >> 48, high.hash(name).0 >> 48);
+            assert_eq!(hash << 16, low.hash(name).0 << 16);
+        }
+        assert_eq!(NameHasher::with_two_keys(1, 1).hash(b"a"), low.hash(b"a"));
     }
 
     #[test]

@@ -20,6 +20,8 @@
 //! gets a feature. So a folder without them and with nothing in `table` and `content` is a volume
 //! half created, and may be created again. A folder without them but with data in them is damaged,
 //! and is not changed.
+//!
+//! A shared store is a volume in a folder that several servers reach ([`crate::owner`]).
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -43,24 +45,26 @@ use crate::table::TableRead;
 pub use error::VolumeError;
 pub use features::{set_has_revocations, set_has_sites, set_not_primary, set_tags_complete};
 pub use format::{
-    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SITES,
-    TAGS_ARE_COMPLETE, VolumeId,
+    FORMAT_VERSION, Format, FormatError, NEEDED_FEATURES, NOT_PRIMARY, REVOCATIONS, SHARED_STORE,
+    SITES, TAGS_ARE_COMPLETE, VolumeId,
 };
 pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
 pub use mirror::{ReplacedFile, read_mirrored, replace_file};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
+pub use shared::SharedOptions;
 pub use twice::Mend;
 
 mod detect;
 mod error;
 mod features;
 mod format;
-mod layout;
+pub(crate) mod layout;
 mod lock;
 mod mirror;
 mod remains;
 mod seed;
+mod shared;
 mod twice;
 
 /// The owner of the root directory of a new volume.
@@ -97,7 +101,7 @@ impl Default for VolumeOptions {
     }
 }
 
-/// An open volume. No other process can open it until this is dropped.
+/// An open volume. No other process can open it until this is dropped, unless it is a shared store.
 #[derive(Debug)]
 pub struct Volume {
     folder: Folder,
@@ -110,7 +114,8 @@ pub struct Volume {
     /// The small files that are to be written again.
     mends: Vec<Mend>,
     was_clean: bool,
-    _lock: Lock,
+    /// `None` in a shared store: a lock proves nothing to other machines.
+    _lock: Option<Lock>,
 }
 
 impl Volume {
@@ -150,7 +155,7 @@ impl Volume {
             other_seed: None,
             mends: Vec::new(),
             was_clean: true,
-            _lock: lock,
+            _lock: Some(lock),
         })
     }
 
@@ -180,6 +185,10 @@ impl Volume {
         detect::check_files(&folder)?;
         // Read before the lock is taken too, because that writes to the folder: a volume that this
         // program cannot open must not change.
+        let check = |format: &Format| match format.is_shared() {
+            true => Err(VolumeError::SharedStore { path: dir.into() }),
+            false => check(format),
+        };
         check(&read_format(&folder)?.value)?;
         let lock = Lock::take(&folder)?;
         let Pair { value: format, mut mends, .. } = read_format(&folder)?;
@@ -198,7 +207,7 @@ impl Volume {
             other_seed: seeds.other,
             mends,
             was_clean,
-            _lock: lock,
+            _lock: Some(lock),
         })
     }
 
@@ -234,7 +243,7 @@ impl Volume {
         match self.other_seed.take() {
             Some(other) if matches!(fits(&other), Ok(true)) => {
                 self.seed = other;
-                self.mends.retain(|mend| mend.path.parent() != Some(self.table.path()));
+                self.mends.retain(|mend| !seed::is_seed(&mend.path));
                 self.mends.push(Mend { path, what, is_damage: true });
                 Ok(())
             }
@@ -250,7 +259,8 @@ impl Volume {
     }
 
     /// Writes small files again that are damaged, missing or out of date. The caller has compared
-    /// the volume's id with that of the table, and called [`Volume::confirm_seed`].
+    /// the volume's id with that of the table, and called [`Volume::confirm_seed`]; in a shared
+    /// store it owns the shard.
     ///
     /// # Errors
     /// [`VolumeError`]. The call can be repeated.
@@ -258,7 +268,7 @@ impl Volume {
         if self.mends.is_empty() {
             return Ok(());
         }
-        let is_seed = |mend: &Mend| mend.path.parent() == Some(self.table.path());
+        let is_seed = |mend: &Mend| seed::is_seed(&mend.path);
         if self.mends.iter().any(is_seed) {
             self.seed.write(&self.table)?;
         }
@@ -268,26 +278,41 @@ impl Volume {
         Ok(())
     }
 
-    /// Marks the volume as in use, on stable storage. Nothing in the volume may change before.
+    /// Marks the volume as in use, on stable storage. Nothing in the volume may change before. In a
+    /// shared store this does nothing: the baton says who uses it ([`crate::owner`]).
     ///
     /// # Errors
     /// [`VolumeError`]. The volume still counts as clean then.
     pub fn mark_unclean(&self) -> Result<(), VolumeError> {
+        if self.is_shared() {
+            return Ok(());
+        }
         self.folder.remove(CLEAN)?;
         Ok(self.folder.sync()?)
     }
 
     /// Marks the volume as closed cleanly. The caller must have made everything else safe, and must
-    /// change nothing afterwards.
+    /// change nothing afterwards. In a shared store this does nothing, as
+    /// [`Volume::mark_unclean`].
     ///
     /// # Errors
     /// [`VolumeError`]. The next open then recovers the volume, which only takes time.
     pub fn mark_clean(&self) -> Result<(), VolumeError> {
+        if self.is_shared() {
+            return Ok(());
+        }
         write_clean(&self.folder)?;
         Ok(self.folder.sync()?)
     }
 
-    /// Returns whether the volume had been closed cleanly, or was new, when this process opened it.
+    /// Returns whether the folder is a shared store: others may have it open too.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.format.is_shared()
+    }
+
+    /// Returns whether the volume had been closed cleanly, or was new, when this process opened it;
+    /// false for a shared store.
     #[must_use]
     pub const fn was_clean(&self) -> bool {
         self.was_clean
@@ -305,7 +330,8 @@ impl Volume {
         &self.folder
     }
 
-    /// Returns the folder of the engine's files.
+    /// Returns the folder of the engine's files. In a shared store it is the store: the engine's
+    /// files are where [`crate::owner::Taken::folder`] says.
     #[must_use]
     pub const fn table(&self) -> &Folder {
         &self.table

@@ -16,7 +16,8 @@ use pelago_store::rows::{
     Row, SPLIT_MAP_BYTES, SiteRow, SiteState, Stamp, Tag, Writing, Xattr, XattrNames,
 };
 use pelago_store::volume::{
-    FORMAT_VERSION, Format, FormatError, HashSeed, SeedError, TAGS_ARE_COMPLETE, VolumeId,
+    FORMAT_VERSION, Format, FormatError, HashSeed, SHARED_STORE, SeedError, TAGS_ARE_COMPLETE,
+    VolumeId,
 };
 use pelago_wire::{
     Attr, FileKind, Generation, InodeId, NameHash, RecordedPeer, Reply, SessionRecord, SitePeer,
@@ -214,24 +215,24 @@ fn the_format_file_is_the_bytes_it_always_was() {
     let v1 = xxh3_sealed(&[&format().encode()[..8], &[1], &format().encode()[9..48], &SEED_V1]);
     let seed = HashSeed::new(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
     let tags = Format { needed_features: TAGS_ARE_COMPLETE, ..format() };
+    let shared = Format { needed_features: TAGS_ARE_COMPLETE | SHARED_STORE, ..format() };
     // Of later versions.
+    let many = Format { shards: 16, ..shared };
     let needed_features = TAGS_ARE_COMPLETE | 2 | 16;
     let sites = Format { needed_features, site: 7, shards: 4, ..format() };
-    let two_keys = {
-        let mut bytes = seed.encode()[..32].to_vec();
-        bytes[8] = 2;
-        bytes.extend_from_slice(b"sixteen bytes ok");
-        let sum = xxh3_64(&bytes);
-        bytes.extend_from_slice(&sum.to_le_bytes());
-        bytes
-    };
+    let two_keys = HashSeed::with_two_keys(
+        0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+        u128::from_le_bytes(*b"sixteen bytes ok"),
+    );
     let values = [
         ("format.v1", v1.clone()),
         ("format.v2", format().encode()),
         ("seed.v1", seed.encode()),
         ("format.v2.tags", tags.encode()),
         ("format.v2.sites", sites.encode()),
-        ("seed.v2", two_keys.clone()),
+        ("seed.v2", two_keys.encode()),
+        ("format.v2.shared", shared.encode()),
+        ("format.v2.shards", many.encode()),
     ];
     check_vectors("format.txt", &values);
     assert_eq!(Format::decode(&v1), Err(FormatError::Older(1)));
@@ -239,7 +240,9 @@ fn the_format_file_is_the_bytes_it_always_was() {
     assert_eq!(Format::decode(&format().encode()), Ok(format()));
     assert_eq!(Format::decode(&tags.encode()), Ok(tags));
     assert_eq!(Format::decode(&sites.encode()), Err(FormatError::UnknownFeatures(16)));
-    assert_eq!(HashSeed::decode(&two_keys), Err(SeedError::UnknownHash(2)));
+    assert_eq!(HashSeed::decode(&two_keys.encode()), Ok(two_keys));
+    assert_eq!(Format::decode(&shared.encode()), Ok(shared));
+    assert_eq!(Format::decode(&many.encode()), Err(FormatError::Shards(16)));
     assert!(tags.tags_are_complete() && !format().tags_are_complete());
 }
 
@@ -403,7 +406,8 @@ fn a_format_file_says_why_it_is_none() {
     assert_eq!(resealed(8, 3), Err(FormatError::Newer(FORMAT_VERSION + 1)));
     assert_eq!(resealed(8, 1), Err(FormatError::Older(1)));
     assert_eq!(resealed(8, 0), Err(FormatError::Field));
-    assert_eq!(resealed(16, 9), Err(FormatError::UnknownFeatures(8)));
+    assert_eq!(resealed(16, 17), Err(FormatError::UnknownFeatures(16)));
+    assert!(resealed(16, 9).is_ok(), "a shared store");
     assert!(resealed(16, 5).is_ok(), "revocations");
     assert!(resealed(16, 3).is_ok(), "sites");
     assert_eq!(resealed(48, 1), Err(FormatError::Field), "a site without its feature");

@@ -40,6 +40,10 @@ pub enum Error {
     /// Rows to ingest are not sorted, repeat a key, or are in the table already.
     #[error("rows to ingest are not sorted, or one is in the table already")]
     Unsorted,
+    /// Another process owns the shard now. What was not safe is not in its table, and this one is
+    /// never opened again.
+    #[error("another server has taken the table over")]
+    Fenced,
     /// The table stopped after a failed write. [`super::Table::reopen`] starts it again.
     #[error("the table stopped after a failed write and was not reopened yet")]
     Stopped,

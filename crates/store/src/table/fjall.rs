@@ -25,6 +25,7 @@ use inner::TableInner;
 use snapshot::FjallSnapshot;
 
 mod archive;
+pub(crate) mod carry;
 mod disk_space;
 mod engine;
 mod found;

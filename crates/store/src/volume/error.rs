@@ -87,9 +87,36 @@ pub enum VolumeError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder is a shared store, and was to be opened as the volume of one server.
+    #[error(
+        "{} is a shared store: `pelago serve DIR --store {}` serves it, with another folder for DIR",
+        path.display(), path.display()
+    )]
+    SharedStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is the volume of one server, and was to be opened as a shared store.
+    #[error(
+        "{} is the volume of one server and no shared store: serve it with `pelago up`, or name \
+         another folder for the store", path.display()
+    )]
+    NotShared {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The shared store has, or would get, a number of shards that this program does not know.
+    #[error("{} has {found} shards, and this pelago knows stores of one only: use a newer pelago",
+        path.display())]
+    Shards {
+        /// The `format` file, or the folder.
+        path: PathBuf,
+        /// The number of shards.
+        found: u16,
+    },
     /// The volume hashes names in a way that this program does not know.
     #[error(
-        "{} has the hash {found} ({name}), and this pelago knows hash 1 only: use a newer pelago",
+        "{} has the hash {found} ({name}), and this pelago knows 1 and 2 only: use a newer pelago",
         path.display()
     )]
     UnknownHash {
@@ -165,6 +192,9 @@ impl VolumeError {
             | Self::Older { .. }
             | Self::UnknownFeatures { .. }
             | Self::NotPrimary { .. }
+            | Self::SharedStore { .. }
+            | Self::NotShared { .. }
+            | Self::Shards { .. }
             | Self::UnknownHash { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,
             Self::PermissionDenied { .. } | Self::ReadOnly { .. } | Self::Insecure(_) => {
@@ -191,6 +221,7 @@ impl VolumeError {
             FormatError::Newer(found) => Self::Newer { path, found, known: FORMAT_VERSION },
             FormatError::Older(found) => Self::Older { path, found, known: FORMAT_VERSION },
             FormatError::UnknownFeatures(unknown) => Self::UnknownFeatures { path, unknown },
+            FormatError::Shards(found) => Self::Shards { path, found },
             FormatError::Length => Self::Corrupt { path, what: "its length is wrong" },
             FormatError::Magic => {
                 Self::Corrupt { path, what: "its first bytes are not those of a volume" }

@@ -60,15 +60,15 @@ pub struct Format {
     /// [`limits::INLINE_BYTES`].
     pub inline_bytes: u32,
     /// Features, one per bit, that a program must know to use the volume: [`TAGS_ARE_COMPLETE`],
-    /// [`SITES`], [`REVOCATIONS`], [`NOT_PRIMARY`].
+    /// [`SITES`], [`REVOCATIONS`], [`SHARED_STORE`], [`NOT_PRIMARY`].
     pub needed_features: u64,
     /// Features, one per bit, that a program need not know to use the volume. None is defined yet.
     pub optional_features: u64,
     /// The site whose volume this is, from 0, below [`pelago_wire::InodeId::MOUNT_SITE`]; others
     /// than 0 need [`SITES`].
     pub site: u16,
-    /// The number of shards, at least 1; more need a feature that no program has yet. In the file
-    /// 0 stands for 1.
+    /// The number of shards: 1. More need [`SHARED_STORE`], and a later program. In the file 0
+    /// stands for 1.
     pub shards: u16,
 }
 
@@ -85,6 +85,10 @@ pub const SITES: u64 = 2;
 /// not know them would let in who was shut out.
 pub const REVOCATIONS: u64 = 4;
 
+/// The needed feature that the folder is a shared store: several servers reach it, and the owner of
+/// its shard serves it. A program that does not know it would open the table of another one.
+pub const SHARED_STORE: u64 = 8;
+
 /// The needed feature that the folder is not the primary of its volume: it is a mirror, or was the
 /// primary until its mirror was promoted. A program that does not know it would change it.
 pub const NOT_PRIMARY: u64 = 32;
@@ -94,7 +98,7 @@ pub const NEEDED_FEATURES: &[(u64, &str)] = &[
     (TAGS_ARE_COMPLETE, "complete tags"),
     (SITES, "sites"),
     (REVOCATIONS, "revocations"),
-    (8, "a shared store"),
+    (SHARED_STORE, "a shared store"),
     (16, "split directories"),
     (NOT_PRIMARY, "the folder of a mirror"),
     (64, "trash"),
@@ -128,6 +132,8 @@ pub enum FormatError {
     Older(u32),
     /// The volume needs features, the set bits, that this program does not have.
     UnknownFeatures(u64),
+    /// The shared store has this number of shards, and this program knows one only.
+    Shards(u16),
     /// A field is out of range.
     Field,
 }
@@ -138,7 +144,7 @@ const BYTES: usize = 128;
 pub(super) const MAX_BYTES: usize = 4096;
 const RESERVED_BYTES: usize = BYTES - 8 - 52;
 /// The needed features that this program has.
-const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | SITES | REVOCATIONS | NOT_PRIMARY;
+const KNOWN_FEATURES: u64 = TAGS_ARE_COMPLETE | SITES | REVOCATIONS | SHARED_STORE | NOT_PRIMARY;
 
 impl Format {
     /// Returns the format of a new volume, with a random id, or of a site of an older one.
@@ -160,6 +166,18 @@ impl Format {
                 Self { id: volume, site, needed_features, ..founded }
             }
         })
+    }
+
+    /// Returns the format of a new volume in a shared store, with a random id.
+    pub(super) fn new_shared(inline_bytes: u32) -> io::Result<Self> {
+        let founded = Self::new(inline_bytes, None)?;
+        Ok(Self { needed_features: founded.needed_features | SHARED_STORE, ..founded })
+    }
+
+    /// Returns whether the folder is a shared store.
+    #[must_use]
+    pub const fn is_shared(&self) -> bool {
+        self.needed_features & SHARED_STORE != 0
     }
 
     /// Returns whether the volume has several sites.
@@ -192,7 +210,7 @@ impl Format {
         bytes.extend_from_slice(&self.id.0);
         bytes.extend_from_slice(&self.site.to_le_bytes());
         // As versions wrote it that knew no shards.
-        let shards = if self.shards == 1 { 0 } else { self.shards };
+        let shards = if self.shards == 1 && !self.is_shared() { 0 } else { self.shards };
         bytes.extend_from_slice(&shards.to_le_bytes());
         bytes.extend_from_slice(&[0; RESERVED_BYTES]);
         let sum = xxh3_64(&bytes);
@@ -236,6 +254,9 @@ impl Format {
         let site = u16::from_le_bytes(take(&mut rest)?);
         let shards = u16::from_le_bytes(take(&mut rest)?).max(1);
         let reserved = rest.iter().any(|byte| *byte != 0);
+        if shards > 1 && needed_features & SHARED_STORE != 0 {
+            return Err(FormatError::Shards(shards));
+        }
         // Others need features that this program does not have, and are refused by their names.
         let has_sites = needed_features & SITES != 0;
         let is_ours = shards == 1 && (site == 0 || has_sites) && site != InodeId::MOUNT_SITE;

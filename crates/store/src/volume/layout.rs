@@ -7,7 +7,7 @@ pub(super) const FORMAT_COPY: &str = "format.copy";
 pub(super) const LOCK: &str = "lock";
 pub(super) const CLEAN: &str = "clean";
 pub(super) const TABLE: &str = "table";
-pub(super) const CONTENT: &str = "content";
+pub(crate) const CONTENT: &str = "content";
 pub(super) const RESERVE: &str = "reserve";
 pub(super) const LOG: &str = "log";
 pub(super) const SOCKET: &str = "control.sock";
@@ -50,6 +50,17 @@ pub(super) const NAMES: [&str; 19] = [
     LISTEN,
     LISTEN_NEW,
 ];
+
+/// The folder of the shards of a shared store.
+pub(crate) const SHARD: &str = "shard";
+/// The folder of the living processes of a shared store.
+pub(crate) const ALIVE: &str = "alive";
+/// The folder of the servers of a shared store.
+pub(crate) const SERVERS: &str = "servers";
+/// What names of folders begin with in which a shared store is made.
+pub(super) const NEW: &str = "new.";
+/// What names of folders begin with in which a server tries what the store can do.
+pub(crate) const PROOF: &str = "proof.";
 
 /// Names in the folder `table` that are not the engine's.
 pub(super) const SEED: &str = "seed";

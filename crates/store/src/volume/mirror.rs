@@ -27,6 +27,9 @@ impl Volume {
     pub fn create_mirror(dir: &Path, format: &[u8], seed: &[u8]) -> Result<Self, VolumeError> {
         let mut format =
             Format::decode(format).map_err(|error| VolumeError::from_format(dir, error))?;
+        if format.is_shared() {
+            return Err(VolumeError::SharedStore { path: dir.into() });
+        }
         format.needed_features |= NOT_PRIMARY;
         let folder = match detect::detect(dir)? {
             Detected::Volume(_) => return Err(VolumeError::Exists { path: dir.into() }),
@@ -51,7 +54,7 @@ impl Volume {
             other_seed: None,
             mends: Vec::new(),
             was_clean: true,
-            _lock: lock,
+            _lock: Some(lock),
         })
     }
 
@@ -74,6 +77,9 @@ impl Volume {
             Format::decode(bytes).map_err(|error| VolumeError::from_format(&path, error))?;
         if format.id != self.format.id {
             return Err(VolumeError::Corrupt { path, what: "it is of another volume" });
+        }
+        if format.is_shared() {
+            return Err(VolumeError::Corrupt { path, what: "it is of a shared store" });
         }
         let needed_features = format.needed_features | NOT_PRIMARY;
         self.format = Format { needed_features, ..format };

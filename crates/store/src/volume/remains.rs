@@ -31,6 +31,9 @@ impl Remains {
             opened => opened?,
         };
         let format = match super::read_format(&folder) {
+            Ok(pair) if pair.value.is_shared() => {
+                return Err(VolumeError::SharedStore { path: dir.into() });
+            }
             Ok(pair) => Ok(pair.value),
             Err(error @ (VolumeError::Corrupt { .. } | VolumeError::Io { .. })) => Err(error),
             Err(error) => return Err(error),

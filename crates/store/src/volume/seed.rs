@@ -1,10 +1,10 @@
-//! The files `table/seed` and `table/seed.copy`: the key of the hash of names.
+//! The files `seed` and `seed.copy`, in `table` or in the folder of a shared store: the key of the
+//! hash of names.
 //!
 //! It is secret: a user who knows it can choose names with equal hashes. No name is found without
 //! it, so it is in the folder of the rows, which other users cannot write.
 //!
-//! 40 bytes, little-endian, or 56 of a hash that this version does not know. `docs/format.md` has
-//! the table.
+//! 40 bytes, little-endian, or 56 in a shared store. `docs/format.md` has the table.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -24,6 +24,8 @@ use crate::table::{self, TableRead};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HashSeed {
     key: u128,
+    /// The key of the first bits of each hash, in a shared store.
+    top_key: Option<u128>,
 }
 
 impl fmt::Debug for HashSeed {
@@ -36,7 +38,7 @@ impl fmt::Debug for HashSeed {
 const MAGIC: [u8; 8] = *b"PELSEED\n";
 /// The number of the hash function SipHash-2-4.
 const SIP_HASH: u32 = 1;
-/// That of later versions with shards in a shared store: 16 more bytes, the key of the top 16 bits.
+/// That of a shared store: 16 more bytes, the key of the first 16 bits.
 const TWO_KEYS: u32 = 2;
 const BYTES: usize = 40;
 /// Greatest length of the file that any version is known to write, in bytes.
@@ -64,23 +66,43 @@ impl HashSeed {
     /// Returns the seed with this key.
     #[must_use]
     pub const fn new(key: u128) -> Self {
-        Self { key }
+        Self { key, top_key: None }
+    }
+
+    /// Returns the seed of a shared store, in which the first bits of each hash have a key of their
+    /// own.
+    #[must_use]
+    pub const fn with_two_keys(key: u128, top_key: u128) -> Self {
+        Self { key, top_key: Some(top_key) }
+    }
+
+    /// Returns whether the first bits of each hash have a key of their own.
+    #[must_use]
+    pub const fn has_two_keys(&self) -> bool {
+        self.top_key.is_some()
     }
 
     /// Returns the hasher with this key.
     #[must_use]
     pub const fn hasher(&self) -> NameHasher {
-        NameHasher::new(self.key)
+        match self.top_key {
+            None => NameHasher::new(self.key),
+            Some(top_key) => NameHasher::with_two_keys(self.key, top_key),
+        }
     }
 
     /// Encodes the seed to the bytes of its file.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(BYTES);
+        let hash = if self.has_two_keys() { TWO_KEYS } else { SIP_HASH };
+        let mut bytes = Vec::with_capacity(MAX_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&SIP_HASH.to_le_bytes());
+        bytes.extend_from_slice(&hash.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         bytes.extend_from_slice(&self.key.to_le_bytes());
+        if let Some(top_key) = self.top_key {
+            bytes.extend_from_slice(&top_key.to_le_bytes());
+        }
         let sum = xxh3_64(&bytes);
         bytes.extend_from_slice(&sum.to_le_bytes());
         bytes
@@ -102,26 +124,34 @@ impl HashSeed {
         }
         let (hash, rest) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
         let hash = u32::from_le_bytes(*hash);
-        if hash > SIP_HASH {
+        if hash > TWO_KEYS {
             return Err(SeedError::UnknownHash(hash));
         }
-        let (zero, key) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
-        let key: &[u8; 16] = key.try_into().map_err(|_| "its length is wrong")?;
-        if hash != SIP_HASH || *zero != [0; 4] {
+        let (zero, rest) = rest.split_first_chunk::<4>().ok_or("its length is wrong")?;
+        let (key, rest) = rest.split_first_chunk::<16>().ok_or("its length is wrong")?;
+        let top_key = match (hash, rest) {
+            (TWO_KEYS, rest) => Some(rest.try_into().map_err(|_| "its length is wrong")?),
+            (_, []) => None,
+            _ => return Err("its length is wrong".into()),
+        };
+        if hash == 0 || *zero != [0; 4] {
             return Err("a field is out of range".into());
         }
-        Ok(Self { key: u128::from_le_bytes(*key) })
+        let top_key = top_key.map(u128::from_le_bytes);
+        Ok(Self { key: u128::from_le_bytes(*key), top_key })
     }
 
     /// Creates both files with a random key, in the folder of the table.
     pub(super) fn create(table: &Folder) -> Result<Self, VolumeError> {
-        let mut key = [0; 16];
-        getrandom::fill(&mut key).map_err(|error| {
-            let path = table.path().join(SEED_NEW);
-            VolumeError::from_io("writing", &path, io::Error::other(error))
-        })?;
-        let seed = Self { key: u128::from_le_bytes(key) };
+        let seed = Self::new(random_key(table)?);
         seed.write(table)?;
+        Ok(seed)
+    }
+
+    /// Creates both files with two random keys, in the folder of a shared store.
+    pub(super) fn create_shared(folder: &Folder) -> Result<Self, VolumeError> {
+        let seed = Self::with_two_keys(random_key(folder)?, random_key(folder)?);
+        seed.write(folder)?;
         Ok(seed)
     }
 
@@ -138,10 +168,28 @@ impl HashSeed {
         twice::write(table, &FILES, &self.encode())
     }
 
-    /// Reads both files.
+    /// Reads both files of the volume of one server.
     pub(super) fn read(table: &Folder) -> Result<Pair<Self>, VolumeError> {
-        twice::read(table, &FILES, MAX_BYTES, |path, bytes| {
-            Self::decode(bytes).map_err(|error| of_file(path, error))
+        Self::read_if(table, false, "it is the seed of a shared store")
+    }
+
+    /// Reads both files of a shared store.
+    pub(super) fn read_shared(folder: &Folder) -> Result<Pair<Self>, VolumeError> {
+        Self::read_if(folder, true, "it is no seed of a shared store")
+    }
+
+    /// Reads both files, of which each has two keys or one; else `what` is wrong with it.
+    fn read_if(
+        folder: &Folder,
+        has_two_keys: bool,
+        what: &'static str,
+    ) -> Result<Pair<Self>, VolumeError> {
+        twice::read(folder, &FILES, MAX_BYTES, |path, bytes| {
+            let seed = Self::decode(bytes).map_err(|error| of_file(path, error))?;
+            match seed.has_two_keys() == has_two_keys {
+                true => Ok(seed),
+                false => Err(of_file(path, SeedError::Damaged(what))),
+            }
         })
     }
 
@@ -167,13 +215,27 @@ impl HashSeed {
     }
 }
 
+/// Returns whether a file of a volume is one of the two of its seed.
+pub(super) fn is_seed(path: &Path) -> bool {
+    [SEED, SEED_COPY].into_iter().any(|name| path.file_name() == Some(name.as_ref()))
+}
+
+/// Returns a random key for a seed in `folder`.
+fn random_key(folder: &Folder) -> Result<u128, VolumeError> {
+    let mut key = [0; 16];
+    getrandom::fill(&mut key).map_err(|error| {
+        let path = folder.path().join(SEED_NEW);
+        VolumeError::from_io("writing", &path, io::Error::other(error))
+    })?;
+    Ok(u128::from_le_bytes(key))
+}
+
 /// Returns what is wrong with the file of a seed.
 fn of_file(path: &Path, error: SeedError) -> VolumeError {
     match error {
         SeedError::Damaged(what) => VolumeError::Corrupt { path: path.into(), what },
         SeedError::UnknownHash(found) => {
-            let name = if found == TWO_KEYS { "of a shared store" } else { "a later one" };
-            VolumeError::UnknownHash { path: path.into(), found, name }
+            VolumeError::UnknownHash { path: path.into(), found, name: "a later one" }
         }
     }
 }

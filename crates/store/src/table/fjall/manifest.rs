@@ -89,6 +89,11 @@ fn put_bit_right(bytes: &mut [u8], sum: u128) -> bool {
     false
 }
 
+/// Returns the name of the manifest that the bytes of `current` name.
+pub(super) fn named_by(current: &[u8]) -> Option<String> {
+    parse(current).map(|(number, _)| format!("v{number}"))
+}
+
 fn parse(bytes: &[u8]) -> Option<(u64, u128)> {
     let (number, rest) = bytes.split_first_chunk()?;
     let (sum, kind) = rest.split_first_chunk()?;

@@ -1,0 +1,81 @@
+//! The owner of a shared store: which of several servers may change its table, and how another one
+//! takes over.
+//!
+//! # The fence
+//!
+//! The one shard of a store has a *baton*: an empty file whose name `E.P.N` says epoch, process
+//! and turn. Each owner has an engine's folder of its own, `E.P/`. Two rules keep what was safe:
+//!
+//! 1. *Safe is what a rename has confirmed.* After each persist the owner renames the baton to the
+//!    next turn ([`OwnedTable`], [`Baton::advance`]), and only then calls batches safe. A taker
+//!    renames the same file to the next epoch. A file is renamed once, so either the owner's rename
+//!    came first, and the taker copies all that it confirmed; or the taker's did, and the owner's
+//!    finds no file: it is fenced, and has confirmed nothing that the taker lacks. No clock is in
+//!    this: the owner may stand still between any two instructions, for any time.
+//! 2. *Nothing is shared that is ever written.* A taker never opens the owner's files. It copies
+//!    journals and version files into its own folder, and hard-links sorted runs, which never
+//!    change (`forward`). What a stopped owner writes when it goes on is in its own folder, which
+//!    nothing reads any more.
+//!
+//! # Life
+//!
+//! Clocks say only when to try. Each process renames a file of its own in `alive/` each 2 s
+//! ([`Beat`]). A process is taken for dead if neither that file nor its baton was renamed for
+//! 6 s × 65/64 ([`Candidate`]). The taker first takes that file away, so that a process that was
+//! not dead learns it at its next beat; this fails if it has moved meanwhile. The owner for its
+//! part gives no answers that are not safe once its last beat is older than 6 s × 63/64
+//! ([`Beat::is_fresh`]): nothing older than a taker's changes is read.
+//!
+//! # A turn
+//!
+//! ```text
+//! Candidate::look   -> Look::Free(claim)         the owner is dead, or has released the baton
+//! Claim::take       -> Taken                     the baton is ours, the engine's folder is whole
+//! FjallTable::open_in(taken.folder()), recovery, persist
+//! Taken::mark_ready                              from here on the next taker copies this folder
+//! Taken::remove_older, then the first request    never the other way round
+//! ...                                            each persist through `OwnedTable`
+//! close of the table, Baton::release, Beat::end  the next taker need not wait
+//! ```
+
+use std::time::Duration;
+
+pub use alive::Beat;
+pub use baton::Baton;
+pub use candidate::{Candidate, Claim, Look};
+pub use error::OwnerError;
+pub use names::ProcessId;
+pub use prove::prove;
+pub use says::{LockId, ServerSays, boot_id};
+pub use servers::{ServerRecord, list_servers, record_server};
+pub use table::OwnedTable;
+pub use taken::Taken;
+
+use names::BatonName;
+
+mod alive;
+mod baton;
+mod candidate;
+mod error;
+mod forward;
+mod names;
+mod prove;
+mod says;
+mod servers;
+mod shard;
+mod table;
+mod taken;
+mod watch;
+
+/// The time between two beats of a process.
+pub const BEAT: Duration = Duration::from_secs(2);
+/// The time after which a process without a beat is dead, before the margins of both clocks.
+pub const DEAD: Duration = Duration::from_secs(6);
+
+/// The folder of the one shard, in the folder `shard`.
+pub(crate) const FIRST_SHARD: &str = "0";
+
+/// Returns the name of the baton of a new store, which no process has.
+pub(crate) fn first_baton() -> String {
+    BatonName::FIRST.to_string()
+}

@@ -1,0 +1,222 @@
+//! The baton: the file whose renames are the order of all that is safe.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::error::OwnerError;
+use super::names::{BatonName, ProcessId, RunName};
+use super::shard;
+use crate::folder::Folder;
+use crate::sync::Mutex;
+
+/// The pause before a rename is tried again that the store did not do.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Renames that find no file with the old name, while a listing shows one of this run.
+const TRIES: u32 = 8;
+
+/// The baton of a shard, in the hands of this process.
+pub struct Baton {
+    shard: Folder,
+    run: RunName,
+    turn: Mutex<u64>,
+    is_lost: AtomicBool,
+    is_stopped: AtomicBool,
+    on_lost: Mutex<Option<OnLost>>,
+}
+
+type OnLost = Box<dyn FnOnce() + Send>;
+
+/// What to do after a rename of the baton found no file with the old name.
+#[derive(Debug, PartialEq, Eq)]
+enum AfterGone {
+    /// The release was done before: its answer was lost.
+    Released,
+    /// The baton is still this process's, with this turn: a rename was done whose answer was lost,
+    /// or the store has lost its power, and the last renames with it. Only another rename proves
+    /// that it still is.
+    RenameFrom(u64),
+    /// It is another one's.
+    Lost,
+}
+
+/// Decides by the batons that were seen; `wanted` is the name that was to be given.
+fn after_gone(run: RunName, wanted: BatonName, seen: &[BatonName]) -> AfterGone {
+    if wanted.process.is_none() && seen.contains(&wanted) {
+        return AfterGone::Released;
+    }
+    let is_ours = |name: &&BatonName| name.epoch == run.epoch && name.process == Some(run.process);
+    match seen.iter().filter(is_ours).map(|name| name.turn).max() {
+        Some(turn) => AfterGone::RenameFrom(turn),
+        None => AfterGone::Lost,
+    }
+}
+
+impl Baton {
+    pub(super) fn new(shard: Folder, run: RunName) -> Self {
+        Self {
+            shard,
+            run,
+            turn: Mutex::new(0),
+            is_lost: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            on_lost: Mutex::new(None),
+        }
+    }
+
+    /// Returns the epoch of this turn in owning the shard: higher than that of every earlier owner.
+    #[must_use]
+    pub const fn epoch(&self) -> u32 {
+        self.run.epoch
+    }
+
+    /// Returns the process that has the baton.
+    #[must_use]
+    pub const fn process(&self) -> ProcessId {
+        self.run.process
+    }
+
+    /// Renames the baton to its next turn. What was made safe in the engine's folder before this
+    /// call is in the table of every later owner when it returns. While the store does not answer,
+    /// it waits and tries again.
+    ///
+    /// # Errors
+    /// [`OwnerError::Lost`] if another process has the baton, for ever then;
+    /// [`OwnerError::Stopped`] after [`Baton::stop`], if the store has not answered.
+    pub fn advance(&self) -> Result<(), OwnerError> {
+        let process = Some(self.run.process);
+        self.rename(|epoch, turn| BatonName { epoch, process, turn })
+    }
+
+    /// Gives the baton away, at a clean stop, after the table was closed. The next owner need not
+    /// wait. Later calls fail as if it were lost, without the call of [`Baton::on_lost`].
+    ///
+    /// # Errors
+    /// As [`Baton::advance`].
+    pub fn release(&self) -> Result<(), OwnerError> {
+        self.rename(|epoch, turn| BatonName { epoch, process: None, turn })?;
+        self.on_lost.lock().take();
+        self.is_lost.store(true, Ordering::Release);
+        Ok(self.shard.sync()?)
+    }
+
+    /// Returns whether another process has the baton, as far as this one knows.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Calls `call` once, when the loss is found: at once, if it was found before. It must not
+    /// block.
+    pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
+        *self.on_lost.lock() = Some(Box::new(call));
+        if self.is_lost() {
+            self.tell_lost();
+        }
+    }
+
+    /// Lets calls end that wait for a store that does not answer. What they were to confirm is not
+    /// safe then.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+    }
+
+    /// Renames the baton to what `wanted` makes of the epoch and the next turn.
+    fn rename(&self, wanted: impl Fn(u32, u64) -> BatonName) -> Result<(), OwnerError> {
+        let mut turn = self.turn.lock();
+        let done = loop {
+            if self.is_lost() {
+                break Err(OwnerError::Lost);
+            }
+            match self.try_rename(*turn, |turn| wanted(self.run.epoch, turn)) {
+                Ok(Some(next)) => {
+                    *turn = next;
+                    return Ok(());
+                }
+                Ok(None) => {
+                    self.is_lost.store(true, Ordering::Release);
+                    break Err(OwnerError::Lost);
+                }
+                Err(error) if self.is_stopped.load(Ordering::Acquire) => {
+                    tracing::warn!(%error, "the store does not answer, and this server stops");
+                    break Err(OwnerError::Stopped);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the store does not answer: the baton waits");
+                    // A store that is away comes back without a word to its clients.
+                    thread::sleep(PAUSE);
+                }
+            }
+        };
+        // The call may use the baton.
+        drop(turn);
+        if self.is_lost() {
+            self.tell_lost();
+        }
+        done
+    }
+
+    /// Renames the baton from `turn`. Returns its new turn, or `None` if it is another one's.
+    fn try_rename(
+        &self,
+        turn: u64,
+        wanted: impl Fn(u64) -> BatonName,
+    ) -> Result<Option<u64>, OwnerError> {
+        let RunName { epoch, process } = self.run;
+        let mut turn = turn;
+        for _ in 0..TRIES {
+            let next = turn.saturating_add(1);
+            let old = BatonName { epoch, process: Some(process), turn };
+            if shard::rename(&self.shard, &old.to_string(), &wanted(next).to_string())? {
+                return Ok(Some(next));
+            }
+            let seen = shard::batons_if_any(&self.shard)?;
+            match after_gone(self.run, wanted(next), &seen) {
+                AfterGone::Released => return Ok(Some(next)),
+                AfterGone::RenameFrom(seen) => turn = seen,
+                AfterGone::Lost => return Ok(None),
+            }
+        }
+        let path = self.shard.path();
+        Err(OwnerError::corrupt(path, "its baton is listed and cannot be renamed"))
+    }
+
+    fn tell_lost(&self) {
+        if let Some(call) = self.on_lost.lock().take() {
+            call();
+        }
+    }
+}
+
+impl fmt::Debug for Baton {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Baton").field("run", &self.run.to_string()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_name_of_this_run_speaks_for_it() {
+        let process = ProcessId::parse("00000000000000aa").unwrap();
+        let other = ProcessId::parse("00000000000000bb");
+        let run = RunName { epoch: 3, process };
+        let own = |turn| BatonName { epoch: 3, process: Some(process), turn };
+        let wanted = own(8);
+        let after = |wanted, seen: &[BatonName]| after_gone(run, wanted, seen);
+        assert_eq!(after(wanted, &[wanted]), AfterGone::RenameFrom(8));
+        assert_eq!(after(wanted, &[own(5)]), AfterGone::RenameFrom(5));
+        let taken = BatonName { epoch: 4, process: other, turn: 0 };
+        assert_eq!(after(wanted, &[taken]), AfterGone::Lost);
+        assert_eq!(after(wanted, &[]), AfterGone::Lost);
+        // The same server that was restarted, or a twin of it, is another process.
+        let twin = BatonName { process: other, ..wanted };
+        assert_eq!(after(wanted, &[twin]), AfterGone::Lost);
+        let released = BatonName { process: None, ..wanted };
+        assert_eq!(after(wanted, &[released]), AfterGone::Lost);
+        assert_eq!(after(released, &[released]), AfterGone::Released);
+    }
+}

@@ -1,0 +1,67 @@
+//! The link forward: how a taker gets the table of the owner before, whose files it never opens for
+//! writing.
+//!
+//! The owner may still run: it may be stopped in the middle of a write, and go on after the taker
+//! has begun to serve. So each file that is ever written again is copied. Sorted runs are not
+//! written again: the engine makes each in a new file, syncs it, and only then names it in a
+//! version; so they are hard-linked. What the old owner makes or removes later are names in its own
+//! folder.
+//!
+//! The order is `flushed`, journals, versions, runs (`table::fjall::carry`): rows that the engine
+//! moves from a journal to a run meanwhile are in both copies, and never in neither. A copy counts
+//! if a second look at what names the others shows what the first did; else it is made again. An
+//! owner that has lost the baton soon stops changing them.
+
+use std::thread;
+use std::time::Duration;
+
+use super::error::OwnerError;
+use super::names::RunName;
+use super::shard;
+use crate::folder::Folder;
+use crate::table::fjall::carry::{Carried, carry};
+
+/// Copies that are made until two looks agree.
+const TRIES: u32 = 50;
+/// The pause between them.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Makes the engine's folder of `run` from the newest that is whole, of an epoch of at most
+/// `before`. All of it is safe when this returns.
+///
+/// # Errors
+/// [`OwnerError`]; half of the folder is there then.
+pub(super) fn link(
+    store: &Folder,
+    shard: &Folder,
+    run: RunName,
+    before: u32,
+) -> Result<Folder, OwnerError> {
+    let name = run.to_string();
+    let mut changed = None;
+    for attempt in 0..TRIES {
+        if attempt > 0 {
+            // The owner that was fenced is about to stop, and tells no other process when.
+            thread::sleep(PAUSE);
+        }
+        shard.remove_tree(&name)?;
+        let own = shard.create_folder(&name)?;
+        let Some(source) = shard::newest_ready(shard, before)? else {
+            shard::check_is_new(store, shard)?;
+            own.sync()?;
+            shard.sync()?;
+            return Ok(own);
+        };
+        match carry(&source, &own)? {
+            Carried::Whole => {
+                shard.sync()?;
+                return Ok(own);
+            }
+            Carried::Changed(error) => changed = error,
+        }
+    }
+    Err(match changed {
+        Some(error) => error.into(),
+        None => OwnerError::corrupt(shard.path(), "its table changes though it was taken over"),
+    })
+}

@@ -1,0 +1,143 @@
+//! The text of a file in `alive/`: what a living process says about itself.
+//!
+//! Four lines, `key`, `address`, `boot` and `lock`, each the word, a blank and the value. The file
+//! is written whole before it gets its name, and never changed.
+
+use std::io::{self, Read as _};
+use std::os::fd::AsFd;
+
+use rustix::fs::fstat;
+
+/// Most bytes of a file in `alive/` or `servers/`.
+pub(super) const TEXT_BYTES: usize = 1024;
+/// Where Linux tells the boot id of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Most bytes of it that count.
+const BOOT_ID_BYTES: u64 = 64;
+
+/// What a process says about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerSays {
+    /// The public key of the server, as text.
+    pub key: String,
+    /// The address at which it serves, `KEY@HOST:PORT`.
+    pub address: String,
+    /// The boot id of its machine ([`boot_id`]).
+    pub boot: String,
+    /// The lock of its own folder, which it holds as long as it lives.
+    pub lock: LockId,
+}
+
+/// A file by its device and inode number: on a machine that has not started again since, the same
+/// file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockId {
+    /// The number of the device.
+    pub device: u64,
+    /// The number of the inode.
+    pub inode: u64,
+}
+
+impl LockId {
+    /// Returns that of an open file.
+    ///
+    /// # Errors
+    /// If the file cannot be examined.
+    pub fn of(file: &impl AsFd) -> io::Result<Self> {
+        let stat = fstat(file)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
+}
+
+/// Returns the boot id of this machine: another one after each start.
+///
+/// # Errors
+/// If the kernel does not tell.
+pub fn boot_id() -> io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(BOOT_ID)?.take(BOOT_ID_BYTES).read_to_string(&mut text)?;
+    Ok(text.trim().to_owned())
+}
+
+impl ServerSays {
+    /// Returns whether `self`, which holds the lock of its folder, proves that the process that
+    /// says `other` has ended: it held the same lock, on the same machine, since it was started.
+    pub(super) fn proves_end_of(&self, other: &Self) -> bool {
+        !self.boot.is_empty() && self.boot == other.boot && self.lock == other.lock
+    }
+
+    /// Encodes to the text of the file; `None` if a value is empty or has a line break, or if all
+    /// is too long.
+    pub(super) fn encode(&self) -> Option<String> {
+        let LockId { device, inode } = self.lock;
+        let Self { key, address, boot, .. } = self;
+        let values = [key, address, boot];
+        let fits = |text: &&&String| !text.is_empty() && !text.contains(char::is_control);
+        let text = format!("key {key}\naddress {address}\nboot {boot}\nlock {device} {inode}\n");
+        (values.iter().filter(fits).count() == values.len() && text.len() <= TEXT_BYTES)
+            .then_some(text)
+    }
+
+    /// Decodes the text of a file; `None` if it is none of these.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let mut lines = text.strip_suffix('\n')?.split('\n');
+        let mut value = |word: &str| lines.next()?.strip_prefix(word)?.strip_prefix(' ');
+        let key = value("key")?.to_owned();
+        let address = value("address")?.to_owned();
+        let boot = value("boot")?.to_owned();
+        let (device, inode) = value("lock")?.split_once(' ')?;
+        let lock = LockId { device: device.parse().ok()?, inode: inode.parse().ok()? };
+        let says = Self { key, address, boot, lock };
+        // One spelling: what is read back is what was written.
+        (lines.next().is_none() && says.encode().is_some_and(|own| own == text)).then_some(says)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn says() -> ServerSays {
+        ServerSays {
+            key: "pelago1key".to_owned(),
+            address: "pelago1key@host:1".to_owned(),
+            boot: "some-boot".to_owned(),
+            lock: LockId { device: 3, inode: 5 },
+        }
+    }
+
+    #[test]
+    fn what_a_process_says_is_read_back() {
+        let text = says().encode().unwrap();
+        assert_eq!(text, "key pelago1key\naddress pelago1key@host:1\nboot some-boot\nlock 3 5\n");
+        assert_eq!(ServerSays::decode(text.as_bytes()), Some(says()));
+        for cut in 0..text.len() {
+            assert_eq!(ServerSays::decode(&text.as_bytes()[..cut]), None, "{cut}");
+        }
+        assert_eq!(ServerSays::decode(format!("{text}more\n").as_bytes()), None);
+        assert_eq!(ServerSays { key: "a\nb".to_owned(), ..says() }.encode(), None);
+        assert_eq!(ServerSays { key: String::new(), ..says() }.encode(), None);
+        assert_eq!(ServerSays { key: "k".repeat(2000), ..says() }.encode(), None);
+    }
+
+    #[test]
+    fn only_the_same_lock_in_the_same_boot_proves_an_end() {
+        assert!(says().proves_end_of(&says()));
+        let other = LockId { device: 3, inode: 6 };
+        assert!(!says().proves_end_of(&ServerSays { lock: other, ..says() }));
+        assert!(!says().proves_end_of(&ServerSays { boot: "other".to_owned(), ..says() }));
+        let unknown = ServerSays { boot: String::new(), ..says() };
+        assert!(!unknown.proves_end_of(&unknown));
+        assert_eq!(boot_id().unwrap().len(), 36);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_what_a_process_says_or_not(bytes: Vec<u8>) {
+            prop_assert!(ServerSays::decode(&bytes).is_none_or(|says| says.encode().is_some()));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The folder of the one shard: its baton, and the engine's folders of its runs.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+use std::{fs, thread};
+
+use rustix::fs::OFlags;
+
+use super::error::OwnerError;
+use super::names::{BatonName, RunName};
+use super::{FIRST_SHARD, says};
+use crate::folder::Folder;
+use crate::volume::layout::{CONTENT, SHARD};
+
+/// The file in an engine's folder that says that it is whole.
+pub(super) const READY: &str = "ready";
+/// The file in the shard's folder that says that a run was ready once.
+const BEGUN: &str = "begun";
+/// Looks at a folder whose one file is being renamed: a listing may show it twice, or not at all.
+const LOOKS: u32 = 6;
+/// The pause between two such looks.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Opens the folder of the shard. It is opened at each use: a store that was unmounted meanwhile,
+/// and mounted again, is another folder.
+pub(super) fn open(store: &Folder) -> Result<Folder, OwnerError> {
+    Ok(store.open_folder(SHARD)?.open_folder(FIRST_SHARD)?)
+}
+
+/// Returns the batons that one listing shows.
+pub(super) fn batons(shard: &Folder) -> Result<Vec<BatonName>, OwnerError> {
+    let names = shard.entries()?;
+    Ok(names.iter().filter_map(|name| BatonName::parse(name.to_str()?)).collect())
+}
+
+/// Returns the baton.
+///
+/// # Errors
+/// [`OwnerError::Corrupt`] if there is none, or more than one, in several listings.
+pub(super) fn baton(shard: &Folder) -> Result<BatonName, OwnerError> {
+    let mut found = Vec::new();
+    for look in 0..LOOKS {
+        if look > 0 {
+            // A rename that went on during the listing is over soon, and nothing tells when.
+            thread::sleep(PAUSE);
+        }
+        found = batons(shard)?;
+        if let [baton] = found[..] {
+            return Ok(baton);
+        }
+    }
+    let what = match found.len() {
+        0 => "its baton is missing: no file says who owns it",
+        _ => "it has more than one baton",
+    };
+    Err(OwnerError::corrupt(shard.path(), what))
+}
+
+/// Returns the batons that the first of several listings shows that shows any.
+pub(super) fn batons_if_any(shard: &Folder) -> Result<Vec<BatonName>, OwnerError> {
+    for look in 0..LOOKS {
+        if look > 0 {
+            // As above.
+            thread::sleep(PAUSE);
+        }
+        let found = batons(shard)?;
+        if !found.is_empty() {
+            return Ok(found);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// Renames a file in a folder. Returns false if there is no file with the old name.
+pub(super) fn rename(folder: &Folder, from: &str, to: &str) -> Result<bool, OwnerError> {
+    match folder.rename(from, to) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_not_found() => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the engine's folders.
+pub(super) fn runs(shard: &Folder) -> Result<Vec<RunName>, OwnerError> {
+    let names = shard.entries()?;
+    Ok(names.iter().filter_map(|name| RunName::parse(name.to_str()?)).collect())
+}
+
+/// Returns the newest engine's folder that is whole, of an epoch of at most `epoch`.
+pub(super) fn newest_ready(shard: &Folder, epoch: u32) -> Result<Option<Folder>, OwnerError> {
+    let mut runs = runs(shard)?;
+    runs.retain(|run| run.epoch <= epoch);
+    runs.sort_unstable();
+    for run in runs.iter().rev() {
+        match shard.open_folder(&run.to_string()) {
+            Ok(folder) if is_ready(&folder)? => return Ok(Some(folder)),
+            Ok(_) => {}
+            // Its owner has just removed it, because a newer one is whole.
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(None)
+}
+
+/// Returns whether an engine's folder is whole. A listing, because a network file system may
+/// remember longer that a name is missing.
+pub(super) fn is_ready(run: &Folder) -> Result<bool, OwnerError> {
+    Ok(run.entries()?.iter().any(|name| name == READY))
+}
+
+/// Makes an empty file, on stable storage, if it is missing.
+pub(super) fn mark(folder: &Folder, name: &str) -> Result<(), OwnerError> {
+    let failed = |error| OwnerError::from_io("writing", &folder.path().join(name), error);
+    folder.open_file(name, OFlags::WRONLY | OFlags::CREATE)?.sync_all().map_err(failed)?;
+    Ok(folder.sync()?)
+}
+
+/// Notes that a run was ready: without a ready one the shard is damaged from now on, not new.
+pub(super) fn mark_begun(shard: &Folder) -> Result<(), OwnerError> {
+    mark(shard, BEGUN)
+}
+
+/// Checks that no run was ever ready: only then a missing table is an empty one.
+///
+/// # Errors
+/// [`OwnerError::Corrupt`] if there was one, or if the store has bytes of files.
+pub(super) fn check_is_new(store: &Folder, shard: &Folder) -> Result<(), OwnerError> {
+    let has_begun = shard.entries()?.iter().any(|name| name == BEGUN);
+    if has_begun || has_content(&store.path().join(CONTENT))? {
+        let what = "it has no folder of a table that is ready, and the volume has been used";
+        return Err(OwnerError::corrupt(shard.path(), what));
+    }
+    Ok(())
+}
+
+/// Returns whether there is a content file, in one of the folders of content files.
+fn has_content(content: &Path) -> Result<bool, OwnerError> {
+    let failed = |error| OwnerError::from_io("listing", content, error);
+    for entry in fs::read_dir(content).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let is_folder = entry.file_type().map_err(failed)?.is_dir();
+        if is_folder && fs::read_dir(entry.path()).map_err(failed)?.next().is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads a small text; `None` if the file is gone.
+pub(super) fn read_text(folder: &Folder, name: &str) -> Result<Option<Vec<u8>>, OwnerError> {
+    let file = match folder.open_file(name, OFlags::RDONLY) {
+        Err(error) if error.is_not_found() => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    let read = file.take(says::TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
+    match read {
+        // Another process has renamed it away and removed it.
+        Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
+        Err(error) => Err(OwnerError::from_io("reading", &folder.path().join(name), error)),
+        Ok(_) if bytes.len() > says::TEXT_BYTES => Ok(Some(Vec::new())),
+        Ok(_) => Ok(Some(bytes)),
+    }
+}

@@ -1,0 +1,189 @@
+//! A copy of a table in another folder of the same file system, while the table may be open in
+//! another process.
+//!
+//! A table is `flushed`, and in `engine` the marker `version`, journals, and for each keyspace
+//! `current`, which names the version file `v`N, and the sorted runs that this one lists. The lock
+//! files are not copied: their holders are of the other folder.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use super::sync_record::SyncRecord;
+use super::{journal, manifest, runs};
+use crate::folder::Folder;
+use crate::table::Error;
+
+/// The result of one attempt.
+#[derive(Debug)]
+pub(crate) enum Carried {
+    /// The copy is a state that the table had at one moment, and is safe.
+    Whole,
+    /// The table changed meanwhile, or a file was missing: why, if that is known.
+    Changed(Option<Error>),
+}
+
+/// The folders of the keyspaces in `engine`.
+const KEYSPACES: [&str; 2] = ["keyspaces/0", "keyspaces/1"];
+/// Folders in `engine`, each after those that it is in.
+const FOLDERS: [&str; 5] =
+    ["keyspaces", "keyspaces/0", "keyspaces/1", "keyspaces/0/tables", "keyspaces/1/tables"];
+/// Most bytes of `flushed` and of `current` that are compared.
+const SMALL_BYTES: usize = 1024;
+/// Bytes that are copied at a time.
+const CHUNK_BYTES: usize = 128 << 10;
+/// Permissions of a copy.
+const FILE_MODE: u32 = 0o600;
+
+/// What names all the rest of a table.
+#[derive(Debug, PartialEq, Eq)]
+struct Names {
+    flushed: Vec<u8>,
+    journals: Vec<u64>,
+    currents: Vec<Vec<u8>>,
+}
+
+impl Names {
+    fn read(home: &Path) -> io::Result<Self> {
+        let engine = home.join("engine");
+        let flushed = read_small(&SyncRecord::path(home))?;
+        let journals = journal::list(&engine)?;
+        let currents =
+            KEYSPACES.iter().map(|keyspace| read_small(&engine.join(keyspace).join("current")));
+        Ok(Self { flushed, journals, currents: currents.collect::<io::Result<_>>()? })
+    }
+}
+
+/// Copies the table in the folder `from` into the empty folder `to`. Nothing in `from` is changed.
+///
+/// # Errors
+/// [`Error`]; [`Error::Corrupt`] if a file is damaged. Half of the copy is there then.
+pub(crate) fn carry(from: &Folder, to: &Folder) -> Result<Carried, Error> {
+    let [home, copy] = [from.proc_path(), to.proc_path()];
+    let named = |error: Error| error.with_folder(&copy, to.path());
+    let failed = |error| Error::from_io("taking over a table", error);
+    let before = match Names::read(&home) {
+        Err(error) if is_gone(&error) => return Ok(Carried::Changed(Some(missing(from, error)))),
+        read => read.map_err(failed)?,
+    };
+    let copied = copy_all(&home, &copy, &before.journals);
+    let after = match Names::read(&home) {
+        Err(error) if is_gone(&error) => return Ok(Carried::Changed(Some(missing(from, error)))),
+        read => read.map_err(failed)?,
+    };
+    match copied {
+        Err(Failed::Io(error)) if is_full(&error) => Err(failed(error)),
+        _ if before != after => Ok(Carried::Changed(None)),
+        Ok(()) => Ok(Carried::Whole),
+        Err(Failed::Io(error)) if is_gone(&error) => {
+            Ok(Carried::Changed(Some(missing(from, error))))
+        }
+        Err(Failed::Io(error)) => Err(failed(error)),
+        Err(Failed::Table(error)) => Err(named(error)),
+    }
+}
+
+/// Why a copy failed.
+enum Failed {
+    Io(io::Error),
+    Table(Error),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Returns whether the error says that a file is not there, or no longer.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn missing(from: &Folder, error: io::Error) -> Error {
+    let what = format!("a file of it is missing ({error})");
+    Error::Corrupt { path: from.path().to_path_buf(), what }
+}
+
+/// Copies in the order in which nothing gets lost between two files: the engine writes a run, then
+/// names it in a version, and then deletes the journal that had its rows.
+fn copy_all(home: &Path, copy: &Path, journals: &[u64]) -> Result<(), Failed> {
+    copy_file(&SyncRecord::path(home), &SyncRecord::path(copy))?;
+    let [from, to] = [home.join("engine"), copy.join("engine")];
+    fs::create_dir(&to)?;
+    for id in journals {
+        copy_file(&journal::path(&from, *id), &journal::path(&to, *id))?;
+    }
+    for folder in FOLDERS {
+        fs::create_dir(to.join(folder))?;
+    }
+    for keyspace in KEYSPACES {
+        copy_keyspace(&from.join(keyspace), &to.join(keyspace))?;
+    }
+    copy_file(&from.join("version"), &to.join("version"))?;
+    create(&to.join("lock"))?.sync_all()?;
+    for folder in FOLDERS.iter().rev() {
+        File::open(to.join(folder))?.sync_all()?;
+    }
+    File::open(to)?.sync_all()?;
+    Ok(File::open(copy)?.sync_all()?)
+}
+
+/// Copies a version, and links the sorted runs that it lists.
+fn copy_keyspace(from: &Path, to: &Path) -> Result<(), Failed> {
+    let current = read_small(&from.join("current"))?;
+    let Some(version) = manifest::named_by(&current) else {
+        let what = "it names no manifest".to_owned();
+        return Err(Failed::Table(Error::Corrupt { path: to.join("current"), what }));
+    };
+    copy_file(&from.join(&version), &to.join(&version))?;
+    let file = create(&to.join("current"))?;
+    file.write_all_at(&current, 0)?;
+    file.sync_all()?;
+    for run in runs::listed(to).map_err(Failed::Table)? {
+        fs::hard_link(runs::path(from, run.id), runs::path(to, run.id))?;
+    }
+    Ok(())
+}
+
+/// Copies a file that may grow meanwhile, as long as it is now. Chunks of zeros stay holes: the
+/// engine makes a new journal 64 MiB long.
+fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
+    let [source, copy] = [File::open(from)?, create(to)?];
+    let len = source.metadata()?.len();
+    copy.set_len(len)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    while at < len {
+        let wanted = chunk.len().min((len - at) as usize);
+        let read = source.read_at(&mut chunk[..wanted], at)?;
+        if read == 0 {
+            // It was cut while it was read.
+            copy.set_len(at)?;
+            break;
+        }
+        let bytes = &chunk[..read];
+        if bytes.iter().any(|byte| *byte != 0) {
+            copy.write_all_at(bytes, at)?;
+        }
+        at += read as u64;
+    }
+    copy.sync_all()
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// Reads the beginning of a small file.
+fn read_small(path: &Path) -> io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    File::open(path)?.take(SMALL_BYTES as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
