@@ -9,14 +9,16 @@
 
 #![forbid(unsafe_code)]
 
+use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pelago_store::clock;
 use pelago_store::content::{self, ContentStore};
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
 use pelago_store::key::{self, KeyRange};
+use pelago_store::owner::OwnerError;
 use pelago_store::rows::{HighWater, Row, Stamp};
 use pelago_store::table::fjall::{self, FjallTable};
 use pelago_store::table::{self, Table};
@@ -36,6 +38,7 @@ mod rebuild;
 mod rnodes;
 mod rows;
 mod salvage;
+mod store;
 mod tags;
 #[cfg(test)]
 mod tests;
@@ -51,12 +54,16 @@ pub const FINDINGS: usize = 10_000;
 /// # Errors
 /// [`CheckError`] if it cannot be opened or read.
 pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
-    // Also a mirror, whose keeper has stopped.
-    with_volume(Volume::open_mirror(dir)?, |parts, volume| {
+    let work = |parts: Parts<'_>, volume: &Volume| {
         let mut plan = plan_on(parts)?;
         add_second_files(&mut plan, volume);
         Ok(plan)
-    })
+    };
+    // Also a mirror, whose keeper has stopped.
+    match Volume::open_mirror(dir) {
+        Err(VolumeError::SharedStore { .. }) => store::with_store(dir, work),
+        opened => with_volume(opened?, work),
+    }
 }
 
 /// Checks the volume in `dir` and repairs it. Returns what was found, and what is left.
@@ -64,7 +71,11 @@ pub fn plan(dir: &Path) -> Result<Plan, CheckError> {
 /// # Errors
 /// [`CheckError`]. Earlier repairs stay, and the call can be repeated.
 pub fn apply(dir: &Path) -> Result<Applied, CheckError> {
-    with_volume(Volume::open(dir)?, |parts, volume| {
+    let volume = match Volume::open(dir) {
+        Err(VolumeError::SharedStore { .. }) => return Err(CheckError::Shared),
+        opened => opened?,
+    };
+    with_volume(volume, |parts, volume| {
         if parts.has_sites {
             return Err(CheckError::Sites);
         }
@@ -175,6 +186,21 @@ pub enum CheckError {
     /// The volume has several sites, whose rows no check sees together.
     #[error("--apply is not built yet for a volume of several sites; nothing was changed")]
     Sites,
+    /// The volume lies on a shared store, which is not repaired.
+    #[error("--apply is not built yet for a shared store; nothing was changed")]
+    Shared,
+    /// A server owns the volume on the shared store, or may.
+    #[error("a server owns the volume in {}: stop all servers of the store first", path.display())]
+    Owned {
+        /// The folder of the store.
+        path: PathBuf,
+    },
+    /// The shared store cannot be used.
+    #[error(transparent)]
+    Store(#[from] OwnerError),
+    /// The system gives no thread, or does not say when it was started.
+    #[error("the system gives no thread, or does not say when it was started")]
+    Thread(#[source] io::Error),
     /// The table belongs to another volume.
     #[error("the table belongs to volume {found}: put back the table of volume {wanted}")]
     Foreign {
@@ -361,23 +387,30 @@ impl<'a> Check<'a> {
 }
 
 fn with_volume<T>(
+    volume: Volume,
+    work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
+) -> Result<T, CheckError> {
+    let (table, content) = (volume.table().clone(), ContentStore::open_in(volume.content())?);
+    with_table(volume, &table, &content, work)
+}
+
+/// Runs `work` with the table in this folder, which is the volume's.
+fn with_table<T>(
     mut volume: Volume,
+    table: &Folder,
+    content: &ContentStore,
     work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
     let options = fjall::Options { memory_bytes: limits::TABLE_MEMORY_BYTES as u64 };
-    let table = FjallTable::open_in(volume.table(), options)?;
+    let table = FjallTable::open_in(table, options)?;
     volume.confirm_seed(&table)?;
-    let content = ContentStore::open_in(volume.content())?;
-    let (hasher, id) = (volume.hasher(), volume.id());
-    let shard = volume.shard_id();
-    let tags_are_complete = volume.format().tags_are_complete();
     let parts = Parts {
         table: &table,
-        content: &content,
-        volume: id,
-        shard,
-        hasher,
-        tags_are_complete,
+        content,
+        volume: volume.id(),
+        shard: volume.shard_id(),
+        hasher: volume.hasher(),
+        tags_are_complete: volume.format().tags_are_complete(),
         has_sites: volume.format().has_sites(),
         index: Some(volume.folder()),
     };

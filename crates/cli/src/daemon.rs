@@ -48,6 +48,7 @@ mod mirror;
 mod neighbours;
 mod report;
 mod sessions;
+pub(crate) mod store;
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -118,6 +119,9 @@ impl Daemon {
         }
         if locate::is_mirrors(&plan.dir) {
             return Err(errors::keeps_mirrors(&plan.dir));
+        }
+        if let Some(store) = locate::store_of(&plan.dir) {
+            return Err(errors::is_store_server(&plan.dir, &store));
         }
         let is_new = !locate::is_volume(&plan.dir);
         let was_there = plan.dir.exists();
@@ -247,6 +251,29 @@ impl Served {
         })
     }
 
+    /// Answers a request of the control socket; `folder` is the one that the process serves from.
+    fn answer(&self, folder: &Folder, stop: &Stop, request: Request) -> ControlReply {
+        let server = &self.server;
+        match request {
+            Request::Status => ControlReply::Status(Box::new(report::report(self))),
+            Request::Unmount { force } => self.stop(force, stop),
+            Request::Invite { name, key, until } => invite(server, &name, &key, until),
+            Request::Sites => {
+                ControlReply::Sites { own: server.site(), others: report::sites(server) }
+            }
+            Request::Mirror { peer } => mirror::set(self, folder, &peer),
+            Request::EndMirror => mirror::end(server),
+            Request::WaitForMirror { commit } => mirror::wait(server, commit),
+            Request::Promote { .. } => ControlReply::Failed(
+                "this process serves a volume, and keeps no mirrors".to_owned(),
+            ),
+            Request::Listen { at } => match self.doors.listen_always(at.as_deref()) {
+                Ok(address) => ControlReply::Listening(address.to_string()),
+                Err(failure) => ControlReply::Failed(failure.chain()),
+            },
+        }
+    }
+
     /// Unmounts, and stops the process. With `force` also a mount that is in use.
     fn stop(&self, force: bool, stop: &Stop) -> ControlReply {
         let Some(mount) = &self.mount else {
@@ -361,24 +388,7 @@ fn detach_dead(dir: &Path) -> Outcome<()> {
 fn open_control(folder: &Folder, parts: &Served, stop: Stop) -> Outcome<Control> {
     let parts = parts.clone();
     let own_folder = folder.clone();
-    let handler = move |request| match request {
-        Request::Status => ControlReply::Status(Box::new(report::report(&parts))),
-        Request::Unmount { force } => parts.stop(force, &stop),
-        Request::Invite { name, key, until } => invite(&parts.server, &name, &key, until),
-        Request::Sites => {
-            ControlReply::Sites { own: parts.server.site(), others: report::sites(&parts.server) }
-        }
-        Request::Mirror { peer } => mirror::set(&parts, &own_folder, &peer),
-        Request::EndMirror => mirror::end(&parts.server),
-        Request::WaitForMirror { commit } => mirror::wait(&parts.server, commit),
-        Request::Promote { .. } => {
-            ControlReply::Failed("this process serves a volume, and keeps no mirrors".to_owned())
-        }
-        Request::Listen { at } => match parts.doors.listen_always(at.as_deref()) {
-            Ok(address) => ControlReply::Listening(address.to_string()),
-            Err(failure) => ControlReply::Failed(failure.chain()),
-        },
-    };
+    let handler = move |request| parts.answer(&own_folder, &stop, request);
     Control::open(folder, Arc::new(handler)).map_err(|error| {
         Failure::new(Exit::Failed, ControlError(error))
             .hint("check that the volume's folder can be written to")

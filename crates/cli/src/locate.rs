@@ -11,6 +11,7 @@ use std::{fs, io};
 
 use pelago_mount::mountinfo::{self, MountEntry};
 use pelago_server::has_mirrors;
+use pelago_store::volume;
 use rustix::io::Errno;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -67,6 +68,9 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
     let mounts = mountinfo::ours().map_err(mounts_failed)?;
     if let Some(dir) = dir {
         let resolved = resolve(dir, &mounts).map_err(|error| resolve_failed(dir, error))?;
+        if store_of(&resolved.path).is_some() {
+            return Ok(VolumeRef { dir: resolved.path, mounted: None });
+        }
         if !is_volume(&resolved.path) {
             let error = LocateError::NotVolume(resolved.path);
             return Err(Failure::new(Exit::NotFound, error).hint(
@@ -88,14 +92,15 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
     here.map_or_else(|| only_one(&mounts), Ok)
 }
 
-/// Finds a volume as [`find`] does, or a folder that keeps mirrors: for the commands that work on
-/// both.
+/// Finds a volume as [`find`] does, or a folder that keeps mirrors, or that of a server of a shared
+/// store: for the commands that work on all of them.
 pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
     if let Some(given) = dir.or(path) {
         let mounts = mountinfo::ours().map_err(mounts_failed)?;
         let resolved = resolve(given, &mounts).map_err(|error| resolve_failed(given, error))?;
         // A mount is not touched: its server may be away.
-        if resolved.mount.is_none() && is_mirrors(&resolved.path) {
+        let is_other = || is_mirrors(&resolved.path) || store_of(&resolved.path).is_some();
+        if resolved.mount.is_none() && is_other() {
             return Ok(VolumeRef { dir: resolved.path, mounted: None });
         }
     }
@@ -105,6 +110,12 @@ pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<Volum
 /// Returns whether `dir` keeps mirrors of volumes, and is no volume itself.
 pub(crate) fn is_mirrors(dir: &Path) -> bool {
     !is_volume(dir) && has_mirrors(dir)
+}
+
+/// Returns the folder of the shared store of whose server `dir` is the folder; `None` if it is none,
+/// or cannot be read.
+pub(crate) fn store_of(dir: &Path) -> Option<PathBuf> {
+    volume::store_of(dir).ok().flatten()
 }
 
 /// Returns `path` absolute, with symbolic links resolved up to the first mount of ours.

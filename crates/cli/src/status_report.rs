@@ -10,11 +10,13 @@ use crate::data_path::Passthrough;
 mod json;
 mod mirror_line;
 mod mirrors;
+mod store;
 mod text;
 
 pub(crate) use json::FromJson;
 pub(crate) use mirror_line::MirrorLine;
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
+pub(crate) use store::{StandbyReport, StoreLine};
 
 /// What `status` reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +27,15 @@ pub(crate) enum StatusReport {
     Far(FarReport),
     /// These are the mirrors of volumes that are elsewhere.
     Mirrors(MirrorsReport),
+    /// This is a server that stands by at a shared store.
+    Standby(StandbyReport),
+    /// No process serves the shared store from this folder.
+    StoreServerDown {
+        /// The folder of the server.
+        dir: PathBuf,
+        /// The folder of the store.
+        store: PathBuf,
+    },
     /// No process keeps the mirrors in this folder.
     MirrorsDown(PathBuf),
     /// No process answers for it.
@@ -56,6 +67,8 @@ pub(crate) struct UpReport {
     pub(crate) http_traffic: Option<HttpReport>,
     /// Its mirror; `None` if it has none.
     pub(crate) mirror: Option<MirrorLine>,
+    /// The shared store on which it lies; `None` if it lies on none.
+    pub(crate) store: Option<StoreLine>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
     /// Sessions of the last run that the start still waits for.
@@ -337,6 +350,7 @@ impl UpReport {
                 files: 27,
             }),
             mirror: Some(MirrorLine::sample()),
+            store: Some(StoreLine::sample()),
             sessions: vec![SessionReport {
                 id: "1f".to_owned(),
                 peer: "user 0".to_owned(),

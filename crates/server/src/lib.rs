@@ -14,6 +14,7 @@ pub use mirror::{
     Commit, ConnectMirror, MirrorPhase, MirrorProgress, Offer, OnReplaced, SetMirrorError,
 };
 pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
+pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};
 pub use pelago_index::{
     HAS_ENGINE as HAS_SEARCH_INDEX, panics_are_caught as index_panics_are_caught,
@@ -24,6 +25,7 @@ pub use recovery::RecoveryReport;
 pub use search_index::Indexing;
 pub use server::{Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, Neighbour, SiteStatus};
+pub use standby::{Standby, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;
@@ -38,6 +40,7 @@ mod memory;
 mod mirror;
 mod mirrors;
 mod other_sessions;
+mod ownership;
 mod policy;
 mod pool;
 mod recovery;
@@ -48,6 +51,7 @@ mod search_index;
 mod server;
 mod service;
 mod sites;
+mod standby;
 mod status;
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,7 @@ use pelago_wire::{
 
 use crate::memory::MemoryUse;
 use crate::mirror::{Commit, ConnectMirror, Mirror, MirrorProgress, OnReplaced, SetMirrorError};
+use crate::ownership::{OnLost, Ownership};
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
 use crate::service::LocalService;
@@ -33,6 +34,7 @@ use start::Core;
 
 mod error;
 mod options;
+mod owner;
 mod primary;
 mod start;
 
@@ -86,6 +88,30 @@ struct Running {
 struct OpenVolume {
     table: Arc<FjallTable>,
     volume: Volume,
+    /// `None` unless the volume lies on a shared store.
+    ownership: Option<Arc<Ownership>>,
+}
+
+impl OpenVolume {
+    /// Closes the table, and leaves the volume as one that was stopped cleanly.
+    fn close(&self) -> Result<(), StopError> {
+        self.table.close().map_err(StopError::Table)?;
+        match &self.ownership {
+            None => self.volume.mark_clean()?,
+            Some(ownership) => ownership.release()?,
+        }
+        Ok(())
+    }
+
+    /// Ends the threads, and leaves the volume as a crash would.
+    fn abandon(self) {
+        if let Err(error) = self.table.close() {
+            tracing::warn!(%error, "the table did not close cleanly");
+        }
+        if let Some(ownership) = &self.ownership {
+            ownership.abandon();
+        }
+    }
 }
 
 /// The newest safe batch that `status` has seen.
@@ -141,6 +167,9 @@ impl Server {
     /// # Errors
     /// [`InviteError`].
     pub fn invite_site(&self, name: &str, key: [u8; 32], until: u64) -> Result<u16, InviteError> {
+        if self.core.ownership.is_some() {
+            return Err(InviteError::SharedStore);
+        }
         self.core.sites.invite(name, key, until)
     }
 
@@ -228,6 +257,20 @@ impl Server {
         self.mirror.wait(commit, patience)
     }
 
+    /// Sets who is told when another server owns the volume on the shared store: at once if one
+    /// does. The process is to end then; nothing that it does is safe any more.
+    pub fn set_on_lost(&self, on_lost: OnLost) {
+        if let Some(ownership) = &self.core.ownership {
+            ownership.set_on_lost(on_lost);
+        }
+    }
+
+    /// Returns the addresses of all servers of the shared store; `None` if the volume lies on none.
+    #[must_use]
+    pub fn store_servers(&self) -> Option<Vec<String>> {
+        self.core.ownership.as_ref().map(|ownership| ownership.addresses())
+    }
+
     /// Returns the other sites, in the order of their numbers.
     #[must_use]
     pub fn sites(&self) -> Vec<SiteStatus> {
@@ -301,10 +344,14 @@ impl Server {
         let saved = self.save_all();
         self.mirror.stop(LAST_GROUP);
         self.core.host.stop_commits();
-        let Some(OpenVolume { table, volume }) = running.volume.take() else { return saved };
-        let closed = table.close().map_err(StopError::Table);
-        saved.and(closed)?;
-        volume.mark_clean()?;
+        let Some(open) = running.volume.take() else { return saved };
+        match saved {
+            Ok(()) => open.close()?,
+            Err(error) => {
+                open.abandon();
+                return Err(error);
+            }
+        }
         tracing::info!(volume = %self.core.parts.volume, "the volume was stopped cleanly");
         Ok(())
     }
@@ -379,11 +426,8 @@ impl Drop for Server {
         self.core.host.stop_workers();
         self.mirror.stop(Duration::ZERO);
         self.core.host.stop_commits();
-        if let Some(OpenVolume { table, volume }) = running.volume.take() {
-            if let Err(error) = table.close() {
-                tracing::warn!(%error, "the table did not close cleanly");
-            }
-            drop(volume);
+        if let Some(open) = running.volume.take() {
+            open.abandon();
         }
     }
 }

@@ -28,6 +28,7 @@ use crate::grace::Grace;
 use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
+use crate::ownership::Ownership;
 use crate::policy::Policy;
 use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
@@ -86,6 +87,8 @@ pub(crate) struct Parts {
     pub(crate) policy: Arc<Policy>,
     /// Which sites there are, and the way to each.
     pub(crate) sites: Arc<Sites>,
+    /// `None` unless the volume lies on a shared store.
+    pub(crate) ownership: Option<Arc<Ownership>>,
 }
 
 /// The service of a server in its own process.

@@ -109,6 +109,9 @@ pub enum InviteError {
     /// The name is none.
     #[error("the name of a site has 1 to {SITE_NAME_BYTES} letters, digits, `-` and `_`")]
     Name,
+    /// The volume lies on a shared store.
+    #[error("a second office of a volume on a shared store is not built yet")]
+    SharedStore,
     /// The table failed.
     #[error("the invitation cannot be recorded")]
     Table(#[source] Error),

@@ -207,6 +207,7 @@ impl Rig {
             leases: pelago_wire::limits::LEASES,
             policy: no_guests(),
             sites: no_sites(&shard, &durability),
+            ownership: None,
         });
         let parts = (Arc::clone(&opens), Arc::clone(&shard));
         let commit =

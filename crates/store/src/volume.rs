@@ -52,6 +52,7 @@ pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
 pub use mirror::{ReplacedFile, read_mirrored, replace_file};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
+pub use server_folder::{ServerFolder, store_of};
 pub use shared::SharedOptions;
 pub use twice::Mend;
 
@@ -64,6 +65,7 @@ mod lock;
 mod mirror;
 mod remains;
 mod seed;
+mod server_folder;
 mod shared;
 mod twice;
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::status_report::{FarReport, FromJson, MirrorsReport, PromotedReport, UpReport};
+use crate::status_report::{
+    FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
+};
 
 /// The error that stands for [`ControlReply::Denied`].
 const DENIED: &str = "denied";
@@ -19,6 +21,8 @@ pub(crate) enum ControlReply {
     Far(FarReport),
     /// To `status`: the mirrors of a folder.
     Mirrors(MirrorsReport),
+    /// To `status`: a server that stands by at a shared store.
+    Standby(StandbyReport),
     /// To `promote`: the mirror is the primary.
     Promoted(PromotedReport),
     /// To `mirror` and `end-mirror`: it is the mirror of the volume, or none is any more.
@@ -129,6 +133,7 @@ impl ControlReply {
             Self::Status(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
             Self::Mirrors(report) => report.to_json(),
+            Self::Standby(report) => report.to_json(),
             Self::Promoted(report) => report.to_json(),
             Self::MirrorSet => json!({ "mirror": "set" }),
             Self::Mirrored { commit, done } => json!({ "mirrored": done, "commit": commit }),
@@ -173,6 +178,9 @@ impl ControlReply {
         if let Some(report) = MirrorsReport::from_json(&object) {
             return Some(Self::Mirrors(report));
         }
+        if let Some(report) = StandbyReport::from_json(&object) {
+            return Some(Self::Standby(report));
+        }
         if let Some(report) = PromotedReport::from_json(&object) {
             return Some(Self::Promoted(report));
         }
@@ -198,6 +206,7 @@ mod tests {
             ControlReply::Status(Box::new(UpReport::sample())),
             ControlReply::Far(FarReport::sample()),
             ControlReply::Mirrors(MirrorsReport::sample()),
+            ControlReply::Standby(StandbyReport::sample()),
             ControlReply::Promoted(PromotedReport::sample()),
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),

@@ -52,6 +52,17 @@ pub(super) fn keeps_mirrors(dir: &Path) -> Failure {
 }
 
 #[derive(Debug, thiserror::Error)]
+#[error("{} is the folder of a server of a shared store, and is no volume", .0.display())]
+struct IsStoreServer(PathBuf);
+
+/// Describes that the folder of a server of a shared store is not to be served as a volume.
+pub(super) fn is_store_server(dir: &Path, store: &Path) -> Failure {
+    let (shown, store) = (dir.display(), store.display());
+    Failure::new(Exit::Usage, IsStoreServer(dir.to_owned()))
+        .hint(format!("`pelago serve {shown} --store {store}` starts it"))
+}
+
+#[derive(Debug, thiserror::Error)]
 enum PointError {
     #[error("a volume cannot be mounted over its own folder")]
     IsVolume,

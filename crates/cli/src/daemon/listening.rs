@@ -1,7 +1,7 @@
 //! The address at which a server listens for other machines, its key, and its list of them.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
 
 use pelago_net::clients::file::ClientsFileError;
@@ -53,20 +53,48 @@ pub(crate) fn listen<T>(
     let failed = |error| {
         Failure::new(Exit::Failed, error).hint("give an address of this machine, HOST:PORT")
     };
-    let own = |name| OwnFile::at(folder, folder.path(), name).map_err(ListenError::from);
-    let key = own(volume::KEY)
-        .and_then(|file| Ok(file::read_or_create(&file)?))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
-    let clients = own(volume::CLIENTS)
-        .and_then(|file| Ok(ClientList::open(file)?))
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    let key = own_key(folder)?;
+    let clients = clients_of(folder)?;
     let named = |source| failed(ListenError::Listen { address: at.to_owned(), source });
-    let started = resolve(at).and_then(|address| start(address, &key, Arc::new(clients)));
+    let started = resolve(at).and_then(|address| start(address, &key, clients));
     let (server, local) = started.map_err(named)?;
     let shown = ServerAddress::new(key.public(), &host(at, local), local.port());
     let address =
         shown.map_err(|error| named(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     Ok(Listening { server, address })
+}
+
+/// Listens at `HOST:PORT` without taking connections yet. Returns the socket and the address that
+/// others are told, with the key of the folder.
+pub(crate) fn bind(folder: &Folder, at: &str) -> Outcome<Listening<TcpListener>> {
+    let key = own_key(folder)?;
+    let named = |source| {
+        Failure::new(Exit::Failed, ListenError::Listen { address: at.to_owned(), source })
+            .hint("give an address of this machine, HOST:PORT")
+    };
+    let bound = resolve(at).and_then(TcpListener::bind);
+    let bound = bound.and_then(|socket| Ok((socket.local_addr()?, socket)));
+    let (local, server) = bound.map_err(named)?;
+    let shown = ServerAddress::new(key.public(), &host(at, local), local.port());
+    let address =
+        shown.map_err(|error| named(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    Ok(Listening { server, address })
+}
+
+/// Returns the key of the server, which is made if there is none.
+pub(crate) fn own_key(folder: &Folder) -> Outcome<PrivateKey> {
+    OwnFile::at(folder, folder.path(), volume::KEY)
+        .map_err(ListenError::from)
+        .and_then(|file| Ok(file::read_or_create(&file)?))
+        .map_err(|error| Failure::new(Exit::Failed, error))
+}
+
+/// Returns the list of the machines that may connect.
+pub(crate) fn clients_of(folder: &Folder) -> Outcome<Arc<ClientList>> {
+    OwnFile::at(folder, folder.path(), volume::CLIENTS)
+        .map_err(ListenError::from)
+        .and_then(|file| Ok(Arc::new(ClientList::open(file)?)))
+        .map_err(|error| Failure::new(Exit::Failed, error))
 }
 
 /// Returns the address in the file `listen` of the folder.

@@ -14,7 +14,7 @@ use super::Served;
 use crate::control::SiteLine;
 use crate::status_report::{
     GuardReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
-    SessionReport, SpaceReport, TableReport, UpReport, WorkerReport,
+    SessionReport, SpaceReport, StoreLine, TableReport, UpReport, WorkerReport,
 };
 
 /// Returns the state of the volume that this process serves.
@@ -28,7 +28,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
     UpReport {
         pelago: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        dir: status.dir.clone(),
+        dir: parts.dir.clone(),
         id: status.volume.to_string(),
         started_clean: status.started_clean,
         recovered: RecoveredReport {
@@ -44,6 +44,10 @@ pub(super) fn report(parts: &Served) -> UpReport {
         http: parts.http.as_ref().map(|http| format!("http://{}/", http.address())),
         http_traffic: parts.http.as_ref().map(|http| traffic(http.traffic())),
         mirror: super::mirror::line(&parts.server),
+        store: parts
+            .server
+            .store_servers()
+            .map(|servers| StoreLine { folder: status.dir.clone(), servers }),
         sessions: parts.doors.sessions.status().iter().map(session).collect(),
         awaited_sessions: status.awaited_sessions,
         read_only: status.read_only,

@@ -18,7 +18,8 @@ pub(super) struct Doors {
     pub(super) sessions: SessionServer,
     /// Where machines connect; `None` if only processes of this machine can.
     address: Mutex<Option<ServerAddress>>,
-    socket: PathBuf,
+    /// The socket for processes of this machine; `None` if there is none.
+    socket: Option<PathBuf>,
     folder: Folder,
 }
 
@@ -39,7 +40,7 @@ impl Doors {
                 .hint("check that the volume's folder can be written to")
         })?;
         let own = folder.clone();
-        let doors = Self { sessions, address: Mutex::default(), socket, folder: own };
+        let doors = Self { sessions, address: Mutex::default(), socket: Some(socket), folder: own };
         let kept = match listen {
             Some(listen) => Some(listen.to_owned()),
             None => listening::kept_address(folder)?,
@@ -48,6 +49,12 @@ impl Doors {
             *doors.address.lock() = Some(doors.listen(&listen)?);
         }
         Ok(doors)
+    }
+
+    /// Returns the sessions that come by an address alone; `folder` is the server's own one.
+    pub(super) fn at(folder: &Folder, sessions: SessionServer, address: ServerAddress) -> Self {
+        let address = Mutex::new(Some(address));
+        Self { sessions, address, socket: None, folder: folder.clone() }
     }
 
     /// Returns where machines connect; `None` if only processes of this machine can.
@@ -86,7 +93,9 @@ impl Doors {
 impl Drop for Doors {
     /// Removes the socket, so that nothing is left that no process serves.
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.socket) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = fs::remove_file(socket)
+        {
             tracing::debug!(%error, "the socket stays; the next start replaces it");
         }
     }

@@ -31,6 +31,10 @@ impl StatusReport {
             Self::Up(report) => report.to_json(),
             Self::Far(report) => report.to_json(),
             Self::Mirrors(report) => report.to_json(),
+            Self::Standby(report) => report.to_json(),
+            Self::StoreServerDown { dir, store } => json!({
+                "version": VERSION, "state": "down", "dir": text(dir), "store": text(store)
+            }),
             Self::MirrorsDown(dir) => {
                 json!({ "version": VERSION, "state": "down", "dir": text(dir) })
             }
@@ -61,6 +65,7 @@ impl UpReport {
             "http": self.http,
             "http_traffic": self.http_traffic.map(HttpReport::to_json),
             "mirror": self.mirror.as_ref().map(|mirror| mirror.to_json()),
+            "store": self.store.as_ref().map(|store| store.to_json()),
             "sessions": sessions,
             "awaited_sessions": self.awaited_sessions,
             "read_only": self.read_only,
@@ -185,6 +190,7 @@ impl FromJson for UpReport {
             http: field(value, "http")?,
             http_traffic: field(value, "http_traffic")?,
             mirror: field(value, "mirror")?,
+            store: field(value, "store")?,
             sessions: field(value, "sessions")?,
             awaited_sessions: field(value, "awaited_sessions")?,
             read_only: field(value, "read_only")?,

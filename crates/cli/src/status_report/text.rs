@@ -16,6 +16,14 @@ impl StatusReport {
             Self::Up(report) => report.to_text(),
             Self::Far(report) => report.to_text(),
             Self::Mirrors(report) => report.to_text(),
+            Self::Standby(report) => report.to_text(),
+            Self::StoreServerDown { dir, store } => {
+                let (dir, store) = (dir.display(), store.display());
+                format!(
+                    "store     {store}\nstate     no server runs from {dir}: \
+                     `pelago serve {dir} --store {store}` starts it\n"
+                )
+            }
             Self::MirrorsDown(dir) => {
                 let dir = dir.display();
                 format!(
@@ -49,6 +57,7 @@ impl UpReport {
         if let Some(traffic) = &self.http_traffic {
             lines.push_str(&traffic.line());
         }
+        lines.extend(self.store.as_ref().map(|store| format!("store     {}\n", store.text())));
         lines.extend(self.mirror.as_ref().map(MirrorLine::lines));
         lines.extend(self.sessions.iter().map(SessionReport::line));
         lines.push_str(&awaited_line(self.awaited_sessions));

@@ -48,6 +48,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         Some(dir) => locate::absolute(dir)?,
         None => locate::find(None, None)?.dir,
     };
+    // A server of a shared store has no volume of its own.
+    let dir = locate::store_of(&dir).unwrap_or(dir);
     if let Some(to) = args.to.as_deref().filter(|_| args.salvage) {
         return salvage(&dir, &locate::absolute(to)?, args.json);
     }
@@ -229,8 +231,11 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
 fn check_failed(error: CheckError, dir: &Path) -> Failure {
     match error {
         CheckError::Volume(error) => volume_failed(error, dir),
-        error @ CheckError::Sites => Failure::new(Exit::Failed, error)
+        error @ (CheckError::Sites | CheckError::Shared) => Failure::new(Exit::Failed, error)
             .hint("`pelago check` without --apply lists what it finds"),
+        error @ CheckError::Owned { .. } => Failure::new(Exit::Unreachable, error)
+            .hint("`pelago unmount -V DIR` stops the server of DIR"),
+        CheckError::Store(error) => Failure::new(Exit::from(error.kind()), error),
         error => Failure::new(Exit::Damaged, error)
             .at_risk("yes, the volume cannot be read as it is")
             .hint(salvage_hint(dir)),

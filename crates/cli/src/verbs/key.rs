@@ -144,12 +144,12 @@ fn print_key(key: PublicKey, path: &Path) -> Outcome<()> {
     }))
 }
 
-/// Returns the path of this user's key, absolute.
 /// Returns the key of this user.
 pub(super) fn own_key() -> Outcome<PrivateKey> {
     file::read(&path_of(&None)?).map_err(|error| key_file_failed(error, &None))
 }
 
+/// Returns the path of this user's key, absolute.
 fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
     let path = match given {
         Some(path) => path.clone(),
@@ -159,12 +159,15 @@ fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::new(Exit::Failed, error))
 }
 
-/// Returns a file in a volume's folder. Refuses a volume of another user, because its server would
-/// refuse files of this one.
+/// Returns a file in a volume's folder; of a server of a shared store, in the folder that has it.
+/// Refuses a volume of another user, because its server would refuse files of this one.
 pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
-    let folder = match locate::is_mirrors(dir) {
-        true => Folder::open(dir).map_err(VolumeError::from)?,
-        false => volume::open_folder(dir)?,
+    let folder = match locate::store_of(dir) {
+        // The key is the server's; all else belongs to the volume.
+        Some(store) if name != volume::KEY => volume::open_folder(&store)?,
+        Some(_) => Folder::open(dir).map_err(VolumeError::from)?,
+        None if locate::is_mirrors(dir) => Folder::open(dir).map_err(VolumeError::from)?,
+        None => volume::open_folder(dir)?,
     };
     OwnFile::at(&folder, folder.path(), name)
         .map_err(|error| Failure::new(Exit::from(error.kind()), error))

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use pelago_mount::{Atime, Trusts};
 
 use super::up::{Printing, parse_memory, parse_seconds, serve};
+use crate::daemon::store::{self, StorePlan};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
@@ -16,7 +17,9 @@ const AFTER: &str = "\
 The volume is not mounted here. Processes of this machine mount it by the socket `pelago.sock` in \
 its folder, and with --listen the machines that `pelago key allow` lists. Ctrl-C, SIGTERM, SIGHUP \
 and `pelago unmount` stop it cleanly. With --mirrors DIR keeps mirrors: `pelago status DIR` lists \
-them, and `pelago site promote` makes one of them a volume that can be served.";
+them, and `pelago site promote` makes one of them a volume that can be served. With --store the \
+volume is in FOLDER, which other servers reach too, and DIR has the key, the log and the socket of \
+this one: it serves the volume, or stands by until the server that does is gone.";
 
 /// Serve a volume without mounting it; create it if it does not exist.
 #[derive(Debug, clap::Args)]
@@ -35,12 +38,14 @@ pub(crate) struct Args {
     /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
     mirrors: bool,
-    /// A folder that several servers share; not built yet
-    #[arg(long, hide = true, value_name = "FOLDER")]
+    /// Serve the volume in this folder, which several servers share, and stand by while another one
+    /// does; DIR has what is this server's own
+    #[arg(long, value_name = "FOLDER")]
+    #[arg(conflicts_with_all = ["mirrors", "read_only", "find", "no_find", "remote_timeout"])]
     store: Option<PathBuf>,
-    /// The shards of a volume in such a folder; not built yet
-    #[arg(long, hide = true, value_name = "NUMBER")]
-    shards: Option<String>,
+    /// The number of shards of a new volume in such a folder: 1, until more are built
+    #[arg(long, value_name = "NUMBER", requires = "store")]
+    shards: Option<u16>,
     /// Refuse changes
     #[arg(long)]
     read_only: bool,
@@ -60,16 +65,16 @@ pub(crate) struct Args {
     in_background: bool,
 }
 
-/// A volume that several servers share is asked for.
+/// A volume of several shards is asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("a shared store is not built yet")]
-struct NotBuilt;
+#[error("a volume of {0} shards is not built yet: it has 1")]
+struct Shards(u16);
 
 /// Serves the volume until it is stopped.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    if args.store.is_some() || args.shards.is_some() {
-        return Err(Failure::new(Exit::Usage, NotBuilt)
-            .hint("leave `--store` out: each volume has a folder and a server of its own"));
+    if let Some(shards) = args.shards.filter(|shards| *shards != 1) {
+        return Err(Failure::new(Exit::Usage, Shards(shards))
+            .hint("leave `--shards` out: one server at a time serves all of the volume"));
     }
     let dir = args.dir.clone().map_or_else(locate::default_dir, Ok)?;
     let dir = locate::absolute(&dir)?;
@@ -85,6 +90,17 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let how = Printing { json: args.json, in_background: args.in_background };
     if args.mirrors {
         return mirrors::serve(&dir, args.listen.as_deref(), how);
+    }
+    if let Some(store) = &args.store {
+        return store::serve(
+            StorePlan {
+                dir,
+                store: locate::absolute(store)?,
+                listen: args.listen.clone(),
+                memory_bytes: args.memory,
+            },
+            how,
+        );
     }
     let plan = Plan {
         dir,

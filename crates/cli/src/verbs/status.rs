@@ -52,6 +52,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let asked = if is_dying { Err(AskError::NotUp) } else { ask_status(&volume.dir, timeout) };
     let (report, code) = match asked {
         Ok(report) => (report, ExitCode::SUCCESS),
+        Err(AskError::NotUp) if let Some(store) = locate::store_of(&volume.dir) => {
+            (StatusReport::StoreServerDown { dir: volume.dir, store }, unreachable)
+        }
         Err(AskError::NotUp) if locate::is_mirrors(&volume.dir) => {
             (StatusReport::MirrorsDown(volume.dir), unreachable)
         }

@@ -134,7 +134,9 @@ fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Ou
         let error = UnmountError::NotEnded { seconds: timeout.as_secs() };
         return Err(Failure::new(Exit::TimedOut, error).hint("`pelago status` prints its state"));
     }
-    let has_no_mark = runtime_dir::is_one(&volume.dir) || locate::is_mirrors(&volume.dir);
+    let has_no_mark = runtime_dir::is_one(&volume.dir)
+        || locate::is_mirrors(&volume.dir)
+        || locate::store_of(&volume.dir).is_some();
     if has_no_mark || locate::was_stopped_cleanly(&volume.dir) {
         return Ok(End::Unmounted);
     }

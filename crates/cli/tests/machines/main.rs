@@ -9,4 +9,5 @@ mod office;
 mod office_errors;
 mod shared;
 mod stalls;
+mod store;
 pub(crate) mod world;

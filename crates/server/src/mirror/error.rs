@@ -14,6 +14,9 @@ pub enum SetMirrorError {
     /// The volume is served read-only.
     #[error("the volume is served read-only")]
     ReadOnly,
+    /// The volume lies on a shared store.
+    #[error("a mirror of a volume on a shared store is not built yet")]
+    SharedStore,
     /// The server has no volume around its parts.
     #[error("the server has no volume")]
     NoVolume,

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use pelago_store::owner::OwnerError;
 use pelago_store::volume::{VolumeError, VolumeId};
 use pelago_store::{content, reserve, table};
 use pelago_wire::Kind;
@@ -75,6 +76,9 @@ pub enum StartError {
     /// The reserve cannot be allocated.
     #[error("cannot allocate the reserve of disk space")]
     Reserve(#[from] reserve::Error),
+    /// The shared store cannot be used.
+    #[error(transparent)]
+    Store(OwnerError),
     /// A thread cannot be started.
     #[error("cannot start a thread")]
     Thread(#[from] io::Error),
@@ -96,6 +100,9 @@ pub enum StopError {
     /// The volume could not be marked as clean.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The shared store could not be given to another server.
+    #[error(transparent)]
+    Store(#[from] OwnerError),
 }
 
 impl StartError {
@@ -112,6 +119,7 @@ impl StartError {
             Self::Recover { source, .. } => source.kind(),
             Self::Content(error) if error.is_read_only() => Kind::Denied,
             Self::Content(_) => Kind::Corrupt,
+            Self::Store(error) => error.kind(),
             Self::Thread(_) => Kind::Busy,
         }
     }

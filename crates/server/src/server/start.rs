@@ -31,6 +31,7 @@ use crate::group_commit::GroupCommit;
 use crate::host::Host;
 use crate::memory::{MEMORY_BYTES, MemoryLimits};
 use crate::mirror::{Mirror, MirrorParts, SetMirrorError};
+use crate::ownership::Ownership;
 use crate::policy::Policy;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
@@ -71,7 +72,8 @@ impl Server {
             shard: volume.shard_id(),
             hasher: volume.hasher(),
         };
-        Self::start_over(parts, options, Some(reserve), Some(OpenVolume { table, volume }))
+        let open = OpenVolume { table, volume, ownership: None };
+        Self::start_over(parts, options, Some(reserve), Some(open))
     }
 
     /// Serves these parts, without a volume around them.
@@ -82,7 +84,7 @@ impl Server {
         Self::start_over(parts, options, None, None)
     }
 
-    fn start_over(
+    pub(super) fn start_over(
         parts: Parts,
         options: Options,
         reserve: Option<Arc<Reserve>>,
@@ -99,7 +101,9 @@ impl Server {
         let durability = Arc::new(Durability::default());
         let shard = new_shard(&parts, &begun, &durability, host.memory.rows, started);
         let options = without_passthrough(options, &shard).map_err(failed)?;
-        let detects_writers = data::can_detect_writers(&parts.content)?;
+        // No kernel writes the files of a shared store by itself.
+        let is_shared = parts.content.is_shared();
+        let detects_writers = !is_shared && data::can_detect_writers(&parts.content)?;
         let passthrough = data::probe(options.passthrough, detects_writers);
         let measured =
             recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
@@ -126,6 +130,7 @@ impl Server {
             grace,
             policy,
             sites,
+            ownership: volume.as_ref().and_then(|open| open.ownership.clone()),
         };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
@@ -189,7 +194,7 @@ fn search_index(
     notifies: &WorkerNotifies,
 ) -> Arc<SearchIndex> {
     let place = volume
-        .filter(|_| !options.stepped)
+        .filter(|open| !options.stepped && !open.volume.is_shared())
         .map(|open| IndexPlace { folder: open.volume.folder().clone(), volume: open.volume.id() });
     let index = SearchIndex::new(place, options.indexing, notifier(&notifies.index));
     Arc::new(index.with_on_reading(options.on_index_reading))
@@ -293,6 +298,8 @@ pub(super) struct Core {
     pub(super) policy: Arc<Policy>,
     pub(super) sites: Arc<Sites>,
     pub(super) index: Arc<SearchIndex>,
+    /// `None` unless the volume lies on a shared store.
+    pub(super) ownership: Option<Arc<Ownership>>,
 }
 
 /// One [`Notify`] for each worker. They exist before the workers, because the parts that make work
@@ -383,6 +390,7 @@ impl Core {
             leases: self.host.leases,
             policy: Arc::clone(&self.policy),
             sites: Arc::clone(&self.sites),
+            ownership: self.ownership.clone(),
         }))
     }
 
@@ -394,6 +402,7 @@ impl Core {
     ) -> Result<Arc<Mirror>, Error> {
         let hindrance = match self.options.passthrough {
             _ if volume.is_none() => Some(SetMirrorError::NoVolume),
+            _ if self.ownership.is_some() => Some(SetMirrorError::SharedStore),
             _ if self.options.read_only => Some(SetMirrorError::ReadOnly),
             Passthrough::Never => None,
             Passthrough::Auto | Passthrough::Always => Some(SetMirrorError::Passthrough),

@@ -362,4 +362,10 @@ impl Executor<'_> {
         self.parts.sites.set_address(peer, address)?;
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
     }
+
+    /// Returns the servers of the shared store.
+    pub(super) fn servers(&self) -> OpResult {
+        let ownership = self.parts.ownership.as_ref().ok_or(Code::NotSupported)?;
+        Ok(Outcome::Reply(Reply::Servers(ownership.addresses())))
+    }
 }

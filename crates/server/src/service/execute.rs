@@ -136,8 +136,7 @@ impl Executor<'_> {
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),
             Request::SiteAddress { address } => self.site_address(address),
-            // The volume lies on no shared store.
-            Request::Servers => Err(Error::from(Code::NotSupported).into()),
+            Request::Servers => self.servers(),
         }
     }
 

@@ -25,6 +25,29 @@ impl SessionService for LocalService {
         }
     }
 
+    fn is_on_store(&self) -> bool {
+        self.dispatcher.parts.ownership.is_some()
+    }
+
+    fn may_answer(&self) -> bool {
+        self.dispatcher.parts.ownership.as_ref().is_none_or(|ownership| ownership.may_answer())
+    }
+
+    fn owner_elsewhere(&self) -> Option<String> {
+        // Which server it is, that one says.
+        let ownership = self.dispatcher.parts.ownership.as_ref()?;
+        ownership.is_lost().then(String::new)
+    }
+
+    fn when_recorded(&self, then: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        let Dispatcher { parts, .. } = &*self.dispatcher;
+        if parts.ownership.is_none() {
+            return then(Ok(()));
+        }
+        let durability = &parts.durability;
+        durability.when_safe(durability.done(), durability.invalidations(), then);
+    }
+
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
         let Dispatcher { parts, others, .. } = &*self.dispatcher;
         parts.earlier.iter().filter(|(session, _)| others.has(*session)).copied().collect()

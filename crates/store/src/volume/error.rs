@@ -36,6 +36,23 @@ pub enum VolumeError {
         /// The name of one of the files, escaped for a message.
         found: String,
     },
+    /// The folder of a server of a shared store was to be made, and the folder is a volume.
+    #[error("{} is a volume: a server of a shared store needs a folder of its own", path.display())]
+    IsVolume {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is that of a server of another shared store.
+    #[error(
+        "{} is the folder of a server of the store {}: name that store, or another folder",
+        path.display(), store.display()
+    )]
+    OtherStore {
+        /// The folder.
+        path: PathBuf,
+        /// The folder of its store.
+        store: PathBuf,
+    },
     /// The path leads to something else than a folder.
     #[error("{} is not a folder: name a volume, or a folder that is empty or missing",
         path.display())]
@@ -194,6 +211,8 @@ impl VolumeError {
             | Self::NotPrimary { .. }
             | Self::SharedStore { .. }
             | Self::NotShared { .. }
+            | Self::IsVolume { .. }
+            | Self::OtherStore { .. }
             | Self::Shards { .. }
             | Self::UnknownHash { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,

@@ -28,6 +28,11 @@ pub(super) const POLICY_NEW: &str = "policy.new";
 pub const LISTEN: &str = "listen";
 pub(super) const LISTEN_NEW: &str = "listen.new";
 
+/// The file in the folder of a server of a shared store with the path of the store; it is replaced
+/// by `STORE_NEW`.
+pub(super) const STORE: &str = "store";
+pub(super) const STORE_NEW: &str = "store.new";
+
 /// All names in the folder of a volume.
 pub(super) const NAMES: [&str; 19] = [
     FORMAT,

@@ -16,7 +16,7 @@ use crate::folder::Folder;
 /// A lock that is held until dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    file: File,
+    pub(super) file: File,
 }
 
 impl Lock {

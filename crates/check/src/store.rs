@@ -1,0 +1,74 @@
+//! A check of the volume on a shared store, which no server may own meanwhile.
+
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+
+use pelago_store::content::ContentStore;
+use pelago_store::owner::{BEAT, Beat, Candidate, LockId, Look, OwnerError, ServerSays, boot_id};
+use pelago_store::volume::{SharedOptions, Volume};
+
+use super::{CheckError, Parts, with_table};
+
+/// Takes the volume of a store as a server does, runs `work` with a copy of its rows, and gives it
+/// back as it was.
+///
+/// # Errors
+/// [`CheckError::Owned`] if a server owns the volume, or may.
+pub(super) fn with_store<T>(
+    dir: &Path,
+    work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
+) -> Result<T, CheckError> {
+    let volume = Volume::open_or_create_shared(dir, SharedOptions::default())?;
+    let says = ServerSays {
+        key: "check".to_owned(),
+        // Shown by a server that finds the volume taken.
+        address: "check@localhost:0".to_owned(),
+        boot: boot_id().map_err(CheckError::Thread)?,
+        // No lock: a server never takes this process for one that it knows to be gone.
+        lock: LockId { device: 0, inode: 0 },
+    };
+    let beat = Beat::begin(volume.folder(), &says)?;
+    let checked = with_beat(&beat, || {
+        let owned = || CheckError::Owned { path: dir.into() };
+        let mut candidate = Candidate::new(volume.folder(), beat.process(), says.clone());
+        let Look::Free(claim) = candidate.look()? else { return Err(owned()) };
+        let taken = claim.take()?.ok_or_else(owned)?;
+        let baton = taken.baton();
+        let content = ContentStore::open_unchanged(volume.content());
+        let checked = content
+            .map_err(CheckError::from)
+            .and_then(|content| with_table(volume, taken.folder(), &content, work));
+        // The copy is not marked as ready: the next owner takes the rows of the last one.
+        baton.release()?;
+        checked
+    });
+    beat.end();
+    checked
+}
+
+/// Runs `work` while the beat goes on, so that no server takes this process for dead.
+fn with_beat<T>(
+    beat: &Beat,
+    work: impl FnOnce() -> Result<T, CheckError>,
+) -> Result<T, CheckError> {
+    let (ended, watch) = channel::<()>();
+    thread::scope(|scope| {
+        let renew = move || {
+            while watch.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                match beat.renew() {
+                    Ok(()) => {}
+                    Err(OwnerError::Lost) => return,
+                    // The next one may succeed; else a server takes the volume, and the release
+                    // says so.
+                    Err(error) => tracing::warn!(%error, "cannot renew the beat at the store"),
+                }
+            }
+        };
+        let renewing = thread::Builder::new().name("beat".to_owned()).spawn_scoped(scope, renew);
+        renewing.map_err(CheckError::Thread)?;
+        let done = work();
+        drop(ended);
+        done
+    })
+}

@@ -1,0 +1,362 @@
+//! A server of a shared store: it stands by, and serves the volume while it owns it.
+
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pelago_net::key::PrivateKey;
+use pelago_net::key::address::ServerAddress;
+use pelago_net::{SessionServer, StandbyServer};
+use pelago_server::{Options, Server, Standby, Standing, StartError};
+use pelago_store::folder::Folder;
+use pelago_store::owner::{ServerSays, boot_id};
+use pelago_store::volume::{self, ServerFolder, VolumeId};
+
+use super::events::{Events, Stop};
+use super::listening::{self, ALL_ADDRESSES, Listening};
+use super::neighbours::Neighbours;
+use super::sessions::Doors;
+use super::{Served, errors, report, start_failed};
+use crate::control::{Control, ControlReply, Request};
+use crate::data_path::Passthrough;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::retry::retry_while_exiting;
+use crate::status_report::{StandbyReport, UpReport};
+use crate::verbs::up::Printing;
+use crate::{allocator, detach, file_sizes, output};
+
+/// The time between two looks at who owns the volume.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What to serve.
+#[derive(Debug, Clone)]
+pub(crate) struct StorePlan {
+    /// The folder of the server, absolute.
+    pub(crate) dir: PathBuf,
+    /// The folder of the store, absolute.
+    pub(crate) store: PathBuf,
+    /// The address at which it listens, `HOST:PORT`; `None` means the one of the last start.
+    pub(crate) listen: Option<String>,
+    /// Bytes of all caches and tables together.
+    pub(crate) memory_bytes: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum StoreError {
+    #[error("another server owns the volume now")]
+    Lost,
+    #[error("the machine does not say when it was started")]
+    Boot(#[source] io::Error),
+    #[error("a thread or a socket cannot be had")]
+    System(#[source] io::Error),
+    #[error("the control socket cannot be created")]
+    Control(#[source] io::Error),
+}
+
+fn system(error: io::Error) -> Failure {
+    Failure::new(Exit::Failed, StoreError::System(error))
+}
+
+/// The state of the process, which the control socket shows.
+struct Process {
+    plan: StorePlan,
+    own: Folder,
+    volume: VolumeId,
+    address: ServerAddress,
+    stop: Stop,
+    /// Not held while a server starts or stops.
+    role: Mutex<Role>,
+    /// Why the process ends, if that is a failure. A leaf lock.
+    failure: Mutex<Option<Failure>>,
+}
+
+/// What the process is at the store.
+enum Role {
+    /// It stands by; the owner is this one, if it is known.
+    StandsBy(Option<String>),
+    /// It owns the volume.
+    Owns(Box<Served>),
+}
+
+/// The socket for clients, and what a listener needs besides.
+struct Door {
+    socket: TcpListener,
+    key: PrivateKey,
+    store: Folder,
+}
+
+/// Serves the volume of the store, or stands by, until it is stopped or has lost the volume.
+pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
+    let events = Events::new()?;
+    file_sizes::check_limit()?;
+    allocator::fit(plan.memory_bytes);
+    let own = retry_while_exiting(&plan.dir, || {
+        ServerFolder::open_or_create(&plan.dir, &plan.store).map_err(StartError::from)
+    });
+    let own = own.map_err(|error| start_failed(error, &plan.dir))?;
+    let at = match &plan.listen {
+        Some(at) => at.clone(),
+        None => listening::kept_address(own.folder())?.unwrap_or_else(|| ALL_ADDRESSES.to_owned()),
+    };
+    let Listening { server: socket, address } = listening::bind(own.folder(), &at)?;
+    let says = says(&own, &address)?;
+    let options = Options { memory_bytes: plan.memory_bytes, ..Options::default() };
+    let begun = Standby::begin(&plan.store, says, options);
+    let mut standby = begun.map_err(|error| start_failed(error, &plan.store))?;
+    if plan.listen.is_some() {
+        // So that a later start needs no address.
+        listening::keep_address(own.folder(), &at)?;
+    }
+    let process = Arc::new(Process {
+        volume: standby.volume(),
+        own: own.folder().clone(),
+        address,
+        stop: events.stop(),
+        role: Mutex::new(Role::StandsBy(None)),
+        failure: Mutex::default(),
+        plan,
+    });
+    let store = volume::open_folder(&process.plan.store)?;
+    let door = Door { socket, key: listening::own_key(own.folder())?, store };
+    let is_owner = process.look(&mut standby, &door)?;
+    let control = open_control(&process)?;
+    process.print(how)?;
+    let (ended, watch) = channel();
+    let turns = match is_owner {
+        true => None,
+        false => Some(process.stand_by(standby, door, watch)?),
+    };
+    if how.in_background {
+        detach::report_ready(volume::open_log(&process.own)?)?;
+        events.wait(None, false, |text| tracing::info!("{text}"))?;
+    } else {
+        events.wait(None, false, output::print_error)?;
+    }
+    drop(control);
+    process.end(ended, turns)?;
+    if !how.json && !how.in_background {
+        output::print("stopped   everything is safe\n")?;
+    }
+    // The lock is held to the end: another process of this folder takes this one for dead.
+    drop(own);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns what this process tells other servers of itself.
+fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
+    let boot = boot_id().map_err(|error| Failure::new(Exit::Failed, StoreError::Boot(error)))?;
+    Ok(ServerSays {
+        key: address.key().to_string(),
+        address: address.to_string(),
+        boot,
+        lock: own.lock_id(),
+    })
+}
+
+impl Process {
+    /// Looks once who owns the volume. Returns whether this process does now, and serves it.
+    fn look(self: &Arc<Self>, standby: &mut Standby, door: &Door) -> Outcome<bool> {
+        match standby.look() {
+            Ok(Standing::Waits(owner)) => {
+                let owner = owner.map(|says| says.address);
+                *self.role.lock() = Role::StandsBy(owner);
+                Ok(false)
+            }
+            Ok(Standing::Owns(server)) => self.own(Arc::from(server), door).map(|()| true),
+            Err(error) => Err(start_failed(error, &self.plan.store)),
+        }
+    }
+
+    /// Serves the volume to clients.
+    fn own(self: &Arc<Self>, server: Arc<Server>, door: &Door) -> Outcome<()> {
+        let clients = listening::clients_of(&door.store)?;
+        let sessions = SessionServer::start(server.session_service()).and_then(|sessions| {
+            sessions.listen_on(door.socket.try_clone()?, &door.key, clients)?;
+            Ok(sessions)
+        });
+        let sessions = match sessions {
+            Ok(sessions) => sessions,
+            Err(error) => {
+                super::stop_server(&server);
+                return Err(system(error));
+            }
+        };
+        let of_loss = Arc::downgrade(self);
+        server.set_on_lost(Box::new(move || {
+            if let Some(process) = of_loss.upgrade() {
+                process.fail(
+                    Failure::new(Exit::Failed, StoreError::Lost)
+                        .hint("start it again: it stands by then"),
+                );
+            }
+        }));
+        let doors = Doors::at(&self.own, sessions, self.address.clone());
+        let served = Served {
+            server,
+            mount: None,
+            guard: None,
+            doors: Arc::new(doors),
+            http: None,
+            neighbours: Arc::new(Neighbours::default()),
+            passthrough: Passthrough::Never,
+            indexing: pelago_server::Indexing::Never,
+            dir: self.plan.dir.clone(),
+        };
+        tracing::info!(store = %self.plan.store.display(), "this server owns the volume");
+        *self.role.lock() = Role::Owns(Box::new(served));
+        Ok(())
+    }
+
+    /// Tells clients who owns the volume, and looks each second, on a thread of its own, until this
+    /// process owns it or the other end of `watch` is gone.
+    fn stand_by(
+        self: &Arc<Self>,
+        mut standby: Standby,
+        door: Door,
+        watch: std::sync::mpsc::Receiver<()>,
+    ) -> Outcome<JoinHandle<()>> {
+        let answers = self.answer_clients(&door)?;
+        let process = Arc::clone(self);
+        let turns = move || {
+            let mut answers = Some(answers);
+            while watch.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                match process.look(&mut standby, &door) {
+                    Ok(false) => {}
+                    // Clients that wait to be accepted find the new server.
+                    Ok(true) => return drop(answers.take()),
+                    Err(failure) => return process.fail(failure),
+                }
+            }
+            drop(answers.take());
+            standby.end();
+        };
+        Builder::new().name("standby".to_owned()).spawn(turns).map_err(system)
+    }
+
+    fn answer_clients(self: &Arc<Self>, door: &Door) -> Outcome<StandbyServer> {
+        let of_owner = Arc::downgrade(self);
+        let owner = move || match &*of_owner.upgrade()?.role.lock() {
+            Role::StandsBy(owner) => owner.clone(),
+            Role::Owns(_) => None,
+        };
+        let clients = listening::clients_of(&door.store)?;
+        let answers = StandbyServer::start(Box::new(owner)).and_then(|answers| {
+            answers.listen_on(door.socket.try_clone()?, &door.key, clients)?;
+            Ok(answers)
+        });
+        answers.map_err(system)
+    }
+
+    /// Ends the process with this failure.
+    fn fail(&self, failure: Failure) {
+        tracing::error!("{}", failure.chain());
+        self.failure.lock().get_or_insert(failure);
+        self.stop.stop();
+    }
+
+    /// Stops what runs. Dropping `ended` ends the thread that stands by.
+    fn end(&self, ended: Sender<()>, turns: Option<JoinHandle<()>>) -> Outcome<()> {
+        drop(ended);
+        if turns.is_some_and(|turns| turns.join().is_err()) {
+            tracing::error!("the thread that stands by has panicked");
+        }
+        let role = std::mem::replace(&mut *self.role.lock(), Role::StandsBy(None));
+        let Role::Owns(served) = role else {
+            return self.failure.lock().take().map_or(Ok(()), Err);
+        };
+        served.doors.sessions.stop();
+        let stopped = served.server.stop();
+        match self.failure.lock().take() {
+            Some(failure) => Err(failure),
+            None => stopped.map_err(errors::stop_failed),
+        }
+    }
+
+    /// Prints what the process is.
+    fn print(&self, how: Printing) -> Outcome<()> {
+        match &*self.role.lock() {
+            Role::Owns(served) => {
+                let report = report::report(served);
+                match how.json {
+                    true => output::print_json(&report.to_json()),
+                    false => output::print(&owner_lines(&report, &self.plan.dir)),
+                }
+            }
+            Role::StandsBy(owner) => {
+                let report = self.standby_report(owner.clone());
+                match how.json {
+                    true => output::print_json(&report.to_json()),
+                    false => output::print(&report.to_text()),
+                }
+            }
+        }
+    }
+
+    fn standby_report(&self, owner: Option<String>) -> StandbyReport {
+        StandbyReport {
+            pelago: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            dir: self.plan.dir.clone(),
+            store: self.plan.store.clone(),
+            id: self.volume.to_string(),
+            listening: self.address.to_string(),
+            owner,
+        }
+    }
+
+    /// Answers a request of the control socket.
+    fn answer(&self, request: Request) -> ControlReply {
+        let owner = match &*self.role.lock() {
+            Role::Owns(served) => return served.answer(&self.own, &self.stop, request),
+            Role::StandsBy(owner) => owner.clone(),
+        };
+        match request {
+            Request::Status => ControlReply::Standby(self.standby_report(owner)),
+            Request::Unmount { .. } => {
+                self.stop.stop();
+                ControlReply::Unmounted(self.plan.dir.clone())
+            }
+            Request::Listen { .. } => ControlReply::Listening(self.address.to_string()),
+            Request::Invite { .. }
+            | Request::Sites
+            | Request::Mirror { .. }
+            | Request::EndMirror
+            | Request::WaitForMirror { .. }
+            | Request::Promote { .. } => {
+                ControlReply::Failed("this server stands by, and serves no volume".to_owned())
+            }
+        }
+    }
+}
+
+fn open_control(process: &Arc<Process>) -> Outcome<Control> {
+    let of_control = Arc::clone(process);
+    let handler = move |request| of_control.answer(request);
+    Control::open(&process.own, Arc::new(handler)).map_err(|error| {
+        Failure::new(Exit::Failed, StoreError::Control(error))
+            .hint("check that the server's folder can be written to")
+    })
+}
+
+/// Returns what the owner prints when it begins.
+fn owner_lines(report: &UpReport, dir: &Path) -> String {
+    let store = report.store.as_ref().map(|store| store.folder.display().to_string());
+    let address = report.listening.as_deref().unwrap_or_default();
+    let (store, dir) = (store.unwrap_or_default(), dir.display());
+    format!(
+        "store     {store} ({})\n\
+         state     owns the volume (process {})\n\
+         {}\
+         listening {address}\n\
+         next      `pelago key allow KEY -V {dir}` lets a machine mount it\n",
+        report.id,
+        report.pid,
+        report.recovered.lines(),
+    )
+}

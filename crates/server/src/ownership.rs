@@ -1,0 +1,230 @@
+//! Whether this server may speak for a volume on a shared store.
+//!
+//! A server of a store has two files there. The *baton* of the shard ([`pelago_store::owner`]) says
+//! who owns the rows: no batch counts as safe unless it was still there afterwards, so what is safe
+//! needs no clock. The *beat* says that the process lives: another server takes the baton only if it
+//! has not moved for a while. What is read, or is done and not safe, is told to clients only while
+//! the own beat is younger than that: so no two servers answer at one time, if the clocks of both
+//! run.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use pelago_store::folder::Folder;
+use pelago_store::owner::{self, BEAT, Baton, Beat, OwnerError, ServerRecord, ServerSays};
+use pelago_wire::limits;
+
+/// The pause after a beat that failed: the store may be away for a moment.
+const RETRY: Duration = Duration::from_millis(200);
+/// The time after which the servers of the store are read again.
+const READ_SERVERS: Duration = Duration::from_secs(10);
+
+/// Called once when the server has lost the store to another one.
+pub type OnLost = Box<dyn FnOnce() + Send>;
+
+/// The beat of this process, and the thread that renews it.
+pub(crate) struct Pulse {
+    shared: Arc<PulseState>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct PulseState {
+    store: Folder,
+    beat: Beat,
+    /// The servers of the store, as they were read last. A leaf lock.
+    servers: Mutex<Vec<ServerRecord>>,
+    is_lost: AtomicBool,
+    /// A leaf lock.
+    on_lost: Mutex<Option<OnLost>>,
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Pulse {
+    /// Begins to beat.
+    ///
+    /// # Errors
+    /// [`OwnerError`]; the system's, if it gives no thread.
+    pub(crate) fn start(store: &Folder, says: &ServerSays) -> Result<Self, PulseError> {
+        let beat = Beat::begin(store, says)?;
+        let servers = owner::list_servers(store)?;
+        let shared = Arc::new(PulseState {
+            store: store.clone(),
+            beat,
+            servers: Mutex::new(servers),
+            is_lost: AtomicBool::new(false),
+            on_lost: Mutex::default(),
+            stopped: Mutex::new(false),
+            changed: Condvar::new(),
+        });
+        let own = Arc::clone(&shared);
+        let thread = Builder::new().name("beat".to_owned()).spawn(move || own.run())?;
+        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Returns the beat.
+    pub(crate) fn beat(&self) -> &Beat {
+        &self.shared.beat
+    }
+
+    /// Returns the servers of the store, as they were read some seconds ago.
+    pub(crate) fn servers(&self) -> Vec<ServerRecord> {
+        self.shared.servers.lock().clone()
+    }
+
+    /// Returns whether another server has taken this one for dead.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.shared.is_lost.load(Ordering::Acquire)
+    }
+
+    /// Notes that the server has lost the store.
+    pub(crate) fn lose(&self) {
+        self.shared.lose();
+    }
+
+    /// Sets who is told when the server has lost the store: at once if it has.
+    pub(crate) fn set_on_lost(&self, on_lost: OnLost) {
+        *self.shared.on_lost.lock() = Some(on_lost);
+        if self.is_lost() {
+            self.shared.lose();
+        }
+    }
+
+    /// Ends the thread; the file stays, as after a crash.
+    pub(crate) fn stop(&self) {
+        *self.shared.stopped.lock() = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the beat has panicked");
+        }
+    }
+
+    /// Ends the thread and removes the file: the process owns nothing any more.
+    pub(crate) fn end(&self) {
+        self.stop();
+        self.shared.beat.end();
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl PulseState {
+    fn run(&self) {
+        let mut read = Instant::now();
+        let mut pause = BEAT;
+        while self.wait(pause) {
+            pause = match self.beat.renew() {
+                Ok(()) => BEAT,
+                Err(OwnerError::Lost) => return self.lose(),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot renew the beat at the store; will retry");
+                    RETRY
+                }
+            };
+            if read.elapsed() >= READ_SERVERS {
+                self.read_servers();
+                read = Instant::now();
+            }
+        }
+    }
+
+    /// Waits; returns `false` once it is stopped.
+    fn wait(&self, pause: Duration) -> bool {
+        let mut stopped = self.stopped.lock();
+        if !*stopped {
+            self.changed.wait_for(&mut stopped, pause);
+        }
+        !*stopped
+    }
+
+    fn read_servers(&self) {
+        match owner::list_servers(&self.store) {
+            Ok(servers) => *self.servers.lock() = servers,
+            Err(error) => tracing::warn!(%error, "cannot read the servers of the store"),
+        }
+    }
+
+    fn lose(&self) {
+        if !self.is_lost.swap(true, Ordering::AcqRel) {
+            tracing::error!("another server has taken the volume over");
+        }
+        let on_lost = self.on_lost.lock().take();
+        if let Some(on_lost) = on_lost {
+            on_lost();
+        }
+    }
+}
+
+/// Why a process cannot beat.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PulseError {
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    #[error("the system gives no thread")]
+    Thread(#[from] io::Error),
+}
+
+/// The ownership of the shard of a shared store by this process.
+pub(crate) struct Ownership {
+    pulse: Arc<Pulse>,
+    baton: Arc<Baton>,
+}
+
+impl Ownership {
+    /// Returns the ownership that this baton gives.
+    pub(crate) fn new(pulse: Arc<Pulse>, baton: Arc<Baton>) -> Self {
+        let of_baton = Arc::clone(&pulse);
+        baton.on_lost(move || of_baton.lose());
+        Self { pulse, baton }
+    }
+
+    /// Returns whether no other server can own the shard yet, as far as clocks tell.
+    pub(crate) fn may_answer(&self) -> bool {
+        !self.is_lost() && self.pulse.beat().is_fresh()
+    }
+
+    /// Returns whether another server owns the shard.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.pulse.is_lost() || self.baton.is_lost()
+    }
+
+    /// Returns the addresses of all servers of the store.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
+        let all = self.pulse.servers().into_iter().map(address);
+        all.filter(|address| address.len() <= limits::SERVER_ADDRESS_BYTES)
+            .take(limits::STORE_SERVERS)
+            .collect()
+    }
+
+    /// Sets who is told when another server owns the shard.
+    pub(crate) fn set_on_lost(&self, on_lost: OnLost) {
+        self.pulse.set_on_lost(on_lost);
+    }
+
+    /// Gives the shard away, which is closed: another server takes it at once.
+    ///
+    /// # Errors
+    /// [`OwnerError`]. Another server takes it once this one counts as dead.
+    pub(crate) fn release(&self) -> Result<(), OwnerError> {
+        let released = self.baton.release();
+        self.pulse.end();
+        released
+    }
+
+    /// Ends without a word, as a crash does.
+    pub(crate) fn abandon(&self) {
+        self.baton.stop();
+        self.pulse.stop();
+    }
+}

@@ -1,0 +1,59 @@
+//! Starting a server that owns the volume of a shared store.
+
+use std::sync::Arc;
+
+use pelago_data::Passthrough;
+use pelago_store::content::ContentStore;
+use pelago_store::owner::{OwnedTable, Taken};
+use pelago_store::table::SharedTable;
+use pelago_store::table::fjall::FjallTable;
+use pelago_store::volume::Volume;
+
+use super::{OpenVolume, Options, Parts, Server, StartError};
+use crate::memory::{MEMORY_BYTES, MemoryLimits};
+use crate::ownership::Ownership;
+
+impl Server {
+    /// Serves the volume of a shared store whose shard was taken. When this returns, the rows that
+    /// it began with are safe; no request may come before the caller has marked them as ready.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub(crate) fn start_owner(
+        mut volume: Volume,
+        taken: &Taken,
+        ownership: Arc<Ownership>,
+        options: Options,
+    ) -> Result<Self, StartError> {
+        let options = Options {
+            inline_bytes: volume.inline_bytes() as u32,
+            // A kernel that writes by itself cannot be told that another server owns the files.
+            passthrough: Passthrough::Never,
+            ..options
+        };
+        let table_options = MemoryLimits::of(options.memory_bytes).table_options();
+        let table = FjallTable::open_in(taken.folder(), table_options)
+            .map_err(|error| StartError::from_table(volume.dir(), error))?;
+        let table = Arc::new(table);
+        volume.confirm_seed(&*table)?;
+        let mut content = ContentStore::open_unchanged(volume.content())?.shared();
+        if options.memory_bytes < MEMORY_BYTES {
+            content = content.without_readahead();
+        }
+        let owned = OwnedTable::new(Arc::clone(&table) as SharedTable, taken.baton());
+        let owned: SharedTable = Arc::new(owned);
+        let parts = Parts {
+            table: Arc::clone(&owned),
+            content: Arc::new(content),
+            volume: volume.id(),
+            shard: volume.shard_id(),
+            hasher: volume.hasher(),
+        };
+        let dir = volume.dir().to_path_buf();
+        let open = OpenVolume { table, volume, ownership: Some(ownership) };
+        let server = Self::start_over(parts, options, None, Some(open))?;
+        // The epoch of this run: no later owner may have it too.
+        owned.persist().map_err(|error| StartError::from_table(&dir, error))?;
+        Ok(server)
+    }
+}

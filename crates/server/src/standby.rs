@@ -1,0 +1,129 @@
+//! A server that stands by at a shared store, and becomes its owner.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pelago_store::owner::{
+    self, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
+};
+use pelago_store::volume::{SharedOptions, Volume, VolumeId};
+
+use crate::ownership::{Ownership, Pulse, PulseError};
+use crate::server::{Options, Server, StartError};
+
+/// A server that stands by at a shared store.
+pub struct Standby {
+    store: PathBuf,
+    volume: VolumeId,
+    options: Options,
+    pulse: Arc<Pulse>,
+    candidate: Candidate,
+}
+
+/// What a server that stands by has found.
+pub enum Standing {
+    /// Another server owns the volume: this one, if it is known.
+    Waits(Option<ServerSays>),
+    /// This one owns it now, and serves it.
+    Owns(Box<Server>),
+}
+
+impl Standby {
+    /// Begins to stand by at the store in the folder `store`, which is made if it is empty or
+    /// missing. `says` is what this process tells of itself.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn begin(store: &Path, says: ServerSays, options: Options) -> Result<Self, StartError> {
+        let created = SharedOptions { inline_bytes: options.inline_bytes, shards: 1 };
+        let volume = Volume::open_or_create_shared(store, created)?;
+        owner::prove(volume.folder())?;
+        let address = match says.address.split_once('@') {
+            Some((_, address)) => address.to_owned(),
+            None => says.address.clone(),
+        };
+        owner::record_server(volume.folder(), &ServerRecord { key: says.key.clone(), address })?;
+        let pulse = Arc::new(Pulse::start(volume.folder(), &says)?);
+        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says);
+        Ok(Self { store: store.to_owned(), volume: volume.id(), options, pulse, candidate })
+    }
+
+    /// Returns the id of the volume.
+    #[must_use]
+    pub fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    /// Returns the servers of the store, as they were read some seconds ago.
+    #[must_use]
+    pub fn servers(&self) -> Vec<ServerRecord> {
+        self.pulse.servers()
+    }
+
+    /// Looks who owns the volume, and takes it if no living server does. Called about once a
+    /// second: a server counts as dead if its files did not move between two looks for some
+    /// seconds.
+    ///
+    /// # Errors
+    /// [`StartError`] if the volume was taken and cannot be served; it is free for others then. An
+    /// error of a look alone is none: the next one may succeed.
+    pub fn look(&mut self) -> Result<Standing, StartError> {
+        match self.candidate.look() {
+            Ok(Look::Owned(by)) => Ok(Standing::Waits(by)),
+            Ok(Look::Free(claim)) => self.claim(claim),
+            Err(error) => {
+                tracing::warn!(%error, "cannot see who owns the store; will look again");
+                Ok(Standing::Waits(None))
+            }
+        }
+    }
+
+    fn claim(&self, claim: Claim) -> Result<Standing, StartError> {
+        let Some(taken) = claim.take()? else { return Ok(Standing::Waits(None)) };
+        let baton = taken.baton();
+        match self.serve(taken) {
+            Ok(server) => Ok(Standing::Owns(Box::new(server))),
+            Err(error) => {
+                // Another server may be able to serve it.
+                if let Err(error) = baton.release() {
+                    tracing::warn!(%error, "the store stays taken until others find it free");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn serve(&self, taken: Taken) -> Result<Server, StartError> {
+        let created = SharedOptions { inline_bytes: self.options.inline_bytes, shards: 1 };
+        // Opened anew: an earlier owner may have added features.
+        let volume = Volume::open_or_create_shared(&self.store, created)?;
+        let ownership = Arc::new(Ownership::new(Arc::clone(&self.pulse), taken.baton()));
+        let server = Server::start_owner(volume, &taken, ownership, self.options.clone())?;
+        // Before the first request: what is safe from now on is in this folder alone.
+        taken.mark_ready()?;
+        if let Err(error) = taken.remove_older() {
+            tracing::warn!(%error, "the rows of earlier owners stay; the next owner removes them");
+        }
+        Ok(server)
+    }
+
+    /// Ends to stand by: the process leaves the store.
+    pub fn end(&self) {
+        self.pulse.end();
+    }
+}
+
+impl From<PulseError> for StartError {
+    fn from(error: PulseError) -> Self {
+        match error {
+            PulseError::Owner(error) => Self::Store(error),
+            PulseError::Thread(error) => Self::Thread(error),
+        }
+    }
+}
+
+impl From<OwnerError> for StartError {
+    fn from(error: OwnerError) -> Self {
+        Self::Store(error)
+    }
+}
