@@ -18,7 +18,7 @@ use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::reactor::Reactor;
 
-pub use connect::ConnectError;
+pub use connect_error::ConnectError;
 pub use status::{OnDir, RemoteStatus};
 
 use call::Call;
@@ -29,6 +29,9 @@ mod answers;
 mod call;
 mod calls;
 mod connect;
+mod connect_error;
+mod connection;
+mod dial;
 mod flush;
 mod given_up;
 mod kept;
@@ -39,8 +42,11 @@ mod recalls;
 mod reclaim;
 mod replay;
 mod role;
+mod round;
 mod sending;
+mod servers;
 mod status;
+mod terms;
 mod window;
 mod window_bytes;
 
@@ -49,7 +55,8 @@ mod window_bytes;
 pub enum ServerTarget {
     /// By a Unix socket on the same machine.
     Unix(PathBuf),
-    /// By TCP with TLS; the server proves the key of its address, and we prove ours.
+    /// By TCP with TLS; the server proves the key of its address, and we prove ours. If the volume
+    /// lies on a shared store, the server leads to the others.
     Tcp {
         /// The server.
         address: ServerAddress,
@@ -152,6 +159,13 @@ impl Remote {
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         self.connector.refusal()
+    }
+
+    /// Returns the server that has given the session its present connection, or the last one; of
+    /// those of a shared store it is the owner. `None` over a Unix socket.
+    #[must_use]
+    pub fn server(&self) -> Option<ServerAddress> {
+        self.connector.server()
     }
 
     /// Returns the state of the session.

@@ -15,6 +15,9 @@ impl State {
     ) -> Result<Reply, Error> {
         let opens = call.opens;
         self.note_lock_answer(number, call, &result);
+        if let Role::AsksServers = opens.role {
+            self.note_servers(&result);
+        }
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);
             if self.is_made_later(open, reopened) {

@@ -19,12 +19,14 @@ use pelago_wire::{
 };
 
 use crate::clock::boot_time;
+use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
 use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
-use crate::remote::role::OpenUse;
+use crate::remote::role::{OpenUse, Role};
+use crate::remote::servers::{StoreNews, StoreServers};
 use crate::remote::status::{OnDir, RemoteStatus};
 use crate::remote::window_bytes::WindowBytes;
 
@@ -96,7 +98,7 @@ pub(super) struct State {
     pub(super) link: Option<Arc<Link>>,
     /// The connection over which the session has said goodbye, until the server ends it.
     pub(super) parting: Option<Arc<Link>>,
-    welcome: Option<Welcome>,
+    pub(super) welcome: Option<Welcome>,
     /// When the server was heard, and when something was sent, by [`boot_time`].
     pub(super) heard: Duration,
     pub(super) sent: Duration,
@@ -104,6 +106,8 @@ pub(super) struct State {
     /// then or later. By [`boot_time`]; 0 in a session that has answered nothing.
     pub(super) heard_by_server: Duration,
     pub(super) pings: Pings,
+    /// The servers of the store, if the volume lies on one.
+    pub(super) servers: StoreServers,
     connections: u64,
     /// Requests that were answered.
     answers: u64,
@@ -139,6 +143,7 @@ impl Calls {
             sent: boot_time(),
             heard_by_server: Duration::ZERO,
             pings: Pings::default(),
+            servers: StoreServers::default(),
             connections: 0,
             answers: 0,
             requests: 0,
@@ -184,12 +189,16 @@ impl Calls {
     /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
     /// Returns whether it fits its request: what another one means is unknown, so that its caller
     /// gets `Io`, and it is not asked for again.
-    pub(super) fn answered(&self, frame: &Header, answer: DecodedReply) -> bool {
+    pub(super) fn answered(&self, link: &Arc<Link>, frame: &Header, answer: DecodedReply) -> bool {
         let DecodedReply { stamp, result, mut granted } = answer;
         if frame.is_overdue {
             granted.leases = Leases::default();
         }
         let (number, mut state) = (frame.number, self.state.lock());
+        if !state.is_present(link) {
+            // The request is asked over another connection, or the session has ended.
+            return true;
+        }
         state.heard = boot_time();
         state.note_safe(frame.progress);
         if state.grants_late(number, &result) {
@@ -209,7 +218,7 @@ impl Calls {
         let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
         state.heard_by_server = state.heard_by_server.max(call.asked);
-        state.answers += 1;
+        state.answers += u64::from(!matches!(call.opens.role, Role::AsksServers));
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
         if is_kept {
@@ -236,15 +245,19 @@ impl Calls {
     }
 
     /// Time has passed: fails what waits too long, and keeps the session alive. Returns whether the
-    /// server was silent for a term.
+    /// server was silent for too long.
     pub(super) fn tick(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let mut answered = Vec::new();
         if let Some(give_up) = self.give_up {
             answered = state.fail_older(now, give_up);
         }
-        let (at, term) = (boot_time(), state.term());
-        let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > term;
+        let (at, patience) = (boot_time(), state.patience());
+        let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > patience;
+        if is_dead {
+            state.servers.note_silence();
+        }
+        state.ask_servers();
         if at.saturating_sub(state.sent) > state.heartbeat() {
             state.send_ping();
         }
@@ -270,7 +283,9 @@ impl Calls {
         state.connections += 1;
         state.refused = false;
         state.heard = boot_time();
+        state.servers.begin_connection();
         let answered = state.resume(link, welcome);
+        state.ask_servers();
         drop(state);
         self.changed.notify_all();
         call_back(answered);
@@ -348,6 +363,17 @@ impl Calls {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.volume)
     }
 
+    /// Returns the servers of the store, as the owner has listed them, and what the last connection
+    /// has told of the owner since the last call.
+    pub(super) fn servers(&self) -> (Vec<ServerAddress>, StoreNews) {
+        self.state.lock().servers.take()
+    }
+
+    /// Notes the owner that a server has named as it closed.
+    pub(super) fn note_owner(&self, text: String) {
+        self.state.lock().servers.note_owner(text);
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.state.lock().ended
     }
@@ -418,34 +444,6 @@ impl State {
     /// Returns when a frame came last, or a part of one.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
-    }
-
-    /// Returns the epoch of the server.
-    pub(super) fn epoch(&self) -> Option<u32> {
-        self.welcome.as_ref().map(|welcome| welcome.epoch)
-    }
-
-    /// Returns the session.
-    pub(super) fn session(&self) -> Option<SessionId> {
-        self.welcome.as_ref().map(|welcome| welcome.session)
-    }
-
-    pub(super) fn term(&self) -> Duration {
-        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.term_ms);
-        Duration::from_millis(if millis == 0 { limits::TERM_SECONDS * 1000 } else { millis.into() })
-    }
-
-    /// Returns how long leases last; zero if the server grants none.
-    pub(super) fn lease(&self) -> Duration {
-        let millis = self.welcome.as_ref().map_or(0, |welcome| welcome.lease_ms);
-        Duration::from_millis(millis.into())
-    }
-
-    /// Returns how long nothing is sent at most: a third of the time of the leases, or of the
-    /// session if there are none.
-    fn heartbeat(&self) -> Duration {
-        let lease = self.lease();
-        if lease.is_zero() { self.term() / 3 } else { lease / 3 }
     }
 
     /// Takes over a connection. Returns the session's last welcome.

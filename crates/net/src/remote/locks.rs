@@ -31,7 +31,11 @@ impl State {
                 self.locks.releases(open);
                 false
             }
-            Role::None | Role::Opens { .. } | Role::Reopens(_) | Role::ReclaimsLock(..) => false,
+            Role::None
+            | Role::Opens { .. }
+            | Role::Reopens(_)
+            | Role::ReclaimsLock(..)
+            | Role::AsksServers => false,
         }
     }
 

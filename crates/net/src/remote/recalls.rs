@@ -7,11 +7,15 @@ use pelago_wire::frame::Header;
 
 use super::calls::Calls;
 use crate::clock::boot_time;
+use crate::link::Link;
 
 impl Calls {
     /// Notes that the server was heard by a pong, and the newest sequence that is safe.
-    pub(super) fn heard(&self, pong: &Header) {
+    pub(super) fn heard(&self, link: &Arc<Link>, pong: &Header) {
         let mut state = self.state.lock();
+        if !state.is_present(link) {
+            return;
+        }
         state.heard = boot_time();
         state.note_safe(pong.progress);
         let lease = state.lease();
@@ -25,9 +29,12 @@ impl Calls {
 
     /// A recall has come. Once what it names is not kept any more the server is told; if there is
     /// no connection then, the server asks again over the next one.
-    pub(super) fn recalled(self: &Arc<Self>, number: u64, touched: Vec<Touched>) {
+    pub(super) fn recalled(self: &Arc<Self>, link: &Arc<Link>, number: u64, touched: Vec<Touched>) {
         let session = {
             let mut state = self.state.lock();
+            if !state.is_present(link) {
+                return;
+            }
             state.heard = boot_time();
             (state.session(), state.epoch())
         };

@@ -40,7 +40,7 @@ impl State {
             None => true,
             Some(before) => resumed && before.epoch == epoch && !self.reclaiming,
         };
-        self.forget_reclaims();
+        self.forget_own();
         let mut answered = Vec::new();
         match &before {
             Some(_) if !resumed => {
@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Sends a request of the session itself.
-    fn send_own(&mut self, request: &Request, role: Role) -> Result<(), Code> {
+    pub(super) fn send_own(&mut self, request: &Request, role: Role) -> Result<(), Code> {
         let (number, _) = self.begin_own(request, role)?;
         self.send(number);
         Ok(())
@@ -154,13 +154,15 @@ impl State {
         }
     }
 
-    /// Drops requests to open files and set locks again that were sent over an earlier connection:
-    /// they are made anew.
-    fn forget_reclaims(&mut self) {
-        let is_reclaim =
-            |call: &UnderWay| matches!(call.opens.role, Role::Reopens(_) | Role::ReclaimsLock(..));
-        let reclaims = self.under_way.iter().filter(|(_, call)| is_reclaim(call));
-        let numbers: Vec<u64> = reclaims.map(|(number, _)| *number).collect();
+    /// Drops requests of the session itself that were sent over an earlier connection, to open files
+    /// and set locks again and for servers: they are made anew.
+    fn forget_own(&mut self) {
+        let is_own = |call: &UnderWay| {
+            let role = call.opens.role;
+            matches!(role, Role::Reopens(_) | Role::ReclaimsLock(..) | Role::AsksServers)
+        };
+        let own = self.under_way.iter().filter(|(_, call)| is_own(call));
+        let numbers: Vec<u64> = own.map(|(number, _)| *number).collect();
         for number in numbers {
             self.machine.answered(number, ReplyStamp::default());
             self.under_way.remove(&number);

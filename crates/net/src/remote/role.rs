@@ -28,6 +28,8 @@ pub(super) enum Role {
     LocksAgain(OwnedLock, FileLock),
     /// It sets a lock of this file again, on behalf of no program.
     ReclaimsLock(InodeId, OwnedLock),
+    /// It asks for the servers of the store, on behalf of no program.
+    AsksServers,
     /// It ends the `fcntl` locks of this owner.
     EndsLocks(OpenId, LockOwner),
 }

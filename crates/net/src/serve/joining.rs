@@ -22,7 +22,7 @@ pub(super) struct Joining {
     told: Mutex<Told>,
 }
 
-/// How far it is with a client.
+/// The message that a client has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,

@@ -1,0 +1,219 @@
+//! A connection of a client: the server's answer to its hello, then its frames.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use pelago_wire::codec::{self, DecodeError};
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::{Closing, ClosingCode, Refused, Welcome};
+use pelago_wire::limits;
+
+use super::calls::Calls;
+use super::connect_error::ConnectError;
+use super::servers::sends_away;
+use crate::assembler::{Frame, FrameLimits, ReadError};
+use crate::link::{Bytes, Link};
+use crate::reactor::Handler;
+use crate::tls::TlsError;
+
+/// A connection to the server.
+pub(super) struct Connection {
+    calls: Arc<Calls>,
+    attempt: Arc<Attempt>,
+    welcomed: bool,
+}
+
+/// How an attempt ends: told by the handler to the thread that attempts.
+#[derive(Default)]
+pub(super) struct Attempt {
+    /// A leaf lock.
+    state: Mutex<AttemptState>,
+    told: Condvar,
+}
+
+#[derive(Default)]
+struct AttemptState {
+    result: Option<Result<(), ConnectError>>,
+    /// The session is about to go on over the connection, so that a result follows at once.
+    is_welcomed: bool,
+    /// No session goes on over the connection any more: another one is tried.
+    is_given_up: bool,
+}
+
+impl Attempt {
+    fn tell(&self, result: Result<(), ConnectError>) {
+        self.state.lock().result.get_or_insert(result);
+        self.told.notify_all();
+    }
+
+    /// Returns whether the session may go on over the connection: its server answers in time.
+    fn is_welcome(&self) -> bool {
+        let mut state = self.state.lock();
+        state.is_welcomed = !state.is_given_up;
+        state.is_welcomed
+    }
+
+    /// Waits for the result until a deadline.
+    pub(super) fn wait(&self, deadline: Instant) -> Option<Result<(), ConnectError>> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(result) = state.result.take() {
+                return Some(result);
+            }
+            if self.told.wait_until(&mut state, deadline).timed_out() {
+                return state.result.take();
+            }
+        }
+    }
+
+    /// Gives the connection up, unless its server has just answered: what it says later is not
+    /// heard.
+    pub(super) fn give_up(&self, link: &Link) -> Result<(), ConnectError> {
+        let mut state = self.state.lock();
+        while state.is_welcomed && state.result.is_none() {
+            self.told.wait(&mut state);
+        }
+        state.is_given_up = true;
+        let result = state.result.take();
+        drop(state);
+        result.unwrap_or_else(|| {
+            link.close();
+            Err(ConnectError::Silent)
+        })
+    }
+}
+
+impl Connection {
+    pub(super) const fn new(calls: Arc<Calls>, attempt: Arc<Attempt>) -> Self {
+        Self { calls, attempt, welcomed: false }
+    }
+
+    fn first(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
+        let failed = match frame.header.kind {
+            FrameKind::Welcome => match Welcome::decode(&frame.body) {
+                Ok(Welcome { volume: found, .. })
+                    if self.calls.volume().is_some_and(|wanted| wanted != found) =>
+                {
+                    // The session that has just begun there is of no use.
+                    let goodbye = Header::new(FrameKind::Goodbye, 0, 0).encode();
+                    link.send([Bytes::Header(goodbye)]);
+                    let wanted = self.calls.volume().unwrap_or(found);
+                    ConnectError::OtherVolume { wanted, found }
+                }
+                Ok(_) if !self.attempt.is_welcome() => return ControlFlow::Break(()),
+                Ok(welcome) => {
+                    self.welcomed = true;
+                    self.calls.connected(link, welcome);
+                    self.attempt.tell(Ok(()));
+                    return ControlFlow::Continue(());
+                }
+                Err(error) => malformed(&error),
+            },
+            FrameKind::Refused => match Refused::decode(&frame.body) {
+                Ok(refused) => ConnectError::Refused(refused),
+                Err(error) => malformed(&error),
+            },
+            kind => ConnectError::NoServer(format!("a frame of kind {kind:?} came first")),
+        };
+        self.attempt.tell(Err(failed));
+        ControlFlow::Break(())
+    }
+}
+
+/// Returns whether an error says that the other end has ended the connection.
+fn is_cut(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+fn malformed(error: &DecodeError) -> ConnectError {
+    ConnectError::NoServer(error.to_string())
+}
+
+impl Handler for Connection {
+    fn limits(&self) -> FrameLimits {
+        match self.welcomed {
+            true => FrameLimits { body: limits::FRAME_BODY_BYTES, bulk: limits::FRAME_BULK_BYTES },
+            false => FrameLimits { body: limits::HANDSHAKE_BYTES, bulk: 0 },
+        }
+    }
+
+    fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()> {
+        if !self.welcomed {
+            return self.first(link, &frame);
+        }
+        let Frame { header, body, bulk } = frame;
+        match header.kind {
+            FrameKind::Reply => match codec::decode_answer(&body, bulk) {
+                Ok(answer) if sends_away(&answer.result) => {
+                    tracing::warn!("the server does not own the volume any more");
+                    return ControlFlow::Break(());
+                }
+                Ok(answer) => {
+                    // Once the session has ended, answers are still on their way.
+                    if !self.calls.answered(link, &header, answer) && !self.calls.has_ended() {
+                        let number = header.number;
+                        tracing::error!(number, "the server's answer does not fit its request");
+                        return ControlFlow::Break(());
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the server sent a malformed answer");
+                    return ControlFlow::Break(());
+                }
+            },
+            FrameKind::Pong => self.calls.heard(link, &header),
+            FrameKind::Recall => match codec::decode_recall(&body) {
+                Ok(touched) => self.calls.recalled(link, header.number, touched),
+                Err(error) => {
+                    tracing::error!(%error, "the server sent a malformed recall");
+                    return ControlFlow::Break(());
+                }
+            },
+            FrameKind::Closing => {
+                match Closing::decode(&body) {
+                    Ok(closing) => {
+                        let why = closing.code.says();
+                        tracing::warn!(why, text = closing.text, "the server closes");
+                        if closing.code == ClosingCode::NotOwner {
+                            self.calls.note_owner(closing.text);
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "the server closes"),
+                }
+                return ControlFlow::Break(());
+            }
+            kind => {
+                tracing::error!(?kind, "the server sent an unexpected frame");
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
+        // Requests are given up while there is no session too.
+        if self.calls.tick(now) && self.welcomed {
+            tracing::warn!("the server was silent for too long: connecting again");
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>) {
+        let failed = match why {
+            Some(ReadError::Socket(error)) => match TlsError::of_io(error) {
+                Some(error) => ConnectError::Tls(error),
+                None if is_cut(error) => ConnectError::Cut,
+                None => ConnectError::NoServer(error.to_string()),
+            },
+            Some(ReadError::Closed) => ConnectError::Cut,
+            Some(why) => ConnectError::NoServer(why.to_string()),
+            None => ConnectError::NoServer("the connection was closed".to_owned()),
+        };
+        self.attempt.tell(Err(failed));
+        self.calls.disconnected(link);
+    }
+}

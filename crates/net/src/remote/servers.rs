@@ -1,0 +1,206 @@
+//! The servers of a shared store, as a client knows them, and in which order it tries them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use pelago_wire::{Code, Error, Reply, Request, limits};
+
+use super::calls::{State, UnderWay};
+use super::role::Role;
+use crate::clock::boot_time;
+use crate::key::address::ServerAddress;
+
+/// How often the owner is asked for the servers.
+const ASKED: Duration = Duration::from_secs(limits::SERVERS_ASKED_SECONDS);
+/// After so long without a byte of the owner the next server is tried.
+const DEAD: Duration = Duration::from_secs(limits::STORE_DEAD_SECONDS);
+
+/// The servers of a session's store, as an owner has told it.
+#[derive(Debug, Default)]
+pub(super) struct StoreServers {
+    /// Those that an owner has listed last; empty before.
+    listed: Vec<ServerAddress>,
+    /// When they were asked for over the present connection, by [`boot_time`].
+    asked: Option<Duration>,
+    /// Those that no connector has looked at yet.
+    news: StoreNews,
+}
+
+/// News of the owner from a connection that has ended.
+#[derive(Debug, Default)]
+pub(super) struct StoreNews {
+    /// The address of the next owner, as the server has named it.
+    pub(super) owner: Option<String>,
+    /// The server was silent for too long.
+    pub(super) was_silent: bool,
+}
+
+impl StoreServers {
+    /// A connection has begun: what the last one was asked has no answer.
+    pub(super) fn begin_connection(&mut self) {
+        self.asked = None;
+    }
+
+    /// Notes that the server is silent.
+    pub(super) fn note_silence(&mut self) {
+        self.news.was_silent = true;
+    }
+
+    /// Notes the next owner that a server has named; an empty text names none.
+    pub(super) fn note_owner(&mut self, text: String) {
+        self.news.owner = Some(text);
+    }
+
+    /// Returns the servers that are listed, and what has happened since the last call.
+    pub(super) fn take(&mut self) -> (Vec<ServerAddress>, StoreNews) {
+        (self.listed.clone(), std::mem::take(&mut self.news))
+    }
+}
+
+impl State {
+    /// Asks for the servers of the store, if it is time.
+    pub(super) fn ask_servers(&mut self) {
+        let now = boot_time();
+        let is_time = self.servers.asked.is_none_or(|asked| now.saturating_sub(asked) >= ASKED);
+        if self.link.is_none() || !self.is_on_store() || self.reclaiming || !is_time {
+            return;
+        }
+        let is_asked = |call: &UnderWay| matches!(call.opens.role, Role::AsksServers);
+        if self.under_way.values().any(is_asked) {
+            return;
+        }
+        self.servers.asked = Some(now);
+        if let Err(code) = self.send_own(&Request::Servers, Role::AsksServers) {
+            tracing::error!(error = code.says(), "the servers of the store cannot be asked for");
+        }
+    }
+
+    /// Notes the servers of the store.
+    pub(super) fn note_servers(&mut self, result: &Result<Reply, Error>) {
+        let servers = match result {
+            Ok(Reply::Servers(servers)) => servers,
+            Ok(_) => return,
+            // A server may have none to tell, or be about to stop.
+            Err(Error { code }) => {
+                let why = code.says();
+                return tracing::debug!(why, "the servers of the store are not known");
+            }
+        };
+        let parsed = servers.iter().filter_map(|text| match text.parse::<ServerAddress>() {
+            Ok(address) => Some(address),
+            Err(error) => {
+                tracing::warn!(text, %error, "a server of the store has no address");
+                None
+            }
+        });
+        let listed: Vec<ServerAddress> = parsed.take(limits::STORE_SERVERS).collect();
+        if !listed.is_empty() {
+            self.servers.listed = listed;
+        }
+    }
+
+    /// Returns how long the server may be silent. One of a store is given up earlier if another one
+    /// may own the volume by then; a server that was only slow resumes the session.
+    pub(super) fn patience(&self) -> Duration {
+        match self.is_on_store() && self.servers.listed.len() > 1 {
+            true => self.term().min(DEAD),
+            false => self.term(),
+        }
+    }
+}
+
+/// The order in which servers are tried.
+#[derive(Debug)]
+pub(super) struct ServerTurn {
+    /// The one that the user has named.
+    first: ServerAddress,
+    /// The one that gave a session last.
+    last: Option<ServerAddress>,
+    /// Those that did not answer when they were tried last, or were silent.
+    silent: Vec<ServerAddress>,
+}
+
+/// The reason for which a client does not go where a server sends it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum RedirectError {
+    #[error("it does not know the owner")]
+    Unknown,
+    #[error("it names {0:?}, which is no address")]
+    NoAddress(String),
+    #[error("it names {0}, which is no server of the store")]
+    OtherKey(ServerAddress),
+}
+
+impl ServerTurn {
+    pub(super) const fn new(first: ServerAddress) -> Self {
+        Self { first, last: None, silent: Vec::new() }
+    }
+
+    /// Returns the servers to try, each once: first the owner that was named, then the last one,
+    /// then all others; those at last that did not answer.
+    pub(super) fn begin(
+        &mut self,
+        listed: &[ServerAddress],
+        news: &StoreNews,
+    ) -> VecDeque<ServerAddress> {
+        if news.was_silent {
+            let last = self.last.clone();
+            last.iter().for_each(|last| self.note_silent(last));
+        }
+        let named = news.owner.as_deref().and_then(|text| self.follow(listed, text).ok());
+        let all = named.iter().chain(&self.last).chain([&self.first]).chain(listed);
+        let mut turn: Vec<ServerAddress> = Vec::new();
+        for address in all {
+            if !turn.contains(address) {
+                turn.push(address.clone());
+            }
+        }
+        turn.sort_by_key(|address| self.silent.contains(address));
+        turn.into()
+    }
+
+    /// Returns where the first line of a text leads. Once servers are listed, only to one whose key
+    /// is among them, or is that of the user. Before, the word of a server counts whose key was
+    /// named by the user, or by such a server.
+    pub(super) fn follow(
+        &self,
+        listed: &[ServerAddress],
+        text: &str,
+    ) -> Result<ServerAddress, RedirectError> {
+        let line = text.lines().next().unwrap_or_default().trim();
+        if line.is_empty() {
+            return Err(RedirectError::Unknown);
+        }
+        let no_address = |_| RedirectError::NoAddress(line.to_owned());
+        let address: ServerAddress = line.parse().map_err(no_address)?;
+        let mut known = listed.iter().chain([&self.first]);
+        if listed.is_empty() || known.any(|known| known.key() == address.key()) {
+            Ok(address)
+        } else {
+            Err(RedirectError::OtherKey(address))
+        }
+    }
+
+    /// Notes that a server did not answer.
+    pub(super) fn note_silent(&mut self, address: &ServerAddress) {
+        if !self.silent.contains(address) {
+            self.silent.push(address.clone());
+        }
+    }
+
+    /// Notes that a server has given a session.
+    pub(super) fn note_connected(&mut self, address: ServerAddress) {
+        self.silent.clear();
+        self.last = Some(address);
+    }
+
+    /// Returns the server that gave a session last.
+    pub(super) const fn last(&self) -> Option<&ServerAddress> {
+        self.last.as_ref()
+    }
+}
+
+/// Returns whether an error sends the client to another server.
+pub(super) fn sends_away(result: &Result<Reply, Error>) -> bool {
+    matches!(result, Err(Error { code: Code::NotOwner }))
+}
