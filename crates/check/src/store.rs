@@ -25,8 +25,8 @@ pub(super) fn with_store<T>(
         // Shown by a server that finds the volume taken.
         address: "check@localhost:0".to_owned(),
         boot: boot_id().map_err(CheckError::Thread)?,
-        // No lock: a server never takes this process for one that it knows to be gone.
-        lock: LockId { device: 0, inode: 0 },
+        // No lock is held: only a later check by a process of this number takes this one for gone.
+        lock: LockId { device: 0, inode: u64::from(std::process::id()) },
     };
     let beat = Beat::begin(volume.folder(), &says)?;
     let checked = with_beat(&beat, || {
