@@ -26,6 +26,7 @@ use calls::Calls;
 use connect::Connector;
 
 mod answers;
+mod asking;
 mod call;
 mod calls;
 mod connect;

@@ -118,9 +118,9 @@ impl SessionServer {
         self.accept_from(mio::net::TcpListener::bind(address)?, key, clients)
     }
 
-    /// As [`SessionServer::listen_tcp`], on a socket that listens already: a copy of it
-    /// ([`TcpListener::try_clone`]) serves on when this server has ended, so that a connection which
-    /// waits to be accepted is not lost between two servers of one process.
+    /// As [`SessionServer::listen_tcp`], on a socket that listens already. A copy of it
+    /// ([`TcpListener::try_clone`]) listens on when this server has ended: a connection that waits
+    /// to be accepted is not lost between two servers of one process.
     ///
     /// # Errors
     /// As [`SessionServer::listen_tcp`].

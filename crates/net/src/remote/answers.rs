@@ -53,3 +53,8 @@ impl State {
         result
     }
 }
+
+/// Returns whether an error sends the client to another server.
+pub(super) fn sends_away(result: &Result<Reply, Error>) -> bool {
+    matches!(result, Err(Error { code: Code::NotOwner }))
+}

@@ -12,36 +12,42 @@ use pelago_wire::version;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::calls::Calls;
-use super::connect_error::{ConnectError, is_passing};
+use super::connect_error::{ConnectError, is_definite, is_passing};
 use super::connection::{Attempt, Connection};
 use super::dial::open;
-use super::round::RoundFailure;
-use super::servers::ServerTurn;
+use super::round::{Round, RoundFailure};
+use super::servers::{RedirectError, ServerTurn};
 use super::{ClientRole, RemoteOptions, ServerTarget, SiteRole};
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
+use crate::log_limit::LogLimit;
 use crate::reactor::Mailbox;
 
 /// How long one attempt may take.
-pub(super) const ATTEMPT: Duration = Duration::from_secs(5);
+const ATTEMPT: Duration = Duration::from_secs(5);
 /// The pause after a failed attempt, at first and at most.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 /// The pause at most while servers stand by: one of them is about to own the volume, and each
 /// attempt costs them a handshake of TLS.
 const STANDBY_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long an attempt may take without an answer, if there are other servers to try.
+const ANSWER: Duration = Duration::from_secs(2);
+/// Lines about redirects that are not followed.
+static REDIRECTS: LogLimit = LogLimit::new();
+
 /// Makes connections for a session.
 pub(super) struct Connector {
-    pub(super) options: RemoteOptions,
+    options: RemoteOptions,
     nonce: [u8; 16],
-    pub(super) calls: Arc<Calls>,
+    calls: Arc<Calls>,
     mailbox: Arc<Mailbox>,
     /// Wakes the thread that pauses between attempts.
     pause: (Mutex<()>, Condvar),
     /// Why the server gives no session, if it has said so. A leaf lock.
     refusal: Mutex<Option<String>>,
     /// The order of the servers; `None` with a Unix socket. A leaf lock.
-    pub(super) turn: Option<Mutex<ServerTurn>>,
+    turn: Option<Mutex<ServerTurn>>,
 }
 
 impl Connector {
@@ -105,7 +111,8 @@ impl Connector {
                 Ok(()) => {
                     tracing::info!("connected again");
                     *self.refusal.lock() = None;
-                    (connected, is_sent_away) = (Instant::now(), false);
+                    connected = Instant::now();
+                    is_sent_away = false;
                 }
                 Err(RoundFailure { error, is_definite }) => {
                     tracing::debug!(%error, "no connection yet");
@@ -140,21 +147,68 @@ impl Connector {
         }
     }
 
-    /// Returns the server that gave a session last; `None` before the first, and with a Unix socket.
+    /// Tries each known server, and the owner to which one of them redirects, each once.
+    fn round(&self, patience: Duration) -> Result<(), RoundFailure> {
+        let (ServerTarget::Tcp { key, .. }, Some(turn)) = (&self.options.target, &self.turn) else {
+            let result = self.attempt(&self.options.target, patience, patience);
+            return result.map_err(|error| {
+                let is_definite = is_definite(&error);
+                RoundFailure { error, is_definite }
+            });
+        };
+        let (listed, news) = self.calls.servers();
+        let mut waiting = turn.lock().begin(&listed, &news);
+        let mut round = Round::new();
+        while let Some(address) = waiting.pop_front() {
+            let is_only = waiting.is_empty() && round.tried.is_empty();
+            let answer = if is_only { patience } else { ANSWER.min(patience) };
+            let target = ServerTarget::Tcp { address: address.clone(), key: Arc::clone(key) };
+            let error = match self.attempt(&target, patience, answer) {
+                Ok(()) => {
+                    turn.lock().note_connected(address);
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            tracing::debug!(server = %address, %error, "no session there");
+            if error.is_silence() {
+                turn.lock().note_silent(&address);
+            }
+            let followed = error.owner().map(|text| turn.lock().follow(&listed, text));
+            round.tried.push(address.clone());
+            match followed {
+                Some(Ok(owner)) if round.may_follow(&owner) => {
+                    waiting.retain(|other| *other != owner);
+                    round.owners.push(owner.clone());
+                    waiting.push_front(owner);
+                }
+                Some(Err(why)) => note_not_followed(&address, &why),
+                Some(Ok(_)) | None => {}
+            }
+            if round.note(&address, error) || self.calls.has_ended() {
+                break;
+            }
+            // Connecting a socket waits, and deadlines of requests pass meanwhile.
+            self.calls.tick(Instant::now());
+        }
+        Err(round.failure())
+    }
+
+    /// Returns the server that gave a session last; `None` before the first, and by a Unix socket.
     pub(super) fn server(&self) -> Option<ServerAddress> {
         self.turn.as_ref()?.lock().last().cloned()
     }
 
     /// Makes one attempt to connect, within `patience`, or within `answer` if not a byte has come
     /// by then: a process that was stopped takes connections and never answers.
-    pub(super) fn attempt(
+    fn attempt(
         &self,
         target: &ServerTarget,
         patience: Duration,
         answer: Duration,
     ) -> Result<(), ConnectError> {
-        let begun = Instant::now();
         let (stream, tls) = open(target, answer)?;
+        let begun = Instant::now();
         let attempt = Arc::new(Attempt::default());
         let handler = Box::new(Connection::new(Arc::clone(&self.calls), Arc::clone(&attempt)));
         let link = self.mailbox.add(stream, tls, |_| handler);
@@ -168,13 +222,12 @@ impl Connector {
             let present = Present { chain };
             send_first(&link, FrameKind::Present, present.encode().map_err(ConnectError::Chain)?);
         }
-        let (answer, deadline) = (begun + answer, begun + patience);
-        if let Some(result) = attempt.wait(answer) {
+        if let Some(result) = attempt.wait(begun + answer) {
             return result;
         }
         // A byte of TLS is a sign of life; then the store may be slow.
         if !link.heard().is_zero()
-            && let Some(result) = attempt.wait(deadline)
+            && let Some(result) = attempt.wait(begun + patience)
         {
             return result;
         }
@@ -206,4 +259,13 @@ fn send_first(link: &Link, kind: FrameKind, body: Vec<u8>) {
     let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let head = Header::new(kind, bytes, 0).encode();
     link.send([Bytes::Header(head), Bytes::Owned(body)]);
+}
+
+fn note_not_followed(server: &ServerAddress, why: &RedirectError) {
+    // One that does not know the owner is about to know it.
+    if *why != RedirectError::Unknown
+        && let Some(left_out) = REDIRECTS.admit()
+    {
+        tracing::warn!(%server, %why, left_out, "a server stands by and leads nowhere");
+    }
 }

@@ -11,9 +11,9 @@ use pelago_wire::frame::{FrameKind, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Refused, Welcome};
 use pelago_wire::limits;
 
+use super::answers::sends_away;
 use super::calls::Calls;
 use super::connect_error::ConnectError;
-use super::servers::sends_away;
 use crate::assembler::{Frame, FrameLimits, ReadError};
 use crate::link::{Bytes, Link};
 use crate::reactor::Handler;

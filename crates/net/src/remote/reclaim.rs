@@ -154,8 +154,8 @@ impl State {
         }
     }
 
-    /// Drops requests of the session itself that were sent over an earlier connection, to open files
-    /// and set locks again and for servers: they are made anew.
+    /// Drops requests of the session itself that were sent over an earlier connection, as those to
+    /// open a file or set a lock again: they are made anew.
     fn forget_own(&mut self) {
         let is_own = |call: &UnderWay| {
             let role = call.opens.role;

@@ -3,15 +3,17 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, InodeId,
-    RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
+    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
+    InodeId, RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord,
+    SessionService,
 };
 
 /// A deadline for what must come; no test waits for it.
@@ -34,6 +36,35 @@ pub(crate) struct WithSessions<S> {
     pub(crate) flushed: Mutex<Vec<SessionId>>,
     /// Credentials that were taken back.
     pub(crate) revoked: Mutex<Vec<[u8; 32]>>,
+    pub(crate) store: StoreSwitch,
+}
+
+/// A callback that gets whether the rows of sessions are safe.
+type Recorded = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// The part of a server of a shared store, which is none at first.
+#[derive(Default)]
+pub(crate) struct StoreSwitch {
+    pub(crate) is_on_store: AtomicBool,
+    /// It may not answer.
+    pub(crate) is_mute: AtomicBool,
+    pub(crate) owner: Mutex<Option<String>>,
+    /// Rows of sessions do not become safe by themselves.
+    pub(crate) holds: AtomicBool,
+    pub(crate) held: Mutex<Vec<Recorded>>,
+    connections: Mutex<Option<Weak<dyn Connections>>>,
+}
+
+impl StoreSwitch {
+    /// Calls back what waits for rows.
+    pub(crate) fn record(&self, result: Result<(), Error>) {
+        let held = std::mem::take(&mut *self.held.lock());
+        held.into_iter().for_each(|recorded| recorded(result));
+    }
+
+    pub(crate) fn connections(&self) -> Arc<dyn Connections> {
+        self.connections.lock().as_ref().and_then(Weak::upgrade).unwrap()
+    }
 }
 
 impl<S: Service> WithSessions<S> {
@@ -54,6 +85,7 @@ impl<S: Service> WithSessions<S> {
             stored: Mutex::default(),
             flushed: Mutex::default(),
             revoked: Mutex::default(),
+            store: StoreSwitch::default(),
         })
     }
 
@@ -72,6 +104,7 @@ impl<S: Service> WithSessions<S> {
             stored: Mutex::default(),
             flushed: Mutex::default(),
             revoked: Mutex::default(),
+            store: StoreSwitch::default(),
         })
     }
 
@@ -88,6 +121,7 @@ impl<S: Service> WithSessions<S> {
             stored: Mutex::default(),
             flushed: Mutex::default(),
             revoked: Mutex::default(),
+            store: StoreSwitch::default(),
         })
     }
 
@@ -139,6 +173,29 @@ impl<S: Service> SessionService for WithSessions<S> {
 
     fn is_starting(&self) -> bool {
         self.is_starting
+    }
+
+    fn set_connections(&self, connections: Weak<dyn Connections>) {
+        *self.store.connections.lock() = Some(connections);
+    }
+
+    fn is_on_store(&self) -> bool {
+        self.store.is_on_store.load(Ordering::SeqCst)
+    }
+
+    fn may_answer(&self) -> bool {
+        !self.store.is_mute.load(Ordering::SeqCst)
+    }
+
+    fn owner_elsewhere(&self) -> Option<String> {
+        self.store.owner.lock().clone()
+    }
+
+    fn when_recorded(&self, then: Recorded) {
+        match self.store.holds.load(Ordering::SeqCst) {
+            true => self.store.held.lock().push(then),
+            false => then(Ok(())),
+        }
     }
 
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
