@@ -97,6 +97,22 @@ impl SessionService for Tap {
         self.service.set_connections(weak);
     }
 
+    fn is_on_store(&self) -> bool {
+        self.service.is_on_store()
+    }
+
+    fn may_answer(&self) -> bool {
+        self.service.may_answer()
+    }
+
+    fn owner_elsewhere(&self) -> Option<String> {
+        self.service.owner_elsewhere()
+    }
+
+    fn when_recorded(&self, then: Box<dyn FnOnce(Result<(), Error>) + Send>) {
+        self.service.when_recorded(then);
+    }
+
     fn earlier_sessions(&self) -> Vec<(SessionId, SessionRecord)> {
         self.service.earlier_sessions()
     }

@@ -231,7 +231,10 @@ impl Connector {
         {
             return result;
         }
-        attempt.give_up(&link)
+        attempt.give_up().unwrap_or_else(|| {
+            link.close();
+            Err(ConnectError::Silent)
+        })
     }
 
     fn hello(&self) -> Hello {

@@ -69,20 +69,15 @@ impl Attempt {
         }
     }
 
-    /// Gives the connection up, unless its server has just answered: what it says later is not
-    /// heard.
-    pub(super) fn give_up(&self, link: &Link) -> Result<(), ConnectError> {
+    /// Gives the connection up: what its server says later is not heard. Returns the result if the
+    /// server has just answered.
+    pub(super) fn give_up(&self) -> Option<Result<(), ConnectError>> {
         let mut state = self.state.lock();
         while state.is_welcomed && state.result.is_none() {
             self.told.wait(&mut state);
         }
         state.is_given_up = true;
-        let result = state.result.take();
-        drop(state);
-        result.unwrap_or_else(|| {
-            link.close();
-            Err(ConnectError::Silent)
-        })
+        state.result.take()
     }
 }
 
@@ -215,5 +210,33 @@ impl Handler for Connection {
         };
         self.attempt.tell(Err(failed));
         self.calls.disconnected(link);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// A server that answers when another one is tried already begins nothing.
+    #[test]
+    fn an_attempt_that_was_given_up_is_not_welcome() {
+        let attempt = Attempt::default();
+        assert!(attempt.wait(Instant::now()).is_none());
+        assert!(attempt.give_up().is_none());
+        assert!(!attempt.is_welcome());
+    }
+
+    /// One that answers in the last moment is waited for.
+    #[test]
+    fn an_attempt_that_is_welcome_is_not_given_up() {
+        let attempt = Attempt::default();
+        assert!(attempt.is_welcome());
+        thread::scope(|scope| {
+            let giving_up = scope.spawn(|| attempt.give_up());
+            attempt.tell(Ok(()));
+            assert!(matches!(giving_up.join(), Ok(Some(Ok(())))));
+        });
     }
 }

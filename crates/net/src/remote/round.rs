@@ -5,6 +5,7 @@ use crate::key::address::ServerAddress;
 
 /// Redirects that are followed in one round.
 const HOPS: usize = 4;
+
 /// The failure of a round: no server gave a session.
 pub(super) struct RoundFailure {
     /// The error that says most of it.
@@ -58,5 +59,48 @@ impl Round {
             Some(error) => RoundFailure { error, is_definite },
             None => RoundFailure { error: ConnectError::Silent, is_definite: false },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_wire::handshake::{RefusalCode, Refused};
+
+    use super::*;
+    use crate::key::PrivateKey;
+
+    fn at(port: u16) -> ServerAddress {
+        let key = PrivateKey::from_seed([7; 32]).public();
+        ServerAddress::new(key, "host", port).unwrap_or_else(|_| unreachable!())
+    }
+
+    fn refused(code: RefusalCode) -> ConnectError {
+        let (wire_min, wire_max) = (1, 1);
+        let text = String::new();
+        ConnectError::Refused(Refused { code, wire_min, wire_max, retry_ms: 0, text })
+    }
+
+    #[test]
+    fn a_round_fails_for_good_if_all_refuse_or_the_owner_does() {
+        use RefusalCode::{NotOwner, UnknownKey};
+        let fails = |codes: &[Option<RefusalCode>], owners: &[u16]| {
+            let mut round = Round::new();
+            round.owners = owners.iter().map(|port| at(*port)).collect();
+            for (code, port) in codes.iter().zip(1..) {
+                let error = code.map_or(ConnectError::Silent, refused);
+                if round.note(&at(port), error) {
+                    break;
+                }
+            }
+            round.failure().is_definite
+        };
+        assert!(fails(&[Some(UnknownKey)], &[]));
+        assert!(fails(&[Some(UnknownKey), Some(UnknownKey)], &[]));
+        assert!(!fails(&[Some(UnknownKey), None], &[]), "it may be an old list");
+        assert!(!fails(&[None, Some(UnknownKey)], &[]));
+        assert!(!fails(&[Some(NotOwner), None], &[2]));
+        assert!(fails(&[Some(NotOwner), Some(UnknownKey), None], &[2]), "the owner has said so");
+        assert!(!fails(&[Some(NotOwner)], &[]));
+        assert!(!fails(&[], &[]));
     }
 }

@@ -137,3 +137,53 @@ impl ServerTurn {
         self.last.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::PrivateKey;
+
+    fn at(number: u8) -> ServerAddress {
+        let key = PrivateKey::from_seed([number; 32]).public();
+        ServerAddress::new(key, "host", 7000 + u16::from(number)).unwrap_or_else(|_| unreachable!())
+    }
+
+    fn order(turn: &mut ServerTurn, listed: &[ServerAddress], news: &StoreNews) -> Vec<u16> {
+        turn.begin(listed, news).iter().map(|address| address.port() - 7000).collect()
+    }
+
+    #[test]
+    fn servers_are_tried_once_each_and_the_likeliest_first() {
+        let listed = [at(1), at(2), at(3), at(4)];
+        let mut turn = ServerTurn::new(at(1));
+        assert_eq!(order(&mut turn, &[], &StoreNews::default()), [1]);
+        assert_eq!(order(&mut turn, &listed, &StoreNews::default()), [1, 2, 3, 4]);
+        turn.note_connected(at(3));
+        assert_eq!(order(&mut turn, &listed, &StoreNews::default()), [3, 1, 2, 4]);
+        let named = StoreNews { owner: Some(at(4).to_string()), was_silent: false };
+        assert_eq!(order(&mut turn, &listed, &named), [4, 3, 1, 2]);
+        let silent = StoreNews { owner: None, was_silent: true };
+        assert_eq!(order(&mut turn, &listed, &silent), [1, 2, 4, 3], "the silent one is last");
+        turn.note_silent(&at(1));
+        assert_eq!(order(&mut turn, &listed, &StoreNews::default()), [2, 4, 3, 1]);
+        turn.note_connected(at(1));
+        assert_eq!(order(&mut turn, &listed, &StoreNews::default()), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn only_listed_keys_are_followed_once_there_is_a_list() {
+        let turn = ServerTurn::new(at(1));
+        let stranger = at(9).to_string();
+        assert_eq!(turn.follow(&[], &stranger), Ok(at(9)), "the server has proved its key");
+        let listed = [at(2)];
+        assert_eq!(turn.follow(&listed, &stranger), Err(RedirectError::OtherKey(at(9))));
+        let two_lines = format!("{}\nmore for people", at(2));
+        assert_eq!(turn.follow(&listed, &two_lines), Ok(at(2)));
+        assert_eq!(turn.follow(&listed, &at(1).to_string()), Ok(at(1)), "the user's own");
+        let moved = format!("{}@elsewhere:1", at(2).key());
+        assert!(turn.follow(&listed, &moved).is_ok_and(|address| address.host() == "elsewhere"));
+        assert_eq!(turn.follow(&listed, ""), Err(RedirectError::Unknown));
+        let nonsense = "no address".to_owned();
+        assert_eq!(turn.follow(&[], &nonsense), Err(RedirectError::NoAddress(nonsense.clone())));
+    }
+}
