@@ -310,6 +310,10 @@ fn make_subjects(world: &World) -> Subjects {
     Subjects { dir, file, link, locked, own: own.collect() }
 }
 
+fn long_address() -> Vec<u8> {
+    vec![b'x'; limits::SITE_ADDRESS_BYTES]
+}
+
 /// Returns the largest request of a kind, the `number`th of a session, and its bulk. The match has
 /// no wildcard: a new operation must be walked too.
 fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, Vec<u8>) {
@@ -375,9 +379,7 @@ fn largest(operation: Operation, about: &Subjects, number: usize) -> (Request, V
         Operation::Tags => Request::Tags { dir, tags: long_question() },
         Operation::Step => Request::Step { dir, to: Some(new(b'x')) },
         Operation::AddDir => Request::AddDir { dir, name: new(b'x'), made: file.ino },
-        Operation::SiteAddress => {
-            Request::SiteAddress { address: vec![b'x'; limits::SITE_ADDRESS_BYTES] }
-        }
+        Operation::SiteAddress => Request::SiteAddress { address: long_address() },
         Operation::Servers => Request::Servers,
         Operation::Revoke => Request::Revoke { sentence: vec![b'x'; limits::REVOCATION_BYTES] },
     };

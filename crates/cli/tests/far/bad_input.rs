@@ -107,11 +107,8 @@ fn what_is_no_hello_is_refused() {
         newer[68..].fill(0xff);
         peer.send_frame(FrameKind::Hello, 0, &newer, &[]);
         let welcome = peer.hear_welcome();
-        assert_eq!(
-            (welcome.version, welcome.features),
-            (version::NEWEST, 0),
-            "it lies on no store"
-        );
+        // Its volume lies on no shared store.
+        assert_eq!((welcome.version, welcome.features), (version::NEWEST, 0));
     });
 }
 
