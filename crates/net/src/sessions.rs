@@ -68,6 +68,11 @@ impl Listening {
         self.looked = now;
         self.since
     }
+
+    /// Begins anew: no client could reach the server.
+    const fn restart(&mut self, now: Duration) {
+        self.since = now;
+    }
 }
 
 impl Sessions {
@@ -265,10 +270,16 @@ impl Sessions {
 
     /// Ends the sessions that were silent for a term. Called several times a second: if it was not,
     /// this process did not run (it was stopped, or the machine slept), and what its clients said
-    /// meanwhile is not read yet. The term begins anew then.
+    /// meanwhile is not read yet. The term begins anew then, and while the server may not answer.
     pub(crate) fn expire(&self) {
         let now = boot_time();
-        let listens = now.saturating_sub(self.listening.lock().look(now, self.term));
+        let listens = {
+            let mut listening = self.listening.lock();
+            if !self.service.may_answer() {
+                listening.restart(now);
+            }
+            now.saturating_sub(listening.look(now, self.term))
+        };
         if !*self.is_open.read() {
             // They cannot say anything.
             return;

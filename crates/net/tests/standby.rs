@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use pelago_net::{SessionServer, StandbyServer};
@@ -16,7 +17,7 @@ use pelago_wire::frame::{CANCEL_BYTES, FrameKind, HEADER_BYTES, Header};
 use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, Handle, OpenId, Reply, Request, Service, SessionId,
-    Touched, version,
+    SessionService, Touched, limits, version,
 };
 
 use crate::harness::{PATIENCE, WithSessions, until};
@@ -55,11 +56,17 @@ struct Home {
 
 impl Home {
     fn new() -> Self {
+        Self::with_term(Duration::from_secs(limits::TERM_SECONDS))
+    }
+
+    fn with_term(term: Duration) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let service = WithSessions::new(Reads);
         service.store.is_on_store.store(true, Ordering::SeqCst);
         let socket = folder.path().join("socket");
-        let server = service.serve(&socket);
+        let sessions = Arc::clone(&service) as Arc<dyn SessionService>;
+        let server = SessionServer::start_with(sessions, term).unwrap();
+        server.listen_unix(&socket).unwrap();
         Self { service, server, socket, _folder: folder }
     }
 
@@ -204,6 +211,22 @@ fn a_recall_waits_until_the_server_may_answer() {
     assert!(raw.hear_welcome().resumed);
     let (header, _) = raw.hear().unwrap();
     assert_eq!((header.kind, header.number), (FrameKind::Recall, 5));
+}
+
+/// The clients could not come back meanwhile, so that their term begins anew.
+#[test]
+fn no_session_ends_while_the_server_may_not_answer() {
+    let home = Home::with_term(Duration::from_secs(2));
+    let mut raw = home.greet(&hello());
+    let welcome = raw.hear_welcome();
+    home.set_mute(true);
+    // It would have ended by then.
+    thread::sleep(Duration::from_secs(3));
+    home.set_mute(false);
+    let mut raw = home.greet(&Hello { resume: Some(welcome.session), ..hello() });
+    assert!(raw.hear_welcome().resumed);
+    drop(raw);
+    until("it ends once the server answers", || home.service.sessions().is_empty());
 }
 
 /// The clients of a server whose volume another one has taken are told so, and those that come.
