@@ -76,6 +76,16 @@ impl Pulse {
         self.shared.servers.lock().clone()
     }
 
+    /// Reads the servers of the store.
+    ///
+    /// # Errors
+    /// [`OwnerError`].
+    pub(crate) fn read_servers(&self) -> Result<Vec<ServerRecord>, OwnerError> {
+        let servers = owner::list_servers(&self.shared.store)?;
+        self.shared.servers.lock().clone_from(&servers);
+        Ok(servers)
+    }
+
     /// Returns whether another server has taken this one for dead.
     pub(crate) fn is_lost(&self) -> bool {
         self.shared.is_lost.load(Ordering::Acquire)
@@ -198,13 +208,17 @@ impl Ownership {
         self.pulse.is_lost() || self.baton.is_lost()
     }
 
-    /// Returns the addresses of all servers of the store.
+    /// Returns the addresses of all servers of the store, as they were read some seconds ago.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
-        let all = self.pulse.servers().into_iter().map(address);
-        all.filter(|address| address.len() <= limits::SERVER_ADDRESS_BYTES)
-            .take(limits::STORE_SERVERS)
-            .collect()
+        addresses(self.pulse.servers())
+    }
+
+    /// Reads the addresses of all servers of the store. Blocks on the store.
+    ///
+    /// # Errors
+    /// [`OwnerError`].
+    pub(crate) fn read_addresses(&self) -> Result<Vec<String>, OwnerError> {
+        self.pulse.read_servers().map(addresses)
     }
 
     /// Sets who is told when another server owns the shard.
@@ -227,4 +241,11 @@ impl Ownership {
         self.baton.stop();
         self.pulse.stop();
     }
+}
+
+/// Returns the addresses of servers, as many as an answer holds.
+fn addresses(servers: Vec<ServerRecord>) -> Vec<String> {
+    let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
+    let fits = |address: &String| address.len() <= limits::SERVER_ADDRESS_BYTES;
+    servers.into_iter().map(address).filter(fits).take(limits::STORE_SERVERS).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pelago_data::{MayBlock, OpError};
 use pelago_meta::shard::{Inherited, NewInode, Stepped};
 use pelago_store::clock;
 use pelago_wire::xattr::ACL_DEFAULT;
@@ -363,9 +364,17 @@ impl Executor<'_> {
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
     }
 
-    /// Returns the servers of the shared store.
+    /// Returns the servers of the shared store, as they are there now: one may have joined just
+    /// before the client, which must know it if this one is lost.
     pub(super) fn servers(&self) -> OpResult {
         let ownership = self.parts.ownership.as_ref().ok_or(Code::NotSupported)?;
-        Ok(Outcome::Reply(Reply::Servers(ownership.addresses())))
+        if self.may_block == MayBlock::No {
+            return Err(OpError::WouldBlock);
+        }
+        let read = ownership.read_addresses().map_err(|error| {
+            tracing::warn!(%error, "cannot read the servers of the store");
+            Code::Unavailable
+        })?;
+        Ok(Outcome::Reply(Reply::Servers(read)))
     }
 }
