@@ -23,7 +23,7 @@ pub struct Baton {
     turn: Mutex<u64>,
     is_lost: AtomicBool,
     is_stopped: AtomicBool,
-    on_lost: Mutex<Option<OnLost>>,
+    on_lost: Mutex<Vec<OnLost>>,
 }
 
 type OnLost = Box<dyn FnOnce() + Send>;
@@ -61,7 +61,7 @@ impl Baton {
             turn: Mutex::new(0),
             is_lost: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            on_lost: Mutex::new(None),
+            on_lost: Mutex::new(Vec::new()),
         }
     }
 
@@ -96,7 +96,7 @@ impl Baton {
     /// As [`Baton::advance`].
     pub fn release(&self) -> Result<(), OwnerError> {
         self.rename(|epoch, turn| BatonName { epoch, process: None, turn })?;
-        self.on_lost.lock().take();
+        self.on_lost.lock().clear();
         self.is_lost.store(true, Ordering::Release);
         Ok(self.shard.sync()?)
     }
@@ -110,7 +110,7 @@ impl Baton {
     /// Calls `call` once, when the loss is found: at once, if it was found before. It must not
     /// block.
     pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
-        *self.on_lost.lock() = Some(Box::new(call));
+        self.on_lost.lock().push(Box::new(call));
         if self.is_lost() {
             self.tell_lost();
         }
@@ -183,9 +183,8 @@ impl Baton {
     }
 
     fn tell_lost(&self) {
-        if let Some(call) = self.on_lost.lock().take() {
-            call();
-        }
+        let calls = std::mem::take(&mut *self.on_lost.lock());
+        calls.into_iter().for_each(|call| call());
     }
 }
 

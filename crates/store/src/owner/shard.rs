@@ -1,16 +1,15 @@
 //! The folder of the one shard: its baton, and the engine's folders of its runs.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use rustix::fs::OFlags;
 
 use super::error::OwnerError;
 use super::names::{BatonName, RunName};
 use super::{FIRST_SHARD, says};
-use crate::folder::Folder;
+use crate::folder::{Folder, FolderError};
 use crate::volume::layout::{CONTENT, SHARD};
 
 /// The file in an engine's folder that says that it is whole.
@@ -128,7 +127,7 @@ pub(super) fn mark_begun(shard: &Folder) -> Result<(), OwnerError> {
 /// [`OwnerError::Corrupt`] if there was one, or if the store has bytes of files.
 pub(super) fn check_is_new(store: &Folder, shard: &Folder) -> Result<(), OwnerError> {
     let has_begun = shard.entries()?.iter().any(|name| name == BEGUN);
-    if has_begun || has_content(&store.path().join(CONTENT))? {
+    if has_begun || has_content(store)? {
         let what = "it has no folder of a table that is ready, and the volume has been used";
         return Err(OwnerError::corrupt(shard.path(), what));
     }
@@ -136,13 +135,16 @@ pub(super) fn check_is_new(store: &Folder, shard: &Folder) -> Result<(), OwnerEr
 }
 
 /// Returns whether there is a content file, in one of the folders of content files.
-fn has_content(content: &Path) -> Result<bool, OwnerError> {
-    let failed = |error| OwnerError::from_io("listing", content, error);
-    for entry in fs::read_dir(content).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let is_folder = entry.file_type().map_err(failed)?.is_dir();
-        if is_folder && fs::read_dir(entry.path()).map_err(failed)?.next().is_some() {
-            return Ok(true);
+fn has_content(store: &Folder) -> Result<bool, OwnerError> {
+    let content = store.open_folder(CONTENT)?;
+    for name in content.entries()? {
+        match content.open_folder(&name) {
+            Ok(folder) if !folder.entries()?.is_empty() => return Ok(true),
+            // A folder is made before the first file in it.
+            Ok(_) => {}
+            // The files that a server makes to test the disk.
+            Err(FolderError::WrongType { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(false)

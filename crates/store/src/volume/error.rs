@@ -106,7 +106,7 @@ pub enum VolumeError {
     },
     /// The folder is a shared store, and was to be opened as the volume of one server.
     #[error(
-        "{} is a shared store: `pelago serve DIR --store {}` serves it, with another folder for DIR",
+        "{} is a shared store: `pelago serve DIR --store {}` serves it, with another folder as DIR",
         path.display(), path.display()
     )]
     SharedStore {
