@@ -187,3 +187,104 @@ fn read_small(path: &Path) -> io::Result<Vec<u8>> {
     File::open(path)?.take(SMALL_BYTES as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::thread;
+
+    use super::super::{FjallTable, Options};
+    use super::*;
+    use crate::table::{Batch, Table, TableRead};
+
+    const COPIES: u32 = 5;
+    /// Attempts of one copy of a table that another thread changes all the time.
+    const TRIES: u32 = 300;
+    /// Little memory means many seals, flushes and compactions.
+    const OPTIONS: Options = Options { memory_bytes: 8 << 20 };
+
+    fn row(number: u64) -> Vec<u8> {
+        format!("{number:016x}").into_bytes()
+    }
+
+    /// Writes and persists numbers, and closes and opens the table now and then, which empties its
+    /// journals, until it is told to stop.
+    fn write(folder: &Folder, safe: &AtomicU64, stop: &AtomicBool) {
+        let mut number = 0;
+        for _ in 0..10_000 {
+            let table = FjallTable::open_in(folder, OPTIONS).unwrap();
+            for _ in 0..150 {
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
+                number += 1;
+                let mut batch = Batch::new();
+                // Few rows stay, so that a copy is fast.
+                batch.put(row(number % 64), [&number.to_le_bytes()[..], &[7; 40_000]].concat());
+                batch.put(b"newest".to_vec(), number.to_le_bytes().to_vec());
+                table.write(&batch).unwrap();
+                if number.is_multiple_of(20) {
+                    table.persist().unwrap();
+                    safe.store(number, Ordering::Release);
+                }
+            }
+            table.close().unwrap();
+        }
+    }
+
+    fn number(value: &[u8]) -> u64 {
+        u64::from_le_bytes(*value.first_chunk().unwrap())
+    }
+
+    /// Checks that a copy has all batches up to its newest one; returns the number of that.
+    fn newest(copy: &Folder) -> u64 {
+        let table = FjallTable::open_in(copy, OPTIONS).unwrap();
+        let newest = table.get(b"newest").unwrap().map_or(0, |value| number(&value));
+        let mut rows = 0;
+        table
+            .scan(b"0", b"g", &mut |key, value| {
+                let wrote = number(value);
+                assert_eq!(key, row(wrote % 64));
+                assert!(wrote <= newest && wrote + 64 > newest, "{wrote} of {newest}");
+                rows += 1;
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(rows, newest.min(64));
+        newest
+    }
+
+    /// The owner before is busy, and does not know yet that it was taken over.
+    #[test]
+    fn a_copy_of_a_busy_table_has_all_that_was_safe_when_it_began() {
+        let temp = tempfile::tempdir().unwrap();
+        let store = Folder::open(temp.path()).unwrap();
+        let from = store.create_folder("from").unwrap();
+        let safe = AtomicU64::new(0);
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let writer = thread::Builder::new().name("owner".to_owned());
+            let writer = writer.spawn_scoped(scope, || write(&from, &safe, &stop)).unwrap();
+            let mut copies = 0;
+            for attempt in 0..TRIES {
+                let name = format!("copy.{attempt}");
+                let to = store.create_folder(&name).unwrap();
+                let before = safe.load(Ordering::Acquire);
+                let carried = carry(&from, &to).unwrap();
+                if before > 0 && matches!(carried, Carried::Whole) {
+                    let newest = newest(&to);
+                    assert!(newest >= before, "{before} was safe, {newest} is there");
+                    copies += 1;
+                }
+                store.remove_tree(&name).unwrap();
+                if copies == COPIES || writer.is_finished() {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Release);
+            writer.join().unwrap();
+            assert!(copies > 0, "no copy was ever whole");
+        });
+    }
+}
