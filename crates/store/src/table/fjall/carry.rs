@@ -234,6 +234,15 @@ mod tests {
         }
     }
 
+    /// Stops the writer, also if a check fails.
+    struct Stopping<'a>(&'a AtomicBool);
+
+    impl Drop for Stopping<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+
     fn number(value: &[u8]) -> u64 {
         u64::from_le_bytes(*value.first_chunk().unwrap())
     }
@@ -267,6 +276,7 @@ mod tests {
         thread::scope(|scope| {
             let writer = thread::Builder::new().name("owner".to_owned());
             let writer = writer.spawn_scoped(scope, || write(&from, &safe, &stop)).unwrap();
+            let stopping = Stopping(&stop);
             let mut copies = 0;
             let began = Instant::now();
             for attempt in 0..TRIES {
@@ -285,7 +295,7 @@ mod tests {
                     break;
                 }
             }
-            stop.store(true, Ordering::Release);
+            drop(stopping);
             writer.join().unwrap();
             assert!(copies > 0, "no copy was ever whole");
         });
