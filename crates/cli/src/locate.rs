@@ -112,8 +112,8 @@ pub(crate) fn is_mirrors(dir: &Path) -> bool {
     !is_volume(dir) && has_mirrors(dir)
 }
 
-/// Returns the folder of the shared store of whose server `dir` is the folder; `None` if it is none,
-/// or cannot be read.
+/// Returns the folder of the shared store whose server has the folder `dir`; `None` if there is
+/// none, or it cannot be read.
 pub(crate) fn store_of(dir: &Path) -> Option<PathBuf> {
     volume::store_of(dir).ok().flatten()
 }

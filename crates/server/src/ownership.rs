@@ -1,11 +1,11 @@
 //! Whether this server may speak for a volume on a shared store.
 //!
 //! A server of a store has two files there. The *baton* of the shard ([`pelago_store::owner`]) says
-//! who owns the rows: no batch counts as safe unless it was still there afterwards, so what is safe
-//! needs no clock. The *beat* says that the process lives: another server takes the baton only if it
-//! has not moved for a while. What is read, or is done and not safe, is told to clients only while
-//! the own beat is younger than that: so no two servers answer at one time, if the clocks of both
-//! run.
+//! who owns the rows: no batch counts as safe unless the baton was still the server's afterwards,
+//! so what is safe needs no clock. The *beat* says that the process lives: another server takes the
+//! baton only if the beat has not moved for a while. What is read, or is done and not safe, is told
+//! to clients only while the own beat is younger than that. So no two servers answer at one time, if
+//! the clocks of both run.
 
 use std::io;
 use std::sync::Arc;

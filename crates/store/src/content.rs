@@ -9,7 +9,6 @@
 //! [`ContentFile::sync_name`] its name, [`ContentStore::sync_files`] bytes, names and removals of
 //! several, and [`ContentStore::sync_all`] everything, if the file system has `syncfs`.
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
@@ -33,12 +32,14 @@ pub use error::Error;
 pub use extent::{ExtentBlock, ExtentFile, ReadFrom};
 pub use file::{ContentFile, ContentStat};
 pub use root::subfolder_of;
+pub use sync::{SyncError, SyncScope};
 
 mod error;
 mod extent;
 mod file;
 mod root;
 mod spread;
+mod sync;
 
 /// The name of a file that exists only during [`ContentStore::can_detect_writers`].
 const PROBE: &str = "probe";
@@ -73,31 +74,6 @@ pub enum ContentEntry {
     },
     /// A file or folder whose name this crate does not give.
     Foreign(PathBuf),
-}
-
-/// Content files that could not be made safe.
-#[derive(Debug, thiserror::Error)]
-#[error("content files could not be synced")]
-pub struct SyncError {
-    /// The first error.
-    #[source]
-    pub source: Error,
-    /// What may be lost.
-    pub scope: SyncScope,
-}
-
-/// What a failed sync may have lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SyncScope {
-    /// Any content file that was not safe before.
-    All,
-    /// Some of the files that were to be synced.
-    Some {
-        /// Files whose bytes may be lost.
-        files: Vec<InodeId>,
-        /// Subfolders in which names may be lost: the low bytes of the inodes.
-        folders: Vec<u64>,
-    },
 }
 
 impl ContentStore {
@@ -210,7 +186,8 @@ impl ContentStore {
     /// file of the next generation.
     ///
     /// # Errors
-    /// [`Error`] if a system call fails, and in a shared folder. The old file has kept its place then.
+    /// [`Error`] if a system call fails, and in a shared folder. The old file has kept its place
+    /// then.
     pub fn replace(&self, ino: InodeId, generation: Generation) -> Result<ContentFile, Error> {
         if self.is_shared {
             return Err(self.failed("replacing", ino, generation, Errno::OPNOTSUPP));
@@ -446,56 +423,6 @@ impl ContentStore {
     #[must_use]
     pub fn keeps_atime(&self) -> bool {
         self.root.keeps_atime()
-    }
-
-    /// Returns whether [`ContentStore::sync_all`] reaches the disk and reports every failed
-    /// write-back since the last call, also of files that are closed (`syncfs` of Linux 5.8).
-    #[must_use]
-    pub fn has_syncfs(&self) -> bool {
-        self.root.has_syncfs()
-    }
-
-    /// Makes bytes, times and names of these files safe, and the removal of those that are gone. It
-    /// syncs the whole file system at once, or each file and its subfolder if `syncfs` does not
-    /// reach the disk, as below FUSE.
-    ///
-    /// # Errors
-    /// [`SyncError`] says what may be lost. Linux reports a failed write-back only once: if a later
-    /// sync succeeds, the bytes may be lost all the same.
-    pub fn sync_files(&self, files: &[(InodeId, Generation)]) -> Result<(), SyncError> {
-        if self.has_syncfs() {
-            let scope = SyncScope::All;
-            return self.sync_all().map_err(|source| SyncError { source, scope });
-        }
-        let (mut failed, mut folders) = (Vec::new(), BTreeSet::new());
-        let mut first = None;
-        for (ino, generation) in files {
-            let opened = self.open_file(*ino, *generation, false);
-            let synced = opened.and_then(|file| file.map_or(Ok(()), |file| file.sync(false)));
-            if let Err(error) = synced {
-                failed.push(*ino);
-                first.get_or_insert(error);
-            }
-            folders.insert(subfolder_of(*ino));
-        }
-        let mut failed_folders = Vec::new();
-        for folder in folders {
-            if let Err(error) = self.root.sync_names(folder) {
-                failed_folders.push(folder);
-                first.get_or_insert(error);
-            }
-        }
-        let scope = SyncScope::Some { files: failed, folders: failed_folders };
-        first.map_or(Ok(()), |source| Err(SyncError { source, scope }))
-    }
-
-    /// Makes all content files safe with their names and times, and everything else on their file
-    /// system. Does not reach the disk unless [`ContentStore::has_syncfs`].
-    ///
-    /// # Errors
-    /// [`Error`] if the system call fails.
-    pub fn sync_all(&self) -> Result<(), Error> {
-        self.root.sync_all()
     }
 
     /// Drops the page cache of a content file that is synced, so that later reads come from the

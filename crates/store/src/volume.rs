@@ -33,8 +33,7 @@ use rustix::fs::OFlags;
 
 use self::detect::Detected;
 use self::layout::{
-    CLEAN, CONTENT, FILES, FORMAT, FORMAT_COPY, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET,
-    SESSION_SOCKET, SOCKET, TABLE,
+    CLEAN, CONTENT, FILES, FORMAT, FORMAT_COPY, FORMAT_NEW, LOG, PUBLIC, RESERVE, SECRET, TABLE,
 };
 use self::lock::Lock;
 use self::twice::{Pair, TwoFiles};
@@ -50,6 +49,7 @@ pub use format::{
 };
 pub use layout::{CLIENTS, KEY, LISTEN, POLICY};
 pub use mirror::{ReplacedFile, read_mirrored, replace_file};
+pub use paths::{mount_path, session_socket_path, socket_path};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
 pub use server_folder::{ServerFolder, store_of};
@@ -63,6 +63,7 @@ mod format;
 pub(crate) mod layout;
 mod lock;
 mod mirror;
+mod paths;
 mod remains;
 mod seed;
 mod server_folder;
@@ -427,26 +428,6 @@ pub fn open_log(folder: &Folder) -> Result<File, VolumeError> {
 /// [`VolumeError`].
 pub fn create_mount_point(folder: &Folder) -> Result<Folder, VolumeError> {
     Ok(folder.create_folder(FILES)?)
-}
-
-/// Returns the path of the socket on which the server of the volume in `dir` answers
-/// `pelago status`. It may be too long for a socket address: use it below [`Folder::proc_path`].
-#[must_use]
-pub fn socket_path(dir: &Path) -> PathBuf {
-    dir.join(SOCKET)
-}
-
-/// Returns the path of the socket to which mounts by other processes of this machine connect. It
-/// may be too long for a socket address: use it below [`Folder::proc_path`].
-#[must_use]
-pub fn session_socket_path(dir: &Path) -> PathBuf {
-    dir.join(SESSION_SOCKET)
-}
-
-/// Returns the path of the default mount point of the volume in `dir`.
-#[must_use]
-pub fn mount_path(dir: &Path) -> PathBuf {
-    dir.join(FILES)
 }
 
 /// Returns the id of the process that has the volume in `dir` open. Returns `None` if there is no

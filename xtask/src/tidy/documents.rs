@@ -6,7 +6,7 @@ use super::tree::{Source, Tree};
 const TESTING: &str = "docs/testing.md";
 /// Documents that must exist, and the most lines of each.
 const REQUIRED: &[(&str, usize)] = &[
-    ("README.md", 185),
+    ("README.md", 205),
     ("ARCHITECTURE.md", 600),
     ("CHANGELOG.md", usize::MAX),
     ("CONTRIBUTING.md", usize::MAX),

@@ -85,7 +85,7 @@ enum Role {
 }
 
 /// The socket for clients, and what a listener needs besides.
-struct Door {
+struct Entrance {
     socket: TcpListener,
     key: PrivateKey,
     store: Folder,
@@ -123,14 +123,14 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
         plan,
     });
     let store = volume::open_folder(&process.plan.store)?;
-    let door = Door { socket, key: listening::own_key(own.folder())?, store };
-    let is_owner = process.look(&mut standby, &door)?;
+    let entrance = Entrance { socket, key: listening::own_key(own.folder())?, store };
+    let is_owner = process.look(&mut standby, &entrance)?;
     let control = open_control(&process)?;
     process.print(how)?;
     let (ended, watch) = channel();
     let turns = match is_owner {
         true => None,
-        false => Some(process.stand_by(standby, door, watch)?),
+        false => Some(process.stand_by(standby, entrance, watch)?),
     };
     if how.in_background {
         detach::report_ready(volume::open_log(&process.own)?)?;
@@ -161,23 +161,23 @@ fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
 
 impl Process {
     /// Looks once who owns the volume. Returns whether this process does now, and serves it.
-    fn look(self: &Arc<Self>, standby: &mut Standby, door: &Door) -> Outcome<bool> {
+    fn look(self: &Arc<Self>, standby: &mut Standby, entrance: &Entrance) -> Outcome<bool> {
         match standby.look() {
             Ok(Standing::Waits(owner)) => {
                 let owner = owner.map(|says| says.address);
                 *self.role.lock() = Role::StandsBy(owner);
                 Ok(false)
             }
-            Ok(Standing::Owns(server)) => self.own(Arc::from(server), door).map(|()| true),
+            Ok(Standing::Owns(server)) => self.own(Arc::from(server), entrance).map(|()| true),
             Err(error) => Err(start_failed(error, &self.plan.store)),
         }
     }
 
     /// Serves the volume to clients.
-    fn own(self: &Arc<Self>, server: Arc<Server>, door: &Door) -> Outcome<()> {
-        let clients = listening::clients_of(&door.store)?;
+    fn own(self: &Arc<Self>, server: Arc<Server>, entrance: &Entrance) -> Outcome<()> {
+        let clients = listening::clients_of(&entrance.store)?;
         let sessions = SessionServer::start(server.session_service()).and_then(|sessions| {
-            sessions.listen_on(door.socket.try_clone()?, &door.key, clients)?;
+            sessions.listen_on(entrance.socket.try_clone()?, &entrance.key, clients)?;
             Ok(sessions)
         });
         let sessions = match sessions {
@@ -218,15 +218,15 @@ impl Process {
     fn stand_by(
         self: &Arc<Self>,
         mut standby: Standby,
-        door: Door,
+        entrance: Entrance,
         watch: std::sync::mpsc::Receiver<()>,
     ) -> Outcome<JoinHandle<()>> {
-        let answers = self.answer_clients(&door)?;
+        let answers = self.answer_clients(&entrance)?;
         let process = Arc::clone(self);
         let turns = move || {
             let mut answers = Some(answers);
             while watch.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                match process.look(&mut standby, &door) {
+                match process.look(&mut standby, &entrance) {
                     Ok(false) => {}
                     // Clients that wait to be accepted find the new server.
                     Ok(true) => return drop(answers.take()),
@@ -239,15 +239,15 @@ impl Process {
         Builder::new().name("standby".to_owned()).spawn(turns).map_err(system)
     }
 
-    fn answer_clients(self: &Arc<Self>, door: &Door) -> Outcome<StandbyServer> {
+    fn answer_clients(self: &Arc<Self>, entrance: &Entrance) -> Outcome<StandbyServer> {
         let of_owner = Arc::downgrade(self);
         let owner = move || match &*of_owner.upgrade()?.role.lock() {
             Role::StandsBy(owner) => owner.clone(),
             Role::Owns(_) => None,
         };
-        let clients = listening::clients_of(&door.store)?;
+        let clients = listening::clients_of(&entrance.store)?;
         let answers = StandbyServer::start(Box::new(owner)).and_then(|answers| {
-            answers.listen_on(door.socket.try_clone()?, &door.key, clients)?;
+            answers.listen_on(entrance.socket.try_clone()?, &entrance.key, clients)?;
             Ok(answers)
         });
         answers.map_err(system)

@@ -89,7 +89,8 @@ impl ServerFolder {
     }
 }
 
-/// Returns the folder of the shared store of whose server `dir` is the folder; `None` if it is none.
+/// Returns the folder of the shared store whose server has the folder `dir`; `None` if there is
+/// none.
 ///
 /// # Errors
 /// [`VolumeError`] if the folder or its file `store` cannot be used.
