@@ -22,3 +22,4 @@ mod passthrough;
 mod planted;
 mod ranges;
 mod readme;
+mod stores;

@@ -4,8 +4,8 @@
 //! who owns the rows: no batch counts as safe unless the baton was still the server's afterwards,
 //! so what is safe needs no clock. The *beat* says that the process lives: another server takes the
 //! baton only if the beat has not moved for a while. What is read, or is done and not safe, is told
-//! to clients only while the own beat is younger than that. So no two servers answer at one time, if
-//! the clocks of both run.
+//! to clients only while the own beat is younger than that. So no two servers answer at one time,
+//! if the clocks of both run.
 
 use std::io;
 use std::sync::Arc;

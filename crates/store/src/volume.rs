@@ -53,7 +53,7 @@ pub use paths::{mount_path, session_socket_path, socket_path};
 pub use remains::Remains;
 pub use seed::{HashSeed, SeedError};
 pub use server_folder::{ServerFolder, store_of};
-pub use shared::SharedOptions;
+pub use shared::{SharedOptions, expect_store};
 pub use twice::Mend;
 
 mod detect;

@@ -96,6 +96,8 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     let events = Events::new()?;
     file_sizes::check_limit()?;
     allocator::fit(plan.memory_bytes);
+    // Before anything is made.
+    volume::expect_store(&plan.store)?;
     let own = retry_while_exiting(&plan.dir, || {
         ServerFolder::open_or_create(&plan.dir, &plan.store).map_err(StartError::from)
     });

@@ -79,6 +79,19 @@ impl Volume {
     }
 }
 
+/// Makes sure, without a change, that the folder `dir` is a shared store or can become one.
+///
+/// # Errors
+/// [`VolumeError`], as [`Volume::open_or_create_shared`].
+pub fn expect_store(dir: &Path) -> Result<(), VolumeError> {
+    match find(dir)? {
+        Some(Found::Whole(folder)) if !read_format(&folder)?.value.is_shared() => {
+            Err(VolumeError::NotShared { path: dir.into() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Examines the folder `dir` without changing it; `None` if it is missing.
 fn find(dir: &Path) -> Result<Option<Found>, VolumeError> {
     let folder = match Folder::open(dir) {
