@@ -28,6 +28,10 @@ pub enum PassthroughStatus {
 /// # Errors
 /// If signals cannot be handled.
 pub fn can_detect_writers(content: &ContentStore) -> io::Result<bool> {
+    if content.is_shared() {
+        // It says nothing of the processes of other machines.
+        return Ok(false);
+    }
     os::handle_lease_signals()?;
     let detected = content.can_detect_writers();
     Ok(detected.unwrap_or_else(|error| {

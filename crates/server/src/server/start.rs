@@ -101,9 +101,7 @@ impl Server {
         let durability = Arc::new(Durability::default());
         let shard = new_shard(&parts, &begun, &durability, host.memory.rows, started);
         let options = without_passthrough(options, &shard).map_err(failed)?;
-        // No kernel writes the files of a shared store by itself.
-        let is_shared = parts.content.is_shared();
-        let detects_writers = !is_shared && data::can_detect_writers(&parts.content)?;
+        let detects_writers = data::can_detect_writers(&parts.content)?;
         let passthrough = data::probe(options.passthrough, detects_writers);
         let measured =
             recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
@@ -113,8 +111,9 @@ impl Server {
         let earlier = shard.earlier_sessions().map_err(failed)?;
         let revoked = shard.revocations().map_err(failed)?;
         let folder = volume.as_ref().map(|open| open.volume.folder().clone());
-        let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked));
+        let ownership = volume.as_ref().and_then(|open| open.ownership.clone());
         let others = shard.sites().map_err(failed)?;
+        let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked));
         let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
         let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
         let grace = Arc::new(Grace::new(waits_for.collect()));
@@ -130,13 +129,13 @@ impl Server {
             grace,
             policy,
             sites,
-            ownership: volume.as_ref().and_then(|open| open.ownership.clone()),
+            ownership,
         };
         let opens = core.open_files(&notifies);
         opens.load_writing_rows().map_err(failed)?;
-        let mut still_written = still_written.into_iter();
-        let resumed = still_written.try_for_each(|handle| opens.resume_external_writes(handle));
-        resumed.map_err(failed)?;
+        for handle in still_written {
+            opens.resume_external_writes(handle).map_err(failed)?;
+        }
         let replaced = ReplacedFiles::new(Arc::clone(&opens), notifier(&notifies.replaced));
         let replaced = Arc::new(replaced);
         let mirror = core.mirror(&opens, volume.as_ref()).map_err(failed)?;
