@@ -107,7 +107,6 @@ impl Server {
             recovery::measure_written(&shard, &*parts.table, &parts.content, detects_writers);
         let (recovered, still_written) = measured.map_err(failed)?;
         host.space.refresh().map_err(failed)?;
-        let epoch = begun.epoch;
         let earlier = shard.earlier_sessions().map_err(failed)?;
         let revoked = shard.revocations().map_err(failed)?;
         let folder = volume.as_ref().map(|open| open.volume.folder().clone());
@@ -115,14 +114,13 @@ impl Server {
         let others = shard.sites().map_err(failed)?;
         let policy = Arc::new(Policy::new(parts.volume, folder.clone(), revoked));
         let sites = sites(&parts, folder, &shard, &durability, others, options.remote_timeout);
-        let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
-        let grace = Arc::new(Grace::new(waits_for.collect()));
+        let grace = grace(&earlier, &options);
         let core = Core {
             host,
             index: search_index(volume.as_ref(), &options, &notifies),
             parts,
             options,
-            epoch,
+            epoch: begun.epoch,
             passthrough,
             durability,
             shard,
@@ -164,6 +162,12 @@ impl Server {
             running: Mutex::new(Running { volume, stopped: false }),
         })
     }
+}
+
+/// Returns what waits for the sessions of the last run; for none if there is no time for it.
+fn grace(earlier: &[(SessionId, SessionRecord)], options: &Options) -> Arc<Grace> {
+    let waits_for = earlier.iter().filter(|_| !options.grace.is_zero()).map(|(id, _)| *id);
+    Arc::new(Grace::new(waits_for.collect()))
 }
 
 /// Returns the sites of the volume, of which `others` are in the table.
