@@ -34,7 +34,7 @@ impl Home {
 
     /// Starts a server of the store `s` in the folder `dir`.
     fn serve(&self, dir: &str) -> Child {
-        let mut command = pelago(&self.root, &serve(dir, "s"));
+        let mut command = pelago(&self.root, &serve(dir, "s")[..]);
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         until("its status", || self.run(&["status", dir]).code == Some(0));
         child

@@ -37,6 +37,7 @@ mod options;
 mod owner;
 mod primary;
 mod start;
+mod table_opening;
 
 /// How long a clean stop waits until the mirror has the last changes.
 const LAST_GROUP: Duration = Duration::from_secs(5);

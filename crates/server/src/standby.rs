@@ -6,7 +6,8 @@ use std::sync::Arc;
 use pelago_store::owner::{
     self, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
 };
-use pelago_store::volume::{SharedOptions, Volume, VolumeId};
+use pelago_store::reserve::Reserve;
+use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
 
 use crate::ownership::{Ownership, Pulse, PulseError};
 use crate::server::{Options, Server, StartError};
@@ -14,7 +15,7 @@ use crate::server::{Options, Server, StartError};
 /// A server that stands by at a shared store.
 pub struct Standby {
     store: PathBuf,
-    volume: VolumeId,
+    id: VolumeId,
     options: Options,
     pulse: Arc<Pulse>,
     candidate: Candidate,
@@ -45,19 +46,13 @@ impl Standby {
         owner::record_server(volume.folder(), &ServerRecord { key: says.key.clone(), address })?;
         let pulse = Arc::new(Pulse::start(volume.folder(), &says)?);
         let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says);
-        Ok(Self { store: store.to_owned(), volume: volume.id(), options, pulse, candidate })
+        Ok(Self { store: store.to_owned(), id: volume.id(), options, pulse, candidate })
     }
 
     /// Returns the id of the volume.
     #[must_use]
-    pub fn volume(&self) -> VolumeId {
-        self.volume
-    }
-
-    /// Returns the servers of the store, as they were read some seconds ago.
-    #[must_use]
-    pub fn servers(&self) -> Vec<ServerRecord> {
-        self.pulse.servers()
+    pub const fn id(&self) -> VolumeId {
+        self.id
     }
 
     /// Looks who owns the volume, and takes it if no living server does. Called about once a
@@ -65,8 +60,9 @@ impl Standby {
     /// seconds.
     ///
     /// # Errors
-    /// [`StartError`] if the volume was taken and cannot be served; it is free for others then. An
-    /// error of a look alone is none: the next one may succeed.
+    /// [`StartError`] if the volume was taken and cannot be served, and is free for others then; or
+    /// if it cannot be taken. See [`StartError::is_passing`]. An error of a look alone is none: the
+    /// next one may succeed.
     pub fn look(&mut self) -> Result<Standing, StartError> {
         match self.candidate.look() {
             Ok(Look::Owned(by)) => Ok(Standing::Waits(by)),
@@ -79,7 +75,16 @@ impl Standby {
     }
 
     fn claim(&self, claim: Claim) -> Result<Standing, StartError> {
-        let Some(taken) = claim.take()? else { return Ok(Standing::Waits(None)) };
+        let taken = match claim.take() {
+            Ok(Some(taken)) => taken,
+            Ok(None) => return Ok(Standing::Waits(None)),
+            Err(error) => {
+                if error.is_no_space() {
+                    self.release_reserve();
+                }
+                return Err(error.into());
+            }
+        };
         let baton = taken.baton();
         match self.serve(taken) {
             Ok(server) => Ok(Standing::Owns(Box::new(server))),
@@ -93,10 +98,25 @@ impl Standby {
         }
     }
 
+    /// Frees the reserve of a full store, so that there is room for a copy of the rows.
+    fn release_reserve(&self) {
+        let released = self.volume().map_err(StartError::from).and_then(|volume| {
+            let (file, path) = volume.open_reserve()?;
+            Ok(Reserve::open(file, path, 0)?.release()?)
+        });
+        if let Err(error) = released {
+            tracing::warn!(%error, "cannot free the reserve of the store");
+        }
+    }
+
+    /// Opens the volume. An earlier owner may have added features since the last time.
+    fn volume(&self) -> Result<Volume, VolumeError> {
+        let inline_bytes = self.options.inline_bytes;
+        Volume::open_or_create_shared(&self.store, SharedOptions { inline_bytes, shards: 1 })
+    }
+
     fn serve(&self, taken: Taken) -> Result<Server, StartError> {
-        let created = SharedOptions { inline_bytes: self.options.inline_bytes, shards: 1 };
-        // Opened anew: an earlier owner may have added features.
-        let volume = Volume::open_or_create_shared(&self.store, created)?;
+        let volume = self.volume()?;
         let ownership = Arc::new(Ownership::new(Arc::clone(&self.pulse), taken.baton()));
         let server = Server::start_owner(volume, &taken, ownership, self.options.clone())?;
         // Before the first request: what is safe from now on is in this folder alone.

@@ -116,7 +116,7 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
         listening::keep_address(own.folder(), &at)?;
     }
     let process = Arc::new(Process {
-        volume: standby.volume(),
+        volume: standby.id(),
         own: own.folder().clone(),
         address,
         stop: events.stop(),
@@ -171,6 +171,10 @@ impl Process {
                 Ok(false)
             }
             Ok(Standing::Owns(server)) => self.own(Arc::from(server), entrance).map(|()| true),
+            Err(error) if error.is_passing() => {
+                tracing::warn!(%error, "cannot take the volume; will try again");
+                Ok(false)
+            }
             Err(error) => Err(start_failed(error, &self.plan.store)),
         }
     }

@@ -48,7 +48,29 @@ impl Store {
         Some(store)
     }
 
+    /// The same, on a disk of 160 MiB.
+    fn on_a_small_disk() -> Option<Self> {
+        let store = Self::without_servers()?;
+        let team = store.root.join("team");
+        fs::create_dir(&team).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=160M,mode=700", "none"]).arg(&team);
+        run(&mut mount).expect_success();
+        store.serve_a();
+        store.serve_b();
+        store.mount_from(&store.a, "a", 7443);
+        Some(store)
+    }
+
+    /// Returns them, with both servers up.
     fn unmounted() -> Option<Self> {
+        let store = Self::without_servers()?;
+        store.serve_a();
+        store.serve_b();
+        Some(store)
+    }
+
+    fn without_servers() -> Option<Self> {
         if let Some(reason) = cannot_mount().or_else(cannot_network) {
             println!("skipped: {reason}");
             return None;
@@ -59,10 +81,7 @@ impl Store {
         let (a, b, client) = (machine(1, "first"), machine(2, "second"), machine(3, "third"));
         let pids = Arc::default();
         let _watchdog = watch(Arc::clone(&pids));
-        let store = Self { network, a, b, client, root, pids, _watchdog, _folder: folder };
-        store.serve_a();
-        store.serve_b();
-        Some(store)
+        Some(Self { network, a, b, client, root, pids, _watchdog, _folder: folder })
     }
 
     fn serve_a(&self) -> Pid {
@@ -284,6 +303,25 @@ fn both_servers_are_killed_and_one_comes_back() {
     store.serve_b();
     expect_end(program, GOES_ON + GOES_ON);
     expect_witness(&store);
+    store.serve_a();
+    store.finish();
+}
+
+/// The store is full when its owner is killed: the next one has room to take it, and a file can be
+/// removed.
+#[test]
+fn a_full_store_is_taken_over_and_keeps_all() {
+    let Some(store) = Store::on_a_small_disk() else { return };
+    store.client.types("mkdir ~/far/d && for i in $(seq 100); do echo $i > ~/far/d/$i; done");
+    let fill = tried(&store.client, "head -c 400000000 /dev/zero > ~/far/fill");
+    assert!(fill.err.contains("No space left"), "{fill:?}");
+    kill(store.pid_a());
+    let killed = Instant::now();
+    store.client.types("rm ~/far/fill");
+    assert!(killed.elapsed() < GOES_ON, "{:?}", killed.elapsed());
+    until("there is room again", || tried(&store.client, "echo new > ~/far/new").code == Some(0));
+    let all = store.client.types("cd ~/far/d && for i in $(seq 100); do cat $i; done").out;
+    assert_eq!(all, (1..=100).map(|number| format!("{number}\n")).collect::<String>());
     store.serve_a();
     store.finish();
 }

@@ -124,6 +124,22 @@ impl StartError {
         }
     }
 
+    /// Returns whether the next try may succeed without a change by a person: the store was full,
+    /// or away.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::Full { .. } | Self::Content(_) | Self::Reserve(_) | Self::Thread(_) => true,
+            Self::Table { source, .. } => matches!(source, table::Error::Io { .. }),
+            Self::Volume(error) => matches!(error, VolumeError::Io { .. }),
+            Self::Store(error) => error.is_no_space() || matches!(error, OwnerError::Io { .. }),
+            Self::TableDamaged { .. }
+            | Self::ForeignTable { .. }
+            | Self::Damaged { .. }
+            | Self::Recover { .. } => false,
+        }
+    }
+
     pub(super) fn from_table(path: &Path, source: table::Error) -> Self {
         let path = path.to_path_buf();
         match source {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use pelago_data::Passthrough;
 use pelago_store::content::ContentStore;
 use pelago_store::owner::{OwnedTable, Taken};
+use pelago_store::reserve::Reserve;
 use pelago_store::table::SharedTable;
-use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::Volume;
+use pelago_wire::limits;
 
+use super::table_opening::open_table;
 use super::{OpenVolume, Options, Parts, Server, StartError};
-use crate::memory::{MEMORY_BYTES, MemoryLimits};
+use crate::memory::MEMORY_BYTES;
 use crate::ownership::Ownership;
 
 impl Server {
@@ -31,10 +33,9 @@ impl Server {
             passthrough: Passthrough::Never,
             ..options
         };
-        let table_options = MemoryLimits::of(options.memory_bytes).table_options();
-        let table = FjallTable::open_in(taken.folder(), table_options)
-            .map_err(|error| StartError::from_table(volume.dir(), error))?;
-        let table = Arc::new(table);
+        let (file, path) = volume.open_reserve()?;
+        let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
+        let table = open_table(taken.folder(), volume.dir(), &reserve, &options)?;
         volume.confirm_seed(&*table)?;
         let mut content = ContentStore::open_unchanged(volume.content())?.shared();
         if options.memory_bytes < MEMORY_BYTES {
@@ -51,7 +52,7 @@ impl Server {
         };
         let dir = volume.dir().to_path_buf();
         let open = OpenVolume { table, volume, ownership: Some(ownership) };
-        let server = Self::start_over(parts, options, None, Some(open))?;
+        let server = Self::start_over(parts, options, Some(reserve), Some(open))?;
         // The epoch of this run: no later owner may have it too.
         owned.persist().map_err(|error| StartError::from_table(&dir, error))?;
         Ok(server)

@@ -15,12 +15,12 @@ use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::reserve::Reserve;
 use pelago_store::rows::{SiteRow, SiteState};
-use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{self, SharedTable};
 use pelago_store::volume::{SiteOf, Volume, VolumeOptions};
 use pelago_wire::{Error, Served, SessionId, SessionRecord, Time, limits};
 
 use super::primary::{expect_primary, without_passthrough};
+use super::table_opening::open_table;
 use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
     BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
@@ -29,7 +29,7 @@ use crate::background::{
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::host::Host;
-use crate::memory::{MEMORY_BYTES, MemoryLimits};
+use crate::memory::MEMORY_BYTES;
 use crate::mirror::{Mirror, MirrorParts, SetMirrorError};
 use crate::ownership::Ownership;
 use crate::policy::Policy;
@@ -56,8 +56,7 @@ impl Server {
         let options = Options { inline_bytes: volume.inline_bytes() as u32, ..options };
         let (file, path) = volume.open_reserve()?;
         let reserve = Arc::new(Reserve::open(file, path, limits::RESERVE_BYTES)?);
-        let table = open_table(&volume, &reserve, &options)?;
-        table.set_reserve(Arc::clone(&reserve));
+        let table = open_table(volume.table(), volume.dir(), &reserve, &options)?;
         volume.confirm_seed(&*table)?;
         let mut content = ContentStore::open_in(volume.content())?;
         if options.memory_bytes < MEMORY_BYTES {
@@ -217,25 +216,6 @@ fn mend(volume: &Volume) -> u64 {
         tracing::warn!(%error, "the second files of the volume are not as they should be");
     }
     damaged().count() as u64
-}
-
-/// Opens the table; on a full disk, a second time with the space of the reserve.
-fn open_table(
-    volume: &Volume,
-    reserve: &Reserve,
-    options: &Options,
-) -> Result<Arc<FjallTable>, StartError> {
-    let table_options = MemoryLimits::of(options.memory_bytes).table_options();
-    let opened = match FjallTable::open_in(volume.table(), table_options) {
-        Err(table::Error::NoSpace) if reserve.release()? => {
-            FjallTable::open_in(volume.table(), table_options)
-        }
-        opened => opened,
-    };
-    match opened {
-        Ok(table) => Ok(Arc::new(table)),
-        Err(error) => Err(StartError::from_table(volume.dir(), error)),
-    }
 }
 
 /// Returns the shard over the rows of a table that was taken over.
