@@ -10,4 +10,5 @@ mod office_errors;
 mod shared;
 mod stalls;
 mod store;
+mod store_work;
 pub(crate) mod world;

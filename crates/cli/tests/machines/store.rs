@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::harness::program::{Ran, bare, run, until};
 use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::store_work::Work;
 use crate::machines::world::{kill, typed, watch};
 
 /// README's commands. Its machines are one.
@@ -304,6 +305,45 @@ fn both_servers_are_killed_and_one_comes_back() {
     expect_end(program, GOES_ON + GOES_ON);
     expect_witness(&store);
     store.serve_a();
+    store.finish();
+}
+
+/// Two programs on two mounts work on their files, while each server is killed, stopped and
+/// unmounted in turn. No call of theirs fails, and each byte is what they have put there.
+#[test]
+fn programs_work_while_servers_come_and_go() {
+    let Some(store) = Store::new() else { return };
+    let far = store.client.home.join("far");
+    let works = [1, 2].map(|seed| Work::begin(&far.join(format!("work{seed}")), seed));
+    for round in 0..3 {
+        // The work is to be under way when it happens.
+        thread::sleep(Duration::from_secs(3));
+        let is_a = store.owns(&store.a, "a");
+        let owner = if is_a { store.pid_a() } else { store.pid_b() };
+        let ended = || fs::metadata(format!("/proc/{}", owner.as_raw_pid())).is_err();
+        match round {
+            0 => kill(owner),
+            1 => {
+                kill_process(owner, Signal::STOP).unwrap();
+                let other = if is_a { (&store.b, "b") } else { (&store.a, "a") };
+                until("the other server owns the volume", || store.owns(other.0, other.1));
+                // The programs change what the stopped one was about to write.
+                thread::sleep(Duration::from_secs(2));
+                kill_process(owner, Signal::CONT).unwrap();
+            }
+            _ => kill_process(owner, Signal::TERM).unwrap(),
+        }
+        until("the server has ended", ended);
+        if is_a {
+            store.serve_a()
+        } else {
+            store.serve_b()
+        };
+    }
+    for work in works {
+        let steps = work.end();
+        assert!(steps > 100, "only {steps} steps");
+    }
     store.finish();
 }
 
