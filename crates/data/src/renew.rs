@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use pelago_meta::shard::{BytesChange, Shard, WritingRow};
 use pelago_store::content::{self, ContentFile};
-use pelago_wire::{Error, Generation, Whence};
+use pelago_wire::{Code, Error, Generation, Whence};
 
 use crate::content_file::OpenContent;
 use crate::inode_guard::InodeGuard;
@@ -26,22 +26,24 @@ impl InodeGuard<'_> {
         self.state.generation.is_some_and(|known| writing.is_abandoned(self.ino(), known))
     }
 
-    /// Copies an abandoned content file into one of the next generation, which takes its place, and
-    /// returns that, open to write. It has its `writing` row.
+    /// Copies the first `size` bytes of a content file into one of the next generation, which takes
+    /// its place, and returns that, open to write. It has its `writing` row. What another server
+    /// has added to the old one since it was measured is not copied: no request has seen it.
     ///
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file keeps the old one.
-    pub(crate) fn renew_content(&mut self) -> Result<Arc<OpenContent>, Error> {
+    pub(crate) fn renew_content(&mut self, size: u64) -> Result<Arc<OpenContent>, Error> {
         let (files, ino) = (self.files, self.ino());
         let disk = &files.disk;
         let before = self.state.generation;
         let old = self.open_content()?;
         let permit = files.take_fd_permit(ino)?;
         let failed = |error: content::Error| disk.failed(&error);
-        let size = old.stat().map_err(failed)?.size;
-        disk.space.take(size)?;
+        if disk.space.take(size)? < size {
+            return Err(Code::NoSpace.into());
+        }
         let file = disk.content.create(ino, Shard::next_generation(before)).map_err(failed)?;
-        let copied = copy_whole(&old, &file, size)
+        let copied = copy_bytes(&old, &file, size)
             .and_then(|()| file.set_times(None, Some(self.state.mtime)))
             // The row of the new file may be safe before this file is written again, and promises
             // all bytes that were safe in the old one.
@@ -71,7 +73,6 @@ impl InodeGuard<'_> {
         before: Option<Generation>,
     ) {
         let (files, ino) = (self.files, self.ino());
-        files.writing.clear_error(ino);
         files.writing.forget_abandoned(ino);
         // Pins keep the descriptor of the old one, which does not change any more.
         drop(files.pins.take(ino));
@@ -106,10 +107,10 @@ impl InodeGuard<'_> {
     }
 }
 
-/// Copies all bytes of a content file, without its holes, into an empty one.
-fn copy_whole(from: &ContentFile, to: &ContentFile, size: u64) -> Result<(), content::Error> {
+/// Copies the first `size` bytes of a content file, without its holes, into an empty one.
+fn copy_bytes(from: &ContentFile, to: &ContentFile, size: u64) -> Result<(), content::Error> {
     if from.clone_to(to).is_ok() {
-        return Ok(());
+        return to.truncate(size);
     }
     to.truncate(size)?;
     let mut at = 0;
@@ -119,7 +120,7 @@ fn copy_whole(from: &ContentFile, to: &ContentFile, size: u64) -> Result<(), con
         while at < end {
             let length = (end - at).min(COPIED_AT_ONCE);
             match from.copy_to(at, to, at, length as usize)? {
-                // Another server has cut it off meanwhile: a hole is left, as it would be there.
+                // It is shorter, by damage: no server cuts a content file that others may have.
                 0 => return Ok(()),
                 copied => at += copied as u64,
             }

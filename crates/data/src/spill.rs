@@ -33,7 +33,7 @@ impl InodeGuard<'_> {
 
     fn existing_content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
         if self.is_abandoned() {
-            return self.renew_content();
+            return self.renew_content(self.state.size);
         }
         let content = self.open_content_to_write()?;
         self.write_writing_row(&content)?;

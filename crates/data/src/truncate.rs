@@ -34,6 +34,9 @@ impl InodeGuard<'_> {
         if size == 0 && self.state.observer.is_none() && is_lost {
             return self.replace_content();
         }
+        if files.disk.content.is_shared() && size < self.state.size {
+            return self.cut_to_new_content(size);
+        }
         let is_unread = || {
             let generation = self.state.generation;
             generation.is_some_and(|generation| files.changes.is_unread((ino, generation)))
@@ -41,11 +44,7 @@ impl InodeGuard<'_> {
         if size == 0
             && self.state.observer.is_none()
             && (files.is_pinned(ino) || is_unread())
-            && match files.disk.content.is_shared() {
-                true => self.replace_content(),
-                false => self.empty_pinned(),
-            }
-            .is_ok()
+            && self.empty_pinned().is_ok()
         {
             return Ok(());
         }
@@ -56,6 +55,18 @@ impl InodeGuard<'_> {
         files.changes.note(key, &changed, changed.start);
         content.truncate(size).map_err(|error| files.disk.failed(&error))?;
         files.writing.note_rewrite(ino, 0..0, size);
+        self.note_content_changed(&content, &changed)
+    }
+
+    /// Cuts a file off by a new content file: a server that was taken for dead and goes on must not
+    /// cut bytes off that others have.
+    fn cut_to_new_content(&mut self, size: u64) -> Result<(), Error> {
+        if size == 0 {
+            return self.replace_content();
+        }
+        let changed = size..self.state.size;
+        let content = self.renew_content(size)?;
+        self.files.writing.note_rewrite(self.ino(), 0..0, size);
         self.note_content_changed(&content, &changed)
     }
 
@@ -81,6 +92,7 @@ impl InodeGuard<'_> {
         files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&change)?;
         (self.state.size, self.state.blocks) = (0, 0);
+        files.writing.clear_error(ino);
         self.take_new_content(OpenContent::new(file, permit), before);
         Ok(())
     }

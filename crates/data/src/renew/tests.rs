@@ -102,6 +102,51 @@ fn a_file_that_is_emptied_is_not_copied() {
     assert_eq!(bytes_of(&new, entry), b"");
 }
 
+/// The old owner was in a write behind the end of the file, which nobody repeats.
+#[test]
+fn what_the_old_owner_adds_late_is_not_between_the_bytes_of_others() {
+    let (old, new, entry, late) = taken_over();
+    let open = new.open(entry.handle, READ_WRITE).unwrap();
+    assert_eq!(new.read(open, 0, 3).unwrap(), pattern(3));
+    old.write(late, LARGE as u64, &[9; 5000]).unwrap();
+    new.write(open, LARGE as u64, b"new").unwrap();
+    assert_eq!(bytes_of(&new, entry), [&pattern(LARGE)[..], b"new"].concat());
+}
+
+/// A cut in place would take bytes from whom they were given to already.
+#[test]
+fn a_late_cut_of_the_old_owner_takes_nothing_away() {
+    for size in [0, 5, LARGE as u64 / 2] {
+        let (old, new, entry, late) = taken_over();
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let now = clock::now();
+        old.files.set_attr(entry.handle, Some(late), &set, now.into(), MayBlock::Yes).unwrap();
+        assert_eq!(bytes_of(&new, entry), pattern(LARGE));
+        let open = new.open(entry.handle, READ_WRITE).unwrap();
+        new.write(open, 0, b"new").unwrap();
+        assert_eq!(bytes_of(&new, entry)[3..], pattern(LARGE)[3..]);
+        assert_eq!(bytes_of(&old, entry), pattern(LARGE)[..size as usize]);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_keeps_its_first_bytes() {
+    let rig = Rig::shared();
+    let (entry, open) = rig.create("f");
+    rig.write(open, 0, &pattern(LARGE)).unwrap();
+    let reader = rig.open(entry.handle, READ).unwrap();
+    for size in [90_000, 70_001, 1] {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        let now = clock::now();
+        rig.files.set_attr(entry.handle, Some(open), &set, now.into(), MayBlock::Yes).unwrap();
+        assert_eq!(rig.read(reader, 0, LARGE as u32).unwrap(), pattern(LARGE)[..size as usize]);
+        assert_eq!(rig.shard.attr(entry.handle).unwrap().size, size);
+    }
+    rig.commit_all();
+    assert_eq!(rig.content_files(), 1);
+    assert_eq!(bytes_of(&rig.next_owner(), entry), pattern(1));
+}
+
 /// The owner after the next one must know it too, however often the bytes were synced meanwhile.
 #[test]
 fn a_file_stays_abandoned_until_it_changes() {
