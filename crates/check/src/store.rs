@@ -1,11 +1,14 @@
 //! A check of the volume on a shared store, which no server may own meanwhile.
 
+use std::io;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
 use pelago_store::content::ContentStore;
-use pelago_store::owner::{BEAT, Beat, Candidate, LockId, Look, OwnerError, ServerSays, boot_id};
+use pelago_store::owner::{
+    BEAT, Beat, Candidate, LockId, Look, OwnerError, ProcessId, ServerSays, boot_id,
+};
 use pelago_store::volume::{SharedOptions, Volume};
 
 use super::{CheckError, Parts, with_table};
@@ -25,8 +28,8 @@ pub(super) fn with_store<T>(
         // Shown by a server that finds the volume taken.
         address: "check@localhost:0".to_owned(),
         boot: boot_id().map_err(CheckError::Thread)?,
-        // No lock is held: only a later check by a process of this number takes this one for gone.
-        lock: LockId { device: 0, inode: u64::from(std::process::id()) },
+        // No lock is held: no process takes this one for gone by it.
+        lock: no_lock().map_err(CheckError::Thread)?,
     };
     let beat = Beat::begin(volume.folder(), &says)?;
     let checked = with_beat(&beat, || {
@@ -45,6 +48,12 @@ pub(super) fn with_store<T>(
     });
     beat.end();
     checked
+}
+
+/// Returns a lock that no process has or had.
+fn no_lock() -> io::Result<LockId> {
+    let random = ProcessId::random()?.to_string();
+    Ok(LockId { device: 0, inode: u64::from_str_radix(&random, 16).unwrap_or_default() })
 }
 
 /// Runs `work` while the beat goes on, so that no server takes this process for dead.

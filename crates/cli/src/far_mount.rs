@@ -187,12 +187,18 @@ impl Parts {
         Control::open(&runtime_dir.folder, Arc::new(handler))
     }
 
+    /// Returns the server of the session: of several of a shared store the one that it has now.
+    fn server(&self) -> String {
+        let server = self.remote.server().filter(|_| self.plan.guest.is_none());
+        server.map_or_else(|| self.plan.source.clone(), |server| server.to_string())
+    }
+
     fn report(&self) -> FarReport {
         let status = self.remote.status();
         FarReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            server: self.plan.source.clone(),
+            server: self.server(),
             mounted: self.mount.point().to_owned(),
             read_only: self.plan.read_only,
             no_ring: no_ring(&self.mount),

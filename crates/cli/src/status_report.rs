@@ -112,7 +112,7 @@ pub(crate) struct FarReport {
     pub(crate) pelago: String,
     /// The process that serves the mount.
     pub(crate) pid: u32,
-    /// The server, as the user named it.
+    /// The server of its session, or as the user named it.
     pub(crate) server: String,
     /// The mount point.
     pub(crate) mounted: PathBuf,

@@ -8,6 +8,7 @@
 //! if the clocks of both run.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -15,8 +16,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_store::folder::Folder;
-use pelago_store::owner::{self, BEAT, Baton, Beat, OwnerError, ServerRecord, ServerSays};
+use pelago_store::owner::{self, BEAT, Baton, Beat, OwnerError, ServerRecord, ServerSays, Taken};
+use pelago_store::table::Table;
 use pelago_wire::limits;
+
+use crate::server::StartError;
 
 /// The pause after a beat that failed: the store may be away for a moment.
 const RETRY: Duration = Duration::from_millis(200);
@@ -187,15 +191,38 @@ pub(crate) enum PulseError {
 /// The ownership of the shard of a shared store by this process.
 pub(crate) struct Ownership {
     pulse: Arc<Pulse>,
+    taken: Taken,
     baton: Arc<Baton>,
 }
 
 impl Ownership {
-    /// Returns the ownership that this baton gives.
-    pub(crate) fn new(pulse: Arc<Pulse>, baton: Arc<Baton>) -> Self {
+    /// Returns the ownership of a shard that was taken.
+    pub(crate) fn new(pulse: Arc<Pulse>, taken: Taken) -> Self {
+        let baton = taken.baton();
         let of_baton = Arc::clone(&pulse);
         baton.on_lost(move || of_baton.lose());
-        Self { pulse, baton }
+        Self { pulse, taken, baton }
+    }
+
+    /// Returns what was taken.
+    pub(crate) const fn taken(&self) -> &Taken {
+        &self.taken
+    }
+
+    /// Makes the rows safe with which this owner begins, and lets the next one begin with them.
+    /// Before that nothing may be called safe, and nothing answered: the next owner would not have
+    /// it.
+    ///
+    /// # Errors
+    /// Those of the table; [`OwnerError`].
+    pub(crate) fn begin(&self, dir: &Path, table: &dyn Table) -> Result<(), StartError> {
+        // The epoch of this run is among them: no later one may have it too.
+        table.persist().map_err(|error| StartError::from_table(dir, error))?;
+        self.taken.mark_ready()?;
+        if let Err(error) = self.taken.remove_older() {
+            tracing::warn!(%error, "the rows of earlier owners stay; the next owner removes them");
+        }
+        Ok(())
     }
 
     /// Returns whether no other server can own the shard yet, as far as clocks tell.

@@ -30,14 +30,23 @@ pub enum Standing {
 }
 
 impl Standby {
-    /// Begins to stand by at the store in the folder `store`, which is made if it is empty or
-    /// missing. `says` is what this process tells of itself.
+    /// Begins to stand by at the store in the folder `store`, which must have the volume `known`;
+    /// if none is known, the store is made if the folder is empty or missing. `says` is what this
+    /// process tells of itself.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn begin(store: &Path, says: ServerSays, options: Options) -> Result<Self, StartError> {
+    pub fn begin(
+        store: &Path,
+        known: Option<VolumeId>,
+        says: ServerSays,
+        options: Options,
+    ) -> Result<Self, StartError> {
         let created = SharedOptions { inline_bytes: options.inline_bytes, shards: 1 };
-        let volume = Volume::open_or_create_shared(store, created)?;
+        let volume = match known {
+            Some(id) => Volume::open_shared(store, id)?,
+            None => Volume::open_or_create_shared(store, created)?,
+        };
         owner::prove(volume.folder())?;
         let address = match says.address.split_once('@') {
             Some((_, address)) => address.to_owned(),
@@ -111,20 +120,13 @@ impl Standby {
 
     /// Opens the volume. An earlier owner may have added features since the last time.
     fn volume(&self) -> Result<Volume, VolumeError> {
-        let inline_bytes = self.options.inline_bytes;
-        Volume::open_or_create_shared(&self.store, SharedOptions { inline_bytes, shards: 1 })
+        Volume::open_shared(&self.store, self.id)
     }
 
     fn serve(&self, taken: Taken) -> Result<Server, StartError> {
         let volume = self.volume()?;
-        let ownership = Arc::new(Ownership::new(Arc::clone(&self.pulse), taken.baton()));
-        let server = Server::start_owner(volume, &taken, ownership, self.options.clone())?;
-        // Before the first request: what is safe from now on is in this folder alone.
-        taken.mark_ready()?;
-        if let Err(error) = taken.remove_older() {
-            tracing::warn!(%error, "the rows of earlier owners stay; the next owner removes them");
-        }
-        Ok(server)
+        let ownership = Ownership::new(Arc::clone(&self.pulse), taken);
+        Server::start_owner(volume, Arc::new(ownership), self.options.clone())
     }
 
     /// Ends to stand by: the process leaves the store.

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ use crate::{allocator, detach, file_sizes, output};
 
 /// The time between two looks at who owns the volume.
 const LOOK: Duration = Duration::from_secs(1);
+/// The pause after the volume could not be taken: of several servers each tries it in turn.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// What to serve.
 #[derive(Debug, Clone)]
@@ -51,6 +53,8 @@ pub(crate) struct StorePlan {
 enum StoreError {
     #[error("another server owns the volume now")]
     Lost,
+    #[error("the store is in the folder of the server")]
+    Inside,
     #[error("the machine does not say when it was started")]
     Boot(#[source] io::Error),
     #[error("a thread or a socket cannot be had")]
@@ -78,10 +82,19 @@ struct Process {
 
 /// What the process is at the store.
 enum Role {
-    /// It stands by; the owner is this one, if it is known.
-    StandsBy(Option<String>),
+    /// It stands by.
+    StandsBy {
+        /// The owner, if it is known.
+        owner: Option<String>,
+        /// Why this server could not take the volume when it was free.
+        trouble: Option<String>,
+    },
     /// It owns the volume.
     Owns(Box<Served>),
+}
+
+impl Role {
+    const NOTHING_KNOWN: Self = Self::StandsBy { owner: None, trouble: None };
 }
 
 /// The socket for clients, and what a listener needs besides.
@@ -98,6 +111,10 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     allocator::fit(plan.memory_bytes);
     // Before anything is made.
     volume::expect_store(&plan.store)?;
+    if plan.store.starts_with(&plan.dir) {
+        return Err(Failure::new(Exit::Usage, StoreError::Inside)
+            .hint("name a folder for the store that is not in that of a server"));
+    }
     let own = retry_while_exiting(&plan.dir, || {
         ServerFolder::open_or_create(&plan.dir, &plan.store).map_err(StartError::from)
     });
@@ -109,8 +126,9 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     let Listening { server: socket, address } = listening::bind(own.folder(), &at)?;
     let says = says(&own, &address)?;
     let options = Options { memory_bytes: plan.memory_bytes, ..Options::default() };
-    let begun = Standby::begin(&plan.store, says, options);
+    let begun = Standby::begin(&plan.store, own.volume(), says, options);
     let mut standby = begun.map_err(|error| start_failed(error, &plan.store))?;
+    own.remember(&plan.store, standby.id())?;
     if plan.listen.is_some() {
         // So that a later start needs no address.
         listening::keep_address(own.folder(), &at)?;
@@ -120,19 +138,19 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
         own: own.folder().clone(),
         address,
         stop: events.stop(),
-        role: Mutex::new(Role::StandsBy(None)),
+        role: Mutex::new(Role::NOTHING_KNOWN),
         failure: Mutex::default(),
         plan,
     });
     let store = volume::open_folder(&process.plan.store)?;
     let entrance = Entrance { socket, key: listening::own_key(own.folder())?, store };
-    let is_owner = process.look(&mut standby, &entrance)?;
+    let next = process.look(&mut standby, &entrance)?;
     let control = open_control(&process)?;
     process.print(how)?;
     let (ended, watch) = channel();
-    let turns = match is_owner {
-        true => None,
-        false => Some(process.stand_by(standby, entrance, watch)?),
+    let turns = match next {
+        None => None,
+        Some(next) => Some(process.stand_by(standby, entrance, next, watch)?),
     };
     if how.in_background {
         detach::report_ready(volume::open_log(&process.own)?)?;
@@ -162,18 +180,21 @@ fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
 }
 
 impl Process {
-    /// Looks once who owns the volume. Returns whether this process does now, and serves it.
-    fn look(self: &Arc<Self>, standby: &mut Standby, entrance: &Entrance) -> Outcome<bool> {
+    /// Looks once who owns the volume. Returns `None` if this process does now, and serves it; else
+    /// the time until the next look.
+    fn look(self: &Arc<Self>, standby: &mut Standby, at: &Entrance) -> Outcome<Option<Duration>> {
         match standby.look() {
             Ok(Standing::Waits(owner)) => {
                 let owner = owner.map(|says| says.address);
-                *self.role.lock() = Role::StandsBy(owner);
-                Ok(false)
+                *self.role.lock() = Role::StandsBy { owner, trouble: None };
+                Ok(Some(LOOK))
             }
-            Ok(Standing::Owns(server)) => self.own(Arc::from(server), entrance).map(|()| true),
+            Ok(Standing::Owns(server)) => self.own(Arc::from(server), at).map(|()| None),
             Err(error) if error.is_passing() => {
                 tracing::warn!(%error, "cannot take the volume; will try again");
-                Ok(false)
+                let trouble = Some(error.to_string());
+                *self.role.lock() = Role::StandsBy { owner: None, trouble };
+                Ok(Some(RETRY))
             }
             Err(error) => Err(start_failed(error, &self.plan.store)),
         }
@@ -225,17 +246,18 @@ impl Process {
         self: &Arc<Self>,
         mut standby: Standby,
         entrance: Entrance,
-        watch: std::sync::mpsc::Receiver<()>,
+        mut next: Duration,
+        watch: Receiver<()>,
     ) -> Outcome<JoinHandle<()>> {
         let answers = self.answer_clients(&entrance)?;
         let process = Arc::clone(self);
         let turns = move || {
             let mut answers = Some(answers);
-            while watch.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            while watch.recv_timeout(next) == Err(RecvTimeoutError::Timeout) {
                 match process.look(&mut standby, &entrance) {
-                    Ok(false) => {}
+                    Ok(Some(pause)) => next = pause,
                     // Clients that wait to be accepted find the new server.
-                    Ok(true) => return drop(answers.take()),
+                    Ok(None) => return drop(answers.take()),
                     Err(failure) => return process.fail(failure),
                 }
             }
@@ -248,7 +270,7 @@ impl Process {
     fn answer_clients(self: &Arc<Self>, entrance: &Entrance) -> Outcome<StandbyServer> {
         let of_owner = Arc::downgrade(self);
         let owner = move || match &*of_owner.upgrade()?.role.lock() {
-            Role::StandsBy(owner) => owner.clone(),
+            Role::StandsBy { owner, .. } => owner.clone(),
             Role::Owns(_) => None,
         };
         let clients = listening::clients_of(&entrance.store)?;
@@ -272,7 +294,7 @@ impl Process {
         if turns.is_some_and(|turns| turns.join().is_err()) {
             tracing::error!("the thread that stands by has panicked");
         }
-        let role = std::mem::replace(&mut *self.role.lock(), Role::StandsBy(None));
+        let role = std::mem::replace(&mut *self.role.lock(), Role::NOTHING_KNOWN);
         let Role::Owns(served) = role else {
             return self.failure.lock().take().map_or(Ok(()), Err);
         };
@@ -294,8 +316,8 @@ impl Process {
                     false => output::print(&owner_lines(&report, &self.plan.dir)),
                 }
             }
-            Role::StandsBy(owner) => {
-                let report = self.standby_report(owner.clone());
+            Role::StandsBy { owner, trouble } => {
+                let report = self.standby_report(owner.clone(), trouble.clone());
                 match how.json {
                     true => output::print_json(&report.to_json()),
                     false => output::print(&report.to_text()),
@@ -304,7 +326,7 @@ impl Process {
         }
     }
 
-    fn standby_report(&self, owner: Option<String>) -> StandbyReport {
+    fn standby_report(&self, owner: Option<String>, trouble: Option<String>) -> StandbyReport {
         StandbyReport {
             pelago: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -313,17 +335,20 @@ impl Process {
             id: self.volume.to_string(),
             listening: self.address.to_string(),
             owner,
+            trouble,
         }
     }
 
     /// Answers a request of the control socket.
     fn answer(&self, request: Request) -> ControlReply {
-        let owner = match &*self.role.lock() {
+        let report = match &*self.role.lock() {
             Role::Owns(served) => return served.answer(&self.own, &self.stop, request),
-            Role::StandsBy(owner) => owner.clone(),
+            Role::StandsBy { owner, trouble } => {
+                self.standby_report(owner.clone(), trouble.clone())
+            }
         };
         match request {
-            Request::Status => ControlReply::Standby(self.standby_report(owner)),
+            Request::Status => ControlReply::Standby(report),
             Request::Unmount { .. } => {
                 self.stop.stop();
                 ControlReply::Unmounted(self.plan.dir.clone())

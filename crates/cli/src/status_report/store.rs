@@ -24,6 +24,8 @@ pub(crate) struct StandbyReport {
     pub(crate) listening: String,
     /// The address of the server that owns the volume; `None` if it is not known.
     pub(crate) owner: Option<String>,
+    /// Why this server could not take the volume when it was free.
+    pub(crate) trouble: Option<String>,
 }
 
 /// The store of a volume that this process owns.
@@ -48,6 +50,7 @@ impl StandbyReport {
             "id": self.id,
             "listening": self.listening,
             "owner": self.owner,
+            "trouble": self.trouble,
         })
     }
 
@@ -59,9 +62,11 @@ impl StandbyReport {
             Some(owner) => format!("the owner is {owner}"),
             None => "the owner is not known yet".to_owned(),
         };
+        let trouble = self.trouble.as_ref().map(|why| format!("trouble   {why}\n"));
         format!(
             "store     {store} ({id})\nstate     stands by, process {pid}; {owner}\n\
-             listening {listening}\n"
+             listening {listening}\n{}",
+            trouble.unwrap_or_default()
         )
     }
 
@@ -75,6 +80,7 @@ impl StandbyReport {
             id: "00ff".to_owned(),
             listening: "key@host:1".to_owned(),
             owner: Some("other@host:2".to_owned()),
+            trouble: Some("no space".to_owned()),
         }
     }
 }
@@ -92,6 +98,7 @@ impl FromJson for StandbyReport {
             id: String::from_json(&value["id"])?,
             listening: String::from_json(&value["listening"])?,
             owner: Option::from_json(&value["owner"])?,
+            trouble: Option::from_json(&value["trouble"])?,
         })
     }
 }

@@ -140,7 +140,7 @@ impl StartError {
         }
     }
 
-    pub(super) fn from_table(path: &Path, source: table::Error) -> Self {
+    pub(crate) fn from_table(path: &Path, source: table::Error) -> Self {
         let path = path.to_path_buf();
         match source {
             table::Error::NoSpace => Self::Full { path },

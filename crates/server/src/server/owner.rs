@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pelago_data::Passthrough;
 use pelago_store::content::ContentStore;
-use pelago_store::owner::{OwnedTable, Taken};
+use pelago_store::owner::OwnedTable;
 use pelago_store::reserve::Reserve;
 use pelago_store::table::SharedTable;
 use pelago_store::volume::Volume;
@@ -16,17 +16,16 @@ use crate::memory::MEMORY_BYTES;
 use crate::ownership::Ownership;
 
 impl Server {
-    /// Serves the volume of a shared store whose shard was taken. When this returns, the rows that
-    /// it began with are safe; no request may come before the caller has marked them as ready.
+    /// Serves the volume of a shared store whose shard was taken.
     ///
     /// # Errors
     /// [`StartError`].
     pub(crate) fn start_owner(
         mut volume: Volume,
-        taken: &Taken,
         ownership: Arc<Ownership>,
         options: Options,
     ) -> Result<Self, StartError> {
+        let taken = ownership.taken();
         let options = Options {
             inline_bytes: volume.inline_bytes() as u32,
             // A kernel that writes by itself cannot be told that another server owns the files.
@@ -42,19 +41,14 @@ impl Server {
             content = content.without_readahead();
         }
         let owned = OwnedTable::new(Arc::clone(&table) as SharedTable, taken.baton());
-        let owned: SharedTable = Arc::new(owned);
         let parts = Parts {
-            table: Arc::clone(&owned),
+            table: Arc::new(owned),
             content: Arc::new(content),
             volume: volume.id(),
             shard: volume.shard_id(),
             hasher: volume.hasher(),
         };
-        let dir = volume.dir().to_path_buf();
         let open = OpenVolume { table, volume, ownership: Some(ownership) };
-        let server = Self::start_over(parts, options, Some(reserve), Some(open))?;
-        // The epoch of this run: no later owner may have it too.
-        owned.persist().map_err(|error| StartError::from_table(&dir, error))?;
-        Ok(server)
+        Self::start_over(parts, options, Some(reserve), Some(open))
     }
 }

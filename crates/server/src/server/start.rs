@@ -141,7 +141,7 @@ impl Server {
         if !core.options.stepped {
             service.wait_for_sessions(core.options.grace)?;
         }
-        core.start_commits(&opens, &service, &mirror)?;
+        core.start_commits(&dir, &opens, &service, &mirror)?;
         // Without a volume it is unknown how the last run ended.
         let started_clean = volume.as_ref().is_some_and(|open| open.volume.was_clean());
         core.start_workers(&notifies, &opens, &replaced, !started_clean)?;
@@ -403,18 +403,23 @@ impl Core {
         mirror.map(Arc::new)
     }
 
+    /// Starts the group commit. From now on what is done becomes safe.
     fn start_commits(
         &self,
+        dir: &Path,
         opens: &Arc<OpenFiles>,
         service: &LocalService,
         mirror: &Arc<Mirror>,
-    ) -> io::Result<()> {
+    ) -> Result<(), StartError> {
+        if let Some(ownership) = &self.ownership {
+            ownership.begin(dir, &*self.parts.table)?;
+        }
         let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
         let durability = Arc::clone(&self.durability);
         let epochs = Some(service.epoch_change(self.options.grace));
         let mirror = Some(Arc::clone(mirror));
         let commit = GroupCommit::new(Arc::clone(opens), shard, table, durability, epochs, mirror);
-        self.host.start_commits(commit)
+        Ok(self.host.start_commits(commit)?)
     }
 
     fn start_workers(

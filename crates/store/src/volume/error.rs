@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pelago_wire::Kind;
 
-use super::format::{FORMAT_VERSION, FormatError, names_of_features};
+use super::format::{FORMAT_VERSION, FormatError, VolumeId, names_of_features};
 use crate::folder::FolderError;
 
 /// Why a volume cannot be opened or created. Nothing in it was changed.
@@ -52,6 +52,28 @@ pub enum VolumeError {
         path: PathBuf,
         /// The folder of its store.
         store: PathBuf,
+    },
+    /// The folder of the store of a server has no volume any more.
+    #[error(
+        "{} has no volume, and this server belongs to one there: is its file system mounted? If \
+         the store is lost, use another folder for the server", path.display()
+    )]
+    StoreGone {
+        /// The folder of the store.
+        path: PathBuf,
+    },
+    /// The folder of the store of a server has another volume.
+    #[error(
+        "{} has the volume {found}, and this server belongs to {wanted}: name its store, or use \
+         another folder for the server", path.display()
+    )]
+    StoreOfOther {
+        /// The folder of the store.
+        path: PathBuf,
+        /// The volume that is there.
+        found: VolumeId,
+        /// The volume of the server.
+        wanted: VolumeId,
     },
     /// The path leads to something else than a folder.
     #[error("{} is not a folder: name a volume, or a folder that is empty or missing",
@@ -213,6 +235,8 @@ impl VolumeError {
             | Self::NotShared { .. }
             | Self::IsVolume { .. }
             | Self::OtherStore { .. }
+            | Self::StoreGone { .. }
+            | Self::StoreOfOther { .. }
             | Self::Shards { .. }
             | Self::UnknownHash { .. } => Kind::Invalid,
             Self::InUse { .. } | Self::NoSpace { .. } => Kind::Busy,

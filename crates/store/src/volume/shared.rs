@@ -22,7 +22,7 @@ use super::layout::{
 };
 use super::seed::HashSeed;
 use super::twice::Pair;
-use super::{Volume, create_dir, read_format, write_format};
+use super::{Volume, VolumeId, create_dir, read_format, write_format};
 use crate::folder::Folder;
 use crate::owner;
 
@@ -76,6 +76,32 @@ impl Volume {
         }
         let what = "it changes while it is looked at";
         Err(VolumeError::Corrupt { path: dir.join(SHARD), what })
+    }
+}
+
+impl Volume {
+    /// Opens the shared store in the folder `dir`, which has the volume `id` already: for a server
+    /// that knows it. Makes nothing: a file system that is not mounted looks like an empty folder.
+    ///
+    /// # Errors
+    /// [`VolumeError::StoreGone`] if there is no volume, [`VolumeError::StoreOfOther`] if there is
+    /// another one.
+    pub fn open_shared(dir: &Path, id: VolumeId) -> Result<Self, VolumeError> {
+        let volume = match find(dir)? {
+            None | Some(Found::Empty(_)) => {
+                return Err(VolumeError::StoreGone { path: dir.into() });
+            }
+            Some(Found::Begun(folder)) => {
+                complete(&folder)?;
+                open(folder)?
+            }
+            Some(Found::Whole(folder)) => open(folder)?,
+        };
+        if volume.id() != id {
+            let found = volume.id();
+            return Err(VolumeError::StoreOfOther { path: dir.into(), found, wanted: id });
+        }
+        Ok(volume)
     }
 }
 
