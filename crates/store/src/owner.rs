@@ -58,6 +58,7 @@ mod baton;
 mod candidate;
 mod error;
 mod forward;
+mod moment;
 mod names;
 mod prove;
 mod says;

@@ -1,9 +1,11 @@
 //! The beats of living processes: each renames a file of its own in `alive/`.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::error::OwnerError;
+use super::moment::AtomicTime;
 use super::names::{BeatName, ProcessId};
 use super::says::ServerSays;
 use super::{DEAD, shard, watch};
@@ -26,16 +28,13 @@ const TAKEN: &str = "taken.";
 pub struct Beat {
     alive: Folder,
     process: ProcessId,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    number: u64,
-    /// The time since the start of the machine at which the last beat that succeeded began.
-    began: Duration,
-    /// Whether another process has taken the file away.
-    is_lost: bool,
+    /// The number in the name of the file. Locked across input and output: a store that hangs keeps
+    /// it, so [`Beat::is_fresh`] must not need it.
+    number: Mutex<u64>,
+    /// The time at which the last beat that succeeded began.
+    began: AtomicTime,
+    /// Whether another process has taken the file away, or this one has ended.
+    is_lost: AtomicBool,
 }
 
 impl Beat {
@@ -54,8 +53,13 @@ impl Beat {
         let mut file = alive.create_new(&new, FILE_MODE)?;
         file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
         alive.rename(&new, &BeatName { process, number: 0 }.to_string())?;
-        let state = Mutex::new(State { number: 0, began, is_lost: false });
-        Ok(Self { alive, process, state })
+        Ok(Self {
+            alive,
+            process,
+            number: Mutex::new(0),
+            began: AtomicTime::new(began),
+            is_lost: AtomicBool::new(false),
+        })
     }
 
     /// Returns this process.
@@ -70,44 +74,57 @@ impl Beat {
     /// [`OwnerError::Lost`] if another process has taken this one for dead, for ever then. After
     /// another error the next beat may succeed.
     pub fn renew(&self) -> Result<(), OwnerError> {
-        let mut state = self.state.lock();
-        if state.is_lost {
+        self.renew_by(|old, new| shard::rename(&self.alive, old, new))
+    }
+
+    /// Beats once by `rename`, which returns false if there is no file with the old name.
+    fn renew_by(
+        &self,
+        rename: impl Fn(&str, &str) -> Result<bool, OwnerError>,
+    ) -> Result<(), OwnerError> {
+        let mut number = self.number.lock();
+        if self.is_lost.load(Ordering::Acquire) {
             return Err(OwnerError::Lost);
         }
         for _ in 0..TRIES {
             let began = clock::since_boot();
             let name = |number| BeatName { process: self.process, number }.to_string();
-            let next = state.number.saturating_add(1);
-            if shard::rename(&self.alive, &name(state.number), &name(next))? {
-                state.number = next;
-                state.began = began;
+            let next = number.saturating_add(1);
+            if rename(&name(*number), &name(next))? {
+                *number = next;
+                self.began.set(began);
                 return Ok(());
             }
             // A beat that failed, or whose answer was lost, may have been done. Only a rename from
             // now says that the process lives now.
             match newest(&self.alive, self.process)? {
-                Some(newest) => state.number = newest.number,
+                Some(newest) => *number = newest.number,
                 None => break,
             }
         }
-        state.is_lost = true;
+        self.is_lost.store(true, Ordering::Release);
         Err(OwnerError::Lost)
     }
 
     /// Returns whether the last beat that succeeded began so recently that no other process can
-    /// have taken this one for dead. Looked at after a value was read and before it is answered.
+    /// have taken this one for dead. Looked at after a value was read and before it is answered: it
+    /// waits for nothing, neither for a beat that hangs in the store nor for a lock.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
-        let state = self.state.lock();
-        let age = clock::since_boot().saturating_sub(state.began);
-        !state.is_lost && age < watch::alive_for_itself(DEAD)
+        self.is_fresh_at(clock::since_boot())
     }
 
-    /// Removes the file, at a clean stop, after the baton was released.
+    fn is_fresh_at(&self, now: Duration) -> bool {
+        let age = now.saturating_sub(self.began.get());
+        !self.is_lost.load(Ordering::Acquire) && age < watch::alive_for_itself(DEAD)
+    }
+
+    /// Removes the file, at a clean stop, after the baton was released. Waits for a beat that is
+    /// under way.
     pub fn end(&self) {
-        let mut state = self.state.lock();
-        state.is_lost = true;
-        let name = BeatName { process: self.process, number: state.number }.to_string();
+        self.is_lost.store(true, Ordering::Release);
+        let number = self.number.lock();
+        let name = BeatName { process: self.process, number: *number }.to_string();
         if let Err(error) = self.alive.remove(&name) {
             tracing::debug!(%error, "the file of this process stays: others take it for dead");
         }
@@ -163,4 +180,96 @@ pub(super) fn remove_ended(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::super::LockId;
+    use super::*;
+
+    /// Bounds the wait for another thread.
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    fn begin(store: &Folder) -> Beat {
+        let [key, address, boot] = ["k", "k@host:1", "boot"].map(str::to_owned);
+        let lock = LockId { device: 1, inode: 2 };
+        Beat::begin(store, &ServerSays { key, address, boot, lock }).unwrap()
+    }
+
+    #[test]
+    fn a_beat_that_hangs_in_the_store_delays_no_answer() {
+        let temp = tempfile::tempdir().unwrap();
+        let beat = begin(&Folder::open(temp.path()).unwrap());
+        let (hangs, is_hanging) = channel();
+        let (goes_on, may_go_on) = channel::<()>();
+        let (looked, looks) = channel();
+        thread::scope(|scope| {
+            let beat = &beat;
+            // The store takes its time, and then does what it was asked.
+            let rename = move |old: &str, new: &str| {
+                hangs.send(()).unwrap();
+                may_go_on.recv_timeout(DEADLINE).unwrap();
+                shard::rename(&beat.alive, old, new)
+            };
+            let named = |name: &str| thread::Builder::new().name(name.to_owned());
+            let renewing = named("beat").spawn_scoped(scope, move || beat.renew_by(rename));
+            let renewing = renewing.unwrap();
+            is_hanging.recv_timeout(DEADLINE).unwrap();
+            assert!(beat.number.try_lock().is_none(), "the beat that hangs has its lock");
+            let reactor = named("reactor");
+            let look = move || looked.send(beat.is_fresh()).unwrap();
+            reactor.spawn_scoped(scope, look).unwrap();
+            let look = looks.recv_timeout(DEADLINE);
+            // The beats end before the test fails.
+            goes_on.send(()).unwrap();
+            assert_eq!(look, Ok(true), "it did not wait");
+            renewing.join().unwrap().unwrap();
+        });
+        assert_eq!(newest(&beat.alive, beat.process).unwrap().unwrap().number, 1);
+    }
+
+    #[test]
+    fn a_beat_is_fresh_for_a_while_after_it_began_and_a_lost_one_never() {
+        let temp = tempfile::tempdir().unwrap();
+        let beat = begin(&Folder::open(temp.path()).unwrap());
+        let patience = watch::alive_for_itself(DEAD);
+        let nanosecond = Duration::from_nanos(1);
+        let began = beat.began.get();
+        assert!(beat.is_fresh_at(began));
+        assert!(beat.is_fresh_at(began + patience - nanosecond));
+        assert!(!beat.is_fresh_at(began + patience), "by time alone");
+        // A beat counts from its beginning: the store may have done it at once.
+        let slow = |old: &str, new: &str| {
+            thread::sleep(Duration::from_millis(50)); // The time that the store takes.
+            shard::rename(&beat.alive, old, new)
+        };
+        let before = clock::since_boot();
+        beat.renew_by(slow).unwrap();
+        let renewed = beat.began.get();
+        assert!(before <= renewed && renewed + Duration::from_millis(50) <= clock::since_boot());
+        assert!(beat.is_fresh_at(renewed + patience - nanosecond));
+        // One that fails changes nothing.
+        let refused = |_: &str, _: &str| Err(OwnerError::Stopped);
+        assert!(beat.renew_by(refused).is_err());
+        assert_eq!(beat.began.get(), renewed);
+        let file = beat.alive.entries().unwrap().remove(0);
+        beat.alive.remove(&file).unwrap();
+        assert!(beat.is_fresh_at(renewed), "nothing has told it");
+        assert!(matches!(beat.renew(), Err(OwnerError::Lost)));
+        assert!(!beat.is_fresh_at(renewed));
+    }
+
+    #[test]
+    fn an_ended_beat_is_not_fresh() {
+        let temp = tempfile::tempdir().unwrap();
+        let beat = begin(&Folder::open(temp.path()).unwrap());
+        beat.renew().unwrap();
+        beat.end();
+        assert!(!beat.is_fresh());
+        assert!(beat.alive.entries().unwrap().is_empty());
+        assert!(matches!(beat.renew(), Err(OwnerError::Lost)));
+    }
 }
