@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -14,158 +13,25 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pelago_store::folder::Folder;
 use pelago_store::owner::{
-    Beat, Candidate, Claim, LockId, Look, OwnedTable, OwnerError, ServerSays, Taken, boot_id,
+    Beat, Candidate, Claim, Look, OwnedTable, OwnerError, ServerSays, Taken,
 };
-use pelago_store::table::fjall::{FjallTable, Options};
+use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{Batch, Error, Table, TableRead};
-use pelago_store::volume::{SharedOptions, Volume};
+use pelago_store::volume::Volume;
 use rustix::process::{Pid, Signal, kill_process};
+
+use server::{
+    DEADLINE, FIRST_BATON, Owned, PATIENCE, Server, baton, count, key, make, options, put, runs,
+    says, turn,
+};
+
+mod server;
 
 /// The environment variables that tell a process its store, its last step, and a full store.
 const STORE: &str = "STORE_OWNER_FOLDER";
 const STEP: &str = "STORE_OWNER_STEP";
 const SMALL: &str = "STORE_OWNER_SMALL";
-/// The name of the baton of a new store.
-const FIRST_BATON: &str = "00000000.0000000000000000.0000000000000000";
-/// The time after which an owner counts as dead in these tests.
-const PATIENCE: Duration = Duration::from_millis(300);
-const DEADLINE: Duration = Duration::from_secs(60);
-
-/// Returns what a server says of which nothing proves that it has ended.
-fn says(inode: u64) -> ServerSays {
-    let lock = LockId { device: 1, inode };
-    let [key, address] = ["pelago1a", "pelago1a@host:1"].map(str::to_owned);
-    ServerSays { key, address, boot: boot_id().unwrap(), lock }
-}
-
-fn options() -> Options {
-    // Little memory means many seals, flushes and compactions.
-    Options { memory_bytes: 8 << 20 }
-}
-
-/// A server that stands by.
-struct Server {
-    beat: Beat,
-    candidate: Candidate,
-}
-
-impl Server {
-    fn new(store: &Folder, inode: u64) -> Self {
-        let beat = Beat::begin(store, &says(inode)).unwrap();
-        let candidate = Candidate::new(store, beat.process(), says(inode));
-        Self { beat, candidate: candidate.with_patience(PATIENCE) }
-    }
-
-    /// As [`Server::new`], on a store that has no space for a file that shows that it lives.
-    fn new_without_space(store: &Folder, inode: u64) -> Self {
-        let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
-        let beat = Beat::begin(&Folder::open(elsewhere.path()).unwrap(), &says(inode)).unwrap();
-        let candidate = Candidate::new(store, beat.process(), says(inode));
-        Self { beat, candidate: candidate.with_patience(PATIENCE) }
-    }
-
-    /// Looks until the shard is free.
-    fn wait(&mut self) -> Claim {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            assert!(Instant::now() < deadline, "the shard never gets free");
-            match self.candidate.look().unwrap() {
-                Look::Free(claim) => return claim,
-                // The candidate looks at names, of which nothing tells that they have moved.
-                Look::Owned(_) => thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-
-    /// Takes the shard, when it is free.
-    fn take(&mut self) -> Taken {
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            assert!(Instant::now() < deadline, "the shard is never taken");
-            if let Some(taken) = self.wait().take().unwrap() {
-                return taken;
-            }
-        }
-    }
-
-    /// Takes the shard and opens its table, which is ready.
-    fn own(&mut self) -> Owned {
-        let taken = self.take();
-        let engine = Arc::new(FjallTable::open_in(taken.folder(), options()).unwrap());
-        let table = OwnedTable::new(Arc::clone(&engine) as Arc<dyn Table>, taken.baton());
-        table.persist().unwrap();
-        taken.mark_ready().unwrap();
-        taken.remove_older().unwrap();
-        Owned { taken, engine, table }
-    }
-}
-
-struct Owned {
-    taken: Taken,
-    engine: Arc<FjallTable>,
-    table: OwnedTable,
-}
-
-impl Owned {
-    /// Closes the table and gives the shard away.
-    fn release(self) {
-        self.engine.close().unwrap();
-        self.taken.baton().release().unwrap();
-    }
-}
-
-fn key(number: u64) -> Vec<u8> {
-    format!("n{number:016x}").into_bytes()
-}
-
-fn put(table: &impl Table, number: u64) -> Result<(), Error> {
-    let mut batch = Batch::new();
-    batch.put(key(number), vec![number as u8; 3000]);
-    table.write(&batch)
-}
-
-/// Returns the numbers in a table, which have no gap.
-fn count(table: &impl Table) -> u64 {
-    let mut count = 0;
-    let mut visit = |row: &[u8], value: &[u8]| {
-        count += 1;
-        assert_eq!(row, key(count));
-        assert_eq!(value, vec![count as u8; 3000]);
-        ControlFlow::Continue(())
-    };
-    table.scan(b"n", b"o", &mut visit).unwrap();
-    count
-}
-
-fn make(dir: &Path) -> Volume {
-    Volume::open_or_create_shared(dir, SharedOptions::default()).unwrap()
-}
-
-/// Returns the names in the folder of the shard that are folders of runs.
-fn runs(dir: &Path) -> Vec<String> {
-    let names = fs::read_dir(dir.join("shard/0")).unwrap();
-    let mut names: Vec<_> =
-        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.retain(|name| name.len() == 25);
-    names.sort();
-    names
-}
-
-/// Returns the name of the baton.
-fn baton(dir: &Path) -> String {
-    let names = fs::read_dir(dir.join("shard/0")).unwrap();
-    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut batons: Vec<_> = names.filter(|name| name.len() == FIRST_BATON.len()).collect();
-    assert_eq!(batons.len(), 1, "{batons:?}");
-    batons.remove(0)
-}
-
-/// Returns the turn of the baton.
-fn turn(dir: &Path) -> u64 {
-    u64::from_str_radix(&baton(dir)[26..], 16).unwrap()
-}
 
 /// Writes and persists numbers until the shard is lost, and prints each that is safe. Run as a
 /// test, it does nothing.
@@ -318,12 +184,7 @@ fn take_by_force(taker: &mut Server, dir: &Path) -> Owned {
             break taken;
         }
     };
-    let engine = Arc::new(FjallTable::open_in(taken.folder(), options()).unwrap());
-    let table = OwnedTable::new(Arc::clone(&engine) as Arc<dyn Table>, taken.baton());
-    table.persist().unwrap();
-    taken.mark_ready().unwrap();
-    taken.remove_older().unwrap();
-    Owned { taken, engine, table }
+    Owned::begin(taken)
 }
 
 #[test]
