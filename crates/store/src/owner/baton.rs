@@ -1,18 +1,23 @@
 //! The baton: the file whose renames are the order of all that is safe.
 
+use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use super::error::OwnerError;
+use super::moment::AtomicTime;
 use super::names::{BatonName, ProcessId, RunName};
 use super::shard;
+use crate::clock;
 use crate::folder::Folder;
 use crate::sync::Mutex;
 
 /// The pause before a rename is tried again that the store did not do.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The time between two lines of one wait in the log.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// Renames that find no file with the old name, while a listing shows one of this run.
 const TRIES: u32 = 8;
 
@@ -22,7 +27,8 @@ pub struct Baton {
     run: RunName,
     turn: Mutex<u64>,
     is_lost: AtomicBool,
-    is_stopped: AtomicBool,
+    /// The time after which calls do not wait any longer.
+    gives_up: AtomicTime,
     on_lost: Mutex<Vec<OnLost>>,
 }
 
@@ -60,7 +66,7 @@ impl Baton {
             run,
             turn: Mutex::new(0),
             is_lost: AtomicBool::new(false),
-            is_stopped: AtomicBool::new(false),
+            gives_up: AtomicTime::never(),
             on_lost: Mutex::new(Vec::new()),
         }
     }
@@ -78,12 +84,12 @@ impl Baton {
     }
 
     /// Renames the baton to its next turn. What was made safe in the engine's folder before this
-    /// call is in the table of every later owner when it returns. While the store does not answer,
-    /// it waits and tries again.
+    /// call is in the table of every later owner when it returns. While the store does not do it,
+    /// the call waits and tries again.
     ///
     /// # Errors
     /// [`OwnerError::Lost`] if another process has the baton, for ever then;
-    /// [`OwnerError::Stopped`] after [`Baton::stop`], if the store has not answered.
+    /// [`OwnerError::Stopped`] after [`Baton::stop_within`], if the store has not done it in time.
     pub fn advance(&self) -> Result<(), OwnerError> {
         let process = Some(self.run.process);
         self.rename(|epoch, turn| BatonName { epoch, process, turn })
@@ -116,38 +122,43 @@ impl Baton {
         }
     }
 
-    /// Lets calls end that wait for a store that does not answer. What they were to confirm is not
-    /// safe then.
+    /// Lets calls give up at once: see [`Baton::stop_within`].
     pub fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Release);
+        self.stop_within(Duration::ZERO);
+    }
+
+    /// Lets calls give up, those that wait already and later ones, once the time `patience` from
+    /// now is over: any length, by a clock that goes on while the machine sleeps. Each later call
+    /// tries once. What a call that has given up was to confirm is not safe. Of several times the
+    /// earliest counts.
+    ///
+    /// A call that the system does not return from, as on a network file system whose server is
+    /// away, cannot give up.
+    pub fn stop_within(&self, patience: Duration) {
+        self.gives_up.set_earlier(clock::since_boot().saturating_add(patience));
     }
 
     /// Renames the baton to what `wanted` makes of the epoch and the next turn.
     fn rename(&self, wanted: impl Fn(u32, u64) -> BatonName) -> Result<(), OwnerError> {
         let mut turn = self.turn.lock();
+        let mut log = WaitLog::default();
         let done = loop {
-            if self.is_lost() {
-                break Err(OwnerError::Lost);
+            let error = match self.rename_once(&mut turn, &wanted) {
+                Err(error) if !matches!(error, OwnerError::Lost) => error,
+                done => break done,
+            };
+            let now = clock::since_boot();
+            let cause = error.source().map(ToString::to_string);
+            let rest = self.gives_up.get().saturating_sub(now);
+            if rest.is_zero() {
+                tracing::warn!(%error, cause, "the baton was not renamed until this server stops");
+                break Err(OwnerError::Stopped);
             }
-            match self.try_rename(*turn, |turn| wanted(self.run.epoch, turn)) {
-                Ok(Some(next)) => {
-                    *turn = next;
-                    return Ok(());
-                }
-                Ok(None) => {
-                    self.is_lost.store(true, Ordering::Release);
-                    break Err(OwnerError::Lost);
-                }
-                Err(error) if self.is_stopped.load(Ordering::Acquire) => {
-                    tracing::warn!(%error, "the store does not answer, and this server stops");
-                    break Err(OwnerError::Stopped);
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the store does not answer: the baton waits");
-                    // A store that is away comes back without a word to its clients.
-                    thread::sleep(PAUSE);
-                }
+            if let Some(left_out) = log.admit(now) {
+                tracing::warn!(%error, cause, left_out, "cannot rename the baton; will retry");
             }
+            // A store that is away, or refuses, changes its mind without a word to its clients.
+            thread::sleep(PAUSE.min(rest));
         };
         // The call may use the baton.
         drop(turn);
@@ -155,6 +166,27 @@ impl Baton {
             self.tell_lost();
         }
         done
+    }
+
+    /// Renames the baton, if the store does it now; notes its turn, or that it is lost.
+    fn rename_once(
+        &self,
+        turn: &mut u64,
+        wanted: impl Fn(u32, u64) -> BatonName,
+    ) -> Result<(), OwnerError> {
+        if self.is_lost() {
+            return Err(OwnerError::Lost);
+        }
+        match self.try_rename(*turn, |turn| wanted(self.run.epoch, turn))? {
+            Some(next) => {
+                *turn = next;
+                Ok(())
+            }
+            None => {
+                self.is_lost.store(true, Ordering::Release);
+                Err(OwnerError::Lost)
+            }
+        }
     }
 
     /// Renames the baton from `turn`. Returns its new turn, or `None` if it is another one's.
@@ -188,6 +220,28 @@ impl Baton {
     }
 }
 
+/// The lines of one wait in the log: the first failure, then one each [`LOG_PAUSE`].
+#[derive(Debug, Default)]
+struct WaitLog {
+    /// The time of the last line.
+    written: Option<Duration>,
+    /// Failures since then.
+    left_out: u64,
+}
+
+impl WaitLog {
+    /// Notes a failure. Returns how many were left out since the last line; `None` if this one is
+    /// left out too.
+    fn admit(&mut self, now: Duration) -> Option<u64> {
+        if self.written.is_some_and(|written| now.saturating_sub(written) < LOG_PAUSE) {
+            self.left_out += 1;
+            return None;
+        }
+        self.written = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
 impl fmt::Debug for Baton {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Baton").field("run", &self.run.to_string()).finish_non_exhaustive()
@@ -217,5 +271,13 @@ mod tests {
         let released = BatonName { process: None, ..wanted };
         assert_eq!(after(wanted, &[released]), AfterGone::Lost);
         assert_eq!(after(released, &[released]), AfterGone::Released);
+    }
+
+    #[test]
+    fn a_long_wait_has_one_line_each_ten_seconds() {
+        let mut log = WaitLog::default();
+        let lines: Vec<_> = (0..=250).map(|tick| log.admit(PAUSE * tick)).collect();
+        let written = lines.iter().enumerate().filter_map(|(tick, line)| Some((tick, (*line)?)));
+        assert_eq!(written.collect::<Vec<_>>(), [(0, 0), (100, 99), (200, 99)]);
     }
 }

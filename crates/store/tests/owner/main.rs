@@ -27,6 +27,7 @@ use server::{
 };
 
 mod server;
+mod stopping;
 
 /// The environment variables that tell a process its store, its last step, and a full store.
 const STORE: &str = "STORE_OWNER_FOLDER";
