@@ -26,16 +26,25 @@
 //! part gives no answers that are not safe once its last beat is older than 6 s × 63/64
 //! ([`Beat::is_fresh`]): nothing older than a taker's changes is read.
 //!
+//! # Bytes
+//!
+//! Rows are safe by rule 1. Bytes of content files that were written and not synced are in the page
+//! cache of the owner's machine, where only processes of this machine see them, and only until it
+//! starts again. So an owner notes its boot id when it is ready, and at a clean stop that all is
+//! synced; [`Taken::may_lack_bytes`] tells the taker whether some may be missing.
+//!
 //! # A turn
 //!
 //! ```text
 //! Candidate::look   -> Look::Free(claim)         the owner is dead, or has released the baton
 //! Claim::take       -> Taken                     the baton is ours, the engine's folder is whole
-//! FjallTable::open_in(taken.folder()), recovery, persist
+//! FjallTable::open_in(taken.folder()), recovery by Taken::may_lack_bytes, persist
 //! Taken::mark_ready                              from here on the next taker copies this folder
 //! Taken::remove_older, then the first request    never the other way round
 //! ...                                            each persist through `OwnedTable`
-//! close of the table, Baton::release, Beat::end  the next taker need not wait
+//! Baton::stop_within                             a store that is away does not prevent the stop
+//! close of the table, sync, Taken::mark_closed   no byte is missing
+//! Baton::release, Beat::end                      the next taker need not wait
 //! ```
 
 use std::time::Duration;

@@ -105,7 +105,7 @@ impl Claim {
         if let Err(error) = alive::remove_ended(&self.store, self.process, &self.says) {
             tracing::debug!(%error, "files of processes that have ended stay");
         }
-        Taken::begin(self.store, shard, run, self.evidence.baton).map(Some)
+        Taken::begin(self.store, shard, run, self.evidence.baton, self.says.boot).map(Some)
     }
 
     /// Takes the baton. Returns the folder of the shard and the new run.

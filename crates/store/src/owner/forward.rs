@@ -26,8 +26,16 @@ const TRIES: u32 = 50;
 /// The pause between them.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// An engine's folder that was made.
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) folder: Folder,
+    /// Whether bytes of content files may be missing that the owner of its source has written.
+    pub(super) may_lack_bytes: bool,
+}
+
 /// Makes the engine's folder of `run` from the newest that is whole, of an epoch of at most
-/// `before`. All of it is safe when this returns.
+/// `before`. All of it is safe when this returns. `boot` is the boot id of this machine.
 ///
 /// # Errors
 /// [`OwnerError`]; half of the folder is there then.
@@ -36,7 +44,8 @@ pub(super) fn link(
     shard: &Folder,
     run: RunName,
     before: u32,
-) -> Result<Folder, OwnerError> {
+    boot: &str,
+) -> Result<Linked, OwnerError> {
     let name = run.to_string();
     let mut changed = None;
     for attempt in 0..TRIES {
@@ -50,12 +59,14 @@ pub(super) fn link(
             shard::check_is_new(store, shard)?;
             own.sync()?;
             shard.sync()?;
-            return Ok(own);
+            return Ok(Linked { folder: own, may_lack_bytes: false });
         };
+        // An owner that ends meanwhile is taken for one that has not: that is never wrong.
+        let may_lack_bytes = shard::may_lack_bytes(&source, boot)?;
         match carry(&source, &own)? {
             Carried::Whole => {
                 shard.sync()?;
-                return Ok(own);
+                return Ok(Linked { folder: own, may_lack_bytes });
             }
             Carried::Changed(error) => changed = error,
         }

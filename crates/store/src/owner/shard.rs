@@ -1,6 +1,6 @@
 //! The folder of the one shard: its baton, and the engine's folders of its runs.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::thread;
 use std::time::Duration;
 
@@ -12,8 +12,11 @@ use super::{FIRST_SHARD, says};
 use crate::folder::{Folder, FolderError};
 use crate::volume::layout::{CONTENT, SHARD};
 
-/// The file in an engine's folder that says that it is whole.
+/// The file in an engine's folder that says that it is whole, and on which boot of which machine
+/// its owner runs.
 pub(super) const READY: &str = "ready";
+/// The file in an engine's folder that says that its owner has ended with all that it wrote safe.
+pub(super) const CLOSED: &str = "closed";
 /// The file in the shard's folder that says that a run was ready once.
 const BEGUN: &str = "begun";
 /// Looks at a folder whose one file is being renamed: a listing may show it twice, or not at all.
@@ -103,22 +106,47 @@ pub(super) fn newest_ready(shard: &Folder, epoch: u32) -> Result<Option<Folder>,
     Ok(None)
 }
 
-/// Returns whether an engine's folder is whole. A listing, because a network file system may
-/// remember longer that a name is missing.
+/// Returns whether an engine's folder is whole.
 pub(super) fn is_ready(run: &Folder) -> Result<bool, OwnerError> {
-    Ok(run.entries()?.iter().any(|name| name == READY))
+    has_mark(run, READY)
 }
 
-/// Makes an empty file, on stable storage, if it is missing.
-pub(super) fn mark(folder: &Folder, name: &str) -> Result<(), OwnerError> {
+/// Returns whether the bytes of content files may be incomplete for a taker on the machine with
+/// this boot id: the owner of `run` may have written some that are in the page cache of another
+/// machine, or were in one that has lost its power.
+pub(super) fn may_lack_bytes(run: &Folder, boot: &str) -> Result<bool, OwnerError> {
+    if has_mark(run, CLOSED)? {
+        return Ok(false);
+    }
+    let text = match read_text(run, READY) {
+        // Its name alone says that the folder is whole; what it tells beyond is unknown.
+        Err(OwnerError::Insecure(error)) => {
+            tracing::warn!(%error, "which machine the last owner ran on is unknown");
+            None
+        }
+        read => read?,
+    };
+    let ran_on = text.as_deref().and_then(|text| text.strip_suffix(b"\n"));
+    Ok(boot.is_empty() || ran_on != Some(boot.as_bytes()))
+}
+
+/// Returns whether a folder has a file. A listing, because a network file system may remember
+/// longer that a name is missing.
+fn has_mark(folder: &Folder, name: &str) -> Result<bool, OwnerError> {
+    Ok(folder.entries()?.iter().any(|found| found == name))
+}
+
+/// Makes a file with this text, on stable storage, if it is missing.
+pub(super) fn mark(folder: &Folder, name: &str, text: &str) -> Result<(), OwnerError> {
     let failed = |error| OwnerError::from_io("writing", &folder.path().join(name), error);
-    folder.open_file(name, OFlags::WRONLY | OFlags::CREATE)?.sync_all().map_err(failed)?;
+    let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     Ok(folder.sync()?)
 }
 
 /// Notes that a run was ready: without a ready one the shard is damaged from now on, not new.
 pub(super) fn mark_begun(shard: &Folder) -> Result<(), OwnerError> {
-    mark(shard, BEGUN)
+    mark(shard, BEGUN, "")
 }
 
 /// Checks that no run was ever ready: only then a missing table is an empty one.
@@ -126,8 +154,7 @@ pub(super) fn mark_begun(shard: &Folder) -> Result<(), OwnerError> {
 /// # Errors
 /// [`OwnerError::Corrupt`] if there was one, or if the store has bytes of files.
 pub(super) fn check_is_new(store: &Folder, shard: &Folder) -> Result<(), OwnerError> {
-    let has_begun = shard.entries()?.iter().any(|name| name == BEGUN);
-    if has_begun || has_content(store)? {
+    if has_mark(shard, BEGUN)? || has_content(store)? {
         let what = "it has no folder of a table that is ready, and the volume has been used";
         return Err(OwnerError::corrupt(shard.path(), what));
     }

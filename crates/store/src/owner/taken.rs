@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::baton::Baton;
 use super::error::OwnerError;
-use super::forward;
+use super::forward::{self, Linked};
 use super::names::{BatonName, RunName};
-use super::shard::{self, READY};
+use super::shard::{self, CLOSED, READY};
 use crate::folder::Folder;
 
 /// A shard in the hands of this process, with an engine's folder of its own.
@@ -15,21 +15,27 @@ pub struct Taken {
     shard: Folder,
     run: RunName,
     folder: Folder,
+    may_lack_bytes: bool,
+    /// The boot id of this machine.
+    boot: String,
     baton: Arc<Baton>,
 }
 
 impl Taken {
     /// Makes the engine's folder of a run that has the baton, from that of the owner before, whose
-    /// baton was `before`.
+    /// baton was `before`. `boot` is the boot id of this machine.
     pub(super) fn begin(
         store: Folder,
         shard: Folder,
         run: RunName,
         before: BatonName,
+        boot: String,
     ) -> Result<Self, OwnerError> {
         let baton = Arc::new(Baton::new(shard.clone(), run));
-        match forward::link(&store, &shard, run, before.epoch) {
-            Ok(folder) => Ok(Self { shard, run, folder, baton }),
+        match forward::link(&store, &shard, run, before.epoch, &boot) {
+            Ok(Linked { folder, may_lack_bytes }) => {
+                Ok(Self { shard, run, folder, may_lack_bytes, boot, baton })
+            }
             Err(error) => {
                 // Half a folder would fill a full store further, and this process, which lives,
                 // would keep others out.
@@ -58,17 +64,45 @@ impl Taken {
         Arc::clone(&self.baton)
     }
 
-    /// Marks the engine's folder as ready: the next taker copies it, and none before it. Called
-    /// after the table was opened, recovered and persisted; no request may be answered before.
+    /// Returns whether bytes of content files may be missing that the owner before has written and
+    /// not synced: it did not end by [`Taken::mark_closed`], and it ran on another machine, or on
+    /// this one before its last start, or on one that is unknown. The owner before is the last one
+    /// whose folder was ready: one that failed or died earlier has served nothing.
+    ///
+    /// What follows from it must be safe before [`Taken::mark_ready`], from which on the next taker
+    /// asks about this owner alone.
+    #[must_use]
+    pub const fn may_lack_bytes(&self) -> bool {
+        self.may_lack_bytes
+    }
+
+    /// Marks the engine's folder as ready: the next taker copies it, and none before it. Notes the
+    /// machine on which this owner runs. Called after the table was opened, recovered and
+    /// persisted; no request may be answered before.
     ///
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Lost`] if another process has taken the shard meanwhile, which
     /// then has copied an older folder.
     pub fn mark_ready(&self) -> Result<(), OwnerError> {
-        shard::mark(&self.folder, READY)?;
+        shard::mark(&self.folder, READY, &format!("{}\n", self.boot))?;
         shard::mark_begun(&self.shard)?;
         // Whoever takes the baton after this turn sees the mark.
         self.baton.advance()
+    }
+
+    /// Notes that this owner has ended, and that no byte is missing of what it wrote. Called at a
+    /// clean stop, after the table was closed and all content files were synced, and before
+    /// [`Baton::release`]. Nothing may be written after it.
+    ///
+    /// # Errors
+    /// [`OwnerError`]; the next taker may take bytes for missing then, and none is.
+    /// [`OwnerError::Lost`] if another process has the shard, as far as this one knows, or if it
+    /// was released.
+    pub fn mark_closed(&self) -> Result<(), OwnerError> {
+        if self.baton.is_lost() {
+            return Err(OwnerError::Lost);
+        }
+        shard::mark(&self.folder, CLOSED, "")
     }
 
     /// Removes the engine's folders of earlier runs. Does nothing before [`Taken::mark_ready`], or

@@ -26,6 +26,7 @@ use server::{
     says, turn,
 };
 
+mod bytes;
 mod server;
 mod stopping;
 
