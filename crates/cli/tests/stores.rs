@@ -97,6 +97,48 @@ fn two_stores_are_not_mixed_up() {
     home.golden("store-check", &["check", "a"]);
 }
 
+/// The file system of the store is not mounted, or another one is in its place.
+#[test]
+fn a_store_that_is_gone_is_not_made_again() {
+    let home = Home::new();
+    let first = home.serve("a");
+    home.stop("a", first);
+    let at = |name: &str| home.root.join(name);
+    fs::rename(at("s"), at("moved")).unwrap();
+    fs::create_dir(at("s")).unwrap();
+    home.golden("store-gone", &serve("a", "s"));
+    assert!(names(&at("s")).is_empty(), "nothing is made");
+    fs::remove_dir(at("s")).unwrap();
+    home.golden("store-missing", &serve("a", "s"));
+    let other = home.serve("b");
+    home.stop("b", other);
+    let refused = home.run(&serve("a", "s"));
+    assert!(refused.err.contains("and this server belongs to"), "{refused:?}");
+    home.golden("store-inside", &serve("c", "c/s"));
+    assert!(!at("c").exists(), "nothing is made");
+}
+
+/// A store that is moved away under a server that stands by is not made again when it takes over.
+#[test]
+fn a_store_that_moves_away_is_not_made_again_by_a_takeover() {
+    let home = Home::new();
+    let mut first = home.serve("a");
+    let second = home.serve("b");
+    fs::rename(home.root.join("s"), home.root.join("moved")).unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    until("it says why it does not take it", || {
+        let status = home.run(&["status", "b"]);
+        status.out.contains("trouble") || status.code != Some(0)
+    });
+    assert!(!home.root.join("s").exists(), "nothing is made");
+    drop(second.wait_with_output());
+    fs::rename(home.root.join("moved"), home.root.join("s")).unwrap();
+    let again = home.serve("a");
+    until("it owns the volume", || home.state("a") == "up");
+    home.stop("a", again);
+}
+
 #[test]
 fn a_folder_of_a_server_has_one_server() {
     let home = Home::new();

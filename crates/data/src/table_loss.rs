@@ -94,6 +94,17 @@ impl OpenFiles {
         Ok(self.writing.count())
     }
 
+    /// Notes that each file with a `writing` row may have lost bytes that were answered and not
+    /// synced: the machine of the last owner of a shared store had them. Its next `fsync` says so,
+    /// once. Returns how many files there are.
+    pub fn note_lost_bytes(&self) -> usize {
+        let files = self.writing.inodes();
+        for ino in &files {
+            self.durability.writeback_errors.record_inode(*ino);
+        }
+        files.len()
+    }
+
     /// Visits the `writing` rows in the table, a damaged one as `None`: it is deleted like any
     /// other, and `pelago check` finds out to which file it belongs.
     fn each_writing_row(

@@ -27,6 +27,9 @@ const RETRY: Duration = Duration::from_millis(200);
 /// The time after which the servers of the store are read again.
 const READ_SERVERS: Duration = Duration::from_secs(10);
 
+/// How long a clean stop waits for a store that does not answer.
+const STORE_ANSWERS: Duration = Duration::from_secs(10);
+
 /// Called once when the server has lost the store to another one.
 pub type OnLost = Box<dyn FnOnce() + Send>;
 
@@ -253,12 +256,17 @@ impl Ownership {
         self.pulse.set_on_lost(on_lost);
     }
 
-    /// Gives the shard away, which is closed: another server takes it at once.
+    /// Begins to stop: if the store does not answer for a while, nothing more becomes safe.
+    pub(crate) fn begin_stop(&self) {
+        self.baton.stop_within(STORE_ANSWERS);
+    }
+
+    /// Gives the shard away, which is closed with all its bytes: another server takes it at once.
     ///
     /// # Errors
     /// [`OwnerError`]. Another server takes it once this one counts as dead.
     pub(crate) fn release(&self) -> Result<(), OwnerError> {
-        let released = self.baton.release();
+        let released = self.taken.mark_closed().and_then(|()| self.baton.release());
         self.pulse.end();
         released
     }

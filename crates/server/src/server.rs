@@ -339,6 +339,9 @@ impl Server {
         if std::mem::replace(&mut running.stopped, true) {
             return Ok(());
         }
+        if let Some(ownership) = &self.core.ownership {
+            ownership.begin_stop();
+        }
         self.service.stop();
         self.core.host.stop_workers();
         self.replaced.release_all();

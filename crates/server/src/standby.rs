@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pelago_store::owner::{
     self, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
@@ -11,6 +12,9 @@ use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
 
 use crate::ownership::{Ownership, Pulse, PulseError};
 use crate::server::{Options, Server, StartError};
+
+/// How long a server that cannot serve what it has taken tries to give it back.
+const RELEASED: Duration = Duration::from_secs(10);
 
 /// A server that stands by at a shared store.
 pub struct Standby {
@@ -99,6 +103,7 @@ impl Standby {
             Ok(server) => Ok(Standing::Owns(Box::new(server))),
             Err(error) => {
                 // Another server may be able to serve it.
+                baton.stop_within(RELEASED);
                 if let Err(error) = baton.release() {
                     tracing::warn!(%error, "the store stays taken until others find it free");
                 }

@@ -12,3 +12,4 @@ mod loss;
 #[path = "mirrors/main.rs"]
 mod mirrors;
 mod power;
+mod store;

@@ -129,7 +129,7 @@ impl Server {
             ownership,
         };
         let opens = core.open_files(&notifies);
-        opens.load_writing_rows().map_err(failed)?;
+        core.load_writing_rows(&opens).map_err(failed)?;
         for handle in still_written {
             opens.resume_external_writes(handle).map_err(failed)?;
         }
@@ -342,6 +342,17 @@ impl Core {
             notify_pending_close: notifier(&notifies.pending_close),
             options,
         }))
+    }
+
+    /// Loads the files that may have bytes which are not safe; on a shared store, some of them may
+    /// be lost with the last owner's machine.
+    fn load_writing_rows(&self, opens: &OpenFiles) -> Result<(), Error> {
+        opens.load_writing_rows()?;
+        if self.ownership.as_ref().is_some_and(|ownership| ownership.taken().may_lack_bytes()) {
+            let files = opens.note_lost_bytes();
+            tracing::warn!(files, "the last owner's machine may have had bytes that are lost");
+        }
+        Ok(())
     }
 
     fn service(

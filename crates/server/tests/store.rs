@@ -1,0 +1,104 @@
+//! Servers of a shared store in one process: what the next owner says of bytes that the last one
+//! had not synced, and what it has of what was called safe.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pelago_server::{Options, Server, Standby, Standing};
+use pelago_store::owner::{LockId, ServerSays};
+use pelago_store::volume::VolumeId;
+use pelago_wire::{Code, Entry, Handle, OpenFlags, OpenId, Reply, Request};
+
+use crate::harness::requests::{call, create, lookup, next_open, write};
+
+/// The longest time until a living server has taken a store from a dead one.
+const TAKES: Duration = Duration::from_secs(20);
+
+/// A server on a machine that was started at this boot.
+fn says(boot: &str, number: u64) -> ServerSays {
+    ServerSays {
+        key: format!("key{number}"),
+        address: format!("key{number}@host:{number}"),
+        boot: boot.to_owned(),
+        lock: LockId { device: 1, inode: number },
+    }
+}
+
+fn begin(store: &Path, known: Option<VolumeId>, says: ServerSays) -> Standby {
+    let options = Options { grace: Duration::ZERO, ..Options::default() };
+    Standby::begin(store, known, says, options).unwrap()
+}
+
+/// Waits until this server owns the volume.
+fn take(standby: &mut Standby) -> Server {
+    let deadline = Instant::now() + TAKES;
+    loop {
+        match standby.look().unwrap() {
+            Standing::Owns(server) => return *server,
+            Standing::Waits(_) => assert!(Instant::now() < deadline, "the store stays taken"),
+        }
+        // The time between two looks.
+        thread::sleep(Duration::from_millis(500));
+    }
+}
+
+fn fsync(server: &Server, open: OpenId) -> Result<(), Code> {
+    call(server, Request::Fsync { open, data_only: false }, &[]).map(drop)
+}
+
+fn open(server: &Server, entry: Entry) -> OpenId {
+    let (node, flags, open) = (entry.handle, OpenFlags::READ_WRITE, next_open());
+    let opened = call(server, Request::Open { node, flags, open }, &[]);
+    assert!(matches!(opened, Ok(Reply::Opened { .. })), "{opened:?}");
+    open
+}
+
+/// An owner that has a file open, and synced bytes and others; then it is gone without a word.
+fn lose_owner(store: &Path, is_clean: bool) -> VolumeId {
+    let mut standby = begin(store, None, says("boot-a", 1));
+    let server = take(&mut standby);
+    let (_, open) = create(&server, Handle::ROOT, "large").unwrap();
+    write(&server, open, 0, &[7; 300_000]).unwrap();
+    fsync(&server, open).unwrap();
+    write(&server, open, 0, &[8; 1000]).unwrap();
+    if is_clean {
+        server.stop().unwrap();
+    }
+    standby.id()
+}
+
+/// Returns what the `fsync` of the file says at the next owner, twice.
+fn next_fsyncs(store: &Path, known: VolumeId, boot: &str) -> [Result<(), Code>; 2] {
+    let mut standby = begin(store, Some(known), says(boot, 2));
+    let server = take(&mut standby);
+    let open = open(&server, lookup(&server, Handle::ROOT, "large").unwrap());
+    let told = [fsync(&server, open), fsync(&server, open)];
+    server.stop().unwrap();
+    told
+}
+
+/// The page cache of its machine may have had them, and another machine does not have that.
+#[test]
+fn bytes_that_a_lost_machine_may_have_had_are_an_error_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let known = lose_owner(&store, false);
+    assert_eq!(next_fsyncs(&store, known, "boot-b"), [Err(Code::Io), Ok(())]);
+}
+
+#[test]
+fn a_server_that_died_alone_has_lost_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let known = lose_owner(&store, false);
+    assert_eq!(next_fsyncs(&store, known, "boot-a"), [Ok(()), Ok(())]);
+}
+
+#[test]
+fn a_server_that_was_stopped_has_synced_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let known = lose_owner(&store, true);
+    assert_eq!(next_fsyncs(&store, known, "boot-b"), [Ok(()), Ok(())]);
+}
