@@ -131,7 +131,9 @@ impl StartError {
         match self {
             Self::Full { .. } | Self::Content(_) | Self::Reserve(_) | Self::Thread(_) => true,
             Self::Table { source, .. } => matches!(source, table::Error::Io { .. }),
-            Self::Volume(error) => matches!(error, VolumeError::Io { .. }),
+            Self::Volume(error) => {
+                matches!(error, VolumeError::Io { .. } | VolumeError::StoreGone { .. })
+            }
             Self::Store(error) => error.is_no_space() || matches!(error, OwnerError::Io { .. }),
             Self::TableDamaged { .. }
             | Self::ForeignTable { .. }
