@@ -95,6 +95,17 @@ impl Baton {
         self.rename(|epoch, turn| BatonName { epoch, process, turn })
     }
 
+    /// Renames the baton to its next turn, if the store does it now. For a baton of which no other
+    /// thread knows yet: [`Baton::on_lost`] calls nothing.
+    ///
+    /// # Errors
+    /// [`OwnerError`]; [`OwnerError::Lost`] if another process has the baton, for ever then.
+    pub(super) fn try_advance(&self) -> Result<(), OwnerError> {
+        let process = Some(self.run.process);
+        let wanted = |epoch, turn| BatonName { epoch, process, turn };
+        self.rename_once(&mut self.turn.lock(), wanted)
+    }
+
     /// Gives the baton away, at a clean stop, after the table was closed. The next owner need not
     /// wait. Later calls fail as if it were lost, without the call of [`Baton::on_lost`].
     ///

@@ -94,8 +94,8 @@ impl Candidate {
 
 impl Claim {
     /// Takes the shard: first the file by which its owner shows that it lives, then the baton, then
-    /// a copy of its table. Returns `None` if another process was faster, or if the owner has moved
-    /// after all.
+    /// a copy of its table. Returns `None` if another process was faster, also while the table was
+    /// copied, or if the owner has moved after all.
     ///
     /// # Errors
     /// [`OwnerError`], [`OwnerError::NoSpace`] if the store is full. The baton is released then, if
@@ -105,7 +105,7 @@ impl Claim {
         if let Err(error) = alive::remove_ended(&self.store, self.process, &self.says) {
             tracing::debug!(%error, "files of processes that have ended stay");
         }
-        Taken::begin(self.store, shard, run, self.evidence.baton, self.says.boot).map(Some)
+        Taken::begin(self.store, shard, run, self.evidence.baton, self.says.boot)
     }
 
     /// Takes the baton. Returns the folder of the shard and the new run.

@@ -23,32 +23,54 @@ pub struct Taken {
 
 impl Taken {
     /// Makes the engine's folder of a run that has the baton, from that of the owner before, whose
-    /// baton was `before`. `boot` is the boot id of this machine.
+    /// baton was `before`. `boot` is the boot id of this machine. Returns `None` if another process
+    /// has taken the baton meanwhile.
     pub(super) fn begin(
         store: Folder,
         shard: Folder,
         run: RunName,
         before: BatonName,
         boot: String,
-    ) -> Result<Self, OwnerError> {
+    ) -> Result<Option<Self>, OwnerError> {
         let baton = Arc::new(Baton::new(shard.clone(), run));
-        match forward::link(&store, &shard, run, before.epoch, &boot) {
+        let linked = forward::link(&store, &shard, run, before.epoch, &boot);
+        let linked = linked.and_then(|linked| match baton.try_advance() {
+            Err(OwnerError::Lost) => Err(OwnerError::Lost),
+            // A store that does not rename it now is waited for by the first persist.
+            Ok(()) | Err(_) => Ok(linked),
+        });
+        match linked {
             Ok(Linked { folder, may_lack_bytes }) => {
-                Ok(Self { shard, run, folder, may_lack_bytes, boot, baton })
+                Ok(Some(Self { shard, run, folder, may_lack_bytes, boot, baton }))
             }
-            Err(error) => {
-                // Half a folder would fill a full store further, and this process, which lives,
-                // would keep others out.
-                if let Err(error) = shard.remove_tree(&run.to_string()) {
-                    tracing::warn!(%error, "half an engine's folder stays: it has no meaning");
-                }
-                baton.stop();
-                if let Err(error) = baton.release() {
-                    tracing::warn!(%error, "the baton is not released: others wait for it");
-                }
-                Err(error)
-            }
+            Err(error) => Self::give_up(&shard, run, &baton, error),
         }
+    }
+
+    /// Leaves a shard because of `error`. Returns `None` if another process has taken the baton,
+    /// which explains any error: that process removes the folder that is made here, and the one
+    /// that is copied.
+    fn give_up(
+        shard: &Folder,
+        run: RunName,
+        baton: &Baton,
+        error: OwnerError,
+    ) -> Result<Option<Self>, OwnerError> {
+        // Half a folder would fill a full store further, and this process, which lives, would keep
+        // others out.
+        if let Err(error) = shard.remove_tree(&run.to_string()) {
+            tracing::warn!(%error, "half an engine's folder stays: it has no meaning");
+        }
+        baton.stop();
+        match baton.release() {
+            Err(OwnerError::Lost) => {
+                tracing::info!(%error, "another server was faster to take the store over");
+                return Ok(None);
+            }
+            Err(error) => tracing::warn!(%error, "the baton is not released: others wait for it"),
+            Ok(()) => {}
+        }
+        Err(error)
     }
 
     /// Returns the engine's folder of this run: whole and safe, to be opened by
@@ -121,5 +143,98 @@ impl Taken {
             }
         }
         Ok(self.shard.sync()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::super::ProcessId;
+    use super::*;
+    use crate::volume::{SharedOptions, Volume};
+
+    /// A new store, whose baton a taker has renamed to its own name.
+    struct Stage {
+        temp: tempfile::TempDir,
+        volume: Volume,
+        run: RunName,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let temp = tempfile::tempdir().unwrap();
+            let volume = Volume::open_or_create_shared(temp.path(), SharedOptions::default());
+            let process = ProcessId::parse("00000000000000aa").unwrap();
+            let stage = Self { temp, volume: volume.unwrap(), run: RunName { epoch: 1, process } };
+            stage.pass_on(BatonName::FIRST, stage.own());
+            stage
+        }
+
+        /// Returns the baton of the taker.
+        fn own(&self) -> BatonName {
+            BatonName { epoch: 1, process: Some(self.run.process), turn: 0 }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.temp.path().join("shard/0").join(name)
+        }
+
+        fn pass_on(&self, from: BatonName, to: BatonName) {
+            let [from, to] = [from, to].map(|name| self.path(&name.to_string()));
+            fs::rename(from, to).unwrap();
+        }
+
+        /// Another process takes the baton.
+        fn lose(&self) -> BatonName {
+            let taken = BatonName { epoch: 2, process: ProcessId::parse(&"b".repeat(16)), turn: 0 };
+            self.pass_on(self.own(), taken);
+            taken
+        }
+
+        fn begin(&self) -> Result<Option<Taken>, OwnerError> {
+            let store = self.volume.folder().clone();
+            let shard = shard::open(&store).unwrap();
+            Taken::begin(store, shard, self.run, BatonName::FIRST, "boot".to_owned())
+        }
+
+        fn batons(&self) -> Vec<BatonName> {
+            shard::batons(&shard::open(self.volume.folder()).unwrap()).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_taker_that_is_overtaken_while_it_copies_takes_nothing() {
+        let stage = Stage::new();
+        let taken = stage.lose();
+        assert!(stage.begin().unwrap().is_none(), "its copy is whole, and too late");
+        assert!(!stage.path(&stage.run.to_string()).exists());
+        assert_eq!(stage.batons(), [taken]);
+        // The one that was faster has removed what was to be copied.
+        fs::write(stage.path("begun"), "").unwrap();
+        assert!(stage.begin().unwrap().is_none(), "nothing is damaged");
+        assert!(!stage.path(&stage.run.to_string()).exists());
+        assert_eq!(stage.batons(), [taken]);
+    }
+
+    #[test]
+    fn a_taker_that_is_not_overtaken_has_the_shard_or_says_why_not() {
+        let stage = Stage::new();
+        let taken = stage.begin().unwrap().unwrap();
+        assert!(!taken.baton().is_lost());
+        assert_eq!(stage.batons(), [BatonName { turn: 1, ..stage.own() }], "it is still its own");
+        let stage = Stage::new();
+        fs::write(stage.path("begun"), "").unwrap();
+        assert!(matches!(stage.begin(), Err(OwnerError::Corrupt { .. })));
+        assert_eq!(stage.batons(), [BatonName { process: None, turn: 1, ..stage.own() }]);
+        // A store that does not rename now may do it later.
+        let stage = Stage::new();
+        let next = BatonName { turn: 1, ..stage.own() };
+        fs::create_dir(stage.path(&next.to_string())).unwrap();
+        let taken = stage.begin().unwrap().unwrap();
+        fs::remove_dir(stage.path(&next.to_string())).unwrap();
+        taken.baton().advance().unwrap();
+        assert_eq!(stage.batons(), [next]);
     }
 }

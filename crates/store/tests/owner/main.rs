@@ -27,6 +27,7 @@ use server::{
 };
 
 mod bytes;
+mod overtaking;
 mod server;
 mod stopping;
 
