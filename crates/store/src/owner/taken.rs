@@ -91,22 +91,26 @@ impl Taken {
     /// this one before its last start, or on one that is unknown. The owner before is the last one
     /// whose folder was ready: one that failed or died earlier has served nothing.
     ///
-    /// What follows from it must be safe before [`Taken::mark_ready`], from which on the next taker
-    /// asks about this owner alone.
+    /// The next taker is told so too, until an owner was closed ([`Taken::mark_closed`]).
     #[must_use]
     pub const fn may_lack_bytes(&self) -> bool {
         self.may_lack_bytes
     }
 
     /// Marks the engine's folder as ready: the next taker copies it, and none before it. Notes the
-    /// machine on which this owner runs. Called after the table was opened, recovered and
+    /// machine on which this owner runs; none if bytes may be missing already, because this owner
+    /// may die before all have heard of it. Called after the table was opened, recovered and
     /// persisted; no request may be answered before.
     ///
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Lost`] if another process has taken the shard meanwhile, which
     /// then has copied an older folder.
     pub fn mark_ready(&self) -> Result<(), OwnerError> {
-        shard::mark(&self.folder, READY, &format!("{}\n", self.boot))?;
+        let machine = match self.may_lack_bytes {
+            true => String::new(),
+            false => format!("{}\n", self.boot),
+        };
+        shard::mark(&self.folder, READY, &machine)?;
         shard::mark_begun(&self.shard)?;
         // Whoever takes the baton after this turn sees the mark.
         self.baton.advance()
