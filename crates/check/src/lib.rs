@@ -190,7 +190,10 @@ pub enum CheckError {
     #[error("--apply is not built yet for a shared store; nothing was changed")]
     Shared,
     /// A server owns the volume on the shared store, or may.
-    #[error("a server owns the volume in {}: stop all servers of the store first", path.display())]
+    #[error(
+        "a server owns the volume in {}, or was killed while it did: stop all servers of the store; \
+         if none runs, start one and stop it", path.display()
+    )]
     Owned {
         /// The folder of the store.
         path: PathBuf,
@@ -198,9 +201,9 @@ pub enum CheckError {
     /// The shared store cannot be used.
     #[error(transparent)]
     Store(#[from] OwnerError),
-    /// The system gives no thread, or does not say when it was started.
-    #[error("the system gives no thread, or does not say when it was started")]
-    Thread(#[source] io::Error),
+    /// The system gives no thread, no random bytes or no boot id.
+    #[error("a thread, random bytes or the boot id of the machine cannot be had")]
+    System(#[source] io::Error),
     /// The table belongs to another volume.
     #[error("the table belongs to volume {found}: put back the table of volume {wanted}")]
     Foreign {
@@ -390,7 +393,8 @@ fn with_volume<T>(
     volume: Volume,
     work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
-    let (table, content) = (volume.table().clone(), ContentStore::open_in(volume.content())?);
+    let table = volume.table().clone();
+    let content = ContentStore::open_in(volume.content())?;
     with_table(volume, &table, &content, work)
 }
 

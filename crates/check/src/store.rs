@@ -27,9 +27,9 @@ pub(super) fn with_store<T>(
         key: "check".to_owned(),
         // Shown by a server that finds the volume taken.
         address: "check@localhost:0".to_owned(),
-        boot: boot_id().map_err(CheckError::Thread)?,
+        boot: boot_id().map_err(CheckError::System)?,
         // No lock is held: no process takes this one for gone by it.
-        lock: no_lock().map_err(CheckError::Thread)?,
+        lock: no_lock().map_err(CheckError::System)?,
     };
     let beat = Beat::begin(volume.folder(), &says)?;
     let checked = with_beat(&beat, || {
@@ -75,7 +75,7 @@ fn with_beat<T>(
             }
         };
         let renewing = thread::Builder::new().name("beat".to_owned()).spawn_scoped(scope, renew);
-        renewing.map_err(CheckError::Thread)?;
+        renewing.map_err(CheckError::System)?;
         let done = work();
         drop(ended);
         done

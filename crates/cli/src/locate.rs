@@ -115,6 +115,9 @@ pub(crate) fn is_mirrors(dir: &Path) -> bool {
 /// Returns the folder of the shared store whose server has the folder `dir`; `None` if there is
 /// none, or it cannot be read.
 pub(crate) fn store_of(dir: &Path) -> Option<PathBuf> {
+    if is_volume(dir) {
+        return None;
+    }
     volume::store_of(dir).ok().flatten()
 }
 

@@ -101,9 +101,10 @@ impl InodeGuard<'_> {
                 Ok(content)
             }
             Err(error) => {
-                // What is left of the content file is emptied when its generation is used again.
-                // If the table may have taken the batch all the same, its bytes stay. In a shared
-                // folder the file of this generation may be another server's.
+                // What is left of the content file is emptied when its generation is used again; in a
+                // shared folder it is a leftover for `pelago check`.
+                // If the table may have taken the batch all the same, its bytes stay. The file
+                // of this generation in a shared folder may be another server's.
                 let content = &self.files.disk.content;
                 if !matches!(error.code, Code::Io | Code::Corrupt) && !content.is_shared() {
                     drop(content.remove(ino, next));

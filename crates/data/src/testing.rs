@@ -72,7 +72,7 @@ impl Rig {
 
     fn over(dir: Arc<TempDir>, descriptors: usize, options: Options) -> Self {
         let content = ContentStore::open(dir.path()).unwrap();
-        Self::over_table(FakeTable::new(), (dir, content), descriptors, options)
+        Self::over_table(FakeTable::new(), dir, content, descriptors, options)
     }
 
     /// The first owner of a new volume on a shared store.
@@ -88,7 +88,7 @@ impl Rig {
 
     fn owner(table: FakeTable, dir: Arc<TempDir>) -> Self {
         let content = ContentStore::open(dir.path()).unwrap().shared();
-        let rig = Self::over_table(table, (dir, content), 100, Options::default());
+        let rig = Self::over_table(table, dir, content, 100, Options::default());
         rig.files.load_writing_rows().unwrap();
         rig
     }
@@ -103,7 +103,8 @@ impl Rig {
 
     fn over_table(
         table: FakeTable,
-        (dir, content): (Arc<TempDir>, ContentStore),
+        dir: Arc<TempDir>,
+        content: ContentStore,
         descriptors: usize,
         options: Options,
     ) -> Self {

@@ -363,7 +363,7 @@ impl WritingSet {
         self.abandoned.store(state.abandoned.len(), Ordering::Release);
     }
 
-    /// Whether another server may still write this content file.
+    /// Returns whether another server may still write this content file.
     pub(crate) fn is_abandoned(&self, ino: InodeId, generation: Generation) -> bool {
         self.abandoned.load(Ordering::Acquire) > 0
             && self.state.lock().is_abandoned(ino, generation)

@@ -389,7 +389,8 @@ impl Session {
         let is_its = state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link));
         let ends = is_its && !state.is_used && !state.ended;
         if ends {
-            (state.link, state.ended) = (None, true);
+            state.link = None;
+            state.ended = true;
         }
         ends
     }

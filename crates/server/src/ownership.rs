@@ -1,11 +1,10 @@
-//! Whether this server may speak for a volume on a shared store.
+//! The ownership of a volume on a shared store by this server, and the beat that keeps it.
 //!
-//! A server of a store has two files there. The *baton* of the shard ([`pelago_store::owner`]) says
+//! A server of a store has two files there that it renames. The *baton* of the shard ([`pelago_store::owner`]) says
 //! who owns the rows: no batch counts as safe unless the baton was still the server's afterwards,
 //! so what is safe needs no clock. The *beat* says that the process lives: another server takes the
-//! baton only if the beat has not moved for a while. What is read, or is done and not safe, is told
-//! to clients only while the own beat is younger than that. So no two servers answer at one time,
-//! if the clocks of both run.
+//! baton only if the beat has not moved for a while. Clients are told nothing once the own beat is
+//! older than that. So no two servers answer at one time, if the clocks of both run.
 
 use std::io;
 use std::path::Path;
@@ -24,8 +23,8 @@ use crate::server::StartError;
 
 /// The pause after a beat that failed: the store may be away for a moment.
 const RETRY: Duration = Duration::from_millis(200);
-/// The time after which the servers of the store are read again.
-const READ_SERVERS: Duration = Duration::from_secs(10);
+/// The time after which the servers of the store are read again, for the status.
+const READ_SERVERS: Duration = Duration::from_secs(limits::SERVERS_ASKED_SECONDS);
 
 /// How long a clean stop waits for a store that does not answer.
 const STORE_ANSWERS: Duration = Duration::from_secs(10);
@@ -41,6 +40,8 @@ pub(crate) struct Pulse {
 
 struct PulseState {
     store: Folder,
+    /// The key of this server.
+    key: String,
     beat: Beat,
     /// The servers of the store, as they were read last. A leaf lock.
     servers: Mutex<Vec<ServerRecord>>,
@@ -61,6 +62,7 @@ impl Pulse {
         let servers = owner::list_servers(store)?;
         let shared = Arc::new(PulseState {
             store: store.clone(),
+            key: says.key.clone(),
             beat,
             servers: Mutex::new(servers),
             is_lost: AtomicBool::new(false),
@@ -88,9 +90,15 @@ impl Pulse {
     /// # Errors
     /// [`OwnerError`].
     pub(crate) fn read_servers(&self) -> Result<Vec<ServerRecord>, OwnerError> {
-        let servers = owner::list_servers(&self.shared.store)?;
-        self.shared.servers.lock().clone_from(&servers);
-        Ok(servers)
+        self.shared.read_servers()
+    }
+
+    /// Returns the addresses of these servers, the own one first, as many as an answer holds.
+    fn addresses_of(&self, mut servers: Vec<ServerRecord>) -> Vec<String> {
+        servers.sort_by_key(|server| server.key != self.shared.key);
+        let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
+        let fits = |address: &String| address.len() <= limits::SERVER_ADDRESS_BYTES;
+        servers.into_iter().map(address).filter(fits).take(limits::STORE_SERVERS).collect()
     }
 
     /// Returns whether another server has taken this one for dead.
@@ -149,7 +157,9 @@ impl PulseState {
                 }
             };
             if read.elapsed() >= READ_SERVERS {
-                self.read_servers();
+                if let Err(error) = self.read_servers() {
+                    tracing::warn!(%error, "cannot read the servers of the store");
+                }
                 read = Instant::now();
             }
         }
@@ -164,11 +174,10 @@ impl PulseState {
         !*stopped
     }
 
-    fn read_servers(&self) {
-        match owner::list_servers(&self.store) {
-            Ok(servers) => *self.servers.lock() = servers,
-            Err(error) => tracing::warn!(%error, "cannot read the servers of the store"),
-        }
+    fn read_servers(&self) -> Result<Vec<ServerRecord>, OwnerError> {
+        let servers = owner::list_servers(&self.store)?;
+        self.servers.lock().clone_from(&servers);
+        Ok(servers)
     }
 
     fn lose(&self) {
@@ -240,7 +249,7 @@ impl Ownership {
 
     /// Returns the addresses of all servers of the store, as they were read some seconds ago.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        addresses(self.pulse.servers())
+        self.pulse.addresses_of(self.pulse.servers())
     }
 
     /// Reads the addresses of all servers of the store. Blocks on the store.
@@ -248,7 +257,7 @@ impl Ownership {
     /// # Errors
     /// [`OwnerError`].
     pub(crate) fn read_addresses(&self) -> Result<Vec<String>, OwnerError> {
-        self.pulse.read_servers().map(addresses)
+        self.pulse.read_servers().map(|servers| self.pulse.addresses_of(servers))
     }
 
     /// Sets who is told when another server owns the shard.
@@ -276,11 +285,4 @@ impl Ownership {
         self.baton.stop();
         self.pulse.stop();
     }
-}
-
-/// Returns the addresses of servers, as many as an answer holds.
-fn addresses(servers: Vec<ServerRecord>) -> Vec<String> {
-    let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
-    let fits = |address: &String| address.len() <= limits::SERVER_ADDRESS_BYTES;
-    servers.into_iter().map(address).filter(fits).take(limits::STORE_SERVERS).collect()
 }

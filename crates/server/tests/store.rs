@@ -48,8 +48,9 @@ fn fsync(server: &Server, open: OpenId) -> Result<(), Code> {
 }
 
 fn open(server: &Server, entry: Entry) -> OpenId {
-    let (node, flags, open) = (entry.handle, OpenFlags::READ_WRITE, next_open());
-    let opened = call(server, Request::Open { node, flags, open }, &[]);
+    let open = next_open();
+    let request = Request::Open { node: entry.handle, flags: OpenFlags::READ_WRITE, open };
+    let opened = call(server, request, &[]);
     assert!(matches!(opened, Ok(Reply::Opened { .. })), "{opened:?}");
     open
 }

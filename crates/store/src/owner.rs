@@ -49,6 +49,8 @@
 
 use std::time::Duration;
 
+use pelago_wire::limits;
+
 pub use alive::Beat;
 pub use baton::Baton;
 pub use candidate::{Candidate, Claim, Look};
@@ -80,7 +82,7 @@ mod watch;
 /// The time between two beats of a process.
 pub const BEAT: Duration = Duration::from_secs(2);
 /// The time after which a process without a beat is dead, before the margins of both clocks.
-pub const DEAD: Duration = Duration::from_secs(6);
+pub const DEAD: Duration = Duration::from_secs(limits::STORE_DEAD_SECONDS);
 
 /// The folder of the one shard, in the folder `shard`.
 pub(crate) const FIRST_SHARD: &str = "0";

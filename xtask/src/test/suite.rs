@@ -77,9 +77,10 @@ const SLOW: &[Slow] = &[
     },
     Slow {
         target: "machines",
-        last: 82,
-        budget: 120,
-        why: "servers, clients, offices and cables that stop for terms of ten seconds",
+        last: 222,
+        budget: 240,
+        why: "servers, clients, offices and cables that stop for terms of ten seconds, and stores \
+              that are taken over after eight",
     },
     Slow {
         target: "pairs",

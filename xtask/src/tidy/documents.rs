@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn missing_and_long_documents_are_found() {
-        let tree = Tree::of(vec![source("README.md", &"x\n".repeat(186))]);
+        let tree = Tree::of(vec![source("README.md", &"x\n".repeat(206))]);
         let mut found = Findings::default();
         check(&tree, &mut found);
         assert_eq!(found.0.len(), REQUIRED.len());

@@ -57,9 +57,8 @@ struct IsStoreServer(PathBuf);
 
 /// Describes that the folder of a server of a shared store is not to be served as a volume.
 pub(super) fn is_store_server(dir: &Path, store: &Path) -> Failure {
-    let (shown, store) = (dir.display(), store.display());
-    Failure::new(Exit::Usage, IsStoreServer(dir.to_owned()))
-        .hint(format!("`pelago serve {shown} --store {store}` starts it"))
+    let hint = format!("`pelago serve {} --store {}` starts it", dir.display(), store.display());
+    Failure::new(Exit::Usage, IsStoreServer(dir.to_owned())).hint(hint)
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -33,7 +33,7 @@ use crate::{allocator, detach, file_sizes, output};
 
 /// The time between two looks at who owns the volume.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after the volume could not be taken: of several servers each tries it in turn.
+/// The pause after the volume could not be taken; meanwhile another server may try.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// What to serve.
@@ -192,7 +192,7 @@ impl Process {
             Ok(Standing::Owns(server)) => self.own(Arc::from(server), at).map(|()| None),
             Err(error) if error.is_passing() => {
                 tracing::warn!(%error, "cannot take the volume; will try again");
-                let trouble = Some(error.to_string());
+                let trouble = Some(start_failed(error, &self.plan.store).chain());
                 *self.role.lock() = Role::StandsBy { owner: None, trouble };
                 Ok(Some(RETRY))
             }
@@ -379,7 +379,8 @@ fn open_control(process: &Arc<Process>) -> Outcome<Control> {
 fn owner_lines(report: &UpReport, dir: &Path) -> String {
     let store = report.store.as_ref().map(|store| store.folder.display().to_string());
     let address = report.listening.as_deref().unwrap_or_default();
-    let (store, dir) = (store.unwrap_or_default(), dir.display());
+    let store = store.unwrap_or_default();
+    let dir = dir.display();
     format!(
         "store     {store} ({})\n\
          state     owns the volume (process {})\n\

@@ -110,7 +110,8 @@ impl StoreLine {
 
     /// Returns the text after the label.
     pub(super) fn text(&self) -> String {
-        let (folder, count) = (self.folder.display(), self.servers.len());
+        let folder = self.folder.display();
+        let count = self.servers.len();
         let servers = if count == 1 { "server" } else { "servers" };
         format!("{folder}, {count} {servers}; this one owns the volume")
     }

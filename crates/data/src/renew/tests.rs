@@ -102,7 +102,7 @@ fn a_file_that_is_emptied_is_not_copied() {
     assert_eq!(bytes_of(&new, entry), b"");
 }
 
-/// The old owner was in a write behind the end of the file, which nobody repeats.
+/// The old owner was in a write after the end of the file, which no client repeats.
 #[test]
 fn what_the_old_owner_adds_late_is_not_between_the_bytes_of_others() {
     let (old, new, entry, late) = taken_over();
@@ -113,7 +113,7 @@ fn what_the_old_owner_adds_late_is_not_between_the_bytes_of_others() {
     assert_eq!(bytes_of(&new, entry), [&pattern(LARGE)[..], b"new"].concat());
 }
 
-/// A cut in place would take bytes from whom they were given to already.
+/// A cut in place would remove bytes that the next owner has already answered.
 #[test]
 fn a_late_cut_of_the_old_owner_takes_nothing_away() {
     for size in [0, 5, LARGE as u64 / 2] {

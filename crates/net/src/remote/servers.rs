@@ -26,7 +26,7 @@ pub(super) struct StoreNews {
 }
 
 impl StoreServers {
-    /// A connection has begun: what the last one was asked has no answer.
+    /// Forgets what the last connection was asked: it has no answer.
     pub(super) fn begin_connection(&mut self) {
         self.asked = None;
     }

@@ -46,7 +46,9 @@ impl Joining {
         if self.session.is_recorded() {
             return self.welcome(sessions, link, &welcome);
         }
-        let (this, own, link) = (Arc::clone(self), Arc::clone(sessions), Arc::clone(link));
+        let this = Arc::clone(self);
+        let own = Arc::clone(sessions);
+        let link = Arc::clone(link);
         let recorded = move |result: Result<(), Error>| match result {
             Ok(()) => {
                 this.session.note_recorded();

@@ -17,7 +17,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a connection whose client is to ask the owner. What it is told is no state.
+    /// Ends a connection whose client is to ask the owner. The frame tells nothing of the volume.
     pub(super) fn send_away(&self, link: &Link) {
         let text = self.service.owner_elsewhere().unwrap_or_default();
         let closing = Closing { code: ClosingCode::NotOwner, text }.encode();

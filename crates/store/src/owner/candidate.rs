@@ -43,14 +43,14 @@ pub struct Claim {
 }
 
 impl Candidate {
-    /// Stands by as `process`, the process of this server's [`super::Beat`]. `says` is what that
-    /// beat says: this server holds the lock of its own folder.
+    /// Returns a candidate that stands by as `process`, the process of this server's
+    /// [`super::Beat`]. `says` is what that beat says: this server holds the lock of its own folder.
     #[must_use]
     pub fn new(store: &Folder, process: ProcessId, says: ServerSays) -> Self {
         Self { store: store.clone(), process, says, watch: Watch::new(), owner: None }
     }
 
-    /// Waits another time than 6 s × 65/64 for an owner that does not move, for tests.
+    /// Returns the candidate with another patience than 6 s × 65/64, for tests.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { watch: Watch::with_patience(patience), ..self }

@@ -1,5 +1,5 @@
-//! The link forward: how a taker gets the table of the owner before, whose files it never opens for
-//! writing.
+//! The copy of the last owner's table for the next one, which opens none of the files of the last
+//! one for writing.
 //!
 //! The owner may still run: it may be stopped in the middle of a write, and go on after the taker
 //! has begun to serve. So each file that is ever written again is copied. Sorted runs are not

@@ -63,7 +63,7 @@ pub(super) fn baton(shard: &Folder) -> Result<BatonName, OwnerError> {
 pub(super) fn batons_if_any(shard: &Folder) -> Result<Vec<BatonName>, OwnerError> {
     for look in 0..LOOKS {
         if look > 0 {
-            // As above.
+            // The file may be between two names: another look comes after its rename.
             thread::sleep(PAUSE);
         }
         let found = batons(shard)?;
@@ -136,7 +136,7 @@ fn has_mark(folder: &Folder, name: &str) -> Result<bool, OwnerError> {
     Ok(folder.entries()?.iter().any(|found| found == name))
 }
 
-/// Makes a file with this text, on stable storage, if it is missing.
+/// Writes this text to a file, which is made if it is missing, on stable storage.
 pub(super) fn mark(folder: &Folder, name: &str, text: &str) -> Result<(), OwnerError> {
     let failed = |error| OwnerError::from_io("writing", &folder.path().join(name), error);
     let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE)?;

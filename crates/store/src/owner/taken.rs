@@ -112,7 +112,7 @@ impl Taken {
         };
         shard::mark(&self.folder, READY, &machine)?;
         shard::mark_begun(&self.shard)?;
-        // Whoever takes the baton after this turn sees the mark.
+        // A process that takes the baton after this turn sees the mark.
         self.baton.advance()
     }
 

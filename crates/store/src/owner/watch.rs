@@ -28,7 +28,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Waits for the time after which a process is dead, with the margin for the watcher's clock.
+    /// Returns a watch that waits for the time after which a process is dead, with the margin for
+    /// the watcher's clock.
     pub(super) const fn new() -> Self {
         Self::with_patience(dead_for_others(DEAD))
     }

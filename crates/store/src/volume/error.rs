@@ -42,6 +42,15 @@ pub enum VolumeError {
         /// The folder.
         path: PathBuf,
     },
+    /// The folder of a server of a shared store was to be made, and the folder has other files.
+    #[error("{} is not the folder of a server, and {found} is in it: name one that is empty or \
+         missing", path.display())]
+    NotAServer {
+        /// The folder.
+        path: PathBuf,
+        /// The name of one of the files, escaped for a message.
+        found: String,
+    },
     /// The folder is that of a server of another shared store.
     #[error(
         "{} is the folder of a server of the store {}: name that store, or another folder",
@@ -234,6 +243,7 @@ impl VolumeError {
             | Self::SharedStore { .. }
             | Self::NotShared { .. }
             | Self::IsVolume { .. }
+            | Self::NotAServer { .. }
             | Self::OtherStore { .. }
             | Self::StoreGone { .. }
             | Self::StoreOfOther { .. }

@@ -65,7 +65,7 @@ impl ServerFolder {
         for name in folder.entries()? {
             if !NAMES.iter().any(|known| name == *known) && name != "lost+found" {
                 let found = name.to_string_lossy().escape_debug().to_string();
-                return Err(VolumeError::NotAVolume { path: dir.into(), found });
+                return Err(VolumeError::NotAServer { path: dir.into(), found });
             }
         }
         for name in [STORE, LOCK, KEY, LISTEN, LOG] {

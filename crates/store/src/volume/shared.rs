@@ -3,7 +3,7 @@
 //! Servers that meet an empty folder each prepare a whole store in a folder of their own, `new.X`:
 //! seed, format, and `0` with the first baton. The rename of `new.X` to `shard` decides: a folder
 //! that is not empty is never replaced, and `shard` is never empty again, so one rename succeeds,
-//! ever. Then the small files are moved out of `shard`, `format` last, by whoever comes: each
+//! ever. Then the small files are moved out of `shard`, `format` last, by the next server: each
 //! exists once, so a file that is gone has been moved by another one. A crash at any point leaves
 //! what the next server completes.
 

@@ -1,5 +1,4 @@
-//! A taker knows whether bytes that the last owner wrote may be in the page cache of another
-//! machine.
+//! Bytes that the last owner may have left in the page cache of another machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -58,7 +57,7 @@ fn bytes_may_be_missing_if_the_owner_ran_elsewhere_and_was_not_closed() {
     // An owner that died has closed nothing either.
     let _died = server(&volume, 2, "two").own();
     assert!(may_lack(&volume, "one"));
-    assert!(may_lack(&volume, "two"), "it may have died before anyone has heard of them");
+    assert!(may_lack(&volume, "two"), "it may have died before it has told of them");
 }
 
 #[test]

@@ -73,11 +73,11 @@ struct Process {
 }
 
 impl Process {
-    fn start(dir: &Path, test: &str, more: (&str, String)) -> Self {
+    fn start(dir: &Path, test: &str, variable: &str, value: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(STORE, dir)
-            .env(more.0, more.1)
+            .env(variable, value)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -146,7 +146,8 @@ fn what_an_owner_called_safe_is_there_and_nothing_later() {
         let mut process = Process::start(
             temp.path(),
             "own_until_fenced",
-            ("STORE_OWNER_ROUND", round.to_string()),
+            "STORE_OWNER_ROUND",
+            &round.to_string(),
         );
         // Random enough: the speed of the process differs in each run.
         let seen = process.safe(last + 1 + round * 113);
@@ -391,7 +392,7 @@ fn a_taker_that_is_killed_at_any_step_leaves_a_table() {
     for step in 0..5_u32 {
         let temp = tempfile::tempdir().unwrap();
         let volume = make_with_a_row(temp.path());
-        let mut process = Process::start(temp.path(), "take_and_wait", (STEP, step.to_string()));
+        let mut process = Process::start(temp.path(), "take_and_wait", STEP, &step.to_string());
         process.wait_for(&format!("step {step}"));
         process.signal(Signal::KILL);
         let _ended = process.child.wait().unwrap();

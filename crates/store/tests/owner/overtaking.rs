@@ -1,4 +1,4 @@
-//! Takers that are far too impatient take the shard from one another.
+//! Impatient takers that take the shard from one another.
 
 use std::error::Error;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! A server ends though its store refuses to rename the baton.
+//! The end of a server whose store refuses to rename the baton.
 
 use std::fs;
 use std::path::PathBuf;
