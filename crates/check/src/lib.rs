@@ -191,8 +191,8 @@ pub enum CheckError {
     Shared,
     /// A server owns the volume on the shared store, or may.
     #[error(
-        "a server owns the volume in {}, or was killed while it did: stop all servers of the store; \
-         if none runs, start one and stop it", path.display()
+        "a server owns the volume in {}, or was killed while it did: stop all servers of the \
+         store; if none runs, start one and stop it", path.display()
     )]
     Owned {
         /// The folder of the store.

@@ -2,10 +2,10 @@
 //!
 //! A server of a shared store that was taken for dead may only have been stopped. When it goes on,
 //! it writes what it was about to write into the content file that it has open. Its `writing` rows
-//! say which files these can be: before it wrote a file that a safe row names, they were safe. Such a file is *abandoned*: it is
-//! read as it is, and its first change copies it whole into a content file of the next generation,
-//! which the other server does not know. Until then its `writing` row stays, so that each later
-//! owner of the store knows it too.
+//! say which files these can be: before it wrote a file that a safe row names, they were safe. Such
+//! a file is *abandoned*: it is read as it is, and its first change copies it whole into a content
+//! file of the next generation, which the other server does not know. Until then its `writing` row
+//! stays, so that each later owner of the store knows it too.
 
 use std::sync::Arc;
 

@@ -101,8 +101,8 @@ impl InodeGuard<'_> {
                 Ok(content)
             }
             Err(error) => {
-                // What is left of the content file is emptied when its generation is used again; in a
-                // shared folder it is a leftover for `pelago check`.
+                // What is left of the content file is emptied when its generation is used again; in
+                // a shared folder it is a leftover for `pelago check`.
                 // If the table may have taken the batch all the same, its bytes stay. The file
                 // of this generation in a shared folder may be another server's.
                 let content = &self.files.disk.content;

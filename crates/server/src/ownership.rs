@@ -1,10 +1,11 @@
 //! The ownership of a volume on a shared store by this server, and the beat that keeps it.
 //!
-//! A server of a store has two files there that it renames. The *baton* of the shard ([`pelago_store::owner`]) says
-//! who owns the rows: no batch counts as safe unless the baton was still the server's afterwards,
-//! so what is safe needs no clock. The *beat* says that the process lives: another server takes the
-//! baton only if the beat has not moved for a while. Clients are told nothing once the own beat is
-//! older than that. So no two servers answer at one time, if the clocks of both run.
+//! A server of a store has two files there that it renames. The *baton* of the shard
+//! ([`pelago_store::owner`]) says who owns the rows: no batch counts as safe unless the baton was
+//! still the server's afterwards, so what is safe needs no clock. The *beat* says that the process
+//! lives: another server takes the baton only if the beat has not moved for a while. Clients are
+//! told nothing once the own beat is older than that. So no two servers answer at one time, if the
+//! clocks of both run.
 
 use std::io;
 use std::path::Path;

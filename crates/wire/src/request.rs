@@ -387,8 +387,8 @@ pub enum Request {
         /// `HOST:PORT`, or nothing if it cannot be reached.
         address: Vec<u8>,
     },
-    /// Lists the servers of the shared store that the volume lies on: the one that answers, then the
-    /// others in the order of their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
+    /// Lists the servers of the shared store: the one that answers, then the others in the order of
+    /// their keys. Reply: `Servers`; `NotSupported` if the volume lies on none.
     Servers,
 }
 

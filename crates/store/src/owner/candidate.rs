@@ -44,7 +44,8 @@ pub struct Claim {
 
 impl Candidate {
     /// Returns a candidate that stands by as `process`, the process of this server's
-    /// [`super::Beat`]. `says` is what that beat says: this server holds the lock of its own folder.
+    /// [`super::Beat`]. `says` is what that beat says: this server holds the lock of its own
+    /// folder.
     #[must_use]
     pub fn new(store: &Folder, process: ProcessId, says: ServerSays) -> Self {
         Self { store: store.clone(), process, says, watch: Watch::new(), owner: None }

@@ -28,8 +28,8 @@ pub(super) const POLICY_NEW: &str = "policy.new";
 pub const LISTEN: &str = "listen";
 pub(super) const LISTEN_NEW: &str = "listen.new";
 
-/// The file in the folder of a server of a shared store with the path of the store and the id of its
-/// volume; it is replaced by `STORE_NEW`.
+/// The file in the folder of a server of a shared store with the path of the store and the id of
+/// its volume; it is replaced by `STORE_NEW`.
 pub(super) const STORE: &str = "store";
 pub(super) const STORE_NEW: &str = "store.new";
 
