@@ -304,7 +304,7 @@ impl OpenFiles {
         ino: InodeId,
         may_block: MayBlock,
     ) -> Result<Option<IoPermit<'_>>, OpError> {
-        if may_block == MayBlock::No && self.is_pinned(ino) {
+        if may_block == MayBlock::No && self.may_copy(ino) {
             return Err(OpError::WouldBlock);
         }
         self.io_permit_for(ino, may_block)

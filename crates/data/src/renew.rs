@@ -9,15 +9,24 @@
 
 use std::sync::Arc;
 
-use pelago_meta::shard::{BytesChange, Shard, WritingRow};
+use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
 use pelago_store::content::{self, ContentFile};
-use pelago_wire::{Code, Error, Generation, Whence};
+use pelago_wire::{Code, Error, Generation, InodeId, Whence};
 
 use crate::content_file::OpenContent;
 use crate::inode_guard::InodeGuard;
+use crate::open_files::OpenFiles;
 
 /// Bytes that one call copies at most.
 const COPIED_AT_ONCE: u64 = 64 << 20;
+
+impl OpenFiles {
+    /// Returns whether a change of the content file may copy all of it first, or wait for the
+    /// journal: its bytes are pinned, or another server may still write it.
+    pub(crate) fn may_copy(&self, ino: InodeId) -> bool {
+        self.disk.content.is_shared() || self.is_pinned(ino)
+    }
+}
 
 impl InodeGuard<'_> {
     /// Returns whether another server may still write the content file.
@@ -48,17 +57,30 @@ impl InodeGuard<'_> {
             // The row of the new file may be safe before this file is written again, and promises
             // all bytes that were safe in the old one.
             .and_then(|()| file.sync(false));
-        copied.map_err(failed)?;
-        files.sync_name(&file)?;
-        let measured = file.stat().map_err(failed)?;
-        (self.state.size, self.state.blocks) = (measured.size, measured.blocks);
-        let change = BytesChange {
-            live: Some(self.state.live()),
-            generation: Some(file.generation()),
-            writing_row: WritingRow::Put,
-            ..BytesChange::NOTHING
-        };
-        self.write_row(&change)?;
+        let copied = copied.and_then(|()| file.stat());
+        let measured = copied.map_err(failed).and_then(|measured| {
+            files.sync_name(&file)?;
+            let change = BytesChange {
+                live: Some(LiveAttrs {
+                    size: measured.size,
+                    blocks: measured.blocks,
+                    ..self.state.live()
+                }),
+                generation: Some(file.generation()),
+                writing_row: WritingRow::Put,
+                ..BytesChange::NOTHING
+            };
+            self.write_row(&change)?;
+            Ok(measured)
+        });
+        let measured = measured.inspect_err(|error| {
+            // If the table may have taken the batch all the same, the copy stays.
+            if !matches!(error.code, Code::Io | Code::Corrupt) {
+                drop(disk.content.remove(ino, file.generation()));
+            }
+        })?;
+        self.state.size = measured.size;
+        self.state.blocks = measured.blocks;
         tracing::debug!(%ino, size, "a file has a content file of its own again");
         let content = OpenContent::new(file, permit);
         self.take_new_content(Arc::clone(&content), before);

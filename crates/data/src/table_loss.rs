@@ -105,6 +105,11 @@ impl OpenFiles {
         files.len()
     }
 
+    /// Returns whether an open file has an error of which none of its openers was told.
+    pub fn has_untold_errors(&self) -> bool {
+        self.opens.inodes().iter().any(|inode| inode.errors.unseen().is_some())
+    }
+
     /// Visits the `writing` rows in the table, a damaged one as `None`: it is deleted like any
     /// other, and `pelago check` finds out to which file it belongs.
     fn each_writing_row(

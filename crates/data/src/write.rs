@@ -81,7 +81,7 @@ impl OpenFiles {
             }
             bytes
         } else {
-            if may_block == MayBlock::No && self.is_pinned(inode.handle.ino) {
+            if may_block == MayBlock::No && self.may_copy(inode.handle.ino) {
                 return Err(OpError::WouldBlock);
             }
             let _permit = self.io_permit(may_block)?;

@@ -25,7 +25,7 @@ pub use recovery::RecoveryReport;
 pub use search_index::Indexing;
 pub use server::{Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, Neighbour, SiteStatus};
-pub use standby::{Standby, Standing};
+pub use standby::{Standby, StandbyStop, Standing};
 pub use status::{ProgressStatus, SpaceStatus, Status};
 
 mod background;

@@ -206,6 +206,7 @@ pub(crate) struct Ownership {
     pulse: Arc<Pulse>,
     taken: Taken,
     baton: Arc<Baton>,
+    has_untold: AtomicBool,
 }
 
 impl Ownership {
@@ -214,7 +215,7 @@ impl Ownership {
         let baton = taken.baton();
         let of_baton = Arc::clone(&pulse);
         baton.on_lost(move || of_baton.lose());
-        Self { pulse, taken, baton }
+        Self { pulse, taken, baton, has_untold: AtomicBool::new(false) }
     }
 
     /// Returns what was taken.
@@ -271,12 +272,21 @@ impl Ownership {
         self.baton.stop_within(STORE_ANSWERS);
     }
 
+    /// Notes that programs may not have heard of bytes that are lost: the next owner tells them.
+    pub(crate) fn leave_untold(&self) {
+        self.has_untold.store(true, Ordering::Release);
+    }
+
     /// Gives the shard away, which is closed with all its bytes: another server takes it at once.
     ///
     /// # Errors
     /// [`OwnerError`]. Another server takes it once this one counts as dead.
     pub(crate) fn release(&self) -> Result<(), OwnerError> {
-        let released = self.taken.mark_closed().and_then(|()| self.baton.release());
+        let closed = match self.has_untold.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => self.taken.mark_closed(),
+        };
+        let released = closed.and_then(|()| self.baton.release());
         self.pulse.end();
         released
     }

@@ -341,6 +341,10 @@ impl Server {
         }
         if let Some(ownership) = &self.core.ownership {
             ownership.begin_stop();
+            let is_told = self.core.grace.is_over() && !self.opens.has_untold_errors();
+            if ownership.taken().may_lack_bytes() && !is_told {
+                ownership.leave_untold();
+            }
         }
         self.service.stop();
         self.core.host.stop_workers();

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pelago_store::owner::{
-    self, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
+    self, Baton, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
 };
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
@@ -20,9 +21,41 @@ const RELEASED: Duration = Duration::from_secs(10);
 pub struct Standby {
     store: PathBuf,
     id: VolumeId,
+    says: ServerSays,
     options: Options,
     pulse: Arc<Pulse>,
     candidate: Candidate,
+    stop: StandbyStop,
+}
+
+/// Ends a server that stands by although its store does not answer.
+#[derive(Debug, Clone, Default)]
+pub struct StandbyStop(Arc<Mutex<StopState>>);
+
+#[derive(Debug, Default)]
+struct StopState {
+    is_stopped: bool,
+    /// The baton that was taken, and is not given back.
+    baton: Option<Arc<Baton>>,
+}
+
+impl StandbyStop {
+    /// Lets a takeover that is under way wait for the store for some seconds at most.
+    pub fn stop(&self) {
+        let mut state = self.0.lock();
+        state.is_stopped = true;
+        if let Some(baton) = &state.baton {
+            baton.stop_within(RELEASED);
+        }
+    }
+
+    fn note_taken(&self, baton: &Arc<Baton>) {
+        let mut state = self.0.lock();
+        if state.is_stopped {
+            baton.stop_within(RELEASED);
+        }
+        state.baton = Some(Arc::clone(baton));
+    }
 }
 
 /// What a server that stands by has found.
@@ -58,8 +91,10 @@ impl Standby {
         };
         owner::record_server(volume.folder(), &ServerRecord { key: says.key.clone(), address })?;
         let pulse = Arc::new(Pulse::start(volume.folder(), &says)?);
-        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says);
-        Ok(Self { store: store.to_owned(), id: volume.id(), options, pulse, candidate })
+        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says.clone());
+        let store = store.to_owned();
+        let stop = StandbyStop::default();
+        Ok(Self { store, id: volume.id(), says, options, pulse, candidate, stop })
     }
 
     /// Returns the id of the volume.
@@ -77,6 +112,9 @@ impl Standby {
     /// if it cannot be taken. See [`StartError::is_passing`]. An error of a look alone is none: the
     /// next one may succeed.
     pub fn look(&mut self) -> Result<Standing, StartError> {
+        if self.pulse.is_lost() {
+            self.begin_again()?;
+        }
         match self.candidate.look() {
             Ok(Look::Owned(by)) => Ok(Standing::Waits(by)),
             Ok(Look::Free(claim)) => self.claim(claim),
@@ -85,6 +123,24 @@ impl Standby {
                 Ok(Standing::Waits(None))
             }
         }
+    }
+
+    /// Begins as another process: this one was taken for dead while it took the volume, and no
+    /// server would know that it lives.
+    fn begin_again(&mut self) -> Result<(), StartError> {
+        let volume = self.volume()?;
+        let pulse = Arc::new(Pulse::start(volume.folder(), &self.says)?);
+        let process = pulse.beat().process();
+        self.candidate = Candidate::new(volume.folder(), process, self.says.clone());
+        std::mem::replace(&mut self.pulse, pulse).end();
+        tracing::warn!("another server has taken this one for dead; it stands by again");
+        Ok(())
+    }
+
+    /// Returns what ends a takeover that waits for the store.
+    #[must_use]
+    pub fn stop_handle(&self) -> StandbyStop {
+        self.stop.clone()
     }
 
     fn claim(&self, claim: Claim) -> Result<Standing, StartError> {
@@ -99,6 +155,7 @@ impl Standby {
             }
         };
         let baton = taken.baton();
+        self.stop.note_taken(&baton);
         match self.serve(taken) {
             Ok(server) => Ok(Standing::Owns(Box::new(server))),
             Err(error) => {

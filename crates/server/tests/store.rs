@@ -1,7 +1,11 @@
 //! Servers of a shared store in one process: what the next owner says of bytes that the last one
 //! had not synced, and what it has of what was called safe.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -102,4 +106,59 @@ fn a_server_that_was_stopped_has_synced_all() {
     let store = folder.path().join("store");
     let known = lose_owner(&store, true);
     assert_eq!(next_fsyncs(&store, known, "boot-b"), [Ok(()), Ok(())]);
+}
+
+/// It was stopped after its machine's programs had opened the file again, and before they asked.
+#[test]
+fn what_an_owner_has_not_told_the_next_one_tells() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let known = lose_owner(&store, false);
+    let mut standby = begin(&store, Some(known), says("boot-b", 2));
+    let server = take(&mut standby);
+    open(&server, lookup(&server, Handle::ROOT, "large").unwrap());
+    server.stop().unwrap();
+    assert_eq!(next_fsyncs(&store, known, "boot-b"), [Err(Code::Io), Ok(())]);
+    assert_eq!(next_fsyncs(&store, known, "boot-b"), [Ok(()), Ok(())], "it was told");
+}
+
+/// It was stopped while it took the volume, and another server has taken its beat away.
+#[test]
+fn a_server_that_was_taken_for_dead_stands_by_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut first = begin(&store, None, says("boot-a", 1));
+    let owner = take(&mut first);
+    let alive = || -> BTreeSet<PathBuf> {
+        fs::read_dir(store.join("alive")).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let of_owner = process_of(alive().first().unwrap());
+    let mut second = begin(&store, Some(first.id()), says("boot-b", 2));
+    let own = alive().into_iter().find(|beat| process_of(beat) != of_owner).unwrap();
+    fs::remove_file(&own).unwrap();
+    let deadline = Instant::now() + TAKES;
+    let has_other = || {
+        let mut others = alive().into_iter().map(|beat| process_of(&beat));
+        others.any(|process| process != of_owner && process != process_of(&own))
+    };
+    while !has_other() {
+        assert!(matches!(second.look(), Ok(Standing::Waits(_))));
+        assert!(Instant::now() < deadline, "it has no beat again");
+        // The time between two looks.
+        thread::sleep(Duration::from_millis(200));
+    }
+    owner.stop().unwrap();
+    let server = take(&mut second);
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&is_lost);
+    server.set_on_lost(Box::new(move || noted.store(true, Ordering::Relaxed)));
+    create(&server, Handle::ROOT, "file").unwrap();
+    server.stop().unwrap();
+    assert!(!is_lost.load(Ordering::Relaxed), "it owned the volume");
+}
+
+/// Returns the process in the name of a beat.
+fn process_of(beat: &Path) -> String {
+    let name = beat.file_name().unwrap().to_str().unwrap();
+    name.split('.').next().unwrap().to_owned()
 }

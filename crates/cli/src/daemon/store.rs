@@ -148,6 +148,7 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     let control = open_control(&process)?;
     process.print(how)?;
     let (ended, watch) = channel();
+    let stop = standby.stop_handle();
     let turns = match next {
         None => None,
         Some(next) => Some(process.stand_by(standby, entrance, next, watch)?),
@@ -159,6 +160,7 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
         events.wait(None, false, output::print_error)?;
     }
     drop(control);
+    stop.stop();
     process.end(ended, turns)?;
     if !how.json && !how.in_background {
         output::print("stopped   everything is safe\n")?;
