@@ -33,7 +33,7 @@ const FOLDERS: [&str; 3] = ["content", "table", "files"];
 /// Files that a volume that is used may have.
 const OWN_FILES: [&str; 3] = ["key", "clients", "clients.new"];
 /// Names that other tests plant.
-const OTHERS: [&str; 2] = ["index", "seed"];
+const OTHERS: [&str; 3] = ["index", "seed", "store"];
 
 /// Returns whether a test here plants this name. A process of ours uses no other in a volume's
 /// folder.
@@ -121,6 +121,26 @@ macro_rules! needs {
 
 fn not_root() -> Option<&'static str> {
     (!geteuid().is_root()).then_some("only root has files of several users")
+}
+
+/// The file that says of which shared store a folder is a server.
+#[test]
+fn a_link_to_another_store_is_not_followed() {
+    needs!(cannot_mount());
+    for scene in [Scene::new(), Scene::used()] {
+        let elsewhere = format!("{}\n{}\n", scene.folder.display(), "0".repeat(32));
+        let named = scene.folder.with_file_name("named");
+        fs::write(&named, &elsewhere).unwrap();
+        scene.plant("store", &named);
+        let ran = scene.volume.up(&[]);
+        if ran.code == Some(0) {
+            scene.volume.run("unmount", &[]).expect_success();
+        } else {
+            assert!(ran.err.contains("store is in it"), "{ran:?}");
+        }
+        assert_eq!(fs::read_to_string(&named).unwrap(), elsewhere);
+        assert_eq!(fs::read_dir(&scene.folder).unwrap().count(), 0, "{ran:?}");
+    }
 }
 
 #[test]
