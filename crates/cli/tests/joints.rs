@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::harness::program::{Ran, run, until};
+use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, detach_all, folder};
-use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::network::{Machine, Network, cannot_network, tried};
 use crate::machines::world::{kill, watch};
 
 /// The time in which those that are left hear that a site is gone.
@@ -117,10 +117,6 @@ fn requests() -> &'static str {
         Some(_) => "--io-uring always",
         None => "--io-uring never",
     }
-}
-
-fn tried(machine: &Machine, line: &str) -> Ran {
-    run(machine.command("sh").args(["-c", line]))
 }
 
 /// Returns the path of the only mirror of a keeper.

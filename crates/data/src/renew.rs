@@ -42,7 +42,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file keeps the old one.
     pub(crate) fn renew_content(&mut self, size: u64) -> Result<Arc<OpenContent>, Error> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let disk = &files.disk;
         let before = self.state.generation;
         let old = self.open_content()?;
@@ -94,7 +95,8 @@ impl InodeGuard<'_> {
         content: Arc<OpenContent>,
         before: Option<Generation>,
     ) {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         files.writing.forget_abandoned(ino);
         // Pins keep the descriptor of the old one, which does not change any more.
         drop(files.pins.take(ino));
@@ -112,7 +114,8 @@ impl InodeGuard<'_> {
     /// Removes a content file that the row names no more. If it fails, `pelago check` finds the
     /// file.
     fn remove_replaced(&self, generation: Generation) {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         if !files.disk.content.is_shared() {
             drop(files.disk.content.remove(ino, generation));
             return;

@@ -73,7 +73,8 @@ impl InodeGuard<'_> {
     /// Empties a file by a new content file. One that was in error has lost nothing then, and
     /// another server does not write the new one.
     fn replace_content(&mut self) -> Result<(), Error> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let disk = &files.disk;
         let before = self.state.generation;
         let permit = files.take_fd_permit(ino)?;

@@ -286,9 +286,10 @@ impl Ownership {
             true => Ok(()),
             false => self.taken.mark_closed(),
         };
-        let released = closed.and_then(|()| self.baton.release());
+        // Also if the end could not be noted: the next owner then tells of bytes that may be lost.
+        let released = self.baton.release();
         self.pulse.end();
-        released
+        closed.and(released)
     }
 
     /// Ends without a word, as a crash does.

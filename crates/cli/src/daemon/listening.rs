@@ -50,14 +50,22 @@ pub(crate) fn listen<T>(
     at: &str,
     start: impl FnOnce(SocketAddr, &PrivateKey, Arc<ClientList>) -> io::Result<(T, SocketAddr)>,
 ) -> Outcome<Listening<T>> {
-    let failed = |error| {
-        Failure::new(Exit::Failed, error).hint("give an address of this machine, HOST:PORT")
-    };
     let key = own_key(folder)?;
     let clients = clients_of(folder)?;
-    let named = |source| failed(ListenError::Listen { address: at.to_owned(), source });
-    let started = resolve(at).and_then(|address| start(address, &key, clients));
-    let (server, local) = started.map_err(named)?;
+    listen_by(&key, at, |address| start(address, &key, clients))
+}
+
+/// Listens at `HOST:PORT` by `start`, for a server with this key.
+fn listen_by<T>(
+    key: &PrivateKey,
+    at: &str,
+    start: impl FnOnce(SocketAddr) -> io::Result<(T, SocketAddr)>,
+) -> Outcome<Listening<T>> {
+    let named = |source| {
+        Failure::new(Exit::Failed, ListenError::Listen { address: at.to_owned(), source })
+            .hint("give an address of this machine, HOST:PORT")
+    };
+    let (server, local) = resolve(at).and_then(start).map_err(named)?;
     let shown = ServerAddress::new(key.public(), &host(at, local), local.port());
     let address =
         shown.map_err(|error| named(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
@@ -67,18 +75,11 @@ pub(crate) fn listen<T>(
 /// Listens at `HOST:PORT` without taking connections yet. Returns the socket and the address that
 /// others are told, with the key of the folder.
 pub(crate) fn bind(folder: &Folder, at: &str) -> Outcome<Listening<TcpListener>> {
-    let key = own_key(folder)?;
-    let named = |source| {
-        Failure::new(Exit::Failed, ListenError::Listen { address: at.to_owned(), source })
-            .hint("give an address of this machine, HOST:PORT")
-    };
-    let bound = resolve(at).and_then(TcpListener::bind);
-    let bound = bound.and_then(|socket| Ok((socket.local_addr()?, socket)));
-    let (local, server) = bound.map_err(named)?;
-    let shown = ServerAddress::new(key.public(), &host(at, local), local.port());
-    let address =
-        shown.map_err(|error| named(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
-    Ok(Listening { server, address })
+    listen_by(&own_key(folder)?, at, |address| {
+        let socket = TcpListener::bind(address)?;
+        let local = socket.local_addr()?;
+        Ok((socket, local))
+    })
 }
 
 /// Returns the key of the server, which is made if there is none.

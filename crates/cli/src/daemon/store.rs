@@ -36,7 +36,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause after the volume could not be taken; meanwhile another server may try.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What to serve.
+/// The store to serve, and the server's own settings.
 #[derive(Debug, Clone)]
 pub(crate) struct StorePlan {
     /// The folder of the server, absolute.
@@ -80,7 +80,7 @@ struct Process {
     failure: Mutex<Option<Failure>>,
 }
 
-/// What the process is at the store.
+/// The part of the process at the store.
 enum Role {
     /// It stands by.
     StandsBy {

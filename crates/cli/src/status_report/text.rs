@@ -18,7 +18,8 @@ impl StatusReport {
             Self::Mirrors(report) => report.to_text(),
             Self::Standby(report) => report.to_text(),
             Self::StoreServerDown { dir, store } => {
-                let (dir, store) = (dir.display(), store.display());
+                let dir = dir.display();
+                let store = store.display();
                 format!(
                     "store     {store}\nstate     no server runs from {dir}: \
                      `pelago serve {dir} --store {store}` starts it\n"

@@ -14,10 +14,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::program::{Ran, run, until};
+use crate::harness::program::{run, until};
 use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::network::{Machine, Network, cannot_network, tried};
 use crate::machines::world::{kill, typed, watch};
 
 /// README's commands.
@@ -149,10 +149,6 @@ impl Drop for Sites {
 
 fn pid_of(status: &Value) -> Pid {
     status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap()
-}
-
-fn tried(machine: &Machine, line: &str) -> Ran {
-    run(machine.command("sh").args(["-c", line]))
 }
 
 /// Returns the names of a tree with the sums of its files.

@@ -112,6 +112,11 @@ impl Machine {
     }
 }
 
+/// Types a line into a shell on a machine, whatever comes of it.
+pub(crate) fn tried(machine: &Machine, line: &str) -> Ran {
+    run(machine.command("sh").args(["-c", line]))
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
         let _gone = ip(&["netns", "del", &self.name]);

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::harness::program::{Ran, run, until};
+use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::network::{Machine, Network, cannot_network, tried};
 use crate::machines::world::{kill, typed, watch};
 
 /// README's commands.
@@ -129,10 +129,6 @@ impl Drop for Offices {
 fn pid_of(volume: &Path) -> Pid {
     let text = fs::read_to_string(volume.join("lock")).unwrap();
     text.trim().parse().ok().and_then(Pid::from_raw).unwrap()
-}
-
-fn tried(machine: &Machine, line: &str) -> Ran {
-    run(machine.command("sh").args(["-c", line]))
 }
 
 #[test]

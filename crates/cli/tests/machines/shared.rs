@@ -11,10 +11,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::harness::program::{Ran, run, until};
+use crate::harness::program::until;
 use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::network::{Machine, Network, cannot_network, tried};
 use crate::machines::world::{kill, typed, watch};
 
 /// README's commands.
@@ -113,10 +113,6 @@ impl Drop for Pair {
         }
         detach_all(&self.root);
     }
-}
-
-fn tried(machine: &Machine, line: &str) -> Ran {
-    run(machine.command("sh").args(["-c", line]))
 }
 
 #[test]

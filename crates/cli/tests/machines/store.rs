@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::program::{Ran, run, until};
+use crate::harness::program::{run, until};
 use crate::harness::volume::{cannot_mount, detach_all, folder};
-use crate::machines::network::{Machine, Network, cannot_network};
+use crate::machines::network::{Machine, Network, cannot_network, tried};
 use crate::machines::store_work::Work;
 use crate::machines::world::{kill, typed, watch};
 
@@ -25,7 +25,7 @@ const SERVE_B: &str = "pelago serve ~/b --store ~/team --listen 127.0.0.1:7444 -
 const ALLOW: &str = "pelago key allow $(pelago key show) -V ~/a";
 const MOUNT: &str = "pelago mount $(pelago key show -V ~/a)@127.0.0.1:7443 ~/far --detach";
 
-/// How soon programs go on after the owner was killed.
+/// The longest time until programs go on after the owner was killed.
 const GOES_ON: Duration = Duration::from_secs(30);
 
 /// Two machines with servers of one store, and a third one that mounts its volume.
@@ -79,7 +79,9 @@ impl Store {
         let (folder, root) = folder();
         let network = Network::new();
         let machine = |number, name: &str| network.machine(number, &root.join(name));
-        let (a, b, client) = (machine(1, "first"), machine(2, "second"), machine(3, "third"));
+        let a = machine(1, "first");
+        let b = machine(2, "second");
+        let client = machine(3, "third");
         let pids = Arc::default();
         let _watchdog = watch(Arc::clone(&pids));
         Some(Self { network, a, b, client, root, pids, _watchdog, _folder: folder })
@@ -164,10 +166,6 @@ impl Drop for Store {
         }
         detach_all(&self.root);
     }
-}
-
-fn tried(machine: &Machine, line: &str) -> Ran {
-    run(machine.command("sh").args(["-c", line]))
 }
 
 /// Waits for a program of the client, which must succeed.

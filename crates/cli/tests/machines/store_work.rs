@@ -114,7 +114,8 @@ impl Program {
         let at = self.random.below(LONGEST);
         let bytes = bytes_of(self.random.below(1 << 32), self.random.below(LARGEST) as usize);
         self.open(name).write_all_at(&bytes, at).unwrap();
-        let (from, to) = (at as usize, at as usize + bytes.len());
+        let from = at as usize;
+        let to = from + bytes.len();
         let known = self.bytes(name);
         if known.len() < to && !bytes.is_empty() {
             known.resize(to, 0);

@@ -3,9 +3,10 @@
 use pelago_store::clock;
 use pelago_wire::{Entry, SetAttr};
 
-use crate::blocking::MayBlock;
+use crate::blocking::{MayBlock, OpError};
 use crate::open_key::OpenKey;
 use crate::testing::{READ, READ_WRITE, Rig, pattern};
+use crate::write::Write;
 
 const LARGE: usize = 100_000;
 
@@ -166,6 +167,22 @@ fn a_file_stays_abandoned_until_it_changes() {
     assert!(third.files.inodes_abandoned().is_empty());
     third.close(open);
     assert_eq!(third.files.write_back(), Ok(1));
+}
+
+/// A copy, or a wait for the journal, would hold up the connections of all clients.
+#[test]
+fn a_caller_that_may_not_block_changes_no_content_file() {
+    let (_old, new, entry, _late) = taken_over();
+    let open = new.open(entry.handle, READ_WRITE).unwrap();
+    let write =
+        Write { offset: 0, append: false, once: None, bytes: b"new", kill_privileges: false };
+    assert_eq!(new.files.write(open, write, MayBlock::No), Err(OpError::WouldBlock));
+    let set = SetAttr { size: Some(5), ..SetAttr::default() };
+    let now = clock::now();
+    let cut = new.files.set_attr(entry.handle, Some(open), &set, now.into(), MayBlock::No);
+    assert!(matches!(cut, Err(OpError::WouldBlock)), "{cut:?}");
+    assert_eq!(new.content_files(), 1, "nothing was copied");
+    assert_eq!(bytes_of(&new, entry), pattern(LARGE));
 }
 
 #[test]

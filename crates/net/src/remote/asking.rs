@@ -9,7 +9,7 @@ use super::role::Role;
 use crate::clock::boot_time;
 use crate::key::address::ServerAddress;
 
-/// How often the owner is asked for the servers.
+/// The time between two questions for the servers.
 const ASKED: Duration = Duration::from_secs(limits::SERVERS_ASKED_SECONDS);
 /// After so long without a byte of the owner the next server is tried.
 const DEAD: Duration = Duration::from_secs(limits::STORE_DEAD_SECONDS);

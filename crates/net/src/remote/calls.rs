@@ -252,7 +252,8 @@ impl Calls {
         if let Some(give_up) = self.give_up {
             answered = state.fail_older(now, give_up);
         }
-        let (at, patience) = (boot_time(), state.patience());
+        let at = boot_time();
+        let patience = state.patience();
         let is_dead = state.link.is_some() && at.saturating_sub(state.last_heard()) > patience;
         if is_dead {
             state.servers.note_silence();

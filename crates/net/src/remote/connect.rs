@@ -31,7 +31,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)
 /// attempt costs them a handshake of TLS.
 const STANDBY_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long an attempt may take without an answer, if there are other servers to try.
+/// The longest time of an attempt without an answer, if there are other servers to try.
 const ANSWER: Duration = Duration::from_secs(2);
 /// Lines about redirects that are not followed.
 static REDIRECTS: LogLimit = LogLimit::new();

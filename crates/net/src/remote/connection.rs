@@ -26,7 +26,7 @@ pub(super) struct Connection {
     welcomed: bool,
 }
 
-/// How an attempt ends: told by the handler to the thread that attempts.
+/// The end of an attempt: told by the handler to the thread that attempts.
 #[derive(Default)]
 pub(super) struct Attempt {
     /// A leaf lock.

@@ -17,10 +17,10 @@ pub(super) struct RoundFailure {
 /// The attempts of a round.
 pub(super) struct Round {
     pub(super) tried: Vec<ServerAddress>,
-    /// Where servers that stand by have sent the client.
+    /// The owners that servers which stand by have named.
     pub(super) owners: Vec<ServerAddress>,
     error: Option<ConnectError>,
-    /// Whether each attempt failed for good.
+    /// Each attempt failed for good.
     is_definite: bool,
 }
 
