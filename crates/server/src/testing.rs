@@ -151,7 +151,6 @@ impl Rig {
         Self::over(FakeTable::new(), Arc::clone(dir), Options::default())
     }
 
-    #[expect(clippy::too_many_lines, reason = "one line for each part of a service")]
     fn over(table: FakeTable, dir: Arc<TempDir>, options: Options) -> Self {
         let started = clock::now();
         let volume = VolumeId([7; 16]);
@@ -268,7 +267,8 @@ impl Rig {
 
     /// Creates a file in the root and opens it.
     pub(crate) fn create(&self, text: &str, flags: OpenFlags) -> (Entry, OpenId) {
-        let (mode, open) = (NewMode::exactly(0o644), next_open());
+        let mode = NewMode::exactly(0o644);
+        let open = next_open();
         let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
         match self.call(request).unwrap() {
             Reply::Created { entry, .. } => (entry, open),

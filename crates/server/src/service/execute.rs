@@ -62,7 +62,6 @@ impl Executor<'_> {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     pub(super) fn execute_new(&self, request: &Request) -> OpResult {
         let shard = &self.parts.shard;
         match request {
@@ -108,7 +107,8 @@ impl Executor<'_> {
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
             Request::Write { open, offset, flags } => self.write((*open, *offset), *flags),
             Request::List { dir, after, behind, entries, attributes } => {
-                let (behind, attributes) = (behind.as_ref(), *attributes);
+                let behind = behind.as_ref();
+                let attributes = *attributes;
                 let entries = usize::try_from(*entries).unwrap_or(usize::MAX);
                 self.list(Page { dir: *dir, after: *after, behind, entries, attributes })
             }
@@ -127,7 +127,8 @@ impl Executor<'_> {
             }
             Request::Seek { open, from } => self.seek(*open, *from),
             Request::CopyRange { from, from_offset, to, to_offset, length } => {
-                let (from, to) = (self.key(*from), self.key(*to));
+                let from = self.key(*from);
+                let to = self.key(*to);
                 self.copy((from, *from_offset), (to, *to_offset), *length)
             }
             Request::Search { dir, search } => self.search(*dir, search),
