@@ -69,7 +69,8 @@ pub fn direct(files: &Files, options: &DirectOptions) -> Result<DirectReport, Be
     let callers = options.callers.max(1);
     let expected = usize::try_from(options.count / WINDOW).unwrap_or(usize::MAX).saturating_add(1);
     let (sender, receiver) = sync_channel(expected.min(1 << 20));
-    let (next, start) = (AtomicU64::new(0), Checkpoint::now(0));
+    let next = AtomicU64::new(0);
+    let start = Checkpoint::now(0);
     thread::scope(|scope| {
         let workers: Vec<_> = (0..callers)
             .map(|_| {

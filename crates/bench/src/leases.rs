@@ -134,7 +134,8 @@ fn make(server: &Files, link: &str, files: u64) -> Result<Vec<File>, Error> {
     let at = At::new(Handle::ROOT, name(link));
     let dir = server.make_dir(&CONTEXT, at, NewMode::exactly(0o755)).wait()?.handle;
     let make = |number| {
-        let (at, mode) = (At::new(dir, name(&format!("f{number}"))), NewMode::exactly(0o644));
+        let at = At::new(dir, name(&format!("f{number}")));
+        let mode = NewMode::exactly(0o644);
         let created = server.create(&CONTEXT, at, mode, OpenFlags::WRITE).wait()?;
         server.release(&CONTEXT, created.open).wait()?;
         Ok(File { node: created.entry.handle, open: None })
@@ -147,8 +148,10 @@ fn make(server: &Files, link: &str, files: u64) -> Result<Vec<File>, Error> {
 fn floor(count: u64) -> Result<LeaseStep, BenchError> {
     let failed = |source: io::Error| BenchError::Socket { source };
     let (mut here, mut there) = UnixStream::pair().map_err(failed)?;
-    let (mut byte, mut echoed) = ([0], [0]);
-    let (mut times, cpu) = (Vec::new(), own_cpu());
+    let mut byte = [0];
+    let mut echoed = [0];
+    let mut times = Vec::new();
+    let cpu = own_cpu();
     thread::scope(|scope| {
         scope.spawn(move || {
             while there.read_exact(&mut echoed).is_ok() && there.write_all(&echoed).is_ok() {}
@@ -176,7 +179,8 @@ impl LeaseStep {
     ) -> Self {
         times.sort();
         let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or_default();
-        let (median_us, p99_us) = (micros(at(50)), micros(at(99)));
+        let median_us = micros(at(50));
+        let p99_us = micros(at(99));
         let cpu_us = micros(cpu) / times.len().max(1) as f64;
         Self { link, name, median_us, p99_us, cpu_us }
     }

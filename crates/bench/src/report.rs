@@ -225,7 +225,8 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let at = fraction * sorted.len().saturating_sub(1) as f64;
     let value = |index: f64| sorted.get(index as usize).copied().unwrap_or(0.0);
-    let (below, above) = (value(at.floor()), value(at.ceil()));
+    let below = value(at.floor());
+    let above = value(at.ceil());
     below + (above - below) * at.fract()
 }
 

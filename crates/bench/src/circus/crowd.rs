@@ -59,7 +59,8 @@ impl Crowd {
         let (mean, median, worst) = result.slowdown();
         let CrowdResult { read_bytes, sent_bytes, pass_bytes, steady, ended, .. } = &result;
         let file = self.file_bytes as f64;
-        let (read, sent) = (*read_bytes as f64, *sent_bytes as f64);
+        let read = *read_bytes as f64;
+        let sent = *sent_bytes as f64;
         let seconds = match self.is_steady {
             true => (self.arrive_in * 3).as_secs_f64(),
             false => ended.as_secs_f64(),

@@ -50,7 +50,8 @@ pub(super) fn run(options: &CircusOptions) -> (Vec<CrowdTable>, Vec<Goal>) {
 }
 
 fn small(options: &CircusOptions) -> (CrowdTable, Vec<Goal>) {
-    let (mut rows, mut goals) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut goals = Vec::new();
     for (name, links) in SMALL {
         let fastest = links.iter().map(|link| link.rate).fold(0.0, f64::max);
         let slowest = links.iter().map(|link| link.rate).fold(fastest, f64::min);
@@ -82,7 +83,8 @@ fn small(options: &CircusOptions) -> (CrowdTable, Vec<Goal>) {
 
 fn large(options: &CircusOptions) -> (CrowdTable, Vec<Goal>) {
     let slow = link("1 MB/s", 1e6);
-    let (mut rows, mut goals) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut goals = Vec::new();
     let settings = [
         ("5 MB/s", &[FULL][..], 20, 1),
         ("5 MB/s", &[FULL], 50, 1),

@@ -57,7 +57,8 @@ fn file_size(seed: u64) -> CrowdTable {
 fn files(seed: u64) -> CrowdTable {
     let rows = [1, 2, 4, 8, 16].map(|files| {
         // Memory for 16 regions, as the paper's server has.
-        let (memory, setting) = (320 * MB, format!("{files} files"));
+        let memory = 320 * MB;
+        let setting = format!("{files} files");
         let options = Options::new(Policy::Relevance, memory);
         let crowd = Crowd { files, options, ..crowd(seed, &[TEN], 0.4, FILE) };
         compare(&crowd, &setting)

@@ -200,7 +200,8 @@ impl<'a> World<'a> {
         self.deliver
             .join(VersionId(file.into()), id, order, None)
             .expect("a scenario has fewer clients than the machine");
-        let (arrived, lent) = (self.now, VecDeque::new());
+        let arrived = self.now;
+        let lent = VecDeque::new();
         self.clients.insert(id, Client { download, arrived, lent, is_finished: false });
         self.passes[file as usize].join(rate, self.now);
         self.take(id);

@@ -140,7 +140,8 @@ fn size(number: u64, files: u64) -> u64 {
     // In the middle of its part of all files, in parts of a million.
     let at = (2 * number + 1) * 500_000 / files.max(1);
     let next = SIZES.partition_point(|(part, _)| part * 1000 <= at).min(SIZES.len() - 1);
-    let ((from, least), (to, most)) = (SIZES[next.saturating_sub(1)], SIZES[next]);
+    let (from, least) = SIZES[next.saturating_sub(1)];
+    let (to, most) = SIZES[next];
     least + (most - least) * at.saturating_sub(from * 1000) / ((to - from) * 1000).max(1)
 }
 

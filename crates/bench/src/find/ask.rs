@@ -66,7 +66,8 @@ impl Conversation {
     fn begin(dir: &Path, query: &[u8]) -> io::Result<Self> {
         let mut file = OpenOptions::new().read(true).write(true).open(dir.join(CONTROL))?;
         file.write_all(query)?;
-        let (buffer, rest) = (vec![0; READ_BYTES], Vec::new());
+        let buffer = vec![0; READ_BYTES];
+        let rest = Vec::new();
         Ok(Self { file, buffer, rest, counted: Counted::default() })
     }
 

@@ -40,7 +40,8 @@ pub fn create_cost(dir: &Path, name: &str, count: u64) -> Result<CreateCost, Ben
         let threads = threads.filter(|(name, _)| name.starts_with(ANSWERING) == answers);
         threads.map(|(_, time)| time).sum()
     };
-    let (own, [answering, others]) = (own_cpu(), [true, false].map(cpu));
+    let own = own_cpu();
+    let [answering, others] = [true, false].map(cpu);
     let began = Instant::now();
     for number in 0..count {
         let made = File::create(folder.join(format!("f{number:08}")));

@@ -33,7 +33,8 @@ impl Corpus {
     /// [`BenchError::Fill`] with the first call that fails.
     pub fn fill(&self, dir: &Path) -> Result<FilledCorpus, BenchError> {
         let began = Instant::now();
-        let (next, text_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let next = AtomicU64::new(0);
+        let text_bytes = AtomicU64::new(0);
         let work = || -> Result<(), BenchError> {
             loop {
                 let folder = next.fetch_add(1, Ordering::Relaxed);

@@ -40,7 +40,8 @@ pub(super) enum Form {
 
 /// Returns the questions. It goes through the whole corpus to count.
 pub(super) fn questions(corpus: &Corpus) -> Vec<Question> {
-    let (word, extension) = (corpus.name_word(PATTERN.0), PATTERN.1);
+    let word = corpus.name_word(PATTERN.0);
+    let extension = PATTERN.1;
     let single = corpus.file(corpus.single()).name;
     let mut counts = Counts::default();
     for file in corpus.all() {

@@ -99,7 +99,8 @@ impl Answered {
 
     fn line(&self) -> String {
         let Question { name, hits, all, goal_ms, .. } = &self.question;
-        let ([lower, median, upper], [own, daemon]) = (self.quartiles(), self.cpu_ms());
+        let [lower, median, upper] = self.quartiles();
+        let [own, daemon] = self.cpu_ms();
         let hits = if hits == all { hits.to_string() } else { format!("{hits} of {all}") };
         let goal = match (goal_ms, self.is_met()) {
             (Some(goal), Some(true)) => format!("  goal {goal} ms: met"),
@@ -113,7 +114,8 @@ impl Answered {
     }
 
     fn to_json(&self) -> Value {
-        let ([lower, median, upper], [own, daemon]) = (self.quartiles(), self.cpu_ms());
+        let [lower, median, upper] = self.quartiles();
+        let [own, daemon] = self.cpu_ms();
         let Question { name, query, hits, all, goal_ms, .. } = &self.question;
         json!({
             "question": name,
