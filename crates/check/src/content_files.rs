@@ -65,7 +65,8 @@ impl Check<'_> {
         } else if measured.size < facts.size {
             let says = "take the size of its content file; the missing bytes are lost";
             let repair = self.rewrite(ino, &facts, says, |rnode| {
-                (rnode.size, rnode.blocks) = (measured.size, measured.blocks);
+                rnode.size = measured.size;
+                rnode.blocks = measured.blocks;
             })?;
             self.report_inode(Damage::ContentShort, ino, repair);
         }

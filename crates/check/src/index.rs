@@ -39,7 +39,8 @@ impl Check<'_> {
             }
             Ok(false) | Err(_) => {
                 let repair = Repair::nothing("remove the index; a search builds it again");
-                let (damage, repair) = (Damage::Index, Some(repair));
+                let damage = Damage::Index;
+                let repair = Some(repair);
                 self.plan.add(Finding { damage, ino: None, key: Vec::new(), repair });
                 Ok(())
             }
@@ -90,10 +91,11 @@ impl Check<'_> {
             ControlFlow::Continue(())
         })?;
         let every = count / SOUGHT_NAMES + 1;
-        let (mut number, mut is_right) = (0_u64, Ok(true));
+        let mut number = 0_u64;
+        let mut is_right = Ok(true);
         self.table.scan(&all.from, &all.to, &mut |key, value| {
             number += 1;
-            if number % every == 0 {
+            if number.is_multiple_of(every) {
                 is_right = self.has_name(names, &covered, key, value);
             }
             if matches!(is_right, Ok(true)) {

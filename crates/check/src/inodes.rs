@@ -136,7 +136,8 @@ impl Check<'_> {
                 })?,
                 false => self.rewrite(ino, facts, "make the file empty", |rnode| {
                     rnode.flags.inline = false;
-                    (rnode.size, rnode.blocks) = (0, 0);
+                    rnode.size = 0;
+                    rnode.blocks = 0;
                 })?,
             };
             self.report_inode(Damage::InlineMissing, ino, repair);
@@ -160,7 +161,9 @@ impl Check<'_> {
             let says = "note in its row what exists";
             let repair = self.rewrite(ino, facts, says, |rnode| {
                 let flags = &mut rnode.flags;
-                (flags.has_xattrs, flags.has_acl, flags.has_default_acl) = (any, access, default);
+                flags.has_xattrs = any;
+                flags.has_acl = access;
+                flags.has_default_acl = default;
             })?;
             self.report_inode(Damage::XattrFlag, ino, repair);
         }
@@ -188,7 +191,8 @@ impl Check<'_> {
     /// Returns the repair that lists the extended attributes that exist, and removes those that do
     /// not fit into the list.
     fn list_xattrs(&self, ino: InodeId) -> Result<Repair, table::Error> {
-        let (mut names, mut changes) = (Vec::new(), Vec::new());
+        let mut names = Vec::new();
+        let mut changes = Vec::new();
         let range = key::xattrs_of(ino);
         self.table.scan(&range.from, &range.to, &mut |key, _| {
             if let Some(Key::Xattr { name, .. }) = Key::parse(key)

@@ -56,7 +56,8 @@ impl Check<'_> {
             return Ok(());
         };
         totals.directories += u64::from(row.kind() == FileKind::Directory);
-        let (exists, entry) = (totals.exists, NameEntry { key, dir, hash, name });
+        let exists = totals.exists;
+        let entry = NameEntry { key, dir, hash, name };
         if !exists {
             return self.without_directory(&entry, row);
         }

@@ -94,7 +94,8 @@ impl Check<'_> {
 
     /// Checks that the table belongs to the volume.
     fn identity(&mut self) -> Result<(), CheckError> {
-        let (key, volume) = (key::volume_row(key::VolumeRow::Identity), self.volume);
+        let key = key::volume_row(key::VolumeRow::Identity);
+        let volume = self.volume;
         let value = self.table.get(&key)?;
         let found = value.as_deref().and_then(|value| Identity::decode(value).ok());
         match found {

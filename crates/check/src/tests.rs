@@ -97,7 +97,8 @@ impl Rig {
         shard.commit_bytes(large.handle, &change).unwrap();
         shard.delete_writing_rows(&[large.handle.ino]).unwrap();
         shard.set_xattr(large.handle, &tag, NOW).unwrap();
-        let (from, to) = (name("large"), name("renamed"));
+        let from = name("large");
+        let to = name("renamed");
         let wanted = Move { from_dir: Handle::ROOT, from: &from, to_dir: dir.handle, to: &to };
         let renamed = shard.rename(&CALLER, wanted, RenameFlags::Replace, NOW).unwrap();
         let large = Entry { handle: renamed.moved, ..large };
@@ -180,7 +181,8 @@ impl Rig {
 
     /// Deletes the name of the directory, and the parent pointer that could restore it.
     fn lose_dir_name(&self) {
-        let (dir, hash) = (self.dir.handle.ino, self.hasher.hash(b"dir"));
+        let dir = self.dir.handle.ino;
+        let hash = self.hasher.hash(b"dir");
         self.delete(self.name_key(InodeId::ROOT, "dir"));
         self.delete(key::parent_pointer(dir, InodeId::ROOT, hash, b"dir"));
     }
@@ -220,7 +222,9 @@ fn a_whole_volume_has_no_findings() {
 #[test]
 fn rows_that_cannot_be_read_cost_no_bytes_that_can() {
     let rig = Rig::new();
-    let (dir, small, large) = (rig.dir.handle.ino, rig.small.handle.ino, rig.large.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
+    let large = rig.large.handle.ino;
     for text in ["small", "renamed", "two"] {
         rig.put(rig.name_key(dir, text), b"damaged".to_vec());
     }

@@ -90,8 +90,9 @@ impl Check<'_> {
     pub(super) fn read_window(&mut self, low: InodeId, first: bool) -> Result<Window, CheckError> {
         let high = InodeId::from_raw(u64::MAX);
         let mut window = Window { inodes: BTreeMap::new(), low, high };
-        let (table, names, inodes) =
-            (self.table, key::all(RowKind::Name), key::all(RowKind::Inode));
+        let table = self.table;
+        let names = key::all(RowKind::Name);
+        let inodes = key::all(RowKind::Inode);
         table.scan(&names.from, &names.to, &mut |key, value| {
             if let (Some((dir, hash, _)), Ok((stamp, NameRow::Rnode(rnode)))) =
                 (key::parse_name(key), NameRow::decode(value))

@@ -80,7 +80,8 @@ fn a_file_without_its_last_extended_attribute_has_none() {
 #[test]
 fn flags_of_access_control_lists_follow_the_lists() {
     let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
     for (ino, name) in [(small, ACL_ACCESS), (dir, ACL_DEFAULT)] {
         rig.put(key::xattr(ino, name), Xattr { value: b"" }.encode(STAMP));
         rig.expect(&[Damage::XattrFlag]);
@@ -92,7 +93,8 @@ fn flags_of_access_control_lists_follow_the_lists() {
 #[test]
 fn a_wrong_row_of_a_moved_file_is_corrected() {
     let rig = Rig::new();
-    let (dir, large) = (rig.dir.handle.ino, rig.large.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let large = rig.large.handle.ino;
     rig.put(key::moved(large), Moved { dir, hash: NameHash(1) }.encode(STAMP));
     rig.expect(&[Damage::Moved]);
 }
@@ -116,7 +118,8 @@ fn an_orphan_row_of_a_file_with_a_name_is_removed() {
 #[test]
 fn a_writing_row_without_a_content_file_is_a_leftover() {
     let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
     let row = Writing { dir, hash: NameHash(0), generation: Generation::FIRST };
     rig.put(key::writing(small), row.encode(STAMP));
     assert!(rig.plan().is_whole(), "it only takes space");

@@ -15,7 +15,8 @@ fn a_name_of_no_inode_is_removed() {
 #[test]
 fn a_name_with_the_wrong_type_is_corrected() {
     let rig = Rig::new();
-    let (dir, linked) = (rig.dir.handle.ino, rig.linked.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let linked = rig.linked.handle.ino;
     let wrong = NameRow::Link { ino: linked, kind: FileKind::Fifo };
     rig.put(rig.name_key(dir, "two"), wrong.encode(STAMP));
     rig.expect(&[Damage::NameKind]);
@@ -24,7 +25,8 @@ fn a_name_with_the_wrong_type_is_corrected() {
 #[test]
 fn a_missing_parent_pointer_is_restored() {
     let rig = Rig::new();
-    let (dir, linked) = (rig.dir.handle.ino, rig.linked.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let linked = rig.linked.handle.ino;
     let two = key::parent_pointer(linked, dir, rig.hasher.hash(b"two"), b"two");
     rig.delete(two.clone());
     rig.expect(&[Damage::NameUnlisted, Damage::Links]);
@@ -34,7 +36,8 @@ fn a_missing_parent_pointer_is_restored() {
 #[test]
 fn a_missing_name_is_restored_from_its_parent_pointer() {
     let rig = Rig::new();
-    let (dir, linked) = (rig.dir.handle.ino, rig.linked.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let linked = rig.linked.handle.ino;
     rig.delete(rig.name_key(dir, "two"));
     rig.expect(&[Damage::NameMissing]);
     assert_eq!(rig.name_row(dir, "two").unwrap().ino(), linked);
@@ -74,7 +77,8 @@ fn a_second_name_in_a_directory_that_is_gone_is_removed() {
     let rig = Rig::new();
     rig.delete(key::inode(rig.dir.handle.ino));
     rig.expect(&[Damage::NameNowhere]);
-    let (one, ino) = (rig.name_row(InodeId::ROOT, "one"), rig.linked.handle.ino);
+    let one = rig.name_row(InodeId::ROOT, "one");
+    let ino = rig.linked.handle.ino;
     assert_eq!(one.unwrap().ino(), ino);
     assert_eq!(rig.own(ino).links, 1);
 }
@@ -83,7 +87,8 @@ fn a_second_name_in_a_directory_that_is_gone_is_removed() {
 #[test]
 fn a_lost_file_takes_no_name_that_exists() {
     let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
     let taken = rig.rnode_at(dir, "small");
     for (number, lost) in [dir, small, small].into_iter().enumerate() {
         let text = match number {
@@ -111,7 +116,8 @@ fn a_lost_file_takes_no_name_that_exists() {
 #[test]
 fn a_name_under_the_wrong_hash_takes_no_name_that_exists() {
     let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
     let theirs = Rnode {
         ino: InodeId::from_raw(41),
         flags: RnodeFlags::default(),

@@ -17,7 +17,8 @@ impl Rig {
 #[test]
 fn a_missing_row_of_a_tag_is_written() {
     let rig = Rig::new();
-    let (dir, large) = (rig.dir.handle.ino, rig.large.handle);
+    let dir = rig.dir.handle.ino;
+    let large = rig.large.handle;
     for ino in [dir, large.ino, rig.linked.handle.ino] {
         rig.delete(key::tag("k", b"v", ino));
         rig.expect(&[Damage::TagMissing]);
@@ -38,7 +39,8 @@ fn a_missing_row_is_no_damage_in_a_volume_without_the_feature() {
 #[test]
 fn a_row_of_no_tag_is_removed() {
     let rig = Rig::new();
-    let (dir, small) = (rig.dir.handle.ino, rig.small.handle.ino);
+    let dir = rig.dir.handle.ino;
+    let small = rig.small.handle.ino;
     let own = |ino| (ino, NameHash(0));
     let malformed = vec![RowKind::Tag.number(), b'k', 0, b'v'];
     let strays = [
