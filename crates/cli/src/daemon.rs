@@ -296,7 +296,8 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
         let why = "--find needs a search index, and this pelago was built without one";
         return Err(Failure::new(Exit::Usage, why).hint("build it with the feature `search`"));
     }
-    let (read_only, passthrough) = (plan.read_only, for_server(plan.passthrough));
+    let read_only = plan.read_only;
+    let passthrough = for_server(plan.passthrough);
     let memory_bytes = plan.memory_bytes;
     allocator::fit(memory_bytes);
     let indexing = plan.indexing;

@@ -290,7 +290,8 @@ mod tests {
     #[test]
     fn each_refusal_says_why_and_what_to_do() {
         let said = |code| {
-            let (wire_min, wire_max) = (1, 1);
+            let wire_min = 1;
+            let wire_max = 1;
             let refused = Refused { code, wire_min, wire_max, retry_ms: 0, text: String::new() };
             connect_failed(ConnectError::Refused(refused), "server").to_string()
         };

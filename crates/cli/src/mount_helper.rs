@@ -113,8 +113,10 @@ fn code_of(code: Option<i32>) -> u8 {
 
 /// Translates the arguments of mount(8), which may stand in any order.
 fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHelperError> {
-    let (mut operands, mut lists) = (Vec::new(), Vec::new());
-    let (mut is_fake, mut is_sloppy) = (false, false);
+    let mut operands = Vec::new();
+    let mut lists = Vec::new();
+    let mut is_fake = false;
+    let mut is_sloppy = false;
     let mut args = args;
     while let Some(arg) = args.next() {
         let flags = match arg.to_str() {
@@ -200,7 +202,8 @@ impl MountOptions {
 
 /// Divides a list of options at its commas, except at those in double quotes, as libmount does.
 fn split(list: &str) -> Vec<String> {
-    let (mut options, mut option) = (Vec::new(), String::new());
+    let mut options = Vec::new();
+    let mut option = String::new();
     let mut is_quoted = false;
     for letter in list.chars() {
         match letter {
@@ -233,7 +236,8 @@ mod tests {
         let call = call(&format!("S P -o {list}")).unwrap();
         let args = call.args.into_iter().map(|arg| arg.into_string().unwrap());
         let args: Vec<String> = args.collect();
-        let (begin, end) = (&args[..2], &args[args.len() - 3..]);
+        let begin = &args[..2];
+        let end = &args[args.len() - 3..];
         assert_eq!((begin.join(" "), end.join(" ")), ("mount --detach".into(), "-- S P".into()));
         args[2..args.len() - 3].to_vec()
     }

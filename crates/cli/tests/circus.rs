@@ -118,7 +118,8 @@ fn a_crowd_gets_every_byte_from_a_server_with_little_memory() {
         Err(reason) => return println!("skipped: {reason}"),
     };
     let volume = Volume::in_folder(Path::new("disk/vol"));
-    let (image, point) = (volume.root.join("image"), volume.root.join("disk"));
+    let image = volume.root.join("image");
+    let point = volume.root.join("disk");
     if let Err(reason) = mount_disk(&image, &point) {
         return println!("skipped: {reason}");
     }

@@ -151,7 +151,8 @@ fn a_panic_of_the_engine_is_reported_as_damage() {
     let volume = stopped();
     let version = newest_version(&volume, "0");
     let current = version.with_file_name("current");
-    let (good, named) = (fs::read(&version).unwrap(), fs::read(&current).unwrap());
+    let good = fs::read(&version).unwrap();
+    let named = fs::read(&current).unwrap();
     // The bytes are the type of tree, the number of levels and the type of checksum; the engine
     // asserts the second one.
     let levels = good.windows(3).position(|bytes| bytes == [0, 7, 0]).unwrap() + 1;

@@ -93,7 +93,8 @@ fn a_full_disk_is_enospc_until_there_is_room_again() {
         }
         volume.up(&[]).expect_success();
         let files = volume.files();
-        let (small, large) = (content(1, 900), content(2, 300_000));
+        let small = content(1, 900);
+        let large = content(2, 300_000);
         write_synced(&files.join("small"), &small).unwrap();
         write_synced(&files.join("large"), &large).unwrap();
         fill(&files.join("big"));
@@ -157,8 +158,10 @@ fn an_error_of_the_disk_is_eio_and_ends_with_its_cause() {
     needs_mount!();
     let volume = new_volume();
     let lossfs = on_lossfs(&volume, Model::new());
-    let (files, control) = (volume.files(), lossfs.control());
-    let (small, large) = (content(1, 900), content(2, 300_000));
+    let files = volume.files();
+    let control = lossfs.control();
+    let small = content(1, 900);
+    let large = content(2, 300_000);
     write_synced(&files.join("small"), &small).unwrap();
     write_synced(&files.join("large"), &large).unwrap();
 
@@ -211,7 +214,8 @@ fn a_power_failure_loses_nothing_that_was_fsynced() {
         }
         for number in 0..12 {
             let size = [0, 700, 4_097, 30_000, 200_000][number % 5] + number;
-            let (path, bytes) = (format!("{round}-{number}"), content(number, size));
+            let path = format!("{round}-{number}");
+            let bytes = content(number, size);
             fs::write(files.join("new"), &bytes).unwrap();
             fs::rename(files.join("new"), files.join(&path)).unwrap();
             if number % 3 == 0 {

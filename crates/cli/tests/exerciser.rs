@@ -187,10 +187,11 @@ impl<'a> Exerciser<'a> {
         }
         let is_apart = from + length <= to || to + length <= from;
         let target = if is_apart { &self.file } else { &self.other };
-        let (mut from_at, mut to_at) = (from as u64, to as u64);
+        let mut from_at = from as u64;
+        let mut to_at = to as u64;
         while from_at < (from + length) as u64 {
             let left = from + length - usize::try_from(from_at).unwrap();
-            let (source, target) = (&self.file, target);
+            let source = &self.file;
             let copied =
                 copy_file_range(source, Some(&mut from_at), target, Some(&mut to_at), left);
             assert!(copied.unwrap() > 0, "nothing copied, {left} bytes left");
@@ -211,7 +212,8 @@ impl<'a> Exerciser<'a> {
         if !self.mode.is_mapped || Mapping::cannot().is_some() {
             return false;
         }
-        let (path, longest) = (&self.path, self.mode.longest);
+        let path = &self.path;
+        let longest = self.mode.longest;
         self.mapping.get_or_insert_with(|| Mapping::of(path, longest));
         true
     }
@@ -233,7 +235,8 @@ impl<'a> Exerciser<'a> {
         let expected = &self.bytes[at..at + found.len()];
         let wrong = found.iter().zip(expected).position(|(one, other)| one != other);
         if let Some(wrong) = wrong {
-            let (is, should) = (found[wrong], expected[wrong]);
+            let is = found[wrong];
+            let should = expected[wrong];
             panic!("{how} {operation} at {}: {is:#x} and not {should:#x}", at + wrong);
         }
     }

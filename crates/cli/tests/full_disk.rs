@@ -264,7 +264,8 @@ fn an_index_on_a_full_disk_stops_and_is_said_once() {
         return println!("skipped: needs root for a disk that fills up");
     }
     let volume = Volume::in_folder(Path::new("disk/vol"));
-    let (point, log) = (volume.root.join("disk"), volume.root.join("log"));
+    let point = volume.root.join("disk");
+    let log = volume.root.join("log");
     if let Err(reason) = Disk::Memory(200).mount(&volume.root, &point) {
         return println!("skipped: {reason}");
     }

@@ -54,7 +54,8 @@ impl Scene {
     fn new() -> Self {
         let volume = Volume::new();
         let outside = volume.root.join("outside");
-        let (file, folder) = (outside.join("file"), outside.join("folder"));
+        let file = outside.join("file");
+        let folder = outside.join("folder");
         fs::create_dir_all(&folder).unwrap();
         fs::write(&file, PRECIOUS).unwrap();
         fs::create_dir(&volume.dir).unwrap();

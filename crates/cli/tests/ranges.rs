@@ -114,7 +114,8 @@ fn ranges_are_copied_in_the_server() {
     on_mount(|root| {
         for from_size in [100, 5000, 3_000_000] {
             for to_size in [0, 10, 100_000] {
-                let (from, to) = (root.join("from"), root.join("to"));
+                let from = root.join("from");
+                let to = root.join("to");
                 let bytes = bytes_of(from_size as u64, from_size);
                 let mut expected = bytes_of(9, to_size);
                 fs::write(&from, &bytes).unwrap();
@@ -146,7 +147,8 @@ fn a_file_is_copied_within_itself() {
             copy_all(&file, 0, &file, half as u64, half);
             bytes.copy_within(..half, half);
             assert!(fs::read(&path).unwrap() == bytes, "{size}");
-            let (mut from, mut to) = (0, 1);
+            let mut from = 0;
+            let mut to = 1;
             let overlap = copy_file_range(&file, Some(&mut from), &file, Some(&mut to), half);
             assert_eq!(overlap, Err(Errno::INVAL));
         }

@@ -15,7 +15,8 @@ const SECOND: &str = "cargo xtask test";
 fn commands() -> Vec<Vec<String>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let text = fs::read_to_string(path).unwrap();
-    let (mut blocks, mut block) = (Vec::new(), None);
+    let mut blocks = Vec::new();
+    let mut block = None;
     for line in text.lines() {
         match (&mut block, line) {
             (None, "```sh") => block = Some(Vec::new()),

@@ -170,7 +170,8 @@ fn load(dir: &Path, number: usize, stop: &AtomicBool, done: &AtomicU64) -> Answe
             break;
         }
         let bytes = format!("{number} {round}\n").repeat(if round % 8 == 0 { 3000 } else { 3 });
-        let (first, second) = (format!("new {number} {round}"), format!("file {number} {round}"));
+        let first = format!("new {number} {round}");
+        let second = format!("file {number} {round}");
         let step = |what: &str, result: std::io::Result<()>| {
             result.unwrap_or_else(|error| panic!("{what} in round {round}: {error}"));
         };
@@ -217,11 +218,13 @@ fn found(dir: &Path) -> Answered {
 #[test]
 fn a_load_goes_on_without_an_error_when_the_server_is_killed() {
     let Some(mut world) = World::new() else { return };
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let done = AtomicU64::new(0);
     let dirs: Vec<_> = (0..4).map(|number| world.path(&format!("of {number}"))).collect();
     dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
     let answered: Vec<Answered> = thread::scope(|scope| {
-        let (stop, done) = (&stop, &done);
+        let stop = &stop;
+        let done = &done;
         let start = |(number, dir): (usize, &PathBuf)| {
             let dir = dir.clone();
             scope.spawn(move || load(&dir, number, stop, done))
@@ -265,7 +268,9 @@ fn open_files_survive() {
         options.read(true).write(true).create(true).truncate(true).open(world.path(name)).unwrap()
     };
     let large = vec![7_u8; 200_000];
-    let (mut gone, mut moved, mut big) = (open("gone"), open("old"), open("big"));
+    let mut gone = open("gone");
+    let mut moved = open("old");
+    let mut big = open("big");
     let mut unnamed = OpenOptions::new();
     let unnamed = unnamed.read(true).write(true).custom_flags(libc_tmpfile()).open(&world.point);
     let mut unnamed = unnamed.unwrap();

@@ -22,7 +22,8 @@ impl<'a> Arguments<'a> {
     /// Returns a word behind the verb that belongs to no option. These options take a value.
     fn positional(self, number: usize, with_value: &[&str]) -> Option<&'a OsString> {
         let mut words = self.0.iter().skip(2);
-        let (mut seen, mut is_escaped) = (0, false);
+        let mut seen = 0;
+        let mut is_escaped = false;
         while let Some(word) = words.next() {
             let is_option = !is_escaped && word.as_bytes().starts_with(b"-");
             if is_option && with_value.iter().any(|option| word == option) {

@@ -33,7 +33,9 @@ struct Word {
 impl Line {
     /// Reads a line up to the cursor. `home` stands for a `~`.
     pub(super) fn parse(before: &[u8], home: Option<&[u8]>) -> Self {
-        let (mut words, mut word, mut quote) = (Vec::new(), Word::default(), None);
+        let mut words = Vec::new();
+        let mut word = Word::default();
+        let mut quote = None;
         let mut rest = before.iter().copied().peekable();
         while let Some(byte) = rest.next() {
             match (quote, byte) {

@@ -75,7 +75,8 @@ complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
         // The rest of the word at the cursor is no word of its own.
         let all = Line::parse(&[before.as_bytes(), behind.as_bytes()].concat(), home).words;
         let behind = all.get(line.words.len()..).unwrap_or_default();
-        let (index, words) = (line.words.len() - 1, [&line.words, behind].concat());
+        let index = line.words.len() - 1;
+        let words = [&line.words, behind].concat();
         let found = complete(command, words, index, dir)?;
         let mut texts = Vec::new();
         for candidate in &found {

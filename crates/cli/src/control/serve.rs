@@ -95,7 +95,8 @@ fn accept(listener: &UnixListener, handler: &Arc<Handler>, in_flight: &Arc<InFli
             continue;
         }
         busy.fetch_add(1, Ordering::AcqRel);
-        let (handler, done) = (Arc::clone(handler), Arc::clone(&busy));
+        let handler = Arc::clone(handler);
+        let done = Arc::clone(&busy);
         let in_flight = Arc::clone(in_flight);
         let answer = move || {
             if let Err(error) = converse(stream, &*handler, &in_flight) {

@@ -144,7 +144,8 @@ fn watch(
         }
     })?;
     let Some(mount) = mount else { return Ok(()) };
-    let (to, mount) = (sender.clone(), Arc::clone(mount));
+    let to = sender.clone();
+    let mount = Arc::clone(mount);
     thread::Builder::new().name("mount".to_owned()).spawn(move || {
         if let Err(error) = mount.wait() {
             tracing::error!(%error, "reading the kernel's requests failed");

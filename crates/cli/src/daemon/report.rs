@@ -19,7 +19,9 @@ use crate::status_report::{
 
 /// Returns the state of the volume that this process serves.
 pub(super) fn report(parts: &Served) -> UpReport {
-    let (status, mount, wanted) = (parts.server.status(), &parts.mount, parts.passthrough);
+    let status = parts.server.status();
+    let mount = &parts.mount;
+    let wanted = parts.passthrough;
     let inodes = mount.as_ref().map(|mount| MemoryUse {
         name: "INODE_TABLE_BYTES",
         limit: mount.inodes().limit_bytes(),

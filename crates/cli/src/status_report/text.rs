@@ -82,7 +82,8 @@ impl UpReport {
 
     /// Returns the line on the paths of bytes and of requests; nothing without a mount.
     pub(crate) fn speed_line(&self) -> String {
-        let (bytes, requests) = (self.passthrough.path(), requests(self.no_ring.as_deref()));
+        let bytes = self.passthrough.path();
+        let requests = requests(self.no_ring.as_deref());
         self.mounted
             .as_ref()
             .map(|_| format!("speed     {bytes}; {requests}\n"))
@@ -181,7 +182,8 @@ fn space_line(space: Option<&SpaceReport>) -> String {
     let Some(space) = space else {
         return "space     unknown: the disk does not report it\n".to_owned();
     };
-    let (free, all) = (output::bytes(space.available_bytes), output::bytes(space.bytes));
+    let free = output::bytes(space.available_bytes);
+    let all = output::bytes(space.bytes);
     let short = if space.is_short { "; short: new data is refused" } else { "" };
     format!("space     {free} free of {all}{short}\n")
 }
@@ -192,8 +194,8 @@ const GONE_MS: u64 = 10_000;
 impl FarReport {
     fn to_text(&self) -> String {
         let Self { server, pid, waiting, .. } = self;
-        let (point, mode) =
-            (self.mounted.display(), if self.read_only { ", read-only" } else { "" });
+        let point = self.mounted.display();
+        let mode = if self.read_only { ", read-only" } else { "" };
         let state = match self.connected {
             true => format!("connected, {waiting} requests wait for an answer"),
             false => {

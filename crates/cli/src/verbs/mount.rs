@@ -78,7 +78,8 @@ pub(super) fn serve(plan: &FarPlan, json: bool, in_background: bool) -> Outcome<
     if json {
         output::print_json(&report.to_json())?;
     } else {
-        let (point, pid) = (report.mounted.display(), report.pid);
+        let point = report.mounted.display();
+        let pid = report.pid;
         output::print(&format!(
             "server    {}\n\
              mounted   {point} (process {pid})\n\

@@ -198,7 +198,8 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
 
 /// Returns the lines that say where the volume can be used.
 fn where_it_is(report: &UpReport) -> String {
-    let (pid, mode) = (report.pid, report.mode());
+    let pid = report.pid;
+    let mode = report.mode();
     let mut lines = match &report.mounted {
         Some(point) => format!("mounted   {} (process {pid}{mode})\n", point.display()),
         None => format!("served    without a mount (process {pid}{mode})\n"),

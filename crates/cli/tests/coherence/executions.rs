@@ -116,7 +116,8 @@ fn a_mount_below_survives_contended_creates() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for number in 0..4 {
-            let (stop, dir) = (&stop, world.path("d"));
+            let stop = &stop;
+            let dir = world.path("d");
             scope.spawn(move || busy(&dir, number, stop));
         }
         let guard = StopAtEnd(&stop);

@@ -31,7 +31,8 @@ fn on_worlds(work: impl Fn(&World)) {
         thread::scope(|scope| {
             if load {
                 for (number, dir) in ["", "d"].into_iter().enumerate() {
-                    let (stop, dir) = (&stop, world.path(dir));
+                    let stop = &stop;
+                    let dir = world.path(dir);
                     scope.spawn(move || busy(&dir, number, stop));
                 }
             }
@@ -160,7 +161,8 @@ fn a_name_that_moves_is_found_where_it_is() {
         let a = meta(world, "a").ino();
         assert_eq!((meta(world, "d/b").len(), meta(world, "other").nlink()), (2, 2));
         let rename = |from: &str, to: &str, flags| {
-            let (from, to): (At, At) = (world.at(from), world.at(to));
+            let from: At = world.at(from);
+            let to: At = world.at(to);
             world.other.rename(&CONTEXT, from, to, flags).wait().unwrap();
         };
         rename("a", "d/b", RenameFlags::Replace);
@@ -270,7 +272,8 @@ fn listings_show_what_changed() {
         assert_eq!(names(world, "d"), list(&["0", "1", "2", "3", "4", "5"]));
         world.other.unlink(&CONTEXT, world.at("d/0")).wait().unwrap();
         assert_eq!(names(world, "d"), list(&["1", "2", "3", "4", "5"]));
-        let (from, to) = (world.at("d/1"), world.at("d/x"));
+        let from = world.at("d/1");
+        let to = world.at("d/x");
         world.other.rename(&CONTEXT, from, to, RenameFlags::Replace).wait().unwrap();
         assert_eq!(names(world, "d"), list(&["2", "3", "4", "5", "x"]));
     });

@@ -85,7 +85,8 @@ impl World {
 
     /// Returns the same volume with a kernel that knows nothing of it, and another session.
     pub(crate) fn remounted(self) -> Option<Self> {
-        let (dir, passthrough) = (Arc::clone(&self.dir), self.passthrough);
+        let dir = Arc::clone(&self.dir);
+        let passthrough = self.passthrough;
         drop(self);
         let world = Self::start(dir, passthrough)?;
         world.server.session_service().begin_session(OTHER, RECORD).unwrap();
@@ -159,7 +160,8 @@ impl World {
 
     /// Creates a file with these bytes and closes it, as the other session.
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) {
-        let (at, mode) = (self.at(path), NewMode::exactly(0o644));
+        let at = self.at(path);
+        let mode = NewMode::exactly(0o644);
         let created = self.other.create(&CONTEXT, at, mode, OpenFlags::READ_WRITE).wait();
         let open = created.unwrap().open;
         self.write(open, 0, bytes);
@@ -213,7 +215,8 @@ impl Stall {
 
     fn begin(&self, text: &str, creates: bool) -> Holding<'_> {
         let mut state = self.state.lock();
-        (state.name, state.creates) = (Some(name(text)), creates);
+        state.name = Some(name(text));
+        state.creates = creates;
         Holding(self)
     }
 
@@ -265,7 +268,8 @@ impl Service for Watched {
             return self.service.ask(context, request, bulk, later);
         }
         let mut hold = || -> Done {
-            let (stall, done) = (Arc::clone(&self.stall), later());
+            let stall = Arc::clone(&self.stall);
+            let done = later();
             Box::new(move |result| stall.hold_back(done, result))
         };
         if let Some(result) = self.service.ask(context, request, bulk, &mut hold) {

@@ -54,7 +54,10 @@ impl Client {
         let text = format!("GET /{name} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
         stream.write_all(text.as_bytes()).unwrap();
         stream.set_nonblocking(true).unwrap();
-        let (buffer, has_head, received, end) = (Vec::new(), false, 0, None);
+        let buffer = Vec::new();
+        let has_head = false;
+        let received = 0;
+        let end = None;
         Self { stream, kind, each: 1, buffer, has_head, received, end }
     }
 
@@ -117,7 +120,9 @@ impl Client {
             bytes[..len].copy_from_slice(&head[at..at + len]);
             u64::from_le_bytes(bytes) as usize
         };
-        let (offset, len, kind) = (number(0, 8), number(8, 4), number(12, 2));
+        let offset = number(0, 8);
+        let len = number(8, 4);
+        let kind = number(12, 2);
         let Some(payload) = self.buffer.get(FRAME..FRAME + len) else { return false };
         match kind {
             1 => {

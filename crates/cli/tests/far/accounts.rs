@@ -173,7 +173,8 @@ impl Hostile {
         }
         let has_sent = self.sent > before;
         if self.sent == self.out.len() {
-            (self.out, self.sent) = (Vec::new(), 0);
+            self.out = Vec::new();
+            self.sent = 0;
         }
         Ok(has_sent)
     }
@@ -206,7 +207,8 @@ impl Seen {
     fn look_at(&mut self, mut bytes: &[u8]) {
         loop {
             let skipped = self.skip.min(bytes.len());
-            (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
+            self.skip -= skipped;
+            bytes = &bytes[skipped..];
             let wanted = (HEADER_BYTES - self.rest.len()).min(bytes.len());
             self.rest.extend(&bytes[..wanted]);
             bytes = &bytes[wanted..];

@@ -107,7 +107,8 @@ fn bytes_behind_the_old_end_are_read_at_once() {
             let readers: Vec<File> =
                 others.iter().map(|root| File::open(root.join(name)).unwrap()).collect();
             for round in 0..ROUNDS {
-                let (bytes, at) = (bytes_of(round, LENGTH), round * LENGTH as u64);
+                let bytes = bytes_of(round, LENGTH);
+                let at = round * LENGTH as u64;
                 writer.write_all_at(&bytes, at).unwrap();
                 for (reader, root) in readers.iter().zip(others) {
                     let mut found = vec![0; LENGTH];
@@ -129,7 +130,8 @@ fn a_file_that_another_mount_makes_longer_is_read_to_its_end() {
     on_world(|world| {
         world.each_side(|side, others, name| {
             let writer = File::create_new(side.join(name)).unwrap();
-            let (written, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+            let written = AtomicU64::new(0);
+            let stop = AtomicBool::new(false);
             let write = || {
                 while !stop.load(Ordering::Acquire) {
                     let round = written.load(Ordering::Acquire);
@@ -348,7 +350,8 @@ fn a_range_is_copied_by_the_server() {
             fs::write(side.join("source"), &bytes).unwrap();
             let from = File::open(side.join("source")).unwrap();
             let to = File::create(side.join(name)).unwrap();
-            let (mut at, mut copied) = (4096, 0);
+            let mut at = 4096;
+            let mut copied = 0;
             while copied < 1 << 20 {
                 let left = (1 << 20) - copied;
                 let step = copy_file_range(&from, Some(&mut at), &to, None, left).unwrap();

@@ -76,7 +76,8 @@ fn work_over_cuts(prepare: impl FnOnce(&Forwarder), are_enough: impl Fn(&Forward
         let stop = AtomicBool::new(false);
         let rounds = thread::scope(|scope| {
             let start = |worker| {
-                let (root, stop) = (&far.point, &stop);
+                let root = &far.point;
+                let stop = &stop;
                 scope.spawn(move || work(root, worker, stop))
             };
             let workers: Vec<_> = (0..WORKERS).map(start).collect();
@@ -93,7 +94,8 @@ fn work_over_cuts(prepare: impl FnOnce(&Forwarder), are_enough: impl Fn(&Forward
         });
         let status = world.pelago(&["status", far.point.to_str().unwrap(), "--json"]);
         let connections = status.expect_success().json()["connections"].as_u64().unwrap();
-        let (cuts, late) = (forwarder.cuts(), forwarder.late());
+        let cuts = forwarder.cuts();
+        let late = forwarder.late();
         println!("{cuts} cuts, {late} late, {connections} connections, rounds {rounds:?}");
         assert!(connections > 5, "the session was resumed over new connections");
         assert_eq!(world.status()["sessions"][0]["id"], session, "it is the same session");
@@ -142,8 +144,10 @@ fn large_writes_are_whole_over_connections_that_are_reset() {
         println!("{} cuts in {rounds} rounds", forwarder.cuts());
         drop((placed, log));
         for root in [&world.volume.files(), &far.point] {
-            let (placed, log) = (File::open(root.join("placed")), File::open(root.join("log")));
-            let (placed, log) = (placed.unwrap(), log.unwrap());
+            let placed = File::open(root.join("placed"));
+            let log = File::open(root.join("log"));
+            let placed = placed.unwrap();
+            let log = log.unwrap();
             for round in rounds - 8..rounds {
                 let mut bytes = vec![0; 1 << 20];
                 placed.read_exact_at(&mut bytes, (round % 8) << 20).unwrap();

@@ -63,14 +63,16 @@ impl Forwarder {
             carried: AtomicU64::new(0),
             recorded: Mutex::default(),
         });
-        let (shared, server) = (Arc::clone(&state), server.to_owned());
+        let shared = Arc::clone(&state);
+        let server = server.to_owned();
         let accept = move || {
             for client in listener.incoming().flatten() {
                 // The server is gone at the end of a test.
                 let Ok(server) = TcpStream::connect(&server) else { continue };
                 let number = shared.accepted.fetch_add(1, Ordering::Relaxed) + 1;
                 shared.carried.store(0, Ordering::Relaxed);
-                let (client, server) = (Arc::new(client), Arc::new(server));
+                let client = Arc::new(client);
+                let server = Arc::new(server);
                 let is_half = Arc::default();
                 for is_to_server in [true, false] {
                     let (from, to) = match is_to_server {

@@ -21,9 +21,11 @@ pub(crate) fn with_a_good_mount(work: impl FnOnce(&World)) {
         let stop = AtomicBool::new(false);
         let longest = thread::scope(|scope| {
             let use_it = |root: &PathBuf| {
-                let (root, stop) = (root.clone(), &stop);
+                let root = root.clone();
+                let stop = &stop;
                 scope.spawn(move || {
-                    let (mut rounds, mut longest) = (0, Duration::ZERO);
+                    let mut rounds = 0;
+                    let mut longest = Duration::ZERO;
                     while !stop.load(Ordering::Relaxed) {
                         longest = longest.max(round_trip(&root, rounds));
                         rounds += 1;

@@ -72,7 +72,8 @@ fn failure_of(mount: &FarMount) -> Errno {
 #[test]
 fn a_removed_machine_gets_errors_and_waits_for_nothing() {
     on_server(|world| {
-        let (tls, unix) = (world.mount_tls("tls"), world.mount_unix("unix"));
+        let tls = world.mount_tls("tls");
+        let unix = world.mount_unix("unix");
         let key = world.own_key();
         fs::write(tls.path("file"), "x").unwrap();
         let open = File::create(tls.path("open")).unwrap();
@@ -125,8 +126,8 @@ fn a_wrong_server_is_refused_and_named() {
 fn a_server_that_is_not_there_is_an_error_at_once() {
     on_server(|world| {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let (silent, talker) =
-            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let talker = TcpListener::bind("127.0.0.1:0").unwrap();
         let talker_port = talker.local_addr().unwrap().port();
         thread::Builder::new()
             .spawn(move || {

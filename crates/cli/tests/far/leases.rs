@@ -100,7 +100,8 @@ struct Shown {
 
 fn shown(path: &Path) -> Option<Shown> {
     let attributes = fs::symlink_metadata(path).ok()?;
-    let (mode, links) = (attributes.mode() & 0o777, attributes.nlink());
+    let mode = attributes.mode() & 0o777;
+    let links = attributes.nlink();
     let bytes = fs::read(path).unwrap();
     assert_eq!(attributes.len(), bytes.len() as u64, "{}", path.display());
     Some(Shown { mode, links, bytes })
@@ -116,7 +117,8 @@ fn every_mount_shows_each_change_once_it_is_answered() {
         for round in 0..300 {
             let root = &roots[below(3) as usize];
             let name = |number: u64| root.join(format!("n{number}"));
-            let (one, other) = (name(below(4)), name(below(4)));
+            let one = name(below(4));
+            let other = name(below(4));
             // An error says that the name was not there, or that both are the same.
             match below(9) {
                 0 => fs::write(&one, format!("written in round {round}")).unwrap(),
@@ -200,7 +202,8 @@ fn a_file_that_was_opened_without_a_message_outlives_its_name() {
 #[test]
 fn a_mount_that_is_stopped_delays_changes_of_what_it_keeps_for_a_term() {
     on_server(|world| {
-        let (stopped, other) = (world.mount_tls("tls"), world.mount_unix("unix"));
+        let stopped = world.mount_tls("tls");
+        let other = world.mount_unix("unix");
         fs::create_dir(other.path("apart")).unwrap();
         fs::write(stopped.path("file"), "old").unwrap();
         assert_eq!(fs::read(stopped.path("file")).unwrap(), b"old");

@@ -56,7 +56,8 @@ fn a_name_that_is_being_replaced_can_always_be_opened() {
             // The server's own mount is the first one.
             for (mount, root) in roots.iter().enumerate().skip(1) {
                 for name in ["file", "link"] {
-                    let (new, path) = (root.join(format!("new {name} {mount}")), root.join(name));
+                    let new = root.join(format!("new {name} {mount}"));
+                    let path = root.join(name);
                     scope.spawn(move || {
                         for _ in 0..REPLACEMENTS {
                             match name {
@@ -88,7 +89,8 @@ fn new_and_removed_names_are_seen_at_once() {
                 others.iter().map(|root| root.join(dir).join(name)).collect()
             };
             for round in 0..ROUNDS {
-                let (name, moved) = (format!("n{round}"), format!("m{round}"));
+                let name = format!("n{round}");
+                let moved = format!("m{round}");
                 let own = side.join(dir).join(&name);
                 assert!(all(&name).iter().all(|path| !exists(path)), "never made");
                 match round % 3 {

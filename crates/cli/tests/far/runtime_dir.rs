@@ -13,7 +13,8 @@ use crate::far::world::{FarMount, World};
 /// Returns the folder of a mount's control socket. The mount serves.
 fn folder_of(mount: &FarMount) -> PathBuf {
     let device = fs::metadata(&mount.point).unwrap().dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let major = rustix::fs::major(device);
+    let minor = rustix::fs::minor(device);
     PathBuf::from(format!("/run/pelago/{major}-{minor}"))
 }
 

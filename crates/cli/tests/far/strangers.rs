@@ -75,14 +75,16 @@ fn strangers_take_no_memory_no_descriptors_no_log_and_no_service() {
     raise_descriptors();
     with_a_good_mount(|world| {
         let before = Usage::of(world);
-        let (start, stop) = (Instant::now(), AtomicBool::new(false));
+        let start = Instant::now();
+        let stop = AtomicBool::new(false);
         let (most, mounts, done) = thread::scope(|scope| {
             let crowd = Crowd { world, stop: &stop };
             let bad = crowd.start(scope);
             let silent = scope.spawn(|| silent(world, form.silent));
             let until = start + Duration::from_secs(form.seconds);
             let guard = StopAtEnd(&stop);
-            let (mut most, mut mounts) = (before, Vec::new());
+            let mut most = before;
+            let mut mounts = Vec::new();
             while Instant::now() < until || mounts.len() < 2 {
                 mounts.push(mount_anew(world, mounts.len()));
                 let now = Usage::of(world);
@@ -140,7 +142,8 @@ fn mount_anew(world: &World, number: usize) -> Duration {
 /// Connects as fast as it goes, half to each socket, and says nothing. Each connection must be told
 /// why it ends, or just end.
 fn silent(world: &World, count: usize) {
-    let (mut unix, mut far) = (Vec::new(), Vec::new());
+    let mut unix = Vec::new();
+    let mut far = Vec::new();
     for _ in 0..count / 2 {
         unix.push(Peer::unix(&world.socket()));
         far.push(tcp(world.tcp()));
@@ -176,7 +179,8 @@ impl<'a> Crowd<'a> {
         self.world.allow(&listed.public().to_string());
         let unlisted = PrivateKey::from_seed([6; 32]);
         let garbage = bytes_of(11, 1 << 20);
-        let (more, most) = (garbage.clone(), garbage.clone());
+        let more = garbage.clone();
+        let most = garbage.clone();
         [
             self.repeat(scope, move |world| {
                 let _closed = Peer::unix(&world.socket()).send(&garbage);

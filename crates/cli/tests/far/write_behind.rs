@@ -68,7 +68,8 @@ fn two_mounts_that_write_one_file_read_each_other() {
         fs::write(one.path("file"), [0; 8192]).unwrap();
         let files = [open(one.path("file")), open(other.path("file"))];
         for round in 1..=ROUNDS as u8 {
-            let (writes, reads) = (usize::from(round % 2), usize::from((round + 1) % 2));
+            let writes = usize::from(round % 2);
+            let reads = usize::from((round + 1) % 2);
             files[writes].write_all_at(&[round; 100], writes as u64 * 4096 + 7).unwrap();
             let mut seen = [0; 100];
             files[reads].read_exact_at(&mut seen, writes as u64 * 4096 + 7).unwrap();

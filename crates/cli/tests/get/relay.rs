@@ -80,8 +80,8 @@ fn named(work: impl FnOnce() + Send + 'static) {
 fn serve(client: TcpStream, state: &Arc<State>) {
     // Without a server the client's connection just ends.
     let Ok(server) = TcpStream::connect(&state.server) else { return };
-    let (mut from_client, mut to_server) =
-        (client.try_clone().unwrap(), server.try_clone().unwrap());
+    let mut from_client = client.try_clone().unwrap();
+    let mut to_server = server.try_clone().unwrap();
     named(move || {
         let _ended = std::io::copy(&mut from_client, &mut to_server);
     });

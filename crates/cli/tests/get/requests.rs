@@ -62,7 +62,9 @@ fn status(head: &str) -> u16 {
 /// come in any order.
 fn read(bytes: &[u8], file: &[u8]) -> (Vec<u64>, Vec<u64>, bool) {
     let mut reader = BlockReader::default();
-    let (mut blocks, mut hashes, mut has_root) = (Vec::new(), Vec::new(), false);
+    let mut blocks = Vec::new();
+    let mut hashes = Vec::new();
+    let mut has_root = false;
     let mut rest = bytes;
     while let Some(event) = reader.next(&mut rest).unwrap() {
         match event {

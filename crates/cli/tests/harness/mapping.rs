@@ -61,7 +61,8 @@ impl Mapping {
         let mut perl = Command::new("perl");
         perl.args(["-e", PERL]).arg(path).arg(bytes.to_string());
         let mut child = perl.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to, from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let to = child.stdin.take().unwrap();
+        let from = child.stdout.take().unwrap();
         let mut mapping = Self { child, to, from: BufReader::new(from) };
         assert_eq!(mapping.hear(), "mapped");
         mapping

@@ -26,7 +26,8 @@ fn each_side(hands: &mut [Hands; 3], work: impl Fn(usize, &mut Hands, &mut [&mut
 
 /// What one creates, writes, renames and removes, the others see at once.
 fn names_and_bytes(turn: usize, side: &mut Hands, others: &mut [&mut Hands; 2]) {
-    let (dir, file) = (format!("dir{turn}"), format!("dir{turn}/file"));
+    let dir = format!("dir{turn}");
+    let file = format!("dir{turn}/file");
     side.does(&format!("mkdir {dir}"));
     side.does(&format!("make {file}"));
     for other in &mut *others {

@@ -52,7 +52,8 @@ impl Network {
 
     /// Returns a machine with this number, whose users have their homes in `home`.
     pub(crate) fn machine(&self, number: u8, home: &Path) -> Machine {
-        let (name, port) = (new_name(), format!("port{number}"));
+        let name = new_name();
+        let port = format!("port{number}");
         let address = format!("10.77.0.{number}");
         ip(&["netns", "add", &name]).expect_success();
         let to_port = ["type", "veth", "peer", "name", &port, "netns", &self.name];

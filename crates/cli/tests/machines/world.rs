@@ -55,7 +55,8 @@ impl World {
         let (folder, root) = folder();
         let network = Network::new();
         let machine = |number, name: &str| network.machine(number, &root.join(name));
-        let (server, clients) = (machine(1, "server"), [machine(2, "one"), machine(3, "other")]);
+        let server = machine(1, "server");
+        let clients = [machine(2, "one"), machine(3, "other")];
         let pids = Arc::default();
         let _watchdog = watch(Arc::clone(&pids));
         let world = Self { network, server, clients, root, pids, _watchdog, _folder: folder };

@@ -120,8 +120,10 @@ impl Numbers {
             entries.push((MASK, self.rights(), NOBODY));
         }
         entries.push((OTHERS, self.rights(), NOBODY));
-        let (at, other) = (self.below(entries.len() as u64), self.below(entries.len() as u64));
-        let (at, other) = (at as usize, other as usize);
+        let at = self.below(entries.len() as u64);
+        let other = self.below(entries.len() as u64);
+        let at = at as usize;
+        let other = other as usize;
         match self.below(42) {
             0 => entries.swap(at, other),
             1 => entries[at].1 = 8,
@@ -217,7 +219,8 @@ fn known(result: std::io::Result<()>) -> Result<(), Errno> {
 
 /// Returns every path below a folder, with mode, owners and access control lists.
 fn seen(root: &Path) -> (BTreeSet<String>, String) {
-    let (mut paths, mut said) = (BTreeSet::new(), String::new());
+    let mut paths = BTreeSet::new();
+    let mut said = String::new();
     let mut open = vec![root.to_owned()];
     while let Some(path) = open.pop() {
         let meta = fs::symlink_metadata(&path).unwrap();
@@ -225,7 +228,9 @@ fn seen(root: &Path) -> (BTreeSet<String>, String) {
         let mut names = vec![0; 1000];
         let names = if meta.is_symlink() { 0 } else { listxattr(&path, &mut names).unwrap() };
         let lists = [get(&path, ACCESS), get(&path, DEFAULT)];
-        let (mode, uid, gid) = (meta.mode(), meta.uid(), meta.gid());
+        let mode = meta.mode();
+        let uid = meta.uid();
+        let gid = meta.gid();
         writeln!(said, "{below} {mode:o} {uid} {gid} {lists:02x?} {names}").unwrap();
         paths.insert(if below.is_empty() { ".".to_owned() } else { below.to_owned() });
         if meta.is_dir() {

@@ -139,7 +139,8 @@ fn two_opens_see_each_other() {
 #[test]
 fn what_was_fsynced_survives_a_crash() {
     on_volume(|volume| {
-        let (small, large) = (volume.files().join("small"), volume.files().join("large"));
+        let small = volume.files().join("small");
+        let large = volume.files().join("large");
         let files: Vec<File> = [&small, &large].map(|path| File::create(path).unwrap()).into();
         files[0].write_all_at(b"kept", 0).unwrap();
         files[1].write_all_at(&bytes_of(3, 2_000_000), 0).unwrap();

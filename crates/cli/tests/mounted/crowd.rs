@@ -59,9 +59,12 @@ fn crowd(
     root: &Path,
     work: impl Fn(&Path, usize) -> io::Result<()> + Send + Sync + 'static,
 ) -> BTreeMap<String, usize> {
-    let (work, start) = (Arc::new(work), Arc::new(Barrier::new(CALLERS)));
+    let work = Arc::new(work);
+    let start = Arc::new(Barrier::new(CALLERS));
     let begin = |number| -> JoinHandle<io::Result<()>> {
-        let (work, start, root) = (Arc::clone(&work), Arc::clone(&start), root.to_owned());
+        let work = Arc::clone(&work);
+        let start = Arc::clone(&start);
+        let root = root.to_owned();
         let run = move || {
             start.wait();
             work(&root, number)

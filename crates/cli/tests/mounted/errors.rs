@@ -78,7 +78,8 @@ fn is_directory() {
 fn lock_held() {
     on_both(|root| {
         let path = root.join("f");
-        let (one, other) = (new_file(&path), File::open(&path).unwrap());
+        let one = new_file(&path);
+        let other = File::open(&path).unwrap();
         flock(&one, FlockOperation::LockExclusive).unwrap();
         let taken = flock(&other, FlockOperation::NonBlockingLockShared);
         assert_eq!(taken, Err(Errno::AGAIN));
@@ -88,7 +89,8 @@ fn lock_held() {
 #[test]
 fn deadlock() {
     locks::on_file(|path| {
-        let (mut one, mut other) = (locks::program(path), locks::program(path));
+        let mut one = locks::program(path);
+        let mut other = locks::program(path);
         assert_eq!(one.ask("try fcntl write 0 1"), "yes");
         assert_eq!(other.ask("try fcntl write 1 1"), "yes");
         one.tell_to_wait("wait fcntl write 1 1");
@@ -108,7 +110,8 @@ fn deadlock() {
 #[test]
 fn interrupted() {
     locks::on_file(|path| {
-        let (mut one, mut other) = (locks::program(path), locks::program(path));
+        let mut one = locks::program(path);
+        let mut other = locks::program(path);
         assert_eq!(one.ask("try fcntl write 0 10"), "yes");
         other.tell_to_wait("wait fcntl write 0 10");
         let pid = Pid::from_raw(other.id().cast_signed()).unwrap();
@@ -417,7 +420,8 @@ fn open_many(volume: &Volume) {
     }
     volume.run("unmount", &[]).expect_success();
     up_with_descriptors(volume, 256);
-    let (mut open, mut refused) = (Vec::new(), 0);
+    let mut open = Vec::new();
+    let mut refused = 0;
     for number in 0..FILES {
         let read = File::open(at(number)).and_then(|file| {
             file.read_exact_at(&mut [0; 3], 0)?;

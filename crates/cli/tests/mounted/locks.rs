@@ -35,7 +35,8 @@ pub(crate) fn program(path: &Path) -> Program {
 #[test]
 fn ranges_of_a_process_replace_and_join_each_other() {
     on_file(|path| {
-        let (mut one, mut other) = (program(path), program(path));
+        let mut one = program(path);
+        let mut other = program(path);
         let pid = one.id();
         assert_eq!(one.ask("try fcntl write 0 100"), "yes");
         assert_eq!(one.ask("try fcntl drop 10 10"), "yes");
@@ -59,7 +60,8 @@ fn ranges_of_a_process_replace_and_join_each_other() {
 #[test]
 fn a_close_of_any_descriptor_drops_the_locks_of_its_process() {
     on_file(|path| {
-        let (mut one, mut other) = (program(path), program(path));
+        let mut one = program(path);
+        let mut other = program(path);
         assert_eq!(one.ask("open"), "yes");
         assert_eq!(one.ask("try fcntl write 0 10"), "yes");
         assert_eq!(other.ask("try fcntl write 0 10"), TAKEN);
@@ -74,7 +76,8 @@ fn a_close_of_any_descriptor_drops_the_locks_of_its_process() {
 #[test]
 fn a_lock_of_an_open_file_ends_with_its_last_descriptor() {
     on_file(|path| {
-        let (mut one, mut other) = (program(path), program(path));
+        let mut one = program(path);
+        let mut other = program(path);
         assert_eq!(one.ask("open"), "yes");
         assert_eq!(one.ask("try ofd write 0 10 1"), "yes");
         assert_eq!(one.ask("try ofd write 0 10 0"), TAKEN, "of the same process");
@@ -91,7 +94,8 @@ fn a_lock_of_an_open_file_ends_with_its_last_descriptor() {
 #[test]
 fn a_killed_waiter_ends_and_leaves_no_lock() {
     on_file(|path| {
-        let (mut one, mut third) = (program(path), program(path));
+        let mut one = program(path);
+        let mut third = program(path);
         assert_eq!(one.ask("try fcntl write 0 10"), "yes");
         let mut waiter = program(path);
         waiter.tell_to_wait("wait fcntl write 0 10");
@@ -120,7 +124,8 @@ fn two_hundred_waiters_take_turns() {
     const ROUNDS: usize = 5;
     on_file(|path| {
         let open = || File::options().read(true).write(true).open(path).unwrap();
-        let (gate, done) = (open(), AtomicUsize::new(0));
+        let gate = open();
+        let done = AtomicUsize::new(0);
         gate.write_all_at(&0_u64.to_le_bytes(), 0).unwrap();
         gate.lock().unwrap();
         thread::scope(|scope| {
@@ -154,7 +159,8 @@ fn locks_as_sqlite_sets_them() {
     const RESERVED: &str = "1073741825 1";
     const SHARED: &str = "1073741826 510";
     on_file(|path| {
-        let (mut writer, mut reader) = (program(path), program(path));
+        let mut writer = program(path);
+        let mut reader = program(path);
         let set = |who: &mut Program, kind: &str, bytes: &str| {
             who.ask(&format!("try fcntl {kind} {bytes}"))
         };

@@ -54,7 +54,8 @@ impl Download {
              Accept: {accept}\r\n\r\n"
         );
         stream.write_all(request.as_bytes()).unwrap();
-        let (mut got, mut buffer) = (Vec::new(), [0; 512]);
+        let mut got = Vec::new();
+        let mut buffer = [0; 512];
         let end = loop {
             let read = stream.read(&mut buffer).unwrap();
             assert!(read > 0, "the answer has a head");
@@ -105,7 +106,8 @@ fn unchunked(mut body: &[u8]) -> Vec<u8> {
 }
 
 fn read_blocks(mut body: &[u8]) -> Outcome {
-    let (mut reader, mut file) = (BlockReader::default(), Vec::new());
+    let mut reader = BlockReader::default();
+    let mut file = Vec::new();
     let mut missing = 0;
     while let Some(event) = reader.next(&mut body).unwrap() {
         match event {

@@ -105,7 +105,8 @@ const CHANGES: [Change; 11] = [
     }),
     ("copied", |served, path| {
         fs::write(served.path("source"), vec![2; SIZE]).unwrap();
-        let (from, to) = (File::open(served.path("source")).unwrap(), open(path));
+        let from = File::open(served.path("source")).unwrap();
+        let to = open(path);
         let copied = copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), SIZE / 2).unwrap();
         assert!(copied > 0);
     }),
@@ -262,7 +263,8 @@ fn change_all(served: &Served, path: &Path, version: u8) {
 /// Downloads ten times. Returns how many were whole.
 fn ten(served: &Served, client: usize) -> usize {
     let form = if client.is_multiple_of(2) { Form::Plain } else { Form::Blocks };
-    let (mut begun, mut whole) = (0, 0);
+    let mut begun = 0;
+    let mut whole = 0;
     while begun < 10 {
         match Download::begin(&served.address, "file", form).end() {
             // Being written; between two versions there is none.

@@ -42,10 +42,13 @@ fn appends_of_three_mounts_are_whole_and_there_once() {
         let name = format!("log {number}");
         // Within the inline limit every other time.
         let before_kill = if number % 2 == 0 { 25 } else { 150 };
-        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        let done = AtomicU64::new(0);
         let lines: Vec<u64> = thread::scope(|scope| {
             let start = |(writer, root): (usize, &std::path::PathBuf)| {
-                let (path, stop, done) = (root.join(&name), &stop, &done);
+                let path = root.join(&name);
+                let stop = &stop;
+                let done = &done;
                 scope.spawn(move || append(&path, writer, stop, done))
             };
             let writers: Vec<_> = roots.iter().enumerate().map(start).collect();

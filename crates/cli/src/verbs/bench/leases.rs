@@ -44,7 +44,8 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     let links =
         [("unix", unix(&sessions, &scratch.path)?), ("tls", tls(&sessions, &scratch.path)?)];
     let connect = |(link, target): (&'static str, ServerTarget)| {
-        let (one, other) = (client(target.clone())?, client(target)?);
+        let one = client(target.clone())?;
+        let other = client(target)?;
         Ok(LeaseClients { link, one, other })
     };
     let clients = links.into_iter().map(connect).collect::<Outcome<Vec<_>>>()?;
@@ -66,14 +67,15 @@ fn unix(sessions: &SessionServer, dir: &Path) -> Outcome<ServerTarget> {
 }
 
 fn tls(sessions: &SessionServer, dir: &Path) -> Outcome<ServerTarget> {
-    let (server, client) =
-        (PrivateKey::generate().map_err(failed)?, PrivateKey::generate().map_err(failed)?);
+    let server = PrivateKey::generate().map_err(failed)?;
+    let client = PrivateKey::generate().map_err(failed)?;
     let list = OwnFile::of(&dir.join("clients")).map_err(failed)?;
     list.create(&format!("{}\n", client.public())).map_err(failed)?;
     let list = Arc::new(ClientList::open(list).map_err(failed)?);
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let local = sessions.listen_tcp(local, &server, list).map_err(failed)?;
-    let (key, host) = (server.public(), local.ip().to_string());
+    let key = server.public();
+    let host = local.ip().to_string();
     let address = ServerAddress::new(key, &host, local.port()).map_err(failed)?;
     Ok(ServerTarget::Tcp { address, key: Arc::new(client) })
 }

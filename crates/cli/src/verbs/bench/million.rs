@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     let filled = filled.and_then(|()| fill(&many, args.count).map_err(bench_failed))?;
     let resident = volume.resident()?;
     volume.unmount()?;
-    let (mut clean, mut crashed) = (Vec::new(), Vec::new());
+    let mut clean = Vec::new();
+    let mut crashed = Vec::new();
     for _ in 0..args.rounds {
         clean.push(start(&volume, &many, args.count)?);
         volume.kill()?;
@@ -73,7 +74,8 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
             "crashed": crashed.iter().copied().map(Start::to_json).collect::<Vec<_>>(),
         }));
     }
-    let (rate, resident) = (filled.rate, output::bytes(resident));
+    let rate = filled.rate;
+    let resident = output::bytes(resident);
     let mut text = format!("million: {} files at {rate:.0}/s, {resident} resident\n", args.count);
     for (kind, starts) in [("clean", &clean), ("crash", &crashed)] {
         for start in starts {

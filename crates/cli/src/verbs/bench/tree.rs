@@ -98,7 +98,8 @@ fn print(args: &Args, report: &Report) -> Outcome<()> {
 }
 
 fn contender(name: &str, path: &Path) -> ColdContender {
-    let (name, path) = (name.to_owned(), path.to_owned());
+    let name = name.to_owned();
+    let path = path.to_owned();
     ColdContender { name, path, daemons: Vec::new(), restart: None }
 }
 

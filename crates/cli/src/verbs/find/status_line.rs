@@ -24,7 +24,8 @@ impl StatusLine {
     /// Says how many files were looked at, unless that was said a moment ago.
     pub(super) fn draw(&mut self, examined: u64, found: usize) {
         if self.is_terminal && self.last.elapsed() >= REDRAW {
-            (self.last, self.is_drawn) = (Instant::now(), true);
+            self.last = Instant::now();
+            self.is_drawn = true;
             let _drawn = write!(io::stderr(), "\r\x1b[K{examined} looked at, {found} found");
         }
     }

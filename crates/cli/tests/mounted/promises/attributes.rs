@@ -75,7 +75,9 @@ fn birth_time() {
         (found.stx_btime.tv_sec, found.stx_btime.tv_nsec)
     };
     on_both(|root| {
-        let (file, dir, link) = (root.join("f"), root.join("d"), root.join("l"));
+        let file = root.join("f");
+        let dir = root.join("d");
+        let link = root.join("l");
         fs::write(&file, "x").unwrap();
         fs::create_dir(&dir).unwrap();
         symlink("f", &link).unwrap();
@@ -184,7 +186,9 @@ fn utimensat() {
         }
         let door = Door::to(root);
         let own = door.path().join("f");
-        let (now, omit, past) = ((0, UTIME_NOW), (0, UTIME_OMIT), (1, 1));
+        let now = (0, UTIME_NOW);
+        let omit = (0, UTIME_OMIT);
+        let past = (1, 1);
         set_mode(&path, 0o666);
         as_nobody(|| {
             set_times(&own, now, now).unwrap();
@@ -393,7 +397,8 @@ fn capabilities_go_too(path: &Path, fresh: impl Fn(u32)) {
 #[test]
 fn permission() {
     on_both(|root| {
-        let (file, dir) = (root.join("f"), root.join("d"));
+        let file = root.join("f");
+        let dir = root.join("d");
         fs::write(&file, "x").unwrap();
         // An open descriptor keeps working after a change of mode.
         let mut options = File::options();
@@ -496,7 +501,8 @@ fn extended_attributes() {
 
 fn extended_attributes_of_others(root: &Path) {
     let any = XattrFlags::empty();
-    let (path, link) = (root.join("f"), root.join("l"));
+    let path = root.join("f");
+    let link = root.join("l");
     fs::write(&path, "x").unwrap();
     symlink("f", &link).unwrap();
     assert_eq!(lsetxattr(&link, "user.x", b"1", any), Err(Errno::PERM));
@@ -534,16 +540,19 @@ fn statfs() {
             assert!(found.f_files >= found.f_ffree);
             (found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize)
         };
-        let (ours, below) = (space(&volume.files()), space(&volume.dir));
+        let ours = space(&volume.files());
+        let below = space(&volume.dir);
         assert_eq!(ours.0, below.0);
         let file = File::create(volume.files().join("f")).unwrap();
         fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, WRITTEN).unwrap();
         assert_eq!(file.metadata().unwrap().blocks() * 512 / WRITTEN, 1);
         // Other programs use the disk too, so the disk is asked before and after.
         crate::harness::program::until("the space agrees with the disk's", || {
-            let (before, ours, after) =
-                (space(&volume.dir).1, space(&volume.files()).1, space(&volume.dir).1);
-            let (least, most) = (before.min(after), before.max(after));
+            let before = space(&volume.dir).1;
+            let ours = space(&volume.files()).1;
+            let after = space(&volume.dir).1;
+            let least = before.min(after);
+            let most = before.max(after);
             // The volume's reserve and the space kept for the engine.
             least.saturating_sub(WRITTEN / 2) <= ours && ours <= most + WRITTEN / 2
         });

@@ -308,7 +308,8 @@ fn seek_data_seek_hole() {
 fn copy_file_range() {
     on_both(|root| {
         for (from_size, to_size) in [(100, 0), (100, 100_000), (5000, 10), (3_000_000, 10)] {
-            let (from, to) = (root.join("from"), root.join("to"));
+            let from = root.join("from");
+            let to = root.join("to");
             let bytes = bytes_of(from_size as u64, from_size);
             let mut expected = bytes_of(9, to_size);
             fs::write(&from, &bytes).unwrap();
@@ -319,7 +320,8 @@ fn copy_file_range() {
             expected.resize(expected.len().max(from_size + 3), 0);
             expected[3..from_size + 3].copy_from_slice(&bytes);
             assert!(fs::read(&to).unwrap() == expected, "{from_size} to {to_size}");
-            let (mut at, mut beside) = (0, 1);
+            let mut at = 0;
+            let mut beside = 1;
             let within = copy_range(&target, Some(&mut at), &target, Some(&mut beside), 50);
             assert_eq!(within, Err(Errno::INVAL), "ranges that overlap");
             let refused = copy_range(&target, None, &source, None, 50);
@@ -331,7 +333,9 @@ fn copy_file_range() {
 }
 
 fn copy_all(from: &File, to: &File, start: u64) {
-    let (mut from_at, mut to_at, end) = (0, start, from.metadata().unwrap().len());
+    let mut from_at = 0;
+    let mut to_at = start;
+    let end = from.metadata().unwrap().len();
     while from_at < end {
         let left = usize::try_from(end - from_at).unwrap();
         let done = copy_range(from, Some(&mut from_at), to, Some(&mut to_at), left);

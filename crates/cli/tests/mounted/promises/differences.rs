@@ -67,7 +67,8 @@ fn setuid_programs_and_devices() {
         fs::copy("/usr/bin/id", files.join("id")).unwrap();
         fs::set_permissions(files.join("id"), fs::Permissions::from_mode(0o4755)).unwrap();
         // The device of `/dev/null`.
-        let (device, mode) = (makedev(1, 3), Mode::from_raw_mode(0o666));
+        let device = makedev(1, 3);
+        let mode = Mode::from_raw_mode(0o666);
         mknodat(CWD, files.join("null"), FileType::CharacterDevice, mode, device).unwrap();
         // Independent of the umask.
         fs::set_permissions(files.join("null"), fs::Permissions::from_mode(0o666)).unwrap();

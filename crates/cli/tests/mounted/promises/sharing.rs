@@ -39,7 +39,8 @@ fn flock_fcntl_locks() {
         let path = root.join("lock");
         fs::write(&path, "x").unwrap();
         for how in ["flock", "fcntl", "ofd"] {
-            let (mut one, mut other) = (Program::perl(LOCK, &path), Program::perl(LOCK, &path));
+            let mut one = Program::perl(LOCK, &path);
+            let mut other = Program::perl(LOCK, &path);
             assert_eq!(one.ask(&format!("{how} read 0 0")), "yes");
             assert_eq!(other.ask(&format!("{how} read 0 0")), "yes");
             assert_eq!(other.ask(&format!("{how} write 0 0")), TAKEN, "{how}");
@@ -106,7 +107,8 @@ fn mmap() {
         for size in [1000_usize, 200_000] {
             let path = root.join(format!("f{size}"));
             fs::write(&path, vec![b'.'; size]).unwrap();
-            let (mut one, mut other) = (Program::perl(MAP, &path), Program::perl(MAP, &path));
+            let mut one = Program::perl(MAP, &path);
+            let mut other = Program::perl(MAP, &path);
             let place = size - 100;
             assert_eq!(one.ask(&format!("store {place} hello")), "stored");
             assert_eq!(other.ask(&format!("load {place} 5")), "hello");

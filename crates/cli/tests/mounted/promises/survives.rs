@@ -42,7 +42,8 @@ fn a_name_operation_that_was_answered() {
         mknodat(CWD, root.join("p"), FileType::Fifo, Mode::RUSR, 0).unwrap();
         fs::hard_link(root.join("a"), root.join("d/l")).unwrap();
         fs::rename(root.join("b"), root.join("d/b")).unwrap();
-        let (one, other) = (root.join("d/b"), root.join("d/e"));
+        let one = root.join("d/b");
+        let other = root.join("d/e");
         renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
         fs::remove_file(root.join("gone")).unwrap();
         fs::remove_dir(root.join("d/b")).unwrap();
