@@ -47,7 +47,8 @@ impl InodeGuard<'_> {
     /// Notes a read, which never fails for that; with `always` it changes the access time whatever
     /// was read before.
     pub(crate) fn note_read(&self, always: bool) {
-        let (files, inode) = (self.files, self.inode);
+        let files = self.files;
+        let inode = self.inode;
         let now = clock::now();
         let counts = always || now.seconds >= inode.atime_fresh_until.load(Ordering::Relaxed);
         if files.read_only || !counts {
@@ -64,7 +65,8 @@ impl InodeGuard<'_> {
     /// Prepares a content file that is about to be read by a descriptor: if the next read changes
     /// the access time, it must move that of the content file. A failure does not matter.
     pub(crate) fn prepare_passthrough_read(&self, observer: &Observer) {
-        let (files, now) = (self.files, clock::now());
+        let files = self.files;
+        let now = clock::now();
         let is_fresh = now.seconds < self.inode.atime_fresh_until.load(Ordering::Relaxed);
         if files.read_only || is_fresh || !files.disk.content.keeps_atime() {
             return;

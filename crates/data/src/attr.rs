@@ -87,7 +87,8 @@ impl InodeGuard<'_> {
         if self.inode.has_external_writers() {
             return Ok(attr);
         }
-        (self.state.mtime, self.state.ctime) = (attr.mtime, attr.ctime);
+        self.state.mtime = attr.mtime;
+        self.state.ctime = attr.ctime;
         let has_row = files.writing.contains(attr.ino);
         if rest.mtime.is_some() && self.state.has_content() && has_row {
             let content = self.open_content()?;

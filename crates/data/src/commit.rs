@@ -171,14 +171,16 @@ impl InodeGuard<'_> {
             );
             measured = content.stat().map_err(|error| disk.failed(&error))?;
         }
-        (self.state.size, self.state.blocks) = (measured.size, measured.blocks);
+        self.state.size = measured.size;
+        self.state.blocks = measured.blocks;
         Ok(())
     }
 
     /// Notes that the row has everything; `stored` are the bytes of the inline row, if the commit
     /// wrote or deleted it.
     fn note_committed(&mut self, stored: Option<usize>) {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         if self.state.uncommitted == Uncommitted::All
             && let Some(generation) = self.state.bytes.generation()
         {

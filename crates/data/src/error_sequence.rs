@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn every_descriptor_that_was_open_reports_an_error_once() {
         let errors = ErrorSequence::default();
-        let (mut one, mut other) = (errors.sample(), errors.sample());
+        let mut one = errors.sample();
+        let mut other = errors.sample();
         assert_eq!(errors.check(&mut one), None);
         errors.record(IO);
         assert_eq!([errors.check(&mut one), errors.check(&mut one)], [Some(IO), None]);
@@ -113,7 +114,8 @@ mod tests {
     #[test]
     fn a_descriptor_opened_after_an_error_reports_it_only_if_no_other_did() {
         let errors = ErrorSequence::after(Some(IO));
-        let (mut first, mut second) = (errors.sample(), errors.sample());
+        let mut first = errors.sample();
+        let mut second = errors.sample();
         assert_eq!(errors.check(&mut first), Some(IO));
         let mut third = errors.sample();
         assert_eq!(errors.check(&mut third), None);

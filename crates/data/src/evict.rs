@@ -118,7 +118,8 @@ mod tests {
     fn safe_files_are_closed_before_others_that_were_used_longer_ago() {
         let rig = Rig::with_descriptors(2);
         let files = filled(&rig, 2);
-        let ((dirty, dirty_open), (safe, safe_open)) = (files[0], files[1]);
+        let (dirty, dirty_open) = files[0];
+        let (safe, safe_open) = files[1];
         let other = rig.file("g", &[7; 100]);
         rig.close(safe_open);
         rig.files.write_back().unwrap();

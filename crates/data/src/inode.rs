@@ -120,7 +120,8 @@ impl Inode {
 
     /// A file that was just created in `dir`.
     pub(crate) fn created(entry: &Entry, dir: InodeId, memory: &MemoryBudget) -> Self {
-        let (mtime, ctime) = (entry.attr.mtime, entry.attr.ctime);
+        let mtime = entry.attr.mtime;
+        let ctime = entry.attr.ctime;
         let state = InodeState::new(Bytes::Memory(Vec::new()), memory.share());
         Self::new(entry.handle, Some(dir), InodeState { mtime, ctime, ..state })
     }

@@ -37,8 +37,10 @@ impl InodeGuard<'_> {
                 return Err(Code::Corrupt.into());
             }
         };
-        (state.size, state.blocks) = (rnode.size, rnode.blocks);
-        (state.mtime, state.ctime) = (rnode.mtime, rnode.ctime);
+        state.size = rnode.size;
+        state.blocks = rnode.blocks;
+        state.mtime = rnode.mtime;
+        state.ctime = rnode.ctime;
         state.generation = rnode.generation;
         state.has_inline_row = rnode.flags.inline;
         let Some(generation) = state.bytes.generation() else { return Ok(()) };
@@ -55,7 +57,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// If the disk fails.
     pub(crate) fn take_content_size(&mut self, generation: Generation) -> Result<(), Error> {
-        let (disk, ino) = (&self.files.disk, self.ino());
+        let disk = &self.files.disk;
+        let ino = self.ino();
         let measured = disk.content.stat(ino, generation);
         let Some(measured) = measured.map_err(|error| disk.failed(&error))? else {
             return Ok(());
@@ -68,7 +71,8 @@ impl InodeGuard<'_> {
             %ino, row = state.size, content = measured.size,
             "the size in a file's row is wrong; the size of its content file counts"
         );
-        (state.size, state.blocks) = (measured.size, measured.blocks);
+        state.size = measured.size;
+        state.blocks = measured.blocks;
         state.mtime = measured.mtime;
         state.ctime = state.ctime.next().max(measured.ctime);
         if !self.files.read_only {
@@ -83,7 +87,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `Corrupt` if they are missing or not as many as the row says; if the table fails.
     pub(crate) fn read_inline_row(&self) -> Result<Vec<u8>, Error> {
-        let (ino, size) = (self.ino(), self.state.size);
+        let ino = self.ino();
+        let size = self.state.size;
         let key = key::inline(ino);
         let value = self.files.table.get(&key).map_err(|error| table_failed("reading", &error))?;
         let Some(value) = value else {

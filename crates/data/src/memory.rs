@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn a_share_counts_in_the_budget_until_it_is_dropped() {
         let budget = MemoryBudget::new(100, 50);
-        let (mut one, mut other) = (budget.share(), budget.share());
+        let mut one = budget.share();
+        let mut other = budget.share();
         one.set(60);
         other.set(30);
         assert!(budget.taken() == 90 && budget.is_half_taken());

@@ -61,7 +61,8 @@ impl InodeGuard<'_> {
     /// Returns the content file with this access, which may have been kept open since the file was
     /// closed.
     fn open_kept_or_new(&self, write: bool) -> Result<Arc<OpenContent>, Error> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let (file, permit) = match files.writing.take_kept(ino) {
             Some(kept) if kept.is_writable() == write => {
                 kept.note_use();
@@ -95,7 +96,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `Corrupt` if it is missing; if the disk fails.
     pub(crate) fn open_file(&self, write: bool) -> Result<ContentFile, Error> {
-        let (disk, ino) = (&self.files.disk, self.ino());
+        let disk = &self.files.disk;
+        let ino = self.ino();
         // Callers have checked that the bytes are in a content file.
         let generation = self.state.bytes.generation().ok_or(Code::Bug)?;
         let opened = disk.content.open_file(ino, generation, write);

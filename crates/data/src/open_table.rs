@@ -333,7 +333,9 @@ impl State {
     fn enter(&mut self, ino: InodeId, writes: bool, make: impl FnOnce() -> Inode) -> Arc<Inode> {
         let shared = self.inodes.entry(ino).or_insert_with(|| {
             self.closed += 1;
-            let (openers, writers, opens) = (0, 0, 0);
+            let openers = 0;
+            let writers = 0;
+            let opens = 0;
             let inode = Arc::new(make());
             Shared { inode, openers, writers, opens, cached: 0, passthrough: 0, user: None }
         });

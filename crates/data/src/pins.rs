@@ -92,7 +92,8 @@ impl InodeGuard<'_> {
     }
 
     fn pin_content(&mut self) -> Result<Arc<PinnedContent>, PinError> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         if let Some(pinned) = files.pins.join(ino) {
             return Ok(pinned);
         }

@@ -280,7 +280,8 @@ impl InodeGuard<'_> {
         // The caller reports the first failure, not this one.
         drop(content.truncate(state.size));
         if let Ok(now) = content.stat() {
-            (state.size, state.blocks) = (now.size, now.blocks);
+            state.size = now.size;
+            state.blocks = now.blocks;
         }
         state.uncommitted.add(Uncommitted::Attr);
         self.publish();

@@ -23,7 +23,8 @@ impl OpenFiles {
     /// # Errors
     /// The last failure to commit one of them, which is tried again.
     pub fn release_closed(&self) -> Result<usize, Error> {
-        let (mut released, mut result) = (0, Ok(()));
+        let mut released = 0;
+        let mut result = Ok(());
         for ino in self.pending_close.inodes() {
             let Some(inode) = self.opens.inode(ino) else {
                 self.pending_close.remove(ino);
@@ -73,7 +74,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// Those of [`InodeGuard::commit`].
     pub(crate) fn try_release(mut self, writes: bool) -> Result<Released, Error> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let last = files.opens.writers(ino) == u32::from(writes);
         if writes && last && self.inode.has_external_writers() {
             self.end_external_writes();
@@ -125,7 +127,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// Those of [`InodeGuard::commit`].
     pub(crate) fn commit_and_release(mut self) -> Result<(), Error> {
-        let (files, inode) = (self.files, self.inode);
+        let files = self.files;
+        let inode = self.inode;
         let committed = self.commit(WritingRow::Keep);
         if committed.is_err_and(|error| error.code != Code::Stale) {
             return committed;
@@ -148,7 +151,8 @@ impl InodeGuard<'_> {
 
     /// Keeps the descriptor of a file open behind its last opener until its bytes are safe.
     fn keep_descriptor(&self) {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         if !files.writing.contains(ino) || !files.opens.has_one_opener(ino) {
             return;
         }

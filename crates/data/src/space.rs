@@ -48,7 +48,8 @@ impl Space {
     ) -> Self {
         let was_whole =
             AtomicBool::new(reserve.as_ref().is_some_and(|reserve| reserve.is_allocated()));
-        let (short, left) = (AtomicBool::new(false), AtomicU64::new(0));
+        let short = AtomicBool::new(false);
+        let left = AtomicU64::new(0);
         Self { content, reserve, short, left, was_whole, notify }
     }
 
@@ -91,7 +92,8 @@ impl Space {
     /// Counts as many of these bytes as are left. Returns how many.
     fn count_down(&self, bytes: u64) -> u64 {
         let less = |left: u64| Some(left.saturating_sub(bytes));
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        let set = Ordering::Relaxed;
+        let fetch = Ordering::Relaxed;
         self.left.fetch_update(set, fetch, less).map_or(0, |left| left.min(bytes))
     }
 

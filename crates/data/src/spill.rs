@@ -194,7 +194,8 @@ impl InodeGuard<'_> {
 
     /// Sets the content file that has the bytes from now on, as its row says already.
     pub(crate) fn set_content(&mut self, content: Arc<OpenContent>) {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         files.writing.open(ino, content.generation());
         let state = &mut *self.state;
         state.generation = Some(content.generation());

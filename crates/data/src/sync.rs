@@ -165,7 +165,8 @@ impl OpenFiles {
     /// Makes a file safe whose content file was not open all the time since its `writing` row was
     /// written.
     fn sync_unwatched(&self, content: &OpenContent, watch: ErrorWatch) -> Result<(), Error> {
-        let (ino, generation) = (content.ino(), content.generation());
+        let ino = content.ino();
+        let generation = content.generation();
         if self.disk.content.has_syncfs() {
             self.sync_contents(&[(ino, generation)])?;
         }

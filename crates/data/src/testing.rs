@@ -108,7 +108,8 @@ impl Rig {
         descriptors: usize,
         options: Options,
     ) -> Self {
-        let (started, volume) = (clock::now(), VolumeId([7; 16]));
+        let started = clock::now();
+        let volume = VolumeId([7; 16]);
         let start = recovery::begin(&table, volume, ShardId::FIRST, &FirstRows::default(), started)
             .unwrap();
         let shared: SharedTable = Arc::new(table.clone());
@@ -141,7 +142,8 @@ impl Rig {
 
     /// Creates a file in the root directory and opens it to read and write.
     pub(crate) fn create(&self, text: &str) -> (Entry, OpenKey) {
-        let (context, mode) = (Context::direct(10, 20), NewMode::exactly(0o644));
+        let context = Context::direct(10, 20);
+        let mode = NewMode::exactly(0o644);
         let name = Name::new(text.as_bytes()).unwrap();
         let at = (Handle::ROOT, &name);
         let open = self.next_open();

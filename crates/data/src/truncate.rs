@@ -92,7 +92,8 @@ impl InodeGuard<'_> {
         };
         files.changes.note((ino, generation), &(0..0), 0);
         self.write_row(&change)?;
-        (self.state.size, self.state.blocks) = (0, 0);
+        self.state.size = 0;
+        self.state.blocks = 0;
         files.writing.clear_error(ino);
         self.take_new_content(OpenContent::new(file, permit), before);
         Ok(())

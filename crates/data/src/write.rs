@@ -251,7 +251,8 @@ impl InodeGuard<'_> {
         }
         self.state.touch(clock::now());
         let measured = content.stat().map_err(|error| self.files.disk.failed(&error))?;
-        (self.state.size, self.state.blocks) = (measured.size, measured.blocks);
+        self.state.size = measured.size;
+        self.state.blocks = measured.blocks;
         self.files.changes.note((content.ino(), content.generation()), range, measured.size);
         self.publish();
         Ok(())
@@ -259,7 +260,8 @@ impl InodeGuard<'_> {
 
     /// Clears setuid and setgid bits, as a write by an unprivileged caller does.
     pub(crate) fn kill_privileges(&self) -> Result<(), Error> {
-        let (shard, handle) = (&self.files.shard, self.handle());
+        let shard = &self.files.shard;
+        let handle = self.handle();
         if shard.attr(handle)?.mode & 0o6000 == 0 {
             return Ok(());
         }

@@ -180,7 +180,8 @@ impl WritingSet {
     pub(crate) fn closed_rows(&self) -> Vec<ClosedRow> {
         let state = self.state.lock();
         let closed = |(ino, entry): (&InodeId, &Entry)| {
-            let (ino, generation) = (*ino, entry.generation);
+            let ino = *ino;
+            let generation = entry.generation;
             let is_from_earlier_run = entry.watch == ErrorWatch::EarlierRun;
             let is_kept = state.lost.contains_key(&ino) || state.is_abandoned(ino, generation);
             let closed = entry.closed.filter(|_| !is_kept)?;

@@ -103,7 +103,8 @@ impl Observer {
             readers: 0,
             warned: false,
         };
-        let (measuring, observed) = (Mutex::default(), Mutex::new(observed));
+        let measuring = Mutex::default();
+        let observed = Mutex::new(observed);
         Ok(Arc::new(Self { source, measuring, observed }))
     }
 
@@ -345,7 +346,8 @@ impl Observed {
                 _ => live.mtime,
             };
             live.ctime = live.ctime.next().max(now.ctime);
-            (self.moved, self.unshown) = (true, true);
+            self.moved = true;
+            self.unshown = true;
         }
         if live.blocks != now.blocks {
             // The disk may allocate blocks later than bytes.

@@ -89,7 +89,8 @@ impl OpenFiles {
 impl InodeGuard<'_> {
     /// Opens the file by passthrough if that can be now, else by requests.
     fn choose_path(&mut self, open: OpenKey, flags: OpenFlags) -> Result<Opening, Error> {
-        let (opens, ino) = (&self.files.opens, self.ino());
+        let opens = &self.files.opens;
+        let ino = self.ino();
         self.load()?;
         if flags.truncate {
             self.truncate_at_open(flags)?;
@@ -189,7 +190,8 @@ impl InodeGuard<'_> {
         if let Some(observer) = &self.state.observer {
             return Ok(Arc::clone(observer));
         }
-        let (disk, ino) = (&self.files.disk, self.ino());
+        let disk = &self.files.disk;
+        let ino = self.ino();
         // Callers have checked that the bytes are in a content file.
         let generation = self.state.bytes.generation().ok_or(Code::Bug)?;
         let observer = Observer::new(&disk.content, ino, generation);

@@ -82,8 +82,10 @@ impl InodeGuard<'_> {
         let observed = self.state.observer.as_ref().and_then(|observer| observer.observe());
         let Some((live, moved)) = observed else { return };
         let state = &mut *self.state;
-        (state.size, state.blocks) = (live.size, live.blocks);
-        (state.mtime, state.ctime) = (live.mtime, live.ctime);
+        state.size = live.size;
+        state.blocks = live.blocks;
+        state.mtime = live.mtime;
+        state.ctime = live.ctime;
         if moved {
             self.inode.invalidate_atime();
             state.uncommitted.add(Uncommitted::Attr);

@@ -28,7 +28,8 @@ impl InodeGuard<'_> {
     /// Returns a file with the bytes of a content file; `None` if it would be too large, or there
     /// is no room for it.
     fn keep(&self, from: &OpenContent) -> Option<VersionContent> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let warn = |error: content::Error| {
             tracing::debug!(%error, source = %error.source, "pinned bytes are not kept");
         };
@@ -57,7 +58,8 @@ impl InodeGuard<'_> {
     /// # Errors
     /// `TooManyOpen`; if the table or the disk fails. The file may still have its bytes then.
     pub(crate) fn empty_pinned(&mut self) -> Result<(), Error> {
-        let (files, ino) = (self.files, self.ino());
+        let files = self.files;
+        let ino = self.ino();
         let before = self.open_content_to_write()?;
         self.write_writing_row(&before)?;
         let permit = files.take_fd_permit(ino)?;

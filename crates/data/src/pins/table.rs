@@ -174,7 +174,8 @@ impl VersionContent {
 
     fn extents(&self) -> &Extents {
         self.extents.get_or_init(|| {
-            let (backing, permit) = (self.content.backing(), self.content.another_permit());
+            let backing = self.content.backing();
+            let permit = self.content.another_permit();
             let by = match permit {
                 Some(_) => ExtentFile::new(backing),
                 None => ExtentFile::through_cache(backing),

@@ -55,7 +55,8 @@ impl Program {
             let DataPath::Passthrough(backing) = &opening.path else { panic!("{opening:?}") };
             (open, reopened(backing, flags))
         };
-        let ((reader, _), (writer, file)) = (open(READ), open(READ_WRITE));
+        let (reader, _) = open(READ);
+        let (writer, file) = open(READ_WRITE);
         Self { opens: [reader, writer], file }
     }
 
