@@ -28,7 +28,9 @@ impl Day {
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
         let mut part = |digits| parts.next().filter(|part| part.len() == digits).and_then(number);
-        let (year, month, day) = (part(4)?, part(2)?, part(2)?);
+        let year = part(4)?;
+        let month = part(2)?;
+        let day = part(2)?;
         if parts.next().is_some() {
             return None;
         }
@@ -50,7 +52,8 @@ impl Day {
     /// Returns the days since 1970-01-01.
     fn number(self) -> i64 {
         // Years begin in March, so that the day of a leap year is the last one.
-        let (month, year) = (i64::from(self.month), i64::from(self.year));
+        let month = i64::from(self.month);
+        let year = i64::from(self.year);
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
         // The months from March on have 153 days in each five, in an order that this rounds to.

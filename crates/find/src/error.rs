@@ -280,7 +280,8 @@ impl QueryError {
 impl Position {
     /// Returns the position of an offset in a text.
     pub(crate) fn of(text: &[u8], offset: usize) -> Self {
-        let (mut at, mut column) = (0, 1);
+        let mut at = 0;
+        let mut column = 1;
         while at < offset {
             let Some((_, length)) = Unit::at(text, at) else { break };
             at += length;

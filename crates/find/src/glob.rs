@@ -125,7 +125,8 @@ impl Glob {
     /// reach nothing that the last one cannot.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
-        let (mut part, mut at) = (0, 0);
+        let mut part = 0;
+        let mut at = 0;
         // The part behind the last run, and where the name goes on behind what the run has.
         let mut run: Option<(usize, usize)> = None;
         loop {
@@ -147,7 +148,8 @@ impl Glob {
             let Some((behind, from)) = run else { return false };
             let Some((_, length)) = Unit::at(name, from) else { return false };
             run = Some((behind, from + length));
-            (part, at) = (behind, from + length);
+            part = behind;
+            at = from + length;
         }
     }
 }

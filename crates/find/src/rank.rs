@@ -175,7 +175,8 @@ mod tests {
             let place = place.index(texts.len());
             let mut with = texts.clone();
             with[place].0[word] = with[place].0[word].saturating_add(more);
-            let (before, after) = (scores(&texts)[place], scores(&with)[place]);
+            let before = scores(&texts)[place];
+            let after = scores(&with)[place];
             let rounding = before * 1e-12;
             prop_assert!(after + rounding >= before, "{} {}", before, after);
         }

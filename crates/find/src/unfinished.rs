@@ -126,7 +126,9 @@ impl Unfinished {
 
 /// Returns where the last term begins, and where its quote does if that is open.
 fn last_term(text: &[u8]) -> (usize, Option<usize>) {
-    let (mut start, mut quote, mut is_escaped) = (0, None, false);
+    let mut start = 0;
+    let mut quote = None;
+    let mut is_escaped = false;
     for (at, byte) in text.iter().enumerate() {
         match (quote, byte) {
             (Some(_), _) if is_escaped => is_escaped = false,

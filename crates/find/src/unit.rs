@@ -41,7 +41,8 @@ mod tests {
     #[test]
     fn characters_are_units_and_so_are_bytes_of_no_character() {
         let bytes = "aé€😀".as_bytes();
-        let (mut at, mut units) = (0, Vec::new());
+        let mut at = 0;
+        let mut units = Vec::new();
         while let Some((unit, length)) = Unit::at(bytes, at) {
             units.push((unit, length));
             let mut written = Vec::new();

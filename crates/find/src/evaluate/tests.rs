@@ -112,7 +112,10 @@ fn a_change_in_the_future_is_younger_than_every_age() {
 #[test]
 fn a_day_is_compared_as_a_whole() {
     let at = |seconds| File { mtime: Time { seconds, nanos: 0 }, ..file() };
-    let (before, first, last, after) = (1_769_817_599, 1_769_817_600, 1_769_903_999, 1_769_904_000);
+    let before = 1_769_817_599;
+    let first = 1_769_817_600;
+    let last = 1_769_903_999;
+    let after = 1_769_904_000;
     for (sign, expected) in [
         (">=", [false, true, true, true]),
         (">", [false, false, false, true]),

@@ -92,7 +92,8 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         let key = self.key();
         if key.is_empty() {
-            let (at, byte) = (self.position(start), self.peek().unwrap_or_default());
+            let at = self.position(start);
+            let byte = self.peek().unwrap_or_default();
             return Err(if is_control(byte) {
                 QueryError::Control { at, byte }
             } else {
@@ -125,7 +126,8 @@ impl<'a> Lexer<'a> {
         } else if self.take(b'=') {
             Some((Sign::Comparison(Comparison::Equal), self.value(key)?))
         } else {
-            let (key, at) = (key.to_owned(), self.position(behind_key));
+            let key = key.to_owned();
+            let at = self.position(behind_key);
             return Err(QueryError::Sign { at, key, usage: "tag:KEY or tag:KEY=VALUE" });
         };
         Ok(Token::Term(RawTerm { key, is_tag: true, behind_key, question }))
