@@ -389,11 +389,13 @@ impl Folder {
     }
 
     fn check_owner(&self, name: &OsStr, stat: &Stat) -> Result<(), FolderError> {
-        let (owner, user) = (stat.st_uid, geteuid().as_raw());
+        let owner = stat.st_uid;
+        let user = geteuid().as_raw();
         if owner == user {
             return Ok(());
         }
-        let (path, folder) = (self.path.join(name), self.path.clone());
+        let folder = self.path.clone();
+        let path = self.path.join(name);
         Err(FolderError::WrongOwner { path, folder, owner, user })
     }
 }
