@@ -134,11 +134,13 @@ impl Iterator for Forgets<'_> {
 
 /// Decodes `fuse_init_in`, of which only the version is known if the major version is not ours.
 fn init(body: &mut Cursor<'_>) -> Result<Init, LayoutError> {
-    let (major, minor) = (body.u32()?, body.u32()?);
+    let major = body.u32()?;
+    let minor = body.u32()?;
     if major != crate::init::MAJOR {
         return Ok(Init { major, minor, max_readahead: 0, capabilities: 0 });
     }
-    let (max_readahead, flags) = (body.u32()?, body.u32()?);
+    let max_readahead = body.u32()?;
+    let flags = body.u32()?;
     let flags2 = if flags & INIT_EXT == 0 { 0 } else { body.u32()? };
     let capabilities = u64::from(flags2) << 32 | u64::from(flags);
     Ok(Init { major, minor, max_readahead, capabilities })
@@ -170,12 +172,19 @@ fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, LayoutError> {
     let valid = body.u32()?;
     let has = |bit: u32| valid & bit != 0;
     body.skip::<4>()?;
-    let (file, size, _lock_owner) = (FileId(body.u64()?), body.u64()?, body.u64()?);
-    let (atime, mtime, ctime) = (body.i64()?, body.i64()?, body.i64()?);
-    let (atime_nanos, mtime_nanos, ctime_nanos) = (body.u32()?, body.u32()?, body.u32()?);
+    let file = FileId(body.u64()?);
+    let size = body.u64()?;
+    let _lock_owner = body.u64()?;
+    let atime = body.i64()?;
+    let mtime = body.i64()?;
+    let ctime = body.i64()?;
+    let atime_nanos = body.u32()?;
+    let mtime_nanos = body.u32()?;
+    let ctime_nanos = body.u32()?;
     let mode = body.u32()?;
     body.skip::<4>()?;
-    let (uid, gid) = (body.u32()?, body.u32()?);
+    let uid = body.u32()?;
+    let gid = body.u32()?;
     body.skip::<4>()?;
     let time_to_set = |given: u32, now: u32, seconds: i64, nanos: u32| match () {
         () if has(now) => Ok(Some(SetTime::Now)),
@@ -197,7 +206,9 @@ fn set_attr(body: &mut Cursor<'_>) -> Result<SetAttr, LayoutError> {
 
 /// `fuse_mknod_in`.
 fn mknod<'a>(body: &mut Cursor<'a>) -> Result<Mknod<'a>, LayoutError> {
-    let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
+    let mode = body.u32()?;
+    let rdev = body.u32()?;
+    let umask = body.u32()?;
     body.skip::<4>()?;
     Ok(Mknod { name: body.name()?, mode, umask, rdev })
 }
@@ -214,20 +225,26 @@ fn rename<'a>(body: &mut Cursor<'a>, has_flags: bool) -> Result<Rename<'a>, Layo
 
 /// `fuse_open_in`.
 fn open(body: &mut Cursor<'_>) -> Result<Open, LayoutError> {
-    let (flags, open_flags) = (body.i32()?, body.u32()?);
+    let flags = body.i32()?;
+    let open_flags = body.u32()?;
     Ok(Open { flags, kill_privileges: open_flags & OPEN_KILL_SUIDGID != 0 })
 }
 
 /// `fuse_create_in`.
 fn create<'a>(body: &mut Cursor<'a>) -> Result<Create<'a>, LayoutError> {
-    let (flags, mode, umask, open_flags) = (body.i32()?, body.u32()?, body.u32()?, body.u32()?);
+    let flags = body.i32()?;
+    let mode = body.u32()?;
+    let umask = body.u32()?;
+    let open_flags = body.u32()?;
     let kill_privileges = open_flags & OPEN_KILL_SUIDGID != 0;
     Ok(Create { name: body.name()?, flags, mode, umask, kill_privileges })
 }
 
 /// `fuse_read_in`. Its lock owner is for locks, which are not negotiated.
 fn read(body: &mut Cursor<'_>) -> Result<Read, LayoutError> {
-    let (file, offset, size) = (FileId(body.u64()?), body.u64()?, body.u32()?);
+    let file = FileId(body.u64()?);
+    let offset = body.u64()?;
+    let size = body.u32()?;
     body.skip::<20>()?;
     Ok(Read { file, offset, size })
 }
@@ -240,9 +257,12 @@ fn readdir(body: &mut Cursor<'_>) -> Result<Readdir, LayoutError> {
 
 /// `fuse_write_in`.
 fn write<'a>(body: &mut Cursor<'a>) -> Result<Write<'a>, LayoutError> {
-    let (file, offset) = (FileId(body.u64()?), body.u64()?);
-    let (size, write_flags) = (body.u32()?, body.u32()?);
-    let (owner, flags) = (LockOwner(body.u64()?), body.i32()?);
+    let file = FileId(body.u64()?);
+    let offset = body.u64()?;
+    let size = body.u32()?;
+    let write_flags = body.u32()?;
+    let owner = LockOwner(body.u64()?);
+    let flags = body.i32()?;
     body.skip::<4>()?;
     Ok(Write {
         file,
@@ -264,7 +284,9 @@ fn flush(body: &mut Cursor<'_>) -> Result<Flush, LayoutError> {
 
 /// `fuse_release_in`.
 fn release(body: &mut Cursor<'_>) -> Result<Release, LayoutError> {
-    let (file, flags, release_flags) = (FileId(body.u64()?), body.i32()?, body.u32()?);
+    let file = FileId(body.u64()?);
+    let flags = body.i32()?;
+    let release_flags = body.u32()?;
     let owner = LockOwner(body.u64()?);
     let flush = release_flags & RELEASE_FLUSH != 0;
     let flock_owner = (release_flags & RELEASE_FLOCK_UNLOCK != 0).then_some(owner);
@@ -279,8 +301,10 @@ fn get_lock(body: &mut Cursor<'_>) -> Result<Getlk, LayoutError> {
 
 /// `fuse_lk_in`.
 fn set_lock(body: &mut Cursor<'_>, wait: bool) -> Result<Setlk, LayoutError> {
-    let (file, owner) = (FileId(body.u64()?), LockOwner(body.u64()?));
-    let (start, end) = (body.u64()?, body.u64()?);
+    let file = FileId(body.u64()?);
+    let owner = LockOwner(body.u64()?);
+    let start = body.u64()?;
+    let end = body.u64()?;
     let kind = match body.u32()? {
         0 => FileLockKind::Read,
         1 => FileLockKind::Write,
@@ -290,7 +314,8 @@ fn set_lock(body: &mut Cursor<'_>, wait: bool) -> Result<Setlk, LayoutError> {
     if end < start || i64::try_from(end).is_err() {
         return Err(LayoutError::Lock);
     }
-    let (pid, lk_flags) = (body.u32()?, body.u32()?);
+    let pid = body.u32()?;
+    let lk_flags = body.u32()?;
     body.skip::<4>()?;
     let lock = FileLock { kind, start, end, pid };
     Ok(Setlk { file, owner, lock, is_flock: lk_flags & LK_FLOCK != 0, wait })
@@ -298,14 +323,16 @@ fn set_lock(body: &mut Cursor<'_>, wait: bool) -> Result<Setlk, LayoutError> {
 
 /// `fuse_fsync_in`.
 fn fsync(body: &mut Cursor<'_>) -> Result<Fsync, LayoutError> {
-    let (file, flags) = (FileId(body.u64()?), body.u32()?);
+    let file = FileId(body.u64()?);
+    let flags = body.u32()?;
     body.skip::<4>()?;
     Ok(Fsync { file, data_only: flags & FSYNC_DATA != 0 })
 }
 
 /// `fuse_setxattr_in`, whose second half is there if `FUSE_SETXATTR_EXT` was negotiated.
 fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>, LayoutError> {
-    let (size, flags) = (body.u32()?, body.i32()?);
+    let size = body.u32()?;
+    let flags = body.i32()?;
     let setxattr_flags = if is_extended { body.u32()? } else { 0 };
     if is_extended {
         body.skip::<4>()?;
@@ -330,7 +357,9 @@ fn access(body: &mut Cursor<'_>) -> Result<u32, LayoutError> {
 
 /// `fuse_fallocate_in`.
 fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, LayoutError> {
-    let (file, offset, length) = (FileId(body.u64()?), body.u64()?, body.u64()?);
+    let file = FileId(body.u64()?);
+    let offset = body.u64()?;
+    let length = body.u64()?;
     let mode = body.i32()?;
     body.skip::<4>()?;
     Ok(Fallocate { file, offset, length, mode })
@@ -338,7 +367,9 @@ fn fallocate(body: &mut Cursor<'_>) -> Result<Fallocate, LayoutError> {
 
 /// `fuse_lseek_in`.
 fn lseek(body: &mut Cursor<'_>) -> Result<Lseek, LayoutError> {
-    let (file, offset, whence) = (FileId(body.u64()?), body.u64()?, body.i32()?);
+    let file = FileId(body.u64()?);
+    let offset = body.u64()?;
+    let whence = body.i32()?;
     body.skip::<4>()?;
     Ok(Lseek { file, offset, whence })
 }

@@ -45,7 +45,8 @@ pub(crate) struct Interrupt {
 impl Interrupts {
     /// Adds a descriptor of the connection. One that is added twice counts once.
     pub(crate) fn add_device(&self, device: &Arc<Device>) {
-        let (mut devices, device) = (self.devices.lock(), Arc::downgrade(device));
+        let mut devices = self.devices.lock();
+        let device = Arc::downgrade(device);
         if !devices.iter().any(|known| known.ptr_eq(&device)) {
             devices.push(device);
         }

@@ -39,7 +39,8 @@ impl ReplyTo {
     }
 
     fn from_device(device: &Arc<Device>, unique: u64, is_parked: bool) -> Self {
-        let (device, request) = (Arc::clone(device), AtomicU64::new(unique));
+        let device = Arc::clone(device);
+        let request = AtomicU64::new(unique);
         Self::Device(Arc::new(FromDevice { device, request, is_parked }))
     }
 

@@ -127,7 +127,8 @@ struct Frame<'a> {
 impl<'a> Frame<'a> {
     fn parse(bytes: &'a [u8]) -> Result<Self, LayoutError> {
         let mut cursor = Cursor::new(bytes);
-        let (bytes, opcode) = (cursor.u32()?, cursor.u32()?);
+        let bytes = cursor.u32()?;
+        let opcode = cursor.u32()?;
         let header = Header {
             unique: cursor.u64()?,
             node: NodeId(cursor.u64()?),

@@ -56,8 +56,10 @@ impl Reserve {
     }
 
     fn spawn(&self) -> io::Result<JoinHandle<()>> {
-        let (first, interrupts) = (Arc::clone(&self.first), Arc::clone(&self.interrupts));
-        let (server, has_failed) = (Arc::clone(&self.server), Arc::clone(&self.has_failed));
+        let first = Arc::clone(&self.first);
+        let interrupts = Arc::clone(&self.interrupts);
+        let server = Arc::clone(&self.server);
+        let has_failed = Arc::clone(&self.has_failed);
         let bytes = self.bytes;
         Builder::new().name("fuse-reserve".to_owned()).spawn(move || {
             let read = parked::descriptor(&first).and_then(|device| {

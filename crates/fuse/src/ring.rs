@@ -184,7 +184,8 @@ impl Ring {
     /// [`NoRing`]; the device serves then.
     pub(crate) fn serve(self, server: &Arc<Server>) -> Result<Serving, NoRing> {
         let Self { connection, queues, spare } = self;
-        let (threads, helpers) = (Vec::new(), Vec::new());
+        let threads = Vec::new();
+        let helpers = Vec::new();
         let mut serving = Serving { connection, queues: Vec::new(), threads, helpers };
         match serving.start(queues, server) {
             Ok(()) => Ok(serving),
@@ -200,7 +201,8 @@ impl Ring {
 impl Serving {
     /// Starts all threads, and waits until each has offered its slots.
     fn start(&mut self, queues: Vec<Queue>, server: &Arc<Server>) -> io::Result<()> {
-        let (retries, asked) = (Arc::clone(&self.connection.retries), Arc::clone(server));
+        let retries = Arc::clone(&self.connection.retries);
+        let asked = Arc::clone(server);
         let retry = move || retries.run(|request| asked.interrupt(request));
         self.helpers.push(spawn("fuse-retries", retry)?);
         if let Some(watch) = self.connection.watch.clone() {
@@ -209,7 +211,8 @@ impl Serving {
         let (tell, told) = mpsc::channel();
         for queue in queues {
             self.queues.push(Arc::clone(queue.shared()));
-            let (tell, server) = (tell.clone(), Arc::clone(server));
+            let tell = tell.clone();
+            let server = Arc::clone(server);
             let name = format!("fuse-ring-{}", queue.number());
             let serve = move || queue.serve(&server, move |offered| drop(tell.send(offered)));
             self.threads.push(spawn(&name, serve)?);

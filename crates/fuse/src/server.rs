@@ -32,7 +32,8 @@ impl Server {
         interrupts: Arc<Interrupts>,
         layouts: Layouts,
     ) -> Self {
-        let (waiters, parked) = (Waiters::default(), Parked::default());
+        let waiters = Waiters::default();
+        let parked = Parked::default();
         let has_complained = AtomicBool::new(false);
         Self { layouts, filesystem, interrupts, waiters, parked, has_complained }
     }

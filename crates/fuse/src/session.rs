@@ -127,7 +127,8 @@ impl Session {
     fn serve(self, filesystem: &Arc<dyn Filesystem>) -> io::Result<()> {
         let Self { device, interrupts, negotiated, ring, path, options } = self;
         let layouts = Layouts::from(&negotiated);
-        let (filesystem, shared) = (Arc::clone(filesystem), Arc::clone(&interrupts));
+        let filesystem = Arc::clone(filesystem);
+        let shared = Arc::clone(&interrupts);
         let server = Arc::new(Server::new(filesystem, shared, layouts));
         // The device is not read yet, and so no interrupt has come.
         let ring = ring.and_then(|ring| ring.serve(&server));
@@ -182,7 +183,8 @@ struct Devices {
 impl Devices {
     /// Returns the thread that reads if no other one is left.
     fn reserve(&self, server: &Arc<Server>) -> Reserve {
-        let (device, interrupts) = (Arc::clone(&self.first), Arc::clone(&self.interrupts));
+        let device = Arc::clone(&self.first);
+        let interrupts = Arc::clone(&self.interrupts);
         Reserve::new(device, interrupts, Arc::clone(server), self.bytes)
     }
 
@@ -218,7 +220,8 @@ impl Devices {
             }
         }
         self.interrupts.add_device(&device);
-        let (server, bytes) = (Arc::clone(server), self.bytes);
+        let server = Arc::clone(server);
+        let bytes = self.bytes;
         let pause = if self.is_aside { FORGET_PAUSE } else { Duration::ZERO };
         let thread = thread::Builder::new().name(format!("fuse-{number}"));
         thread.spawn(move || serve_device(device, &server, bytes, pause))

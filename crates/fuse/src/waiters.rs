@@ -112,7 +112,8 @@ impl Waiters {
     pub(crate) fn add(&self, to: &ReplyTo, header: &Header, wait: Wait) {
         let mut state = self.state.lock();
         let due = state.round + 2;
-        let (request, thread) = (header.unique, header.pid);
+        let request = header.unique;
+        let thread = header.pid;
         state.note(Waiting::new(InHand { request, thread, wait, to: to.clone() }, due));
         self.wake(&state);
     }
@@ -171,7 +172,8 @@ impl Waiters {
         let mut state = self.state.lock();
         let mut due = state.take_due();
         let hang = state.all_hang();
-        let (number, interrupted) = (state.round, state.interrupted.clone());
+        let number = state.round;
+        let interrupted = state.interrupted.clone();
         drop(state);
         if hang >= HANGS {
             all_hang();
@@ -227,7 +229,8 @@ impl State {
 
     /// Notes the requests that threads have had in their hands since the last round.
     fn look_at_readers(&mut self) {
-        let (round, mut found) = (self.round, Vec::new());
+        let round = self.round;
+        let mut found = Vec::new();
         for reader in &mut self.readers {
             let request = reader.hand.request();
             let stays = request != 0 && request == reader.request;

@@ -125,7 +125,8 @@ fn set_attr_body(change: &SetAttr) -> Vec<u8> {
         change.kill_privileges,
     ];
     let valid = bits.iter().enumerate().map(|(at, bit)| u32::from(*bit) << at).sum::<u32>();
-    let (atime, mtime) = (time(change.atime), time(change.mtime));
+    let atime = time(change.atime);
+    let mtime = time(change.mtime);
     let ctime = change.ctime.unwrap_or(Timestamp { seconds: 4, nanos: u32::MAX });
     let file = change.file.map_or(5, |file| file.0);
     let seconds = [atime, mtime, ctime].map(|time| time.seconds.cast_unsigned());
@@ -158,7 +159,8 @@ fn attr(mtime: Timestamp) -> Attr {
 }
 
 fn entry(node: u64) -> Entry {
-    let (entry_ttl, attr_ttl) = (Duration::MAX, Duration::ZERO);
+    let entry_ttl = Duration::MAX;
+    let attr_ttl = Duration::ZERO;
     let attr = attr(Timestamp::default());
     Entry { node: NodeId(node), generation: 0, entry_ttl, attr_ttl, attr }
 }
@@ -213,7 +215,8 @@ proptest! {
         data in vec(any::<u8>(), 0..200),
         flags in any::<u32>(),
     ) {
-        let (name, to_name) = (OsStr::from_bytes(&from), OsStr::from_bytes(&to));
+        let name = OsStr::from_bytes(&from);
+        let to_name = OsStr::from_bytes(&to);
         let size = u32::try_from(data.len()).unwrap();
         let body = [&numbers(&[9])[..], &pairs(&[(flags, 0)]), &from, b"\0", &to, b"\0"].concat();
         let rename = Rename { name, to_dir: NodeId(9), to_name, flags };
@@ -250,7 +253,8 @@ proptest! {
     ) {
         let body = [numbers(&[1, 2, start, end]), pairs(&[(number, pid), (lk_flags, 0)])].concat();
         let kinds = [FileLockKind::Read, FileLockKind::Write, FileLockKind::Unlock];
-        let (file, owner) = (FileId(1), LockOwner(2));
+        let file = FileId(1);
+        let owner = LockOwner(2);
         for opcode in [31, 32, 33] {
             let whole = request(opcode, &body);
             let found = parsed(&whole, LAYOUTS[0]);
@@ -298,7 +302,8 @@ proptest! {
         with_attributes in any::<bool>(),
     ) {
         let new = if with_attributes { Listing::of_entries } else { Listing::of_names };
-        let (mut listing, mut expected) = (new(size), Vec::new());
+        let mut listing = new(size);
+        let mut expected = Vec::new();
         for (offset, (name, node)) in (1..).zip(&names) {
             let listed = Dirent { ino: 1, offset, file_type: FileType::Regular, name };
             let before = bytes(&listing).len();

@@ -43,7 +43,9 @@ fn name(name: &str) -> &OsStr {
 
 /// Returns the decoded requests of the vectors, by name.
 fn of_names() -> Vec<(&'static str, Operation<'static>)> {
-    let (to_dir, old, new) = (NodeId(FILE.0), name("old"), name("new"));
+    let to_dir = NodeId(FILE.0);
+    let old = name("old");
+    let new = name("new");
     vec![
         ("lookup", Operation::Lookup { name: OsStr::from_bytes(b"na\xffme") }),
         ("lookup.extensions", Operation::Lookup { name: name("name") }),
@@ -97,7 +99,8 @@ fn of_nodes() -> Vec<(&'static str, Operation<'static>)> {
         file: Some(FILE),
         kill_privileges: true,
     };
-    let (atime, mtime) = (Some(SetTime::Now), Some(SetTime::Now));
+    let atime = Some(SetTime::Now);
+    let mtime = Some(SetTime::Now);
     let attribute =
         |kill_setgid| Setxattr { name: name("user.name"), value: b"va\0ue", flags: 1, kill_setgid };
     vec![

@@ -63,7 +63,9 @@ fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>
 #[test]
 fn methods_without_an_implementation_answer_enosys() {
     let name = OsStr::new("n");
-    let (offset, size, flags) = (0, 0, 0);
+    let offset = 0;
+    let size = 0;
+    let flags = 0;
     let owner = LockOwner(0);
     let lock = FileLock { kind: FileLockKind::Read, start: 0, end: 0, pid: 0 };
     let create = Create { name, flags, mode: 0, umask: 0, kill_privileges: false };

@@ -36,8 +36,8 @@ impl Memory {
     #[expect(unsafe_code, reason = "memory that outlives all references is mapped by hand")]
     pub(super) fn new(payload_bytes: usize) -> io::Result<Self> {
         let bytes = PAYLOAD + payload_bytes;
-        let (access, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, flags)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -58,7 +58,8 @@ impl Nudge {
         let notice = retrieve(LEAST_NUMBER + 2 * self.count, file);
         if let Err(error) = device.notify(RETRIEVE, &[&notice]) {
             // The kernel knows this file no longer; the next one may do.
-            (self.file, self.is_sent) = (None, false);
+            self.file = None;
+            self.is_sent = false;
             tracing::debug!(%error, "requests may wait in the kernel");
         }
     }
@@ -79,7 +80,8 @@ mod tests {
     fn each_offer_of_slots_has_one_nudge_with_a_number_of_its_own() {
         let (kernel, device) = UnixDatagram::pair().unwrap();
         kernel.set_nonblocking(true).unwrap();
-        let (device, mut nudge) = (Device::new(device.into()), Nudge::default());
+        let device = Device::new(device.into());
+        let mut nudge = Nudge::default();
         let sent = |nudge: &mut Nudge| {
             nudge.send(&device);
             let mut notice = [0; 64];
@@ -107,7 +109,8 @@ mod tests {
         let (gone, refuses) = UnixDatagram::pair().unwrap();
         drop(gone);
         kernel.set_nonblocking(true).unwrap();
-        let (device, refuses) = (Device::new(device.into()), Device::new(refuses.into()));
+        let device = Device::new(device.into());
+        let refuses = Device::new(refuses.into());
         let mut nudge = Nudge::default();
         nudge.seen(NodeId(5));
         nudge.offered();

@@ -139,7 +139,8 @@ mod tests {
 
     impl Thread {
         fn new() -> Self {
-            let (now, delays) = (Instant::now(), Delays::default());
+            let now = Instant::now();
+            let delays = Delays::default();
             Self { choice: Choice::default(), now, delays, standing: OTHER }
         }
 

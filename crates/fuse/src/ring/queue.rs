@@ -100,7 +100,8 @@ impl Queue {
         payloads: Payloads,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(&connection.device)?);
-        let (ring, copy) = (Submissions::new()?, Vec::with_capacity(COPIED_BYTES));
+        let ring = Submissions::new()?;
+        let copy = Vec::with_capacity(COPIED_BYTES);
         let mut queue = Self {
             number,
             ring,

@@ -55,7 +55,8 @@ struct Wait {
 impl Retries {
     /// Looks at the signals of a thread from now on, until the request in a slot is answered.
     pub(super) fn watch(&self, slot: Arc<Slot>, request: u64, thread: u32) {
-        let (next, interval) = (Instant::now() + LEAST_LOOK, LEAST_LOOK);
+        let next = Instant::now() + LEAST_LOOK;
+        let interval = LEAST_LOOK;
         self.kept.lock().waits.push(Wait { slot, request, thread, next, interval });
         self.changed.notify_all();
     }
@@ -162,7 +163,8 @@ mod tests {
 
     #[test]
     fn an_interrupt_is_delivered_once_its_request_is_known() {
-        let (retries, asked) = (Retries::default(), AtomicU32::new(0));
+        let retries = Retries::default();
+        let asked = AtomicU32::new(0);
         retries.add(7);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -181,7 +183,9 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_is_unknown_outlasts_many_that_are_known() {
-        let (retries, asked, known) = (Retries::default(), AtomicU32::new(0), AtomicU32::new(0));
+        let retries = Retries::default();
+        let asked = AtomicU32::new(0);
+        let known = AtomicU32::new(0);
         thread::scope(|scope| {
             scope.spawn(|| {
                 retries.run(|request| {

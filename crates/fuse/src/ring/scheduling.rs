@@ -23,8 +23,10 @@ pub(super) struct Scheduling {
 impl Scheduling {
     /// Returns that of this thread, which is watched from its next round on.
     pub(super) fn of_this_thread(watch: Arc<Watch>, processor: u16) -> Self {
-        let (thread, schedstat) = (gettid(), Schedstat::of_this_thread());
-        let (turns, choice) = (Arc::default(), Choice::default());
+        let thread = gettid();
+        let schedstat = Schedstat::of_this_thread();
+        let turns = Arc::default();
+        let choice = Choice::default();
         watch.add(thread, &turns);
         Self { thread, processor, schedstat, turns, choice, watch }
     }

@@ -77,7 +77,8 @@ enum Finding {
 impl Watch {
     /// Watches a thread from its next round on.
     pub(super) fn add(&self, thread: Pid, turns: &Arc<Turns>) {
-        let (stat, turns) = (Stat::of(thread), Arc::clone(turns));
+        let stat = Stat::of(thread);
+        let turns = Arc::clone(turns);
         self.state.lock().queues.push(Watched {
             thread,
             stat,

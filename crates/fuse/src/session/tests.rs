@@ -41,7 +41,8 @@ fn a_refused_ring_leaves_the_device() {
     let options =
         SessionOptions { threads: 2, clone_device: true, ring: RingUse::IfOffered, init_options };
     let mut session = Session::start(device.into(), options).unwrap();
-    let (path, offered) = (session.request_path().clone(), session.path.ring());
+    let offered = session.path.ring();
+    let path = session.request_path().clone();
     if offered.is_ok() {
         session.ring = Ring::new(&session.device, 4096, RingUse::IfOffered);
     }

@@ -219,7 +219,9 @@ const fn header(unique: u64, pid: u32) -> Header {
 /// A call that hangs reports no request.
 #[test]
 fn a_request_in_a_hand_is_given_up_when_its_call_hangs() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     filesystem.seconds.store(11, Ordering::Relaxed);
     let hand = hand(&kernel, &waiters, &header(8, 0), Wait::Other);
     waiters.interrupted(8);
@@ -238,7 +240,9 @@ fn a_request_in_a_hand_is_given_up_when_its_call_hangs() {
 /// Nor are the bytes that have no other owner given up, nor what changes in every round.
 #[test]
 fn requests_in_hands_that_move_or_belong_to_nobody_are_left_alone() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     filesystem.seconds.store(11, Ordering::Relaxed);
     let moves = hand(&kernel, &waiters, &header(10, 0), Wait::Other);
     let _stays = hand(&kernel, &waiters, &header(8, 0), Wait::WriteBack);
@@ -254,7 +258,9 @@ fn requests_in_hands_that_move_or_belong_to_nobody_are_left_alone() {
 
 #[test]
 fn all_hands_hang_only_if_each_has_had_its_request_for_a_while() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     let first = hand(&kernel, &waiters, &header(8, 1), Wait::Other);
     let _second = hand(&kernel, &waiters, &header(10, 1), Wait::WriteBack);
     let mut rounds = Vec::new();
@@ -278,7 +284,8 @@ fn a_close_of_a_program_that_exits_is_given_up_by_its_age_where_no_server_is() {
         let to = ReplyTo::device_of(&kernel.device);
         Waiting::new(InHand { request: 8, thread: 0, wait: Wait::Close, to }, since)
     };
-    let (interrupted, silence) = (Vec::new(), Duration::ZERO);
+    let interrupted = Vec::new();
+    let silence = Duration::ZERO;
     let round = Round { number: 50, interrupted, silence, is_remote: false };
     assert_eq!(waiting(10).age(&round), LONG_SILENCE);
     assert_eq!(waiting(51).age(&round), Duration::ZERO);
@@ -287,7 +294,9 @@ fn a_close_of_a_program_that_exits_is_given_up_by_its_age_where_no_server_is() {
 /// A thread that begins a request wakes the one that looks, if that one rests.
 #[test]
 fn a_request_in_a_hand_ends_a_rest() {
-    let (waiters, filesystem, kernel) = (Waiters::default(), Silent::default(), Kernel::new());
+    let waiters = Waiters::default();
+    let filesystem = Silent::default();
+    let kernel = Kernel::new();
     let hand = Arc::new(Hand::of(&kernel.device));
     waiters.add_reader(&hand);
     thread::scope(|scope| {

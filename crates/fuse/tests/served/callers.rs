@@ -57,7 +57,8 @@ pub(crate) fn handle(signal: libc::c_int) {
 /// Sends a signal to a thread of this process, if it is there.
 #[expect(unsafe_code, reason = "no crate has a safe binding for this call")]
 pub(crate) fn interrupt(thread: Pid, signal: libc::c_int) {
-    let (process, thread) = (std::process::id(), thread.as_raw_nonzero().get());
+    let process = std::process::id();
+    let thread = thread.as_raw_nonzero().get();
     // SAFETY: the call takes numbers.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
 }

@@ -186,7 +186,8 @@ fn ask_until_an_error(folder: &Path) -> io::Result<()> {
 fn callers_of_a_stopped_server_wait_until_it_goes_on() {
     let Some(server) = Server::start() else { return };
     let folder = server.folder.path();
-    let (is_stopped, early) = (&AtomicBool::new(true), &AtomicBool::new(false));
+    let is_stopped = &AtomicBool::new(true);
+    let early = &AtomicBool::new(false);
     thread::scope(|scope| {
         server.signal(Signal::STOP);
         until(|| all_are_stopped(&server.child));

@@ -185,7 +185,8 @@ fn data_and_holes_are_found_and_ranges_copied() {
     assert_eq!(seek(&file, SeekFrom::Hole(150)), Ok(150));
     assert_eq!(seek(&file, SeekFrom::Data(150)), Err(Errno::NXIO));
     let copy = File::create_new(mounted.path("copy")).unwrap();
-    let (mut from, mut to) = (98, 3);
+    let mut from = 98;
+    let mut to = 3;
     let copied = rustix::fs::copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 6);
     assert_eq!((copied, from, to), (Ok(6), 104, 9));
     drop((file, copy));

@@ -121,7 +121,8 @@ fn a_program_can_be_killed_at_any_moment() {
 #[test]
 fn a_lock_is_granted_when_its_holder_ends_it() {
     let Some(mut mounted) = locking() else { return };
-    let (file, other) = (open(&mounted), open(&mounted));
+    let file = open(&mounted);
+    let other = open(&mounted);
     fcntl_lock(&file, FlockOperation::LockExclusive).unwrap();
     let mut child = perl(WAIT, &mounted.path("file")).arg("end").spawn().unwrap();
     mounted.tree.locks.when(|locks| (locks.count_waiting() == 1).then_some(()));

@@ -139,7 +139,8 @@ fn mounted_under(options: SessionOptions, restrict: impl FnOnce()) -> Option<Mou
     restrict();
     let session = Session::start(device, options).expect("the kernel negotiates");
     let tree = Arc::new(Tree::new());
-    let (notifier, negotiated) = (session.notifier(), *session.negotiated());
+    let notifier = session.notifier();
+    let negotiated = *session.negotiated();
     let path = session.request_path().clone();
     let filesystem = Arc::clone(&tree);
     let thread = thread::Builder::new().name("session".to_owned());

@@ -99,7 +99,8 @@ fn callers_without_memory_for_a_slot_wait_and_are_answered() {
         mounted.tree.put(&format!("sync-{number}"), b"");
     }
     mounted.tree.held.hold_syncs();
-    let (all_are_there, may_begin) = (&Barrier::new(SYNCS + 1), &Barrier::new(SYNCS + 1));
+    let all_are_there = &Barrier::new(SYNCS + 1);
+    let may_begin = &Barrier::new(SYNCS + 1);
     on_one_processor(|| {
         thread::scope(|scope| {
             let sync = |number: usize| {

@@ -35,7 +35,8 @@ fn callers_that_wait_hold_up_no_others_on_their_processor() {
     mounted.tree.held.hold_syncs();
     on_one_processor(|| {
         thread::scope(|scope| {
-            let (contended, other) = (open(&mounted, "file"), open(&mounted, "other"));
+            let contended = open(&mounted, "file");
+            let other = open(&mounted, "other");
             for file in [&contended, &other] {
                 flock(file, FlockOperation::LockExclusive).unwrap();
             }
@@ -93,7 +94,8 @@ fn signals_lose_no_reply_and_repeat_no_request() {
     let Some(connection) = Connection::of(mounted.folder.path()) else { return };
     let patience = Connection::of(mounted.folder.path()).map(Connection::with_patience);
     handle(SIGNAL);
-    let (answered, has_ended) = (Answered::default(), &AtomicBool::new(false));
+    let answered = Answered::default();
+    let has_ended = &AtomicBool::new(false);
     let before = mounted.tree.seen.lookups.load(Ordering::Relaxed);
     for number in 0..CALLERS {
         mounted.tree.put(&format!("file-{number}"), b"");
@@ -102,7 +104,9 @@ fn signals_lose_no_reply_and_repeat_no_request() {
         let (tell, told) = mpsc::channel();
         let callers: Vec<_> = (0..CALLERS)
             .map(|number| {
-                let (tell, mounted, answered) = (tell.clone(), &mounted, &answered);
+                let tell = tell.clone();
+                let mounted = &mounted;
+                let answered = &answered;
                 caller(scope, move || {
                     call(mounted, number, answered, || tell.send(gettid()).unwrap());
                 })
@@ -137,7 +141,8 @@ fn signals_lose_no_reply_and_repeat_no_request() {
 
 /// Makes calls of which each is one request, and checks what they return.
 fn call(mounted: &Mounted, number: usize, answered: &Answered, ready: impl FnOnce()) {
-    let (own, shared) = (open(mounted, &format!("file-{number}")), open(mounted, "file"));
+    let own = open(mounted, &format!("file-{number}"));
+    let shared = open(mounted, "file");
     let path = mounted.path(&format!("file-{number}"));
     let count = |counted: &AtomicU64| {
         counted.fetch_add(1, Ordering::Relaxed);

@@ -407,7 +407,8 @@ impl Filesystem for Tree {
             let node = place.checked_sub(DOTS).filter(|node| *node > 0);
             let entry = node.and_then(|node| state.entry(node).ok());
             let attr = entry.map_or(dir.attr, |entry| entry.attr);
-            let (ino, file_type) = (attr.ino, attr.file_type);
+            let ino = attr.ino;
+            let file_type = attr.file_type;
             let entry = entry.filter(|_| !name.starts_with(b"bare-"));
             let listed = Dirent { ino, offset: place + 1, file_type, name };
             if !listing.add(listed, entry.as_ref()) {
@@ -434,7 +435,8 @@ impl Filesystem for Tree {
     }
 
     fn setxattr(&self, header: &Header, request: Setxattr<'_>, reply: Reply<()>) {
-        let (name, value) = (request.name.as_bytes().to_vec(), request.value.to_vec());
+        let name = request.name.as_bytes().to_vec();
+        let value = request.value.to_vec();
         reply.with(self.with(header, |node| {
             node.xattrs.insert(name, value);
         }));

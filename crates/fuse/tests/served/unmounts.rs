@@ -48,7 +48,8 @@ fn count(folder: &str) -> usize {
 /// Unmounts while callers are at work: at once, or with the last of them.
 fn load_and_unmount(mut mounted: Mounted, at_once: bool) {
     let folder = mounted.folder.path().to_owned();
-    let (has_ended, rounds) = (&AtomicBool::new(false), &AtomicBool::new(false));
+    let has_ended = &AtomicBool::new(false);
+    let rounds = &AtomicBool::new(false);
     let session = mounted.session.take().expect("a session");
     thread::scope(|scope| {
         for number in 0..CALLERS {
