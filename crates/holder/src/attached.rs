@@ -128,7 +128,8 @@ impl View {
         attr.ino = self.outer(attr.ino);
         let may_execute = attr.kind == FileKind::Directory || attr.mode & ANY_EXECUTE != 0;
         attr.mode = READ | if may_execute { EXECUTE } else { 0 };
-        (attr.uid, attr.gid) = (self.uid, self.gid);
+        attr.uid = self.uid;
+        attr.gid = self.gid;
         // A guest has no right to them: its kernel need not ask.
         attr.has_xattrs = false;
     }

@@ -29,7 +29,8 @@ pub(crate) struct Changes {
 
 impl Default for Changes {
     fn default() -> Self {
-        let (under_way, ended) = (HashMap::new(), vec![0; SLOTS].into());
+        let under_way = HashMap::new();
+        let ended = vec![0; SLOTS].into();
         Self { under_way, ended, lost: 0, now: 0, hasher: RandomState::new() }
     }
 }

@@ -108,7 +108,8 @@ impl Send {
     /// Returns the request, whose bulk are the bytes.
     pub(crate) const fn request(&self) -> Request {
         let Writer { open, kill_privileges, .. } = self.by;
-        let (behind, commit) = (self.era, self.commit);
+        let behind = self.era;
+        let commit = self.commit;
         let flags = WriteFlags { append: false, behind, commit, kill_privileges };
         Request::Write { open, offset: self.offset, flags }
     }
@@ -133,7 +134,9 @@ impl Dirty {
     pub(crate) fn lease(&mut self, ino: InodeId, era: WriteEra, size: u64) {
         let file = self.files.entry(ino).or_default();
         if !file.is_leased && file.is_clean() {
-            (file.is_leased, file.era, file.size) = (true, Some(era), size);
+            file.is_leased = true;
+            file.era = Some(era);
+            file.size = size;
         }
     }
 

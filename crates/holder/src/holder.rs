@@ -77,7 +77,8 @@ impl Holder {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let (holder, context) = (Arc::clone(self), *context);
+        let holder = Arc::clone(self);
+        let context = *context;
         let bytes = bulk.into_bytes();
         let go: Then = Box::new(move || {
             let mut state = holder.state.lock();
@@ -114,7 +115,8 @@ impl Holder {
         done: Done,
     ) {
         self.report(open, Box::new(|_reported| {}));
-        let (holder, context) = (Arc::clone(self), *context);
+        let holder = Arc::clone(self);
+        let context = *context;
         let mut again = request.clone();
         let answered = move |result: Result<Reply, Error>| match result {
             Err(Error { code: Code::BadOpen }) => {
@@ -160,7 +162,8 @@ impl Holder {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        let (holder, context) = (Arc::clone(self), *context);
+        let holder = Arc::clone(self);
+        let context = *context;
         let answered = move |mut result: Result<Reply, Error>, mut granted: Granted| {
             if holder.service.lease_left().is_zero() {
                 // It came too late. Nothing would drop it when the leases begin anew.

@@ -115,7 +115,8 @@ impl Listings {
     }
 
     fn forget_whole(&mut self) {
-        (self.whole, self.unknown) = (HashMap::new(), 0);
+        self.whole = HashMap::new();
+        self.unknown = 0;
     }
 
     fn drop_listing(&mut self, dir: InodeId) {

@@ -90,7 +90,8 @@ impl OpenFiles {
     ) {
         self.unreported += 1;
         let at = At::Here { flags, caller, leases };
-        let (writes, has_written) = (Writes::No, false);
+        let writes = Writes::No;
+        let has_written = false;
         self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
 
@@ -99,7 +100,8 @@ impl OpenFiles {
         let node = Handle::own(ino);
         self.remove(open);
         self.writers += usize::from(writes != Writes::No);
-        let (at, has_written) = (At::Server, false);
+        let at = At::Server;
+        let has_written = false;
         self.all.insert(open, Open { node, writes, at, has_written, error: None });
     }
 
@@ -218,7 +220,8 @@ impl OpenFiles {
                 (Report::UnderWay, None)
             }
             At::Here { flags, caller, .. } => {
-                let (flags, caller) = (*flags, *caller);
+                let flags = *flags;
+                let caller = *caller;
                 let request = Request::Open { node: open.node, flags, open: id };
                 open.at = At::Reporting(vec![then]);
                 (Report::Ask { request, caller }, None)

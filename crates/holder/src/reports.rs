@@ -40,7 +40,8 @@ impl Holder {
         if opens.is_empty() {
             return then();
         }
-        let (holder, rest) = (Arc::clone(self), rest.to_vec());
+        let holder = Arc::clone(self);
+        let rest = rest.to_vec();
         let then: Then = Box::new(move || holder.report_all(&rest, then));
         let left = Countdown::new(opens.len(), then);
         for open in opens {

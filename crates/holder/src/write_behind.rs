@@ -25,7 +25,8 @@ impl Holder {
     /// # Errors
     /// The system's, if it gives no thread.
     pub fn write_behind(self: &Arc<Self>) -> io::Result<()> {
-        let (timer, holder) = (Arc::clone(&self.timer), Arc::downgrade(self));
+        let timer = Arc::clone(&self.timer);
+        let holder = Arc::downgrade(self);
         let run = move || {
             while timer.wait() {
                 let Some(holder) = holder.upgrade() else { return };
@@ -141,10 +142,11 @@ impl Holder {
     }
 
     fn send(self: &Arc<Self>, send: Send) {
-        let (request, context) =
-            (send.request(), Context::direct(send.by.caller.0, send.by.caller.1));
+        let request = send.request();
+        let context = Context::direct(send.by.caller.0, send.by.caller.1);
         let Send { ino, number, bytes, .. } = send;
-        let (holder, length) = (Arc::clone(self), bytes.len() as u64);
+        let holder = Arc::clone(self);
+        let length = bytes.len() as u64;
         let done = move |result: Result<Reply, Error>, granted| {
             let is_short =
                 |reply: &Reply| matches!(reply, Reply::Written { bytes, .. } if *bytes < length);

@@ -34,7 +34,8 @@ impl History {
     /// A program writes. Returns what.
     pub(crate) fn begin(&mut self, (client, ino): (usize, InodeId), part: u64) -> Value {
         self.last += 1;
-        let (value, begun) = (self.last, self.step);
+        let value = self.last;
+        let begun = self.step;
         self.writes.push(Write {
             client,
             ino,
@@ -59,7 +60,8 @@ impl History {
     pub(crate) fn doubt(&mut self, client: usize, arrived: &BTreeSet<Value>) {
         let is_doubtful = |it: &&mut Write| it.client == client && !arrived.contains(&it.value);
         for write in self.writes.iter_mut().filter(is_doubtful) {
-            (write.ended, write.may_be_lost) = (None, true);
+            write.ended = None;
+            write.may_be_lost = true;
         }
     }
 

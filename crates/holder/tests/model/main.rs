@@ -69,8 +69,11 @@ enum Asks {
 }
 
 fn asks() -> impl Strategy<Value = Asks> {
-    let (file, one, other) = (0..FILES, 0..NAMES, 0..NAMES);
-    let (which, part) = (0..8usize, 0..PARTS);
+    let file = 0..FILES;
+    let one = 0..NAMES;
+    let other = 0..NAMES;
+    let which = 0..8usize;
+    let part = 0..PARTS;
     let at = (which.clone(), part);
     prop_oneof![
         4 => one.clone().prop_map(Asks::Lookup),
@@ -107,7 +110,8 @@ fn asks_of_one_file() -> impl Strategy<Value = Asks> {
 }
 
 fn act(asks: impl Strategy<Value = Asks> + 'static) -> impl Strategy<Value = Act> {
-    let (client, which) = (0..2usize, 0..8usize);
+    let client = 0..2usize;
+    let which = 0..8usize;
     let both = (client.clone(), which.clone());
     prop_oneof![
         12 => (client.clone(), asks).prop_map(|(client, asks)| Act::Ask { client, asks }),
@@ -163,7 +167,8 @@ impl World {
         };
         let clients = [client(0), client(1)];
         clients.iter().for_each(|client| client.holder.keep_writes());
-        let (local, history) = (Default::default(), Arc::default());
+        let local = Default::default();
+        let history = Arc::default();
         Self { server, clients, last_open: 0, last_mode: 0, local, history, reported: 0 }
     }
 
@@ -298,7 +303,8 @@ impl World {
             _ => (Vec::new(), None),
         };
         let mut later = || -> Done {
-            let (history, opened) = (Arc::clone(&history), opened.clone());
+            let history = Arc::clone(&history);
+            let opened = opened.clone();
             let all_busy = Arc::clone(&all_busy);
             Box::new(move |mut result| {
                 let mut all = all_busy.lock();
@@ -424,7 +430,8 @@ proptest! {
 #[test]
 fn the_model_meets_every_kind_of_answer() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut local, mut reported) = ([0; 6], 0);
+    let mut local = [0; 6];
+    let mut reported = 0;
     for _ in 0..400 {
         let acts = vec(act(asks()), 250).new_tree(&mut runner).unwrap().current();
         let mut world = World::new();

@@ -312,7 +312,8 @@ impl Server {
             let body = (recall.number, recall.touched.into());
             self.lines[to].queues.lock().recalls.push_back(body);
         }
-        let (change, waits) = (announced.change, announced.waits);
+        let change = announced.change;
+        let waits = announced.waits;
         self.parked.push(Parked { client, asked, since, change, touched, waits, read });
     }
 
@@ -524,7 +525,8 @@ impl Server {
         (mut result, touched): (Result<Reply, Error>, Vec<Touched>),
     ) {
         let session = SESSIONS[client];
-        let (mut leases, mut made) = (Leases::default(), None);
+        let mut leases = Leases::default();
+        let mut made = None;
         if let (Request::Open { node, flags, .. }, Ok(_)) = (&request, &result)
             && flags.write
         {
@@ -555,7 +557,8 @@ impl Server {
         let changed = changed.map(|ino| self.nodes[&ino]);
         // They are read now.
         leases.changed = changed.is_some_and(|Attr { ino, links, .. }| {
-            let (on, now) = (Leased::Node(ino), self.grantor.now());
+            let on = Leased::Node(ino);
+            let now = self.grantor.now();
             links > 0 && !written.contains(&ino) && self.grantor.grant(session, on, now)
         });
         let granted = Granted { leases, changed, may_be_done: false };
