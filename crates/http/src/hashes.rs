@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn there_is_a_root_once_all_hashes_are_known() {
-        let (hashes, file) = (ExtentHashes::default(), of_extents(2));
+        let hashes = ExtentHashes::default();
+        let file = of_extents(2);
         hashes.put("a", file, 1, [2; 32]);
         assert_eq!((hashes.get("a", 1), hashes.get("a", 0)), (Some([2; 32]), None));
         assert_eq!(hashes.root("a", file), None);
@@ -114,7 +115,8 @@ mod tests {
 
     #[test]
     fn the_version_that_was_used_least_recently_makes_room() {
-        let (hashes, half) = (ExtentHashes::default(), of_extents(EXTENT_HASHES / 2));
+        let hashes = ExtentHashes::default();
+        let half = of_extents(EXTENT_HASHES / 2);
         for tag in ["a", "b", "a", "c"] {
             hashes.put(tag, half, 0, [1; 32]);
         }

@@ -103,7 +103,8 @@ impl PinnedFile {
         part: Range<u64>,
         caching: Caching,
     ) -> Result<Vec<Bytes>, ReadError> {
-        let (pinned, length) = (Arc::clone(self.pinned()), length(&part)?);
+        let pinned = Arc::clone(self.pinned());
+        let length = length(&part)?;
         let blocks = blocking(move || pinned.read_extent(part.start, length, caching)).await?;
         Ok(blocks.into_iter().map(|block| Bytes::from_owner(OwnedBlock(block))).collect())
     }

@@ -23,7 +23,8 @@ pub(crate) fn part(header: &str, size: u64) -> Part {
     else {
         return Part::Whole;
     };
-    let (first, last) = (first.trim(), last.trim());
+    let first = first.trim();
+    let last = last.trim();
     if last.contains(',') {
         return Part::Whole;
     }

@@ -132,7 +132,8 @@ impl Served {
         let found = self.tree.find(&target).await?;
         match found.attr.kind {
             FileKind::Regular => {
-                let (headers, is_head) = (&head.headers, head.method == Method::HEAD);
+                let headers = &head.headers;
+                let is_head = head.method == Method::HEAD;
                 self.file(found, FileRequest { path, headers, is_head, have, places }).await
             }
             FileKind::Directory if !target.is_dir => {
@@ -159,7 +160,8 @@ impl Served {
     ) -> Result<Response<Content>, Failure> {
         self.tree.check(ModeRights::READ, &found).await?;
         let file = PinnedFile::of(&self.tree, found.handle).await?;
-        let (version, size) = (&file.version, file.size());
+        let version = &file.version;
+        let size = file.size();
         match version.judge(request.headers) {
             Verdict::Send => {}
             Verdict::NotModified => {

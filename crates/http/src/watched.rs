@@ -53,7 +53,8 @@ impl Watched {
             alarm.as_mut().reset(now + self.limit.saturating_sub(self.waited));
         }
         ready!(alarm.as_mut().poll(context));
-        (self.since, self.waited) = (None, self.limit);
+        self.since = None;
+        self.waited = self.limit;
         // The system wakes us only once a third of the buffer is free, which takes a slow client
         // longer. If the buffer has room for anything, the client has taken something.
         let count = match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -73,7 +74,8 @@ impl Watched {
     fn note_taken(&mut self, count: usize) {
         self.taken += count;
         if self.taken >= self.least {
-            (self.taken, self.waited) = (0, Duration::ZERO);
+            self.taken = 0;
+            self.waited = Duration::ZERO;
         }
     }
 }

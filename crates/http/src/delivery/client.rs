@@ -78,7 +78,8 @@ impl Client {
         let mut source = Some(source);
         let Joined { id, source } = delivery
             .with(|state, _now| state.join((tag, file), &mut source, order, have.as_ref()))?;
-        let (tag, delivery) = (tag.to_owned(), Arc::clone(delivery));
+        let tag = tag.to_owned();
+        let delivery = Arc::clone(delivery);
         Ok(Self { id, tag, file, source, delivery, is_in_order: order != Order::Any })
     }
 
@@ -99,7 +100,8 @@ impl Client {
 
     /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
     pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
-        let (id, waker) = (self.id, context.waker());
+        let id = self.id;
+        let waker = context.waker();
         if self.is_in_order
             && let Some(piece) = ready!(self.poll_cached(waker))
         {
@@ -130,7 +132,8 @@ impl Client {
 
     /// Returns the next block of a client in order, if that is in the page cache and not in memory.
     fn poll_cached(&self, waker: &Waker) -> Poll<Option<Piece>> {
-        let (id, delivery) = (self.id, &self.delivery);
+        let id = self.id;
+        let delivery = &self.delivery;
         let is_scarce = delivery.buffers.are_scarce();
         let absent = ready!(delivery.look(|state| state.absent(id, is_scarce, waker)));
         Poll::Ready(absent.and_then(|block| {
@@ -147,7 +150,8 @@ impl Client {
     /// Returns bytes whose drop tells the state that a block was sent.
     fn lent(&self, bytes: Bytes) -> Bytes {
         self.delivery.count_served(bytes.len() as u64);
-        let (id, delivery) = (self.id, Arc::clone(&self.delivery));
+        let id = self.id;
+        let delivery = Arc::clone(&self.delivery);
         Bytes::from_owner(LentBlock { bytes, id, delivery })
     }
 }

@@ -109,7 +109,8 @@ impl Delivery {
                 let known = self.hashes.get(&tag, number);
                 let extent = Arc::new(Extent::new(blocks, known));
                 if has_any_order && known.is_none() {
-                    let (hashed, of) = (Arc::clone(&extent), Arc::clone(&self));
+                    let hashed = Arc::clone(&extent);
+                    let of = Arc::clone(&self);
                     let hash = move || of.hashes.put(&tag, file, number, hashed.hash());
                     // Without it the hash is computed when it is sent.
                     let _done = self.runtime.spawn_blocking(hash).await;

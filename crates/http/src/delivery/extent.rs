@@ -23,7 +23,8 @@ impl Extent {
 
     /// Returns so many bytes from an offset in the extent, all of one block.
     pub(super) fn part(&self, offset: usize, len: usize) -> Option<Bytes> {
-        let (block, within) = (self.blocks.get(offset / BLOCK_BYTES)?, offset % BLOCK_BYTES);
+        let block = self.blocks.get(offset / BLOCK_BYTES)?;
+        let within = offset % BLOCK_BYTES;
         let end = within.checked_add(len).filter(|end| *end <= block.len())?;
         Some(block.slice(within..end))
     }

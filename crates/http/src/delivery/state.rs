@@ -149,7 +149,8 @@ impl State {
     /// Gives a client what it gets next. If that is not there yet, `waker` is woken once it is.
     pub(super) fn give(&mut self, id: ClientId, waker: &Waker, now: Duration) -> Given {
         let Some(client) = self.clients.get_mut(&id) else { return Given::Finished };
-        let (version, is_any_order) = (client.version, client.is_any_order);
+        let version = client.version;
+        let is_any_order = client.is_any_order;
         if let Some(end) = self.versions.get(&version).and_then(|it| it.end) {
             return Given::Ended(end);
         }

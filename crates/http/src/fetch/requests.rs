@@ -125,7 +125,8 @@ impl Run<'_> {
             }
             (Some(_), true) => {}
             _ => {
-                let (url, size) = (self.url.text.clone(), Some(file.size()));
+                let url = self.url.text.clone();
+                let size = Some(file.size());
                 self.begin(StateHead { url, tag, form: Form::Blocks, size })?;
             }
         }

@@ -167,14 +167,17 @@ impl<'a> Run<'a> {
 
     pub(super) fn forget(&mut self) -> Result<(), FetchError> {
         self.work.forget()?;
-        (self.head, self.received, self.resumed) = (None, None, 0);
+        self.head = None;
+        self.received = None;
+        self.resumed = 0;
         Ok(())
     }
 
     /// Waits before the next request; gives up if nothing has come for too long.
     pub(super) async fn pause(&mut self, why: String) -> Result<(), FetchError> {
         if self.gained != self.since.1 {
-            (self.since, self.pause) = ((Instant::now(), self.gained), PAUSE);
+            self.since = (Instant::now(), self.gained);
+            self.pause = PAUSE;
         }
         let left = self.plan.timeout.saturating_sub(self.since.0.elapsed());
         if left.is_zero() {

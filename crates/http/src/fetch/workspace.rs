@@ -317,7 +317,8 @@ mod tests {
     use super::*;
 
     fn head(size: u64) -> StateHead {
-        let (url, tag) = ("http://a/b".to_owned(), "\"t\"".to_owned());
+        let url = "http://a/b".to_owned();
+        let tag = "\"t\"".to_owned();
         StateHead { url, tag, form: Form::Blocks, size: Some(size) }
     }
 
