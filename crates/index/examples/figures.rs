@@ -51,7 +51,8 @@ fn document(number: u64) -> Document {
         7 => format!("{word}-{:x}.tif", random >> 40),
         _ => format!("{word}_{:06x}-{number}.{end}", random >> 40),
     };
-    let (ino, dir) = (InodeId::from_raw(number + 10), InodeId::from_raw(number / 50 + 10));
+    let ino = InodeId::from_raw(number + 10);
+    let dir = InodeId::from_raw(number / 50 + 10);
     Document {
         handle: Handle::at(ino, dir, NameHash(mixed(random))),
         name: name.into_bytes(),
@@ -95,7 +96,9 @@ fn least<T>(mut call: impl FnMut() -> T) -> (Duration, T) {
 fn a_million_names() {
     let folder = tempfile::tempdir().unwrap();
     let names = Names::open(&at(folder.path())).unwrap();
-    let (begin, used, mut most) = (Instant::now(), processor(), 0);
+    let begin = Instant::now();
+    let used = processor();
+    let mut most = 0;
     let before = memory();
     for number in 0..NAMES {
         let document = document(number);
@@ -160,7 +163,10 @@ fn a_million_names() {
 fn texts_of_words_that_are_all_different() {
     let folder = tempfile::tempdir().unwrap();
     let texts = Texts::open(&at(folder.path())).unwrap();
-    let (begin, used, before, mut most) = (Instant::now(), processor(), memory(), 0);
+    let begin = Instant::now();
+    let used = processor();
+    let before = memory();
+    let mut most = 0;
     for number in 0..20 {
         let mut text = String::new();
         for word in 0.. {
@@ -184,7 +190,10 @@ fn texts_of_words_that_are_all_different() {
 fn a_hundred_thousand_small_texts() {
     let folder = tempfile::tempdir().unwrap();
     let texts = Texts::open(&at(folder.path())).unwrap();
-    let (begin, used, before, mut most) = (Instant::now(), processor(), memory(), 0);
+    let begin = Instant::now();
+    let used = processor();
+    let before = memory();
+    let mut most = 0;
     for number in 0..100_000 {
         // A few words are in most texts, most in a few.
         let word = |place: u64| {

@@ -43,7 +43,8 @@ impl MergePolicy for BoundedMerges {
             let part_of = |id| parts.iter().find(|part| part.id() == id);
             let mut all: Vec<&SegmentMeta> = ids.iter().filter_map(|id| part_of(*id)).collect();
             all.sort_by_key(|part| part.num_docs());
-            let (mut documents, mut term_bytes) = (0, 0_u64);
+            let mut documents = 0;
+            let mut term_bytes = 0_u64;
             all.retain(|part| {
                 documents += part.num_docs() as usize;
                 term_bytes = term_bytes.saturating_add(self.term_bytes(part));

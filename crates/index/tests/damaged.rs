@@ -129,7 +129,8 @@ fn a_changed_byte_is_an_error_or_changes_nothing() {
     assert!(is_whole(whole.path()).unwrap());
     let whole = tempfile::tempdir().unwrap();
     make(whole.path());
-    let (mut changes, mut errors) = (0, 0);
+    let mut changes = 0;
+    let mut errors = 0;
     for file in files(whole.path()) {
         let bytes = fs::read(whole.path().join(&file)).unwrap();
         for step in 0..FLIPS.min(bytes.len()) {

@@ -114,7 +114,8 @@ fn an_index_that_cannot_be_made_leaves_nothing() {
     for blocks in 0..16 {
         let folder = tempfile::tempdir().unwrap();
         let Some(_disk) = SmallDisk::new(folder.path()) else { return };
-        let (filler, index) = (folder.path().join("filler"), folder.path().join("index"));
+        let filler = folder.path().join("filler");
+        let index = folder.path().join("index");
         fs::create_dir(&index).unwrap();
         let mut file = File::options().append(true).open(&filler).unwrap();
         while file.write_all(&[7; 4096]).is_ok() {}

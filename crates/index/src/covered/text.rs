@@ -43,7 +43,8 @@ impl Covered {
             [1] => true,
             _ => return None,
         };
-        let (seconds, nanos) = (i64::from_le_bytes(*seconds), u32::from_le_bytes(*nanos));
+        let seconds = i64::from_le_bytes(*seconds);
+        let nanos = u32::from_le_bytes(*nanos);
         let origin = Origin { volume: *volume, commit: u64::from_le_bytes(*commit) };
         (*version == VERSION).then(|| Self {
             origin,

@@ -195,7 +195,8 @@ impl Planner<'_> {
         (least, most): (T, T),
         term: impl Fn(T) -> Term,
     ) -> Plan {
-        let (from, to) = (from.max(least.into()), to.min(most.into()));
+        let from = from.max(least.into());
+        let to = to.min(most.into());
         if from > to {
             return Plan::Nothing;
         }

@@ -17,7 +17,8 @@ pub(super) struct Trigrams<'a> {
 /// Returns the trigrams of bytes, in their order; with marks where the bytes begin or end a name.
 pub(super) fn trigrams(bytes: &[u8], is_begin: bool, is_end: bool) -> Trigrams<'_> {
     let mut symbols = Symbols { is_begin, bytes: bytes.iter(), is_end };
-    let (first, second) = (symbols.next(), symbols.next());
+    let first = symbols.next();
+    let second = symbols.next();
     // With fewer than two symbols there is no third one.
     Trigrams { symbols, last: [first.unwrap_or_default(), second.unwrap_or_default()] }
 }
