@@ -202,7 +202,8 @@ impl Filesystem for Driver {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (from, to) = ((parent.0, name.as_bytes()), (newparent.0, newname.as_bytes()));
+        let from = (parent.0, name.as_bytes());
+        let to = (newparent.0, newname.as_bytes());
         let renamed = self.change(named(Operation::Rename, request, parent, name), |state, _| {
             if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
                 return Err(Errno::INVAL);

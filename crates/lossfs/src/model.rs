@@ -134,7 +134,8 @@ impl Model {
     #[must_use]
     pub fn new() -> Self {
         let now = crate::clock::now();
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let uid = rustix::process::geteuid();
+        let gid = rustix::process::getegid();
         let about = About {
             mode: 0o040_755,
             uid: uid.as_raw(),

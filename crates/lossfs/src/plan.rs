@@ -70,7 +70,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn new(counting: Counting) -> Self {
-        let (counts, read) = (BTreeMap::new(), BTreeMap::new());
+        let counts = BTreeMap::new();
+        let read = BTreeMap::new();
         Self { counting, counts, read, injection: None, failed: 0 }
     }
 
@@ -159,7 +160,8 @@ mod tests {
     }
 
     fn read(plan: &mut Plan, at: u64, bytes: usize) -> Result<usize, Errno> {
-        let (operation, range) = (Operation::Read, Range { at, bytes });
+        let operation = Operation::Read;
+        let range = Range { at, bytes };
         plan.admit(&CallArgs { operation, ino: 1, name: None, thread: OURS, range }, "/a.jnl")
     }
 

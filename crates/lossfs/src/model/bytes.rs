@@ -185,7 +185,9 @@ mod tests {
         bytes.sync();
         write(&mut bytes, 0, 2, 3_000);
         write(&mut bytes, 1_000, 3, 12_000);
-        let (mut sizes, mut mixed, mut torn) = (BTreeSet::new(), 0, 0);
+        let mut sizes = BTreeSet::new();
+        let mut mixed = 0;
+        let mut torn = 0;
         for seed in 0..400 {
             let left = all(&bytes.after_crash(Some(&mut Random(seed))));
             sizes.insert(left.len());

@@ -40,7 +40,8 @@ impl Change {
 
     /// Returns whether it frees or clears a part of a block, so that later writes use a new block.
     pub(super) fn clears(&self, block: u64) -> bool {
-        let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
+        let from = block * BLOCK;
+        let to = (block + 1) * BLOCK;
         match self {
             Self::Resize(size) => *size < to,
             Self::Zero { from: first, to: last } => *first < to && from < *last,
@@ -58,11 +59,13 @@ impl Change {
 
     /// Returns a block after the change.
     pub(super) fn apply_to(&self, number: u64, block: Option<Block>) -> Option<Block> {
-        let (from, to) = (number * BLOCK, (number + 1) * BLOCK);
+        let from = number * BLOCK;
+        let to = (number + 1) * BLOCK;
         match self {
             Self::Write { at, bytes } => {
                 let end = at + bytes.len() as u64;
-                let (first, last) = (from.max(*at), to.min(end));
+                let first = from.max(*at);
+                let last = to.min(end);
                 if first >= last {
                     return block;
                 }
@@ -73,7 +76,8 @@ impl Change {
             }
             Self::Resize(size) => cleared(block, (*size).max(from) - from, BLOCK, *size <= from),
             Self::Zero { from: first, to: last } if *first < to && from < *last => {
-                let (first, last) = ((*first).max(from) - from, (*last).min(to) - from);
+                let first = (*first).max(from) - from;
+                let last = (*last).min(to) - from;
                 cleared(block, first, last, last - first == BLOCK)
             }
             Self::Zero { .. } => block,
@@ -119,7 +123,8 @@ impl Extent {
         for (number, block) in self.blocks.range(at / BLOCK..end.div_ceil(BLOCK)) {
             let Some(block) = block else { continue };
             let start = number * BLOCK;
-            let (first, last) = (start.max(at), (start + BLOCK).min(end));
+            let first = start.max(at);
+            let last = (start + BLOCK).min(end);
             bytes[(first - at) as usize..(last - at) as usize]
                 .copy_from_slice(&block[(first - start) as usize..(last - start) as usize]);
         }

@@ -50,7 +50,8 @@ fn a_rename_happens_whole_or_not_at_all() {
     for seed in 0..50 {
         let mut left = model.after_crash(some(seed));
         let found = (bytes(&mut left, ROOT, "new"), bytes(&mut left, below, "old"));
-        let (new, old) = (Some(b"new".to_vec()), Some(b"old".to_vec()));
+        let new = Some(b"new".to_vec());
+        let old = Some(b"old".to_vec());
         assert!(found == (new.clone(), old) || found == (None, new), "{found:?}");
     }
     model.sync_names(below).unwrap();
