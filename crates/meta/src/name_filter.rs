@@ -263,7 +263,8 @@ mod tests {
     fn a_large_filter_takes_little_more_than_two_bytes_a_name() {
         let mut filter = of(1_000_000);
         assert!(filter.bytes() as u64 <= 1_000_000 * 6, "{}", filter.bytes());
-        let (before, more) = (filter.bytes(), 500_000_u32);
+        let before = filter.bytes();
+        let more = 500_000_u32;
         (0..more).for_each(|n| filter.insert(spread_out(n)));
         let each = (filter.bytes() - before) as f64 / f64::from(more);
         assert!((1.9..2.2).contains(&each), "{each} bytes a name");

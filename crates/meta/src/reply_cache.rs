@@ -220,7 +220,8 @@ impl OpContext {
     /// Returns the context of a request.
     #[must_use]
     pub fn by(context: &Context, now: Time) -> Self {
-        let (request_key, author) = (RequestKey::of(context), Some(context.session));
+        let request_key = RequestKey::of(context);
+        let author = Some(context.session);
         Self { now, request_key, author, ..Self::NONE }
     }
 }
@@ -263,7 +264,8 @@ impl RequestKey {
         for request in &deleted {
             batch.delete(key::cached_reply(self.session, RequestId(*request)));
         }
-        let (session, request) = (self.session, self.request.0);
+        let session = self.session;
+        let request = self.request.0;
         Some(ReplyStored { session, request, sequence: stamp.sequence, deleted })
     }
 }

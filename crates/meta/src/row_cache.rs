@@ -73,7 +73,8 @@ impl RowCache {
     /// Returns caches that together take about `bytes`.
     #[must_use]
     pub(crate) fn new(bytes: usize) -> Self {
-        let (nodes, names) = (bytes / 3 * 2, bytes / 3);
+        let nodes = bytes / 3 * 2;
+        let names = bytes / 3;
         Self {
             nodes: Cache::with_weighter(nodes / NODE_BYTES, nodes as u64, Weight),
             names: Cache::with_weighter(names / NAMED_BYTES, names as u64, Weight),

@@ -145,7 +145,8 @@ impl Tree {
     /// As [`Tree::node`].
     pub fn place_of(&self, dir: InodeId) -> Result<Option<(InodeId, Name)>, Error> {
         if let Some((parent, name)) = self.hints.get(dir) {
-            let (hash, bytes) = (self.hash(name.as_bytes()), name.as_bytes());
+            let hash = self.hash(name.as_bytes());
+            let bytes = name.as_bytes();
             let pointer = key::parent_pointer(dir, parent, hash, bytes);
             if stored::get(&*self.rows, &pointer)?.is_some() {
                 return Ok(Some((parent, name)));
@@ -243,7 +244,8 @@ impl Tree {
     ) -> Result<(Vec<ReadFile>, Option<Vec<u8>>), Error> {
         // The kinds of names and of rnodes of their own follow each other. Each file has a name,
         // but its name need not change with it.
-        let (first, last) = (key::all(RowKind::Name), key::all(RowKind::Partition));
+        let first = key::all(RowKind::Name);
+        let last = key::all(RowKind::Partition);
         let from = from.unwrap_or(&first.from);
         let is_last = after.is_none() || from >= &last.from[..];
         let to = match after {
@@ -252,7 +254,8 @@ impl Tree {
             Some(_) => key::all(RowKind::Inode).to,
         };
         let mut files = Vec::new();
-        let (mut rows, mut next) = (0, None);
+        let mut rows = 0;
+        let mut next = None;
         let visited = self.rows.scan(from, &to, &mut |key, value| {
             if rows == most {
                 next = Some(key.to_vec());

@@ -94,17 +94,23 @@ fn the_mode_shows_the_mask_as_the_group() {
 #[test]
 fn a_changed_mode_changes_the_mask_and_not_the_group() {
     let mut changed = FULL;
-    (changed[0].1, changed[4].1, changed[5].1) = (6, 2, 4);
+    changed[0].1 = 6;
+    changed[4].1 = 2;
+    changed[5].1 = 4;
     assert_eq!(list(&FULL).with_mode(0o1624), list(&changed));
     let mut changed = MINIMAL;
-    (changed[0].1, changed[1].1, changed[2].1) = (6, 2, 4);
+    changed[0].1 = 6;
+    changed[1].1 = 2;
+    changed[2].1 = 4;
     assert_eq!(list(&MINIMAL).with_mode(0o624), list(&changed));
 }
 
 #[test]
 fn a_new_node_gets_no_more_than_its_mode_allows() {
     let mut access = FULL;
-    (access[0].1, access[4].1, access[5].1) = (6, 4, 0);
+    access[0].1 = 6;
+    access[4].1 = 4;
+    access[5].1 = 0;
     let inherited = list(&FULL).inherit(0o1640);
     assert_eq!(inherited, Inherited { mode: 0o1640, access: Some(list(&access)) });
     let inherited = list(&FULL).inherit(0o777);

@@ -143,7 +143,8 @@ impl Rights {
     /// Sets the flags for the lists that [`Rights::put`] will store.
     pub(super) fn set_flags(&self, rnode: &mut Rnode) {
         let flags = &mut rnode.flags;
-        (flags.has_acl, flags.has_default_acl) = (self.access.is_some(), self.default.is_some());
+        flags.has_acl = self.access.is_some();
+        flags.has_default_acl = self.default.is_some();
         flags.has_xattrs = flags.has_acl || flags.has_default_acl;
     }
 

@@ -90,7 +90,9 @@ pub(super) fn create(
     txn.flag_dirty(key.dir);
     txn.put_name(key, &node);
     rights.put(txn, node.rnode.ino);
-    let (ino, handle, mut attr) = (node.rnode.ino, node.handle(), node.rnode.attr());
+    let ino = node.rnode.ino;
+    let handle = node.handle();
+    let mut attr = node.rnode.attr();
     if attr.kind == FileKind::Directory {
         attr.links = 2;
         txn.add_directory(ino, key.dir);

@@ -117,7 +117,8 @@ impl Shard {
             feed.given.push(Arc::new(fresh));
         }
         feed.given_has_more |= std::mem::take(&mut feed.has_more);
-        let (given, has_more) = (feed.given.clone(), feed.given_has_more);
+        let given = feed.given.clone();
+        let has_more = feed.given_has_more;
         drop(locked);
         let mut files: IdMap<InodeId, Handle> = IdMap::default();
         given.iter().for_each(|given| files.extend(given.iter().map(|(ino, file)| (*ino, *file))));
@@ -163,7 +164,8 @@ impl Shard {
             }
         }
         let Some(feed) = &locked.state.feed else { return false };
-        let (given, fresh) = (feed.given.clone(), feed.fresh.clone());
+        let given = feed.given.clone();
+        let fresh = feed.fresh.clone();
         let has_all = !feed.has_more && !feed.given_has_more;
         drop(locked);
         // The newest last.

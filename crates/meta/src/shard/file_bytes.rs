@@ -103,7 +103,9 @@ impl BytesChange<'_> {
         let rnode = &mut node.rnode;
         let before = rnode.clone();
         if let Some(live) = self.live {
-            (rnode.size, rnode.blocks, rnode.mtime) = (live.size, live.blocks, live.mtime);
+            rnode.size = live.size;
+            rnode.blocks = live.blocks;
+            rnode.mtime = live.mtime;
             rnode.ctime = rnode.ctime.max(live.ctime);
         }
         if let Some(atime) = self.atime {

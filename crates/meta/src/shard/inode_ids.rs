@@ -117,7 +117,8 @@ impl InodeIds {
 
     /// [`InodeIds::next`] was written as the high-water mark: the next id needs a new one.
     pub(super) fn returned(&mut self) {
-        (self.ready, self.written) = (self.next, self.next);
+        self.ready = self.next;
+        self.written = self.next;
     }
 
     /// Returns the counter with which the next run begins, if this one ends cleanly.

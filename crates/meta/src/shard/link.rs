@@ -101,7 +101,8 @@ fn move_to_own_row(txn: &mut Txn<'_>, node: &mut Node) -> Option<(DirEntryKey, N
         return None;
     };
     let key = DirEntryKey { dir, hash, name: name.clone() };
-    let (ino, kind) = (node.rnode.ino, node.rnode.kind);
+    let ino = node.rnode.ino;
+    let kind = node.rnode.kind;
     txn.put(key.row_key(), &NameRow::Link { ino, kind });
     txn.put(key.parent_pointer(ino), &ParentPointer);
     if node.rnode.flags.moved {

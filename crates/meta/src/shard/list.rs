@@ -169,7 +169,8 @@ fn read_page(
 ) -> Result<(Vec<Listing>, bool), Error> {
     let to = key::names_of_dir(page.dir.ino).to;
     let mut rows: Vec<Listing> = Vec::with_capacity(page.entries.min(64));
-    let (mut next, mut fault) = (None, None);
+    let mut next = None;
+    let mut fault = None;
     let visited = scan(&start.from, &to, &mut |key, value| {
         if rows.len() >= page.entries {
             next = key::parse_name(key).map(|(_, hash, _)| hash);
@@ -203,11 +204,13 @@ fn read_page(
 /// Gives ranked cookies to names whose neighbour would have the same cookie. `next` is the hash
 /// behind the page.
 fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(), Error> {
-    let (mut prefix, mut rank) = (start.prefix, start.before.unwrap_or(0));
+    let mut prefix = start.prefix;
+    let mut rank = start.before.unwrap_or(0);
     for index in 0..rows.len() {
         let hash = rows[index].hash;
         if hash.prefix() != prefix {
-            (prefix, rank) = (hash.prefix(), 0);
+            prefix = hash.prefix();
+            rank = 0;
         }
         rank += 1;
         let following = rows.get(index + 1).map(|row| row.hash).or(next);
@@ -228,7 +231,8 @@ fn skip(
     scan: &mut Scan<'_>,
 ) -> Result<(Vec<u8>, u64), Error> {
     let to = key::names_of_dir(dir).to;
-    let (mut last, mut passed) = (None, 0);
+    let mut last = None;
+    let mut passed = 0;
     let visited = scan(&from, &to, &mut |key, _| {
         let within = key::parse_name(key).is_some_and(|(_, hash, _)| hash.prefix() == prefix);
         if passed == rank || !within {

@@ -159,7 +159,8 @@ impl Locked<'_> {
             && let Some((names, directories)) =
                 stored::count_names(table, rnode.ino, RECOUNT_NAMES)?
         {
-            (directory.names, directory.directories) = (names, directories);
+            directory.names = names;
+            directory.directories = directories;
             directory.needs_recount = false;
         }
         Ok(directory)

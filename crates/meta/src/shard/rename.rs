@@ -120,7 +120,8 @@ pub(super) fn rename(
     flags: RenameFlags,
     op: OpContext,
 ) -> Result<Renamed, Error> {
-    let (mut climbed, mut outdated) = (Vec::new(), 0);
+    let mut climbed = Vec::new();
+    let mut outdated = 0;
     let mut reservation = None;
     loop {
         let wanted = wanted(shard, context, names, flags);
@@ -273,7 +274,8 @@ fn whiteout(
     context: &Context,
     from: &DirEntryKey,
 ) -> Result<(Node, Rights), Error> {
-    let (kind, mode) = (FileKind::CharDevice, NewMode::exactly(0));
+    let kind = FileKind::CharDevice;
+    let mode = NewMode::exactly(0);
     let new = NewInode { kind, mode, rdev: 0, target: Vec::new() };
     let (rnode, rights) = new_rnode_in(txn, context, from.dir, new)?;
     Ok((Node { rnode, location: from.location() }, rights))

@@ -66,7 +66,8 @@ pub(super) fn next(state: &State, room: u64) -> Option<InodeId> {
 /// Returns directories whose count was lost, among the next rows from `from` on.
 pub(super) fn dirs_to_recount(table: &dyn Table, from: &[u8]) -> Result<Part<InodeId>, Error> {
     let mut dirs = Vec::new();
-    let (mut rows, mut next) = (0, None);
+    let mut rows = 0;
+    let mut next = None;
     let visited = table.scan(from, &key::all(RowKind::Partition).to, &mut |key, value| {
         if rows == PARTITIONS_AT_ONCE {
             next = Some(key.to_vec());
@@ -94,7 +95,8 @@ pub(super) fn find_embedded(
     let range = key::all(RowKind::Name);
     let from = if from.is_empty() { &range.from } else { from };
     let mut found = Vec::new();
-    let (mut rows, mut next) = (0, None);
+    let mut rows = 0;
+    let mut next = None;
     let visited = table.scan(from, &range.to, &mut |key, value| {
         if rows == NAMES_AT_ONCE {
             next = Some(key.to_vec());

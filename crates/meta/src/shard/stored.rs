@@ -117,7 +117,8 @@ pub(crate) fn count_names(
 ) -> Result<Option<(u64, u64)>, Error> {
     let range = key::names_of_dir(dir);
     let most = most as u64;
-    let (mut names, mut directories) = (0, 0);
+    let mut names = 0;
+    let mut directories = 0;
     let visited = table.scan(&range.from, &range.to, &mut |key, value| {
         names += 1;
         match NameRow::decode(value) {

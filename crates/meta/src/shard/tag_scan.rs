@@ -88,7 +88,8 @@ pub(super) fn without_rows(table: &dyn Table, from: &[u8]) -> Result<Part<InodeI
 pub(super) fn put_rows(shard: &Shard, handles: &[Handle]) -> Result<Vec<InodeId>, Error> {
     let mut lost = Vec::new();
     // The file that is next, and the name after which its next tag is.
-    let (mut handles, mut after) = (handles, Vec::new());
+    let mut handles = handles;
+    let mut after = Vec::new();
     while !handles.is_empty() {
         let mut txn = shard.begin_upkeep();
         let mut room = TAGS_AT_ONCE;
@@ -158,7 +159,10 @@ fn each(
 ) -> Result<Option<Vec<u8>>, Error> {
     let KeyRange { from: first, to } = key::all(kind);
     let from = if from.is_empty() { &first } else { from };
-    let (mut rows, mut bytes, mut next, mut failed) = (0, 0, None, None);
+    let mut rows = 0;
+    let mut bytes = 0;
+    let mut next = None;
+    let mut failed = None;
     let visited = table.scan(from, &to, &mut |key, value| {
         if rows == ROWS_AT_ONCE || bytes > BYTES_AT_ONCE {
             next = Some(key.to_vec());

@@ -116,7 +116,8 @@ impl Rig {
         (to_dir, to): (Handle, &str),
         flags: RenameFlags,
     ) -> Result<Renamed, Code> {
-        let (from, to) = (name(from), name(to));
+        let from = name(from);
+        let to = name(to);
         let names = Move { from_dir, from: &from, to_dir, to: &to };
         self.shard.rename(&CALLER, names, flags, at(300)).map_err(|error| error.code)
     }

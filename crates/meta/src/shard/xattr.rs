@@ -308,7 +308,8 @@ pub(super) fn are_in(table: &dyn Table) -> bool {
 
 /// Returns how many bytes the names have that are deleted under one hold of the lock.
 fn bytes_at_once(names: &[u8]) -> usize {
-    let (mut bytes, mut tags) = (0, 0);
+    let mut bytes = 0;
+    let mut tags = 0;
     for name in split(names).take(DELETED_AT_ONCE) {
         tags += usize::from(tag_key(name).is_some());
         if tags > TAGS_AT_ONCE {

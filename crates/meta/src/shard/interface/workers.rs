@@ -29,7 +29,8 @@ impl Shard {
     /// now makes their changes safe, or loses them.
     pub fn begin_group_commit(&self) {
         let mut locked = self.lock();
-        let (changed, safe) = (std::mem::take(&mut locked.state.changed), self.durability.safe());
+        let changed = std::mem::take(&mut locked.state.changed);
+        let safe = self.durability.safe();
         locked.state.unsafe_changes.forget_safe(safe);
         self.durability.writeback_errors.track(changed);
     }
@@ -99,7 +100,8 @@ impl Shard {
         if !self.has_sessions.load(Ordering::Acquire) {
             return false;
         }
-        let (locked, safe) = (self.lock(), self.durability.safe());
+        let locked = self.lock();
+        let safe = self.durability.safe();
         let changes = &locked.state.unsafe_changes;
         let is_of_other = |ino| changes.is_of_other(session, Subject::Inode(ino), safe);
         changes.is_shared(session, safe)

@@ -47,7 +47,8 @@ fn the_id_of_a_file_that_is_there_is_not_given_again() {
 /// Its content file would be that of two files, or be removed with the first one.
 #[test]
 fn the_id_of_a_content_file_that_is_in_use_is_not_given_again() {
-    let (ino, generation) = (InodeId::from_raw(500), Generation::FIRST);
+    let ino = InodeId::from_raw(500);
+    let generation = Generation::FIRST;
     let stamp = Stamp { epoch: 1, sequence: 9 };
     let Handle { dir, hash, .. } = Handle::ROOT;
     let orphan = Orphan { generation: Some(generation) }.encode(stamp);

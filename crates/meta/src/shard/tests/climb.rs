@@ -26,7 +26,8 @@ impl Rig {
         (from_dir, from): (Handle, &str),
         (to_dir, to): (Handle, &str),
     ) -> Result<(), Code> {
-        let (from, to) = (name(from), name(to));
+        let from = name(from);
+        let to = name(to);
         let names = Move { from_dir, from: &from, to_dir, to: &to };
         let renamed = self.shard.rename(&CALLER, names, RenameFlags::NoReplace, at(9));
         renamed.map(drop).map_err(|error| error.code)
@@ -75,7 +76,8 @@ fn a_rename_at_once_climbs_no_long_way() {
     let rig = Rig::new();
     let chain = rig.chain(ROOT, 2 * NEAR);
     let bottom = chain[chain.len() - 1];
-    let (from, to) = (name("a"), name("b"));
+    let from = name("a");
+    let to = name("b");
     let moved = rig.dir(ROOT, "a", 1).handle;
     rig.dir(moved, "below", 1);
     let at_once = |from_dir, to_dir| {
@@ -94,13 +96,16 @@ fn crossing_renames_make_no_loop() {
     let rig = Rig::new();
     // One is near enough for the lock, one is not.
     for (round, levels) in [3, 3 * NEAR].into_iter().cycle().take(60).enumerate() {
-        let (one, other) = (format!("one{round}"), format!("other{round}"));
+        let one = format!("one{round}");
+        let other = format!("other{round}");
         let first = rig.chain(rig.dir(ROOT, &one, 1).handle, levels);
         let second = rig.chain(rig.dir(ROOT, &other, 1).handle, levels);
         let start = Barrier::new(3);
         let (there, back) = thread::scope(|scope| {
             let cross = |from: &str, to: Handle| {
-                let (rig, start, from) = (&rig, &start, from.to_owned());
+                let rig = &rig;
+                let start = &start;
+                let from = from.to_owned();
                 scope.spawn(move || {
                     start.wait();
                     rig.try_move((ROOT, &from), (to, "crossed"))

@@ -62,7 +62,8 @@ fn scan_while_names_change(more: usize) -> (bool, bool) {
     {
         let mut locked = rig.shard.lock();
         let root = locked.state.directories.get_mut(InodeId::ROOT).unwrap();
-        (root.filter, root.needs_recount) = (FilterState::Absent, true);
+        root.filter = FilterState::Absent;
+        root.needs_recount = true;
     }
     let scan = rig.shard.begin_scan(InodeId::ROOT).unwrap().unwrap();
     assert!(scan.recounts);

@@ -58,7 +58,8 @@ fn a_new_file_takes_the_lock_once_and_writes_one_batch() {
     let live = LiveAttrs { size: 42, blocks: 8, mtime: at(120), ctime: at(120) };
     let costs = |number: u32| {
         let before = (rig.shard.state.lock().locked_times, rig.table.unsafe_batches());
-        let (new, text) = (NewInode::file(NewMode::exactly(0o644)), format!("f{number}"));
+        let new = NewInode::file(NewMode::exactly(0o644));
+        let text = format!("f{number}");
         let made = rig.shard.create(&CALLER, ROOT, &name(&text), new, true, at(110)).unwrap();
         rig.shard.set_live_attrs(made.handle.ino, Some(live));
         assert!(!rig.shard.release(made.handle.ino));

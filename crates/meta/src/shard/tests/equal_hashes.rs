@@ -52,7 +52,8 @@ impl TableRead for Counted {
 
 impl Table for Counted {
     fn snapshot(&self) -> Result<Snapshot, table::Error> {
-        let (snapshot, visited) = (self.table.snapshot()?, Arc::clone(&self.visited));
+        let snapshot = self.table.snapshot()?;
+        let visited = Arc::clone(&self.visited);
         Ok(Box::new(CountedSnapshot { snapshot, visited }))
     }
 
@@ -127,7 +128,8 @@ impl Scene {
 
     fn restarted(&self) -> Self {
         let (shard, visited) = Self::shard(&self.table, 2, self.bits);
-        let (table, names) = (self.table.clone(), self.names.clone());
+        let table = self.table.clone();
+        let names = self.names.clone();
         Self { table, shard, visited, names, bits: self.bits }
     }
 
@@ -146,7 +148,8 @@ impl Scene {
             let (page, end) = self.page(after, behind.as_ref().filter(|_| exactly), entries);
             assert!(page.len() <= entries, "{} entries in a page of {entries}", page.len());
             let Some(last) = page.last() else { return listed };
-            (after, behind) = (last.cookie, Some(last.name.clone()));
+            after = last.cookie;
+            behind = Some(last.name.clone());
             listed.extend(page);
             assert!(listed.len() <= MANY, "a listing that does not end");
             if end {
@@ -218,7 +221,9 @@ fn a_cookie_is_valid_after_a_restart() {
 fn removed_names_do_not_move_a_cookie_that_comes_with_its_name() {
     for bits in BITS {
         let scene = Scene::new(bits);
-        let (mut after, mut behind, mut seen) = (Cookie::START, None::<Name>, 0);
+        let mut after = Cookie::START;
+        let mut behind = None::<Name>;
+        let mut seen = 0;
         loop {
             let (page, end) = scene.page(after, behind.as_ref(), 64);
             for entry in &page {
@@ -226,7 +231,8 @@ fn removed_names_do_not_move_a_cookie_that_comes_with_its_name() {
             }
             seen += page.len();
             if let Some(last) = page.last() {
-                (after, behind) = (last.cookie, Some(last.name.clone()));
+                after = last.cookie;
+                behind = Some(last.name.clone());
             }
             if end {
                 break;

@@ -60,7 +60,8 @@ fn a_failed_removal_changes_nothing() {
 #[test]
 fn a_failed_rename_changes_nothing() {
     let scene = Scene::new();
-    let (from, to) = (name("f"), name("g"));
+    let from = name("f");
+    let to = name("g");
     let names = Move { from_dir: ROOT, from: &from, to_dir: scene.dir, to: &to };
     for flags in [RenameFlags::Replace, RenameFlags::Whiteout { replace: true }] {
         scene.assert_unchanged_by(|shard| shard.rename(&CALLER, names, flags, at(200)));

@@ -9,7 +9,8 @@ fn a_listing_is_stable_while_names_come_and_go() {
     for text in &all {
         rig.file(ROOT, text, 110);
     }
-    let (mut after, mut seen) = (Cookie::START, Vec::new());
+    let mut after = Cookie::START;
+    let mut seen = Vec::new();
     for round in 0.. {
         let page = Page { dir: ROOT, after, behind: None, entries: 7, attributes: round % 2 == 0 };
         let (entries, end) = rig.shard.list(page).unwrap();

@@ -152,7 +152,8 @@ fn no_operation_holds_the_lock_for_many_rows() {
         rig.dir(full, &format!("dir{number}"), 2);
     }
     let moves = |from_dir, from: &str, to_dir, to: &str, flags| {
-        let (from, to) = (name(from), name(to));
+        let from = name(from);
+        let to = name(to);
         let names = Move { from_dir, from: &from, to_dir, to: &to };
         rig.shard.rename(&CALLER, names, flags, at(9)).unwrap();
     };

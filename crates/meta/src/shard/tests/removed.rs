@@ -25,7 +25,8 @@ impl Rig {
         let file = self.file(ROOT, text, 110).handle;
         let size = bytes.len() as u64;
         let live = LiveAttrs { size, blocks: 8, mtime: at(111), ctime: at(111) };
-        let (live, inline) = (Some(live), InlineBytes::Put(bytes));
+        let live = Some(live);
+        let inline = InlineBytes::Put(bytes);
         let change = BytesChange { live, inline, ..BytesChange::NOTHING };
         self.shard.commit_bytes(file, &change).unwrap();
         file
@@ -90,7 +91,8 @@ fn access_list() -> Vec<u8> {
 /// brought back.
 #[test]
 fn what_is_brought_back_has_the_rows_of_an_open_file() {
-    let (open, back) = (rig(), rig());
+    let open = rig();
+    let back = rig();
     let make = |rig: &Rig| {
         let small = rig.small("small", b"bytes");
         let large = rig.large("large");
@@ -136,7 +138,8 @@ fn what_is_brought_back_has_the_rows_of_an_open_file() {
 #[test]
 fn what_is_not_opened_in_time_is_removed() {
     let rig = rig();
-    let (back, gone) = (rig.large("back"), rig.large("gone"));
+    let back = rig.large("back");
+    let gone = rig.large("gone");
     rig.rm("back");
     rig.rm("gone");
     assert!(rig.shard.has_removed_news() && !rig.shard.has_removed_news());

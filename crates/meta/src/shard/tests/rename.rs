@@ -16,9 +16,11 @@ struct Tree {
 impl Tree {
     fn new() -> Self {
         let rig = Rig::new();
-        let (dir, full) = (rig.dir(ROOT, "d", 110).handle, rig.dir(ROOT, "full", 110).handle);
+        let dir = rig.dir(ROOT, "d", 110).handle;
+        let full = rig.dir(ROOT, "full", 110).handle;
         rig.file(full, "x", 111);
-        let (a, b) = (rig.file(ROOT, "a", 112).handle, rig.file(ROOT, "b", 113).handle);
+        let a = rig.file(ROOT, "a", 112).handle;
+        let b = rig.file(ROOT, "b", 113).handle;
         Self { rig, dir, full, a, b }
     }
 }
@@ -97,7 +99,8 @@ fn a_whiteout_does_not_replace_unless_told_to() {
 fn a_rename_leaves_a_whiteout_in_one_batch() {
     let rig = Rig::new();
     let dir = rig.dir(ROOT, "d", 110).handle;
-    let (file, other) = (rig.file(dir, "a", 111).handle, rig.file(dir, "b", 112).handle);
+    let file = rig.file(dir, "a", 111).handle;
+    let other = rig.file(dir, "b", 112).handle;
     // The first create of a run reserves ids in a batch of its own.
     let before = rig.table.unsafe_batches();
     rig.rename((dir, "a"), (dir, "b"), WHITEOUT).unwrap();

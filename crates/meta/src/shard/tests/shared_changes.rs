@@ -38,7 +38,8 @@ fn waits(rig: &Rig, session: SessionId) -> bool {
 }
 
 fn move_by(rig: &Rig, session: SessionId, from: (Handle, &str), to: (Handle, &str)) {
-    let (from_name, to_name) = (name(from.1), name(to.1));
+    let from_name = name(from.1);
+    let to_name = name(to.1);
     let names = Move { from_dir: from.0, from: &from_name, to_dir: to.0, to: &to_name };
     let context = Context { session, ..CALLER };
     rig.shard.rename(&context, names, RenameFlags::Replace, by(session)).unwrap();

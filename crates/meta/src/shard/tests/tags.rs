@@ -17,7 +17,8 @@ type Keys = BTreeSet<Vec<u8>>;
 
 /// Returns the rows of tags that there are, and those that there should be.
 fn tag_rows(table: &FakeTable) -> (Keys, Keys) {
-    let (mut found, mut wanted) = (Keys::new(), Keys::new());
+    let mut found = Keys::new();
+    let mut wanted = Keys::new();
     let visit = &mut |key: &[u8], value: &[u8]| {
         match Key::parse(key).unwrap() {
             Key::Tag { .. } => drop(found.insert(key.to_vec())),
@@ -70,7 +71,8 @@ impl Rig {
             let Some(next) = next else { break };
             from = next;
         }
-        let (mut from, mut lost) = (Vec::new(), Vec::new());
+        let mut from = Vec::new();
+        let mut lost = Vec::new();
         loop {
             let (inos, next) = self.shard.files_without_tag_rows(&from).unwrap();
             let handles: Vec<_> = inos.into_iter().map(Handle::own).collect();
@@ -152,7 +154,8 @@ fn a_row_leads_to_a_file_that_was_renamed_or_linked() {
 fn the_rows_of_a_replaced_file_go_with_it() {
     for open in [false, true] {
         let rig = Rig::new();
-        let (new, old) = (rig.file(ROOT, "new", 110).handle, rig.file(ROOT, "old", 111).handle);
+        let new = rig.file(ROOT, "new", 110).handle;
+        let old = rig.file(ROOT, "old", 111).handle;
         rig.tag(new, "k", b"1");
         rig.tag(old, "k", b"1");
         if open {
@@ -175,7 +178,8 @@ fn the_rows_of_a_replaced_file_go_with_it() {
 #[test]
 fn a_file_without_a_name_has_rows_as_any_other() {
     let rig = Rig::new();
-    let (kept, dropped) = (rig.unnamed(110).handle, rig.unnamed(111).handle);
+    let kept = rig.unnamed(110).handle;
+    let dropped = rig.unnamed(111).handle;
     for file in [kept, dropped] {
         rig.tag(file, "k", b"1");
     }
@@ -237,7 +241,8 @@ impl Rig {
 fn missing_rows_are_put_and_strays_are_deleted() {
     let rig = Rig::new();
     let dir = rig.dir(ROOT, "d", 110).handle;
-    let (file, moved) = (rig.file(dir, "f", 111).handle, rig.file(dir, "m", 111).handle);
+    let file = rig.file(dir, "f", 111).handle;
+    let moved = rig.file(dir, "m", 111).handle;
     for node in [dir, file, moved, rig.unnamed(112).handle] {
         (0..2 * TAGS_AT_ONCE).for_each(|number| rig.tag(node, &format!("{number}"), b"1"));
     }
@@ -353,7 +358,8 @@ impl Run {
             }
             Op::Rename { from, to, exchange } => {
                 let flags = if exchange { RenameFlags::Exchange } else { RenameFlags::Replace };
-                let ((from_dir, from), (to_dir, to)) = (self.at(from), self.at(to));
+                let (from_dir, from) = self.at(from);
+                let (to_dir, to) = self.at(to);
                 self.rig.rename((from_dir, &from), (to_dir, &to), flags)?;
             }
             Op::Link { from, to } => {
