@@ -150,7 +150,8 @@ impl Node {
 
 impl Tree {
     fn make(&mut self, at: (NodeId, &OsStr), file_type: FileType, mode: u32) -> Option<Attr> {
-        let (parent, name) = (at.0.0, at.1.as_bytes());
+        let parent = at.0.0;
+        let name = at.1.as_bytes();
         let dir = self.nodes.get_mut(&parent)?;
         if dir.names.contains_key(name) {
             return None;
@@ -286,12 +287,14 @@ impl Filesystem for Null {
     }
 
     fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<Entry>) {
-        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
+        let at = (header.node, request.name);
+        let mode = request.mode & !request.umask;
         made(self.0.lock().make(at, FileType::Regular, mode), reply);
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
-        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
+        let at = (header.node, request.name);
+        let mode = request.mode & !request.umask;
         made(self.0.lock().make(at, FileType::Directory, mode), reply);
     }
 
@@ -332,7 +335,8 @@ impl Filesystem for Null {
     }
 
     fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
-        let (at, mode) = ((header.node, request.name), request.mode & !request.umask);
+        let at = (header.node, request.name);
+        let mode = request.mode & !request.umask;
         let made = self.0.lock().make(at, FileType::Regular, mode);
         match made {
             Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened() }),

@@ -48,8 +48,10 @@ impl Adapter {
     /// Replies to a LOOKUP of `.` or `..`: the kernel has got a file handle (NFS) of an inode that
     /// it has forgotten.
     fn lookup_by_ino(&self, header: &Header, name: &OsStr, reply: Reply<reply::Entry>) {
-        let (files, node) = (&self.0.files, attr::ino(header.node));
-        let (sample, state) = (self.0.sample(node), Arc::clone(&self.0));
+        let files = &self.0.files;
+        let node = attr::ino(header.node);
+        let sample = self.0.sample(node);
+        let state = Arc::clone(&self.0);
         let answer = match name.as_bytes() {
             b"." => files.find(&self.0.context(header), node),
             b".." => files.parent(&self.0.context(header), Handle::own(node)),
@@ -173,8 +175,10 @@ impl Filesystem for Adapter {
         // kernel also sends an empty change before a write by a process that may not keep them.
         let chown = set.uid.is_some() || set.gid.is_some() || set.is_empty();
         let set = SetAttr { kill_privileges: request.kill_privileges || chown, ..set };
-        let (state, caller) = (Arc::clone(&self.0), Caller::of(header));
-        let (node, context) = (attr::ino(header.node), state.context(header));
+        let state = Arc::clone(&self.0);
+        let caller = Caller::of(header);
+        let node = attr::ino(header.node);
+        let context = state.context(header);
         let sample = state.sample(node);
         let handle = state.handle(header.node);
         let open = request.file.map(open_id);
@@ -276,7 +280,8 @@ impl Filesystem for Adapter {
 
     fn open(&self, header: &Header, request: Open, reply: Reply<reply::Opened>) {
         let wanted = self.wanted(request.flags, request.kill_privileges);
-        let (context, program_flags) = (self.0.context(header), request.flags);
+        let context = self.0.context(header);
+        let program_flags = request.flags;
         let handle = self.0.handle(header.node);
         let state = Arc::clone(&self.0);
         let thread = header.pid;
@@ -291,11 +296,13 @@ impl Filesystem for Adapter {
         let at = take!(self.0.at(header.node, request.name), reply);
         let wanted = self.wanted(request.flags, request.kill_privileges);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, program_flags) = (self.0.context(header), request.flags);
-        let (state, thread, name) =
-            (Arc::clone(&self.0), header.pid, self.0.lifetimes.leased_name(&at));
-        let (sample, reply) =
-            (state.sample_name(&at), CreateReply { reply, thread, name, made: None });
+        let context = self.0.context(header);
+        let program_flags = request.flags;
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
+        let name = self.0.lifetimes.leased_name(&at);
+        let sample = state.sample_name(&at);
+        let reply = CreateReply { reply, thread, name, made: None };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         let is_exclusive = flags::is_exclusive(request.flags);
         Creating { opening, at, mode, is_exclusive, round: 0 }.start();
@@ -304,8 +311,10 @@ impl Filesystem for Adapter {
     fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<reply::Created>) {
         let wanted = self.wanted(request.flags, false);
         let mode = flags::new_mode(request.mode, request.umask);
-        let (context, program_flags) = (self.0.context(header), request.flags);
-        let (state, thread) = (Arc::clone(&self.0), header.pid);
+        let context = self.0.context(header);
+        let program_flags = request.flags;
+        let state = Arc::clone(&self.0);
+        let thread = header.pid;
         let reply = CreateReply { reply, thread, name: None, made: None };
         let sample = state.sample(attr::ino(header.node));
         let opening = Opening { state, context, wanted, program_flags, sample, reply };

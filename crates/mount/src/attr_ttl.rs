@@ -93,7 +93,8 @@ mod tests {
     #[test]
     fn attributes_hold_unless_the_file_is_open_for_writing() {
         let ttl = AttrTtl::default();
-        let (one, other) = (attr(16), attr(32));
+        let one = attr(16);
+        let other = attr(32);
         assert_eq!(ttl.ttl(&one, ttl.epoch()), TTL);
         ttl.write_opened(one.ino, false);
         ttl.write_opened(one.ino, false);

@@ -14,7 +14,8 @@ use crate::{attr, flags};
 /// Commits what was written before a descriptor was closed, and ends the locks of its process. Only
 /// a close that has neither to do ends here.
 pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply<()>) {
-    let (open, ino) = (OpenId(request.file.0), attr::ino(header.node));
+    let open = OpenId(request.file.0);
+    let ino = attr::ino(header.node);
     let owner = LockOwner(request.owner.0);
     let owner = state.locks.take(ino, owner).then_some(owner);
     if owner.is_none() && !state.open_ids.must_commit(open, ino) {

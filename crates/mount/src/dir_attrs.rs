@@ -131,7 +131,8 @@ impl DirAttrs {
 impl Slot {
     /// Forgets what is known and what was told. Returns the number of this event.
     const fn changes(&mut self) -> u64 {
-        (self.known, self.told) = (None, None);
+        self.known = None;
+        self.told = None;
         self.events += 1;
         self.events
     }
@@ -198,7 +199,8 @@ mod tests {
     #[test]
     fn of_changes_at_one_time_none_tells_them() {
         let dirs = DirAttrs::default();
-        let (one, two) = (dirs.begin(DIR), dirs.begin(DIR));
+        let one = dirs.begin(DIR);
+        let two = dirs.begin(DIR);
         for change in [one, two] {
             dirs.tell(attr(DIR), Instant::now());
             dirs.end(&change);

@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn a_listing_is_used_again_until_inodes_are_forgotten() {
         let cache = DirCache::default();
-        let (one, other) = (InodeId::from_raw(2), InodeId::from_raw(3));
+        let one = InodeId::from_raw(2);
+        let other = InodeId::from_raw(3);
         assert!(!cache.may_keep(one));
         cache.inode_forgotten();
         cache.add(one, 2 * WORTH);

@@ -89,7 +89,8 @@ impl Stream {
     pub(super) fn new(with_attributes: u64) -> Self {
         let entries = AtomicU32::new(FIRST_ENTRIES);
         let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        let (has_pages, offsets) = (false, Mutex::default());
+        let has_pages = false;
+        let offsets = Mutex::default();
         Self { entries, given, with_attributes, losses, has_pages, offsets }
     }
 

@@ -116,7 +116,8 @@ impl Find {
                 respond(found.and_then(|folder| self.entry(folder, user, TTL)), reply);
             }
             Ok(Node::Folder(folder)) => {
-                let (find, within) = (Arc::clone(self), folder.clone());
+                let find = Arc::clone(self);
+                let within = folder.clone();
                 self.links(header, folder, move |links| {
                     if !reply.claim() {
                         return;
@@ -290,12 +291,15 @@ fn node_in(
     searches: &Searches,
 ) -> Result<Node, Errno> {
     if let Some(link) = links.get(name.as_bytes(), &searches.1) {
-        let (name, shown, target) = (link.name.clone(), link.shown_ino(), link.target.clone());
+        let name = link.name.clone();
+        let shown = link.shown_ino();
+        let target = link.target.clone();
         return Ok(Node::Link { folder: number, name, shown, target });
     }
     let inner = query_name::parse(name.as_bytes()).ok_or(Errno::NOENT)?;
     let query = query_name::both(&folder.query, &inner).ok_or(Errno::NOENT)?.to_bytes().into();
-    let (dir, depth) = (folder.dir, folder.depth + 1);
+    let dir = folder.dir;
+    let depth = folder.depth + 1;
     Ok(Node::Folder(Folder { dir, parent: number, name: name.as_bytes().into(), query, depth }))
 }
 
@@ -326,7 +330,9 @@ fn with_dots(
 /// Adds links, without attributes: the kernel would keep them for other users.
 fn fill(listing: &mut Listing, links: &[Link]) {
     for link in links {
-        let (ino, offset, name) = (link.shown_ino().raw(), link.offset, &*link.name);
+        let ino = link.shown_ino().raw();
+        let offset = link.offset;
+        let name = &*link.name;
         if !listing.add(Dirent { ino, offset, file_type: FileType::Symlink, name }, None) {
             return;
         }

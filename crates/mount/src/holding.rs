@@ -88,7 +88,8 @@ impl State {
         if !invalidate(kernel, told.ino) {
             return;
         }
-        let (state, handle) = (Arc::clone(self), self.inodes.handle(told.ino));
+        let state = Arc::clone(self);
+        let handle = self.inodes.handle(told.ino);
         let asked = self.files.get_attr(&Context::direct(0, 0), handle);
         asked.then(move |found| match found {
             Ok(attr) if attr.kind != FileKind::Regular => {}
@@ -134,7 +135,8 @@ impl State {
         // The kernel does not know of this open, so any data path will do.
         let passthrough = self.passthrough.is_on();
         let read = OpenFlags { read: true, passthrough, ..OpenFlags::default() };
-        let (state, handle) = (Arc::clone(self), self.inodes.handle(ino));
+        let state = Arc::clone(self);
+        let handle = self.inodes.handle(ino);
         self.files.open(&Context::direct(0, 0), handle, read).then(move |opened| match opened {
             Ok(opened) => state.is_held(HeldInode { ino, by }, &opened),
             Err(error) => tracing::debug!(%error, ino = ino.raw(), "a held file is gone"),

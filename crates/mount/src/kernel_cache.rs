@@ -134,7 +134,9 @@ impl LocalCache for KernelCache {
         state.lifetimes.mark(changes);
         state.others_change(changes);
         let Some(kernel) = state.kernel.get() else { return then() };
-        let (mut nodes, mut unknown, mut installing) = (Vec::new(), Vec::new(), Vec::new());
+        let mut nodes = Vec::new();
+        let mut unknown = Vec::new();
+        let mut installing = Vec::new();
         for change in &**changes {
             if let Touched::Node(ino) = change {
                 match invalidate(kernel, *ino) {

@@ -88,7 +88,8 @@ impl State {
     /// Opens a directory. A listing under a lease is kept if it is of the present version: the
     /// attributes say so, which the holder of the lease answers.
     pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, mut reply: Reply<reply::Opened>) {
-        let (dir, losses) = (attr::ino(header.node), self.files.losses());
+        let dir = attr::ino(header.node);
+        let losses = self.files.losses();
         if !self.lifetimes.is_leased() || self.lifetimes.keeps_nothing_of(dir) {
             let is_told = self.lifetimes.keeps_everything() && !self.lifetimes.is_elsewhere(dir);
             let pages = is_told.then_some(Pages::Same);

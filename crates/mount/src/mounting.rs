@@ -74,7 +74,8 @@ pub fn mount_over(
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
     let MountOptions { atime, inode_table_bytes, .. } = *options;
-    let (passthrough, keeps) = (uses_passthrough(options), options.keeps.clone());
+    let passthrough = uses_passthrough(options);
+    let keeps = options.keeps.clone();
     let preferences = Preferences { atime, passthrough, inode_table_bytes, keeps };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
@@ -127,7 +128,8 @@ fn start(
             session.request_path().ring().map_err(MountError::NoRing)?;
         }
         begin(&session).map_err(MountError::Kernel)?;
-        let (end, path) = (Arc::new(End::default()), session.request_path().clone());
+        let end = Arc::new(End::default());
+        let path = session.request_path().clone();
         let reported = Arc::clone(&end);
         let thread = thread::Builder::new().name("fuse".to_owned());
         let spawned = thread.spawn(move || reported.report(session.run(filesystem)));

@@ -19,7 +19,8 @@ impl State {
         at: &At,
         reply: Reply<reply::Entry>,
     ) -> impl FnOnce(Result<Entry, Error>) + Send + 'static {
-        let (sample, change) = (self.sample_name(at), self.begin_change(at));
+        let sample = self.sample_name(at);
+        let change = self.begin_change(at);
         let state = Arc::clone(self);
         let at = at.clone();
         move |made| {
@@ -34,7 +35,8 @@ impl State {
         at: &At,
         reply: Reply<()>,
     ) -> impl FnOnce(Result<Removed, Error>) + Send + 'static {
-        let (state, change) = (Arc::clone(self), self.begin_change(at));
+        let state = Arc::clone(self);
+        let change = self.begin_change(at);
         let hidden = HiddenName::of(at);
         let at = at.clone();
         move |removed| {

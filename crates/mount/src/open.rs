@@ -196,7 +196,8 @@ impl<D: ReplyTo> Opening<D> {
             && !self.wanted.truncate
             && !flags::appends(self.program_flags)
             && self.pages(attr.ino) == FOPEN_KEEP_CACHE;
-        let (state, attr) = (Arc::clone(&self.state), *attr);
+        let state = Arc::clone(&self.state);
+        let attr = *attr;
         let pages = if uses_pages { state.open_pages(&attr) } else { None };
         let Some(pages) = pages else {
             state.page_versions.bypass(attr.ino);
@@ -425,7 +426,8 @@ mod tests {
         let (answer, answered) = channel();
         let reply = Refusing { why: why.raw_os_error(), answer };
         let context = Context::direct(0, 0);
-        let (wanted, program_flags) = (FLAGS, 0);
+        let wanted = FLAGS;
+        let program_flags = 0;
         let sample = state.sample(attr().ino);
         let opening =
             Opening { state: Arc::clone(&state), context, wanted, program_flags, sample, reply };
@@ -525,8 +527,10 @@ mod tests {
         let read = OpenFlags { read: true, ..OpenFlags::default() };
         let open = |wanted, program_flags, attr: Attr| {
             let (answer, answered) = channel();
-            let (state, context) = (Arc::clone(&state), Context::direct(0, 0));
-            let (sample, reply) = (state.sample(attr.ino), Flags(answer));
+            let state = Arc::clone(&state);
+            let context = Context::direct(0, 0);
+            let sample = state.sample(attr.ino);
+            let reply = Flags(answer);
             let opening = Opening { state, context, wanted, program_flags, sample, reply };
             let opened = Opened { open: OpenId(7), attr, path: DataPath::Cached };
             opening.answer(Handle::own(attr.ino), opened);

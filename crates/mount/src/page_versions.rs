@@ -96,7 +96,9 @@ impl PageVersions {
         let told = Some(Told::of(attr));
         let (version, pages) = match stripe.entry(ino.raw()) {
             Entry::Vacant(place) => {
-                let (opens, changed, has_pages) = (0, None, !is_dir);
+                let opens = 0;
+                let changed = None;
+                let has_pages = !is_dir;
                 let version = Version { opens, changed, told, is_dir, has_pages };
                 (place.insert(version), Pages::Unknown)
             }

@@ -28,7 +28,8 @@ const WAIT_STEPS: u32 = 20;
 
 /// Starts a sweep on a thread of its own, because the caller may be answering a request.
 pub(crate) fn start(inodes: &Arc<Inodes>, kernel: &Notifier) {
-    let (of_thread, kernel) = (Arc::clone(inodes), kernel.clone());
+    let of_thread = Arc::clone(inodes);
+    let kernel = kernel.clone();
     let ask = move || {
         if let Err(error) = make_room(&of_thread, &kernel) {
             tracing::info!(%error, "no pruning: the inode table may exceed its limit");

@@ -11,7 +11,9 @@ use crate::state::State;
 /// Answers FUSE_READ, with bytes in the memory of the reply if they can be put there.
 pub(crate) fn read(state: &State, header: &Header, request: Read, mut reply: Reply<[u8]>) {
     let Read { file, offset, size } = request;
-    let (context, files, open) = (state.context(header), &state.files, OpenId(file.0));
+    let context = state.context(header);
+    let files = &state.files;
+    let open = OpenId(file.0);
     let answer = reply.with_room(|room| match room {
         Some(room) => files.read_into(&context, FilePos { open, offset }, size, room),
         None => files.read(&context, open, offset, size),

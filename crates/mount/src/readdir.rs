@@ -118,7 +118,8 @@ impl Reading {
             return;
         }
         let state = Arc::clone(&self.state);
-        let (guard, sample) = (state.reply_guard(), self.sample);
+        let guard = state.reply_guard();
+        let sample = self.sample;
         let offsets = &self.stream.offsets;
         let site = self.dir.ino.site();
         let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes, site };
@@ -267,7 +268,8 @@ mod tests {
             Attr { size, ctime, ..Attr::empty(InodeId::from_raw(number), FileKind::Regular) }
         };
         state.open_pages(&attr_of(300, 0, 1)).unwrap();
-        let (sample, guard) = (state.sample(DIR), state.reply_guard());
+        let sample = state.sample(DIR);
+        let guard = state.reply_guard();
         let offsets = &stream.offsets;
         let site = 0;
         let copier =
@@ -287,7 +289,8 @@ mod tests {
         let stream = Stream::new(1_000);
         for first in (100..5_100).step_by(100) {
             let attributes = stream.wants_attributes();
-            let (sample, guard) = (state.sample(DIR), state.reply_guard());
+            let sample = state.sample(DIR);
+            let guard = state.reply_guard();
             let offsets = &stream.offsets;
             let site = 0;
             let copier = Copier { state: &state, guard: &guard, offsets, sample, attributes, site };

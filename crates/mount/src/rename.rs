@@ -76,7 +76,8 @@ impl Renaming {
 
     fn perform(self, retained: Option<Retained>) {
         let Self { state, context, from, to, how, mut reply } = self;
-        let (files, is_one) = (state.files.clone(), from.dir.ino == to.dir.ino);
+        let files = state.files.clone();
+        let is_one = from.dir.ino == to.dir.ino;
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);

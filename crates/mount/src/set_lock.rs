@@ -22,7 +22,8 @@ struct Setting {
 
 /// Finds a lock that keeps one from being set.
 pub(crate) fn get(state: &State, context: Context, request: Getlk, reply: Reply<FuseLock>) {
-    let (open, owner) = (OpenId(request.file.0), LockOwner(request.owner.0));
+    let open = OpenId(request.file.0);
+    let owner = LockOwner(request.owner.0);
     let answer = state.files.get_lock(&context, open, owner, from_kernel(request.lock, false));
     answer.then(move |result| match result {
         Ok(Some(found)) => reply.ok(&to_kernel(found)),
@@ -58,8 +59,8 @@ impl Setting {
     /// Sends the request, which may wait if it has a number, and replies.
     fn start(self, context: Context, number: Option<u64>, reply: Reply<()>) {
         let Self { open, owner, lock, .. } = self;
-        let (state, context) =
-            (Arc::clone(&self.state), number.map_or(context, |number| numbered(context, number)));
+        let state = Arc::clone(&self.state);
+        let context = number.map_or(context, |number| numbered(context, number));
         self.note();
         if let Some(number) = number {
             state.locks.sending(number);

@@ -175,7 +175,8 @@ mod tests {
         stale.when_clean(OTHER, note("other"));
         assert_eq!(*log.lock(), ["before", "other"]);
         let shared = Arc::clone(&stale.shared);
-        let (again, dropped) = (AtomicUsize::new(0), Arc::clone(&log));
+        let again = AtomicUsize::new(0);
+        let dropped = Arc::clone(&log);
         let drop_pages = |ino: InodeId, Range { start, end }: Range| {
             dropped.lock().push(format!("{} {start} {end}", ino.raw()));
             // Another write ends while pages are dropped, and another reader asks.

@@ -282,7 +282,8 @@ impl State {
             Ok(found) if !reply.claim() => self.not_told(found.ino),
             Ok(found) => {
                 let guard = self.reply_guard();
-                let (ttl, birth) = (guard.attr(&found, sample), attr::timestamp(found.btime));
+                let ttl = guard.attr(&found, sample);
+                let birth = attr::timestamp(found.btime);
                 reply.ok(&Statx { ttl, attr: attr::attr(&found), birth });
             }
             Err(error) => reply.error(attr::error(error)),

@@ -85,7 +85,8 @@ impl Unlinked {
     /// Returns files of which nothing is retained and that were added two looks before, each once;
     /// and whether others will be.
     pub(crate) fn due(&self, tick: u32) -> (Vec<InodeId>, bool) {
-        let (mut due, mut any_later) = (Vec::new(), false);
+        let mut due = Vec::new();
+        let mut any_later = false;
         for mut stripe in self.inodes.stripes() {
             for (ino, inode) in stripe.iter_mut().filter(|(_, inode)| inode.since.is_some()) {
                 match inode.since.take_if(|since| tick.wrapping_sub(*since) >= TICKS) {

@@ -67,7 +67,8 @@ impl Control {
         then: impl FnOnce(Result<Vec<u8>, Errno>) + Send + 'static,
     ) {
         let step = self.conversation.lock().read(size, &self.rights.asker);
-        let (context, dir) = (self.rights.context(), Handle::own(self.dir));
+        let context = self.rights.context();
+        let dir = Handle::own(self.dir);
         match step {
             Ok(Step::Give(bytes)) => then(Ok(bytes)),
             Ok(Step::Ask(search)) => files.search(&context, dir, search).then(move |page| {

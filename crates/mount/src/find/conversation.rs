@@ -87,7 +87,8 @@ impl Conversation {
             let part = rest[..rest.len().min(size)].to_vec();
             self.given += part.len();
             if self.given == self.records.len() {
-                (self.records, self.given) = (Vec::new(), 0);
+                self.records = Vec::new();
+                self.given = 0;
             }
             return Ok(Step::Give(part));
         }

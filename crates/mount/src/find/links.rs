@@ -266,7 +266,8 @@ mod tests {
             assert!(found.add(vec![hit("sub/dir/it", 5), hit(&deep, 6)]));
             found.links(&hasher)
         };
-        let (first, third) = (links(1), links(3));
+        let first = links(1);
+        let third = links(3);
         let link = first.get(b"it", &hasher).unwrap();
         assert!(link.shown_ino().is_of_mount());
         assert_eq!(*link.target, *b"../../sub/dir/it");

@@ -43,7 +43,8 @@ impl Sweeps {
         if self.is_sweeping.swap(true, Ordering::Acquire) {
             return;
         }
-        let (sweeps, nodes) = (Arc::clone(self), Arc::clone(nodes));
+        let sweeps = Arc::clone(self);
+        let nodes = Arc::clone(nodes);
         let sweep = move || {
             sweeps.sweep(&nodes);
             thread::sleep(PAUSE);

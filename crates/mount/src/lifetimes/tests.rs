@@ -153,7 +153,8 @@ fn under_leases_replies_hold_as_long_as_these_and_two_seconds_at_most() {
         assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
         let handle = Handle::at(FILE, DIR, NameHash(1));
-        let (one, linked) = (Entry { handle, attr: self::attr() }, Handle::own(FILE));
+        let one = Entry { handle, attr: self::attr() };
+        let linked = Handle::own(FILE);
         for of_entry in [ReplyGuard::created_attr, ReplyGuard::found_attr] {
             assert_eq!(of_entry(&guard, &one, &sample.1), left[0]);
             let linked = Entry { handle: linked, ..one };

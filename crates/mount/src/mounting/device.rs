@@ -133,7 +133,8 @@ impl Attached {
 }
 
 fn mount_directly(point: &Point, options: &MountOptions) -> Result<OwnedFd, MountError> {
-    let (over, point) = (path_of(&point.directory), point.path.as_path());
+    let over = path_of(&point.directory);
+    let point = point.path.as_path();
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = OwnedFd::from(device.map_err(|error| match error.raw_os_error() {
         Some(number) => device_error(point, Errno::from_raw_os_error(number)),

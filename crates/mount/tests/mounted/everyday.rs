@@ -306,7 +306,8 @@ fn a_name_that_is_being_replaced_can_always_be_opened() {
     thread::scope(|scope| {
         let writers: Vec<_> = (0..2)
             .map(|number| {
-                let (path, other) = (&path, mounted.path(&format!("other{number}")));
+                let other = mounted.path(&format!("other{number}"));
+                let path = &path;
                 scope.spawn(move || {
                     for _ in 0..1500 {
                         fs::write(&other, b"bytes").unwrap();

@@ -219,7 +219,8 @@ fn a_folder_has_a_link_to_each_file_that_its_query_means() {
     let Some(fixture) = Fixture::new() else { return };
     fixture.fill(&[b"a", b"sub/dir/x", b"other/x", b"sub/b\n\xff"]);
     let number = |path: &[u8]| format!("x~{}", fixture.hit(path).ino);
-    let (first, second) = (number(b"sub/dir/x"), number(b"other/x"));
+    let first = number(b"sub/dir/x");
+    let second = number(b"other/x");
     let expected: BTreeSet<Vec<u8>> =
         [b"a".to_vec(), first.clone().into(), second.clone().into(), b"b\n\xff".to_vec()].into();
     for folder in [".find/a=b", ".find/a=b/", "./sub/../.find/size>1/k=v%2Fw"] {

@@ -172,7 +172,8 @@ fn an_entry_on_its_way_does_not_outlast_a_recall() {
         let name = format!("on-its-way-{round}");
         leased.mounted.memory.put(&name, b"old");
         leased.leases.begin();
-        let (path, ino) = (leased.mounted.path(&name), leased.mounted.memory.ino(&name));
+        let path = leased.mounted.path(&name);
+        let ino = leased.mounted.memory.ino(&name);
         thread::scope(|scope| {
             let looks = scope.spawn(|| rustix::fs::stat(&path).unwrap().st_size);
             leased.recall(ino, None);

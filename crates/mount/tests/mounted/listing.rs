@@ -54,7 +54,8 @@ fn three_hundred_thousand_names_are_listed_once_each() {
     let requests = || mounted.memory.requests.load(Ordering::Relaxed);
     assert!(requests() < 5_000, "{} requests for 300,000 names", requests());
     let costs = |at: usize, what: StatxFlags| {
-        let (before, path) = (requests(), mounted.path(&entries[at].0));
+        let before = requests();
+        let path = mounted.path(&entries[at].0);
         let found = statx(CWD, &path, AtFlags::empty(), what).unwrap();
         assert_eq!(found.stx_mask & what.bits(), what.bits());
         requests() - before

@@ -86,7 +86,8 @@ struct Node {
 impl Memory {
     pub(crate) fn new(hash: fn(&[u8]) -> u64) -> Self {
         let hands_out = HandsOut::Nothing;
-        let (nodes, opens) = (HashMap::new(), HashMap::new());
+        let nodes = HashMap::new();
+        let opens = HashMap::new();
         let mut state = State { nodes, opens, last: 1, hands_out };
         let root = node(1, FileKind::Directory, 0o755, &ourselves());
         state.nodes.insert(1, root);
@@ -214,7 +215,8 @@ impl Service for Memory {
             return None;
         }
         if matches!(request, Request::Write { .. }) && self.holds_writes.load(Ordering::SeqCst) {
-            let (context, bytes) = (*context, bulk.bytes().to_vec());
+            let context = *context;
+            let bytes = bulk.bytes().to_vec();
             self.held.lock().push(HeldWrite { context, request, bytes, done: later() });
             return None;
         }
@@ -483,7 +485,8 @@ impl State {
                 self.remove(dir, &key(hash, &name))
             }
             Request::Rename { from_dir, from, to_dir, to, flags } => {
-                let (from, to) = (key(hash, &from), key(hash, &to));
+                let from = key(hash, &from);
+                let to = key(hash, &to);
                 self.rename((from_dir, from), (to_dir, to), flags)
             }
             Request::List { dir, after, behind, entries, attributes } => {
@@ -678,7 +681,8 @@ impl State {
         {
             let hash = NameHash(*hash);
             if prefix.is_none_or(|(first, _)| first.prefix() != hash.prefix()) {
-                (prefix, rank) = (Some((hash, 0)), 0);
+                prefix = Some((hash, 0));
+                rank = 0;
             }
             rank += 1;
             let next = rows.peek().map(|((hash, _), _)| Cookie::of(NameHash(*hash)));

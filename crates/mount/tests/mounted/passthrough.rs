@@ -111,7 +111,8 @@ fn reads_return_the_written_bytes() {
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|index| (index % 251) as u8).collect();
     fs::write(&path, &bytes).unwrap();
     assert!(fs::read(&path).unwrap() == bytes);
-    let (one, two) = (both().open(&path).unwrap(), File::open(&path).unwrap());
+    let one = both().open(&path).unwrap();
+    let two = File::open(&path).unwrap();
     one.write_at(b"new", 1_000_000).unwrap();
     let mut read = [0; 5];
     two.read_exact_at(&mut read, 999_999).unwrap();
@@ -160,7 +161,8 @@ fn direct_reads_and_writes_bypass_the_page_cache() {
 #[test]
 fn an_unlinked_file_stays_usable() {
     let Some(mounted) = passing() else { return };
-    let (path, other) = (mounted.path("file"), mounted.path("other"));
+    let other = mounted.path("other");
+    let path = mounted.path("file");
     for replaces in [false, true] {
         let file = both().create_new(true).open(&path).unwrap();
         file.write_at(b"before", 0).unwrap();

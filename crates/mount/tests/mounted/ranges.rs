@@ -13,11 +13,14 @@ use crate::memory::spread;
 #[test]
 fn the_kernel_stands_in_for_a_server_without_ranges() {
     let Some(mounted) = mounted(spread) else { return };
-    let (from, to) = (mounted.path("from"), mounted.path("to"));
+    let from = mounted.path("from");
+    let to = mounted.path("to");
     let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
     fs::write(&from, &bytes).unwrap();
-    let (source, target) = (File::open(&from).unwrap(), File::create(&to).unwrap());
-    let (mut read, mut wrote) = (0, 0);
+    let source = File::open(&from).unwrap();
+    let target = File::create(&to).unwrap();
+    let mut read = 0;
+    let mut wrote = 0;
     while read < bytes.len() as u64 {
         let left = bytes.len() - usize::try_from(read).unwrap();
         let copied =

@@ -54,7 +54,8 @@ fn page(more: bool) -> SearchPage {
 }
 
 fn folder(number: u64) -> (InodeId, Folder) {
-    let (dir, parent) = (InodeId::from_raw(7), InodeId::from_raw(8));
+    let dir = InodeId::from_raw(7);
+    let parent = InodeId::from_raw(8);
     let name = Box::from(&b"a=b"[..]);
     (
         InodeId::from_raw(number),
