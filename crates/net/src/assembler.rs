@@ -87,7 +87,10 @@ struct Partial {
 impl Assembler {
     /// Returns an assembler before the first byte.
     pub(crate) const fn new() -> Self {
-        let (partial, drained, filled, ends) = (None, false, false, false);
+        let partial = None;
+        let drained = false;
+        let filled = false;
+        let ends = false;
         Self { input: Vec::new(), start: 0, end: 0, partial, drained, filled, ends }
     }
 
@@ -163,7 +166,8 @@ impl Assembler {
             let read = &self.input[self.start..self.end];
             let Some(bytes) = read.first_chunk::<HEADER_BYTES>() else { return Ok(None) };
             let header = Header::decode(bytes)?;
-            let (body, bulk) = (header.body as usize, header.bulk as usize);
+            let body = header.body as usize;
+            let bulk = header.bulk as usize;
             for (bytes, limit) in [(body, limits.body), (bulk, limits.bulk)] {
                 if bytes > limit {
                     return Err(ReadError::TooLong { bytes, limit });
@@ -219,7 +223,9 @@ mod tests {
 
     /// Feeds a stream in pieces of these sizes, and returns the frames.
     fn feed(stream: &[u8], pieces: impl Fn(usize) -> usize) -> Vec<Frame> {
-        let (mut at, mut turn, mut frames) = (0, 0, Vec::new());
+        let mut at = 0;
+        let mut turn = 0;
+        let mut frames = Vec::new();
         let mut assembler = Assembler::new();
         while at < stream.len() {
             let mut budget = pieces(turn).min(stream.len() - at);
@@ -276,7 +282,8 @@ mod tests {
             assert!(assembler.input.capacity() <= 4 << 10);
         }
         // One that sends much is read in large pieces.
-        let (mut left, mut reads) = (&stream[..], 0);
+        let mut left = &stream[..];
+        let mut reads = 0;
         let mut read = |into: &mut [u8]| {
             reads += 1;
             io::Read::read(&mut left, into)

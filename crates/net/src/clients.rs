@@ -169,7 +169,8 @@ impl Clients {
     /// [`ClientsError`] with the number of the first wrong line.
     pub fn parse(text: &str) -> Result<Self, ClientsError> {
         let mut lines = Vec::new();
-        let (mut keys, mut names) = (HashMap::new(), HashMap::new());
+        let mut keys = HashMap::new();
+        let mut names = HashMap::new();
         for (index, text) in text.lines().enumerate() {
             let number = index + 1;
             let wrong = |source| ClientsError { line: number, source };

@@ -23,7 +23,9 @@ mod tests {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             text.split(' ').next().unwrap().parse().map(Duration::from_secs_f64).unwrap()
         };
-        let (before, now, after) = (uptime(), boot_time(), uptime());
+        let before = uptime();
+        let now = boot_time();
+        let after = uptime();
         let rounding = Duration::from_millis(20);
         assert!(
             before <= now + rounding && now <= after + rounding,

@@ -105,7 +105,8 @@ impl Link {
             // too, so that it would not take `PLAIN_BYTES`.
             tls.set_buffer_limit(None);
         }
-        let (cipher, queue) = (Cipher::default(), VecDeque::new());
+        let cipher = Cipher::default();
+        let queue = VecDeque::new();
         let out = Out { tls, cipher, queue, queued: 0, closed: false };
         let own = Account::new(limits::SESSION_BYTES);
         let joined = OnceLock::new();
@@ -366,7 +367,8 @@ fn first_slices<'a, 'b>(
     most: usize,
     slices: &'b mut [IoSlice<'a>; SLICES],
 ) -> &'b [IoSlice<'a>] {
-    let (mut left, mut count) = (most, 0);
+    let mut left = most;
+    let mut count = 0;
     for (piece, slice) in queue.iter().zip(slices.iter_mut()) {
         let bytes = &piece.bytes.as_slice()[piece.sent..];
         let bytes = &bytes[..bytes.len().min(left)];

@@ -126,7 +126,8 @@ mod tests {
 
     #[test]
     fn one_line_a_second_counts_those_that_were_left_out() {
-        let (start, limit) = (Instant::now(), LogLimit::new());
+        let start = Instant::now();
+        let limit = LogLimit::new();
         let admit = |millis| limit.state.lock().admit(start + Duration::from_millis(millis));
         assert_eq!(admit(0), Some(0));
         assert_eq!([1, 500, 999].map(admit), [None; 3]);
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn the_rest_waits_for_its_second_and_counts_no_line_itself() {
-        let (start, limit) = (Instant::now(), LogLimit::new());
+        let start = Instant::now();
+        let limit = LogLimit::new();
         let admit = |millis| limit.state.lock().admit(start + Duration::from_millis(millis));
         assert_eq!((admit(0), admit(10)), (Some(0), None));
         assert_eq!(limit.rest(start + Duration::from_millis(20)), None);

@@ -289,7 +289,8 @@ impl OwnFile {
         if !metadata.is_file() {
             return Err(OwnFileError::Type { path: path(), found: "not a file" });
         }
-        let (owner, user) = (metadata.uid(), geteuid().as_raw());
+        let owner = metadata.uid();
+        let user = geteuid().as_raw();
         if owner != user {
             return Err(OwnFileError::Owner { path: path(), owner, user });
         }
@@ -325,7 +326,8 @@ impl OwnFile {
 
     /// Gives a new file its name, unless a file has it.
     fn rename_new(&self, new: &OsStr) -> Result<(), OwnFileError> {
-        let (dir, name) = (&self.dir, &self.name);
+        let dir = &self.dir;
+        let name = &self.name;
         let renamed = match renameat_with(dir, new, dir, name, RenameFlags::NOREPLACE) {
             // The file system has no such rename, as NFS: a link does not overwrite either.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {

@@ -123,7 +123,8 @@ impl Reactor {
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Waker::new(poll.registry(), WAKER)?;
-        let (next_token, orders) = (AtomicUsize::new(WAKER.0 + 1), Mutex::default());
+        let next_token = AtomicUsize::new(WAKER.0 + 1);
+        let orders = Mutex::default();
         let mailbox = Arc::new(Mailbox { waker, next_token, orders });
         let own = Arc::clone(&mailbox);
         let polling = move || {

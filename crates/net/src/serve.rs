@@ -325,7 +325,8 @@ impl Connection {
             }
             Err(refused) => {
                 if let Some(left_out) = self.shared.sessions.log.refused.admit() {
-                    let (why, text) = (refused.code.says(), &refused.text);
+                    let why = refused.code.says();
+                    let text = &refused.text;
                     tracing::info!(why, text, left_out, "a client was refused");
                 }
                 send(&self.shared.sessions, link, FrameKind::Refused, refused.encode());

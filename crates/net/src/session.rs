@@ -291,7 +291,8 @@ impl Session {
     pub(crate) fn lost(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
-            (state.link, state.heard) = (None, boot_time());
+            state.link = None;
+            state.heard = boot_time();
         }
     }
 
@@ -407,7 +408,8 @@ impl Session {
     /// run of the server.
     pub(crate) fn suspend(&self, last: [Bytes; 2]) {
         let mut state = self.state.lock();
-        (state.ended, state.suspended) = (true, true);
+        state.ended = true;
+        state.suspended = true;
         if let Some(link) = state.link.take() {
             link.send(last);
             link.close();
@@ -523,7 +525,8 @@ mod tests {
             thread::yield_now();
         }
         account.resume();
-        let (later, patience) = (Duration::from_secs(1), Duration::from_secs(9));
+        let later = Duration::from_secs(1);
+        let patience = Duration::from_secs(9);
         assert_eq!(session.silent(account.resumed() + later, patience), later);
     }
 }

@@ -78,8 +78,10 @@ impl Listening {
 impl Sessions {
     /// Returns the sessions of the server's last run, which wait for their clients.
     pub(crate) fn new(service: Arc<dyn SessionService>, term: Duration) -> Self {
-        let (next_id, stopping) = (AtomicU32::new(1), AtomicBool::new(false));
-        let (log, listening) = (ServerLog::new(), Mutex::default());
+        let next_id = AtomicU32::new(1);
+        let stopping = AtomicBool::new(false);
+        let log = ServerLog::new();
+        let listening = Mutex::default();
         let table = Mutex::default();
         let peers = Mutex::default();
         let is_open = RwLock::new(true);
@@ -471,7 +473,8 @@ pub(crate) fn refused(code: RefusalCode) -> Refused {
         | RefusalCode::NotOwner => 1000,
         _ => 0,
     };
-    let (wire_min, wire_max) = (version::OLDEST, version::NEWEST);
+    let wire_min = version::OLDEST;
+    let wire_max = version::NEWEST;
     Refused { code, wire_min, wire_max, retry_ms, text: String::new() }
 }
 
@@ -483,7 +486,8 @@ mod tests {
 
     #[test]
     fn a_term_begins_anew_when_the_server_goes_on_after_a_pause() {
-        let (mut listening, at) = (Listening::default(), Duration::from_millis);
+        let mut listening = Listening::default();
+        let at = Duration::from_millis;
         assert_eq!(listening.look(at(100_000), TERM), at(100_000));
         for now in (100_250..130_000).step_by(250) {
             assert_eq!(listening.look(at(now), TERM), at(100_000));

@@ -185,7 +185,8 @@ fn connect_tls(key: &PrivateKey, port: u16, machine: &Arc<PrivateKey>) -> Remote
 
 #[test]
 fn a_peer_has_a_share_of_the_sessions_and_no_more() {
-    let (home, service) = (Home::new(), Reads::of_volume(1));
+    let home = Home::new();
+    let service = Reads::of_volume(1);
     let server = home.serve(&service);
     let mut sessions: Vec<Raw> =
         (0..limits::PEER_SESSIONS).map(|_| Raw::hello(&home.socket()).ok().unwrap()).collect();
@@ -197,7 +198,8 @@ fn a_peer_has_a_share_of_the_sessions_and_no_more() {
     until("a session without a connection", || server.status().iter().any(|s| !s.connected));
     assert_eq!(refusal(), Some(RefusalCode::TooManyOfPeer));
     // Another peer has a share of its own.
-    let (key, machine) = (PrivateKey::from_seed([1; 32]), PrivateKey::from_seed([2; 32]));
+    let key = PrivateKey::from_seed([1; 32]);
+    let machine = PrivateKey::from_seed([2; 32]);
     let machine = Arc::new(machine);
     let port = home.listen(&server, 0, &key, &machine);
     assert_eq!(read(&connect_tls(&key, port, &machine)), Ok(1));
@@ -208,7 +210,8 @@ fn a_peer_has_a_share_of_the_sessions_and_no_more() {
 
 #[test]
 fn a_client_that_says_hello_and_leaves_takes_no_place() {
-    let (home, service) = (Home::new(), Reads::of_volume(1));
+    let home = Home::new();
+    let service = Reads::of_volume(1);
     let server = home.serve(&service);
     let good = home.connect();
     assert_eq!(read(&good), Ok(1));
@@ -224,7 +227,8 @@ fn a_client_that_says_hello_and_leaves_takes_no_place() {
 
 #[test]
 fn the_oldest_silent_connection_makes_room_for_a_new_one() {
-    let (home, service) = (Home::new(), Reads::of_volume(1));
+    let home = Home::new();
+    let service = Reads::of_volume(1);
     let _server = home.serve(&service);
     let mut silent: Vec<Raw> =
         (0..=limits::SOURCE_STRANGERS).map(|_| Raw::connect(&home.socket())).collect();
@@ -259,7 +263,8 @@ fn another_volume_behind_the_address_gets_no_request() {
 
 #[test]
 fn an_answer_that_fits_no_such_request_is_an_error_and_ends_the_connection() {
-    let (home, service) = (Home::new(), Reads::of_volume(1));
+    let home = Home::new();
+    let service = Reads::of_volume(1);
     let _server = home.serve(&service);
     let remote = home.connect();
     assert_eq!(read(&remote), Ok(1));

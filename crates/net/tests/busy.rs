@@ -204,7 +204,8 @@ fn a_silent_session_ends_whichever_thread_has_it() {
 #[test]
 fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
     let world = World::new(TERM);
-    let (slow, server) = (world.folder.path().join("slow"), world.socket.clone());
+    let slow = world.folder.path().join("slow");
+    let server = world.socket.clone();
     let listener = UnixListener::bind(&slow).unwrap();
     thread::Builder::new()
         .spawn(move || {

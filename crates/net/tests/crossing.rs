@@ -142,7 +142,8 @@ fn ask(remote: &Remote, number: u64, request: Request) -> Receiver<Result<Reply,
 fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let world = World::new();
     let remote = world.connect(Some(Duration::from_secs(1)));
-    let (open, owner) = (OpenId(1), LockOwner(5));
+    let open = OpenId(1);
+    let owner = LockOwner(5);
     let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
     ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
     let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };
@@ -161,7 +162,8 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
 fn a_lock_that_is_granted_after_it_was_unlocked_is_made_sure_of() {
     let world = World::new();
     let remote = world.connect(None);
-    let (open, owner) = (OpenId(1), LockOwner(5));
+    let open = OpenId(1);
+    let owner = LockOwner(5);
     let opens = Request::Open { node: Handle::own(INO), flags: OpenFlags::READ_WRITE, open };
     ask(&remote, 0, opens).recv_timeout(PATIENCE).unwrap().unwrap();
     let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 3, end: 9, pid: 1 };

@@ -242,8 +242,8 @@ fn what_is_no_part_of_a_group_ends_the_connection() {
     let offer = GroupPart::Offer { reign: 1, run: RUN }.encode().unwrap();
     let mut too_long = Header::new(FrameKind::Group, u32::MAX, 0).encode().to_vec();
     too_long.push(0);
-    let (hello, offer) =
-        (frame(FrameKind::Hello, &hello().encode()), frame(FrameKind::Group, &offer));
+    let hello = frame(FrameKind::Hello, &hello().encode());
+    let offer = frame(FrameKind::Group, &offer);
     for wrong in [
         vec![0; 64],
         [&hello[..], &too_long].concat(),

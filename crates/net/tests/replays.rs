@@ -69,7 +69,9 @@ fn an_open_file_that_its_replay_cannot_make_again_is_told_as_lost() {
     let first = WithSessions::of_run(3, None, Forgets { is_next: false });
     let server = first.serve(&socket);
     let remote = connect(&socket);
-    let (dir, name, mode) = (Handle::ROOT, Name::new(b"file").unwrap(), NewMode::exactly(0o644));
+    let dir = Handle::ROOT;
+    let name = Name::new(b"file").unwrap();
+    let mode = NewMode::exactly(0o644);
     let create = Request::Create { dir, name, mode, flags: OpenFlags::READ_WRITE, open: OPEN };
     ask(&remote, create).unwrap();
     drop(server);

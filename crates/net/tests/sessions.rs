@@ -65,9 +65,11 @@ fn exchange(remote: &Remote) {
     let (send, receive) = channel();
     let requests = 64;
     for number in 0..requests {
-        let (size, offset) = (SIZES[number % SIZES.len()], number as u64 * 977);
+        let size = SIZES[number % SIZES.len()];
+        let offset = number as u64 * 977;
         let open = OpenId(1);
-        let (sent, wanted) = (pattern(offset, size), pattern(offset, size));
+        let sent = pattern(offset, size);
+        let wanted = pattern(offset, size);
         let writes = number % 3 == 0;
         let (request, bulk) = match writes {
             true => {
@@ -77,7 +79,8 @@ fn exchange(remote: &Remote) {
         };
         let send = send.clone();
         let mut later = || -> Done {
-            let (send, wanted) = (send.clone(), wanted.clone());
+            let send = send.clone();
+            let wanted = wanted.clone();
             Box::new(move |result| {
                 let is_right = match result {
                     Ok(Reply::Data(buffer)) => !writes && buffer.as_bytes() == wanted,
@@ -118,7 +121,8 @@ fn payloads_of_all_sizes_cross_a_unix_socket() {
 fn a_session_that_has_ended_is_known_to_have_ended() {
     let folder = tempfile::tempdir().unwrap();
     let service = WithSessions::new(Echo);
-    let (socket, relayed) = (folder.path().join("socket"), folder.path().join("relayed"));
+    let socket = folder.path().join("socket");
+    let relayed = folder.path().join("relayed");
     let no_term = Duration::from_secs(100 * 60);
     let server = SessionServer::start_with(Arc::clone(&service) as _, no_term).unwrap();
     server.listen_unix(&socket).unwrap();
@@ -137,7 +141,8 @@ fn relay_while_open(relayed: &Path, socket: &Path) {
     let carry = move || {
         let (mut client, _) = listener.accept().unwrap();
         let mut server = UnixStream::connect(socket).unwrap();
-        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let mut from = server.try_clone().unwrap();
+        let mut to = client.try_clone().unwrap();
         let back = move || {
             let _ended = std::io::copy(&mut from, &mut to);
             let _closed = to.shutdown(Shutdown::Both);
@@ -161,7 +166,8 @@ fn relay_while_open(relayed: &Path, socket: &Path) {
 #[test]
 fn payloads_of_all_sizes_cross_tls() {
     let folder = tempfile::tempdir().unwrap();
-    let (server_key, key) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    let server_key = PrivateKey::generate().unwrap();
+    let key = PrivateKey::generate().unwrap();
     edit(&own(folder.path(), "clients"), |clients| {
         clients.allow(key.public(), None::<ClientName>, Date::today())
     })

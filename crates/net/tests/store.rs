@@ -139,7 +139,8 @@ impl Place {
     /// Stands by, and names this owner. Returns how often it was asked too.
     fn stand_by(&self, owner: Option<&ServerAddress>) -> (StandbyServer, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
-        let (text, count) = (owner.map(ToString::to_string), Arc::clone(&asked));
+        let text = owner.map(ToString::to_string);
+        let count = Arc::clone(&asked);
         let find = move || {
             count.fetch_add(1, Ordering::SeqCst);
             text.clone()
@@ -346,7 +347,8 @@ fn a_key_that_is_not_listed_is_refused_by_a_server_that_stands_by() {
 /// A server that stands by has an old list of clients, and the owner is gone: programs wait.
 #[test]
 fn an_old_list_of_a_server_that_stands_by_fails_no_program() {
-    let (one, other) = (Place::new(ONE), Place::without_clients(OTHER));
+    let one = Place::new(ONE);
+    let other = Place::without_clients(OTHER);
     let all = texts(&[&one.address, &other.address]);
     let first = WithSessions::of_run(3, None, Owner::new(ONE, &all));
     let server = one.serve(&first);

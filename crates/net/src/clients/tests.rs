@@ -48,7 +48,8 @@ fn lines_without_a_client_stay_as_they_were() {
 
 #[test]
 fn a_wrong_line_is_named() {
-    let (one, two) = (key(1), key(2));
+    let one = key(1);
+    let two = key(2);
     let (line, source) = error(&format!("# head\n{one}\nlaptop\n"));
     assert!(matches!((line, source), (3, LineError::Key(KeyTextError::Prefix { .. }))));
     let cut = &two.to_string()[..60];

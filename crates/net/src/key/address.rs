@@ -102,7 +102,9 @@ impl FromStr for ServerAddress {
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (key, host, port) = (self.key, &self.host, self.port);
+        let key = self.key;
+        let host = &self.host;
+        let port = self.port;
         if host.contains(':') {
             write!(f, "{key}@[{host}]:{port}")
         } else {

@@ -46,7 +46,8 @@ pub(super) fn has_name(name: &str, text: &str) -> bool {
 /// Returns the text of these bytes.
 pub(super) fn encode(name: &str, bytes: &[u8]) -> String {
     let mut values = Vec::with_capacity(symbols(bytes.len()) + CHECKSUM);
-    let (mut held, mut bits) = (0_u32, 0);
+    let mut held = 0_u32;
+    let mut bits = 0;
     for byte in bytes {
         held = held << 8 | u32::from(*byte);
         bits += 8;
@@ -95,7 +96,8 @@ pub(super) fn decode<const N: usize>(name: &str, text: &str) -> Result<[u8; N], 
 fn bytes_of<const N: usize>(values: &[u8]) -> Result<[u8; N], Bech32Error> {
     let mut bytes = [0; N];
     let mut free = bytes.iter_mut();
-    let (mut held, mut bits) = (0_u32, 0);
+    let mut held = 0_u32;
+    let mut bits = 0;
     for value in values {
         held = held << 5 | u32::from(*value);
         bits += 5;

@@ -37,7 +37,9 @@ impl Cipher {
         let is_full = self.end > 0 && self.end == self.bytes.len();
         let size = if is_full { MOST_BYTES } else { self.bytes.len().max(FIRST_BYTES) };
         self.bytes.resize(size, 0);
-        (self.start, self.end, self.drained) = (0, 0, true);
+        self.start = 0;
+        self.end = 0;
+        self.drained = true;
         let count = match read(&mut self.bytes) {
             Ok(count) => count,
             Err(error) => {
@@ -46,7 +48,8 @@ impl Cipher {
                 return Err(error);
             }
         };
-        (self.end, self.drained) = (count, count < size);
+        self.end = count;
+        self.drained = count < size;
         Ok(count)
     }
 

@@ -70,12 +70,14 @@ impl Tapped {
 
     /// Carries what was sent to one end. Returns the lengths of the records.
     fn carry(&mut self, to: usize) -> Vec<usize> {
-        let (mut bytes, mut buffer) = (Vec::new(), [0; 16 << 10]);
+        let mut bytes = Vec::new();
+        let mut buffer = [0; 16 << 10];
         while let Ok(count @ 1..) = self.ends[1 - to].read(&mut buffer) {
             bytes.extend(&buffer[..count]);
         }
         self.ends[to].write_all(&bytes).unwrap();
-        let (mut left, mut lengths) = (&bytes[..], Vec::new());
+        let mut left = &bytes[..];
+        let mut lengths = Vec::new();
         while let [_, _, _, high, low, ..] = left {
             let length = RECORD_HEAD + usize::from(*high) * 256 + usize::from(*low);
             lengths.push(length);
@@ -86,7 +88,8 @@ impl Tapped {
 
     /// Reads what has arrived at one end. Returns the count of bytes.
     fn read(&self, at: usize) -> usize {
-        let (mut total, mut into) = (0, vec![0; 64 << 10]);
+        let mut total = 0;
+        let mut into = vec![0; 64 << 10];
         while let Ok(count @ 1..) = self.links[at].read(&mut into) {
             total += count;
         }

@@ -194,7 +194,8 @@ impl Calls {
         if frame.is_overdue {
             granted.leases = Leases::default();
         }
-        let (number, mut state) = (frame.number, self.state.lock());
+        let number = frame.number;
+        let mut state = self.state.lock();
         if !state.is_present(link) {
             // The request is asked over another connection, or the session has ended.
             return true;
@@ -423,7 +424,9 @@ impl State {
         self.requests += 1;
         let mutation = numbers.mutation;
         set_mutation(&mut body, mutation);
-        let (body, done, asked) = (body.into(), Some(done), boot_time());
+        let body = body.into();
+        let done = Some(done);
+        let asked = boot_time();
         let call = UnderWay {
             caller,
             mutation,

@@ -92,7 +92,9 @@ impl Connector {
 
     /// Makes the connection again whenever it is lost, until the session ends.
     pub(super) fn keep_connected(&self) {
-        let (mut pause, mut connected, mut answers) = (PAUSES[0], Instant::now(), 0);
+        let mut pause = PAUSES[0];
+        let mut connected = Instant::now();
+        let mut answers = 0;
         let mut is_sent_away = false;
         while self.calls.wait_for_loss() {
             let answered = self.calls.answers();

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn leases_that_ended_are_lost_once_and_before_an_answer_lengthens_them() {
-        let (clock, holder) = (LeaseClock::default(), Arc::new(Holder::default()));
+        let clock = LeaseClock::default();
+        let holder = Arc::new(Holder::default());
         clock.set_holder(Arc::downgrade(&holder) as _);
         clock.look();
         assert_eq!(*holder.0.lock(), 0, "there was none");
@@ -197,7 +198,8 @@ mod tests {
     #[test]
     fn leases_begin_anew_once_what_had_ended_is_dropped() {
         let clock = LeaseClock::default();
-        let ((begun, begins), (end, ends)) = (channel(), channel());
+        let (begun, begins) = channel();
+        let (end, ends) = channel();
         let holder = Arc::new(Slow(begun, Mutex::new(ends)));
         clock.set_holder(Arc::downgrade(&holder) as _);
         clock.renew(boot_time(), TERM);

@@ -34,7 +34,8 @@ impl Calls {
 impl State {
     /// Continues over a connection. Returns what callers get whose requests are over.
     pub(super) fn resume(&mut self, link: &Arc<Link>, welcome: Welcome) -> Vec<Answered> {
-        let (resumed, epoch) = (welcome.resumed, welcome.epoch);
+        let resumed = welcome.resumed;
+        let epoch = welcome.epoch;
         let before = self.connect(link, welcome);
         let knows_opens = match &before {
             None => true,
@@ -174,7 +175,8 @@ impl State {
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
-        (self.payload, self.waits) = (0, 0);
+        self.payload = 0;
+        self.waits = 0;
         let unsafe_changes = std::mem::take(&mut self.kept).count();
         if unsafe_changes > 0 {
             tracing::warn!(unsafe_changes, "changes that were answered may be lost");
@@ -191,7 +193,8 @@ impl State {
                 self.note_size(&call);
                 let mut body = call.body.to_vec();
                 set_mutation(&mut body, numbers.mutation);
-                (call.mutation, call.body) = (numbers.mutation, body.into());
+                call.mutation = numbers.mutation;
+                call.body = body.into();
                 self.under_way.insert(numbers.number, call);
             }
         }

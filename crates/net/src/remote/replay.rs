@@ -22,17 +22,20 @@ impl State {
         call: &UnderWay,
         (stamp, result): (ReplyStamp, &Result<Reply, Error>),
     ) {
-        let (mut made, mut time) = (None, None);
+        let mut made = None;
+        let mut time = None;
         match result {
             Ok(Reply::Entry(entry) | Reply::Created { entry, .. }) => {
-                (made, time) = (Some(entry.handle), Some(entry.attr.ctime));
+                made = Some(entry.handle);
+                time = Some(entry.attr.ctime);
             }
             Ok(Reply::Attr(attr) | Reply::Removed(attr)) => time = Some(attr.ctime),
             _ => {}
         }
         let written = || call.opens.subjects.each_open().find_map(|open| self.opens.node(open));
         let node = made.or_else(written);
-        let (body, bulk) = (Arc::clone(&call.body), Arc::clone(&call.bulk));
+        let body = Arc::clone(&call.body);
+        let bulk = Arc::clone(&call.bulk);
         let kept = Kept { body, bulk, opens: call.opens, made, node, time };
         self.kept.insert(number, kept, stamp);
         self.ping_if_half_full();

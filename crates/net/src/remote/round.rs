@@ -75,7 +75,8 @@ mod tests {
     }
 
     fn refused(code: RefusalCode) -> ConnectError {
-        let (wire_min, wire_max) = (1, 1);
+        let wire_min = 1;
+        let wire_max = 1;
         let text = String::new();
         ConnectError::Refused(Refused { code, wire_min, wire_max, retry_ms: 0, text })
     }

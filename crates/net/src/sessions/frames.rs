@@ -61,7 +61,9 @@ impl Sessions {
         self.tell(link, [self.header_to(session, FrameKind::Pong, ping, [0, 0])]);
         let (done, safe) = self.service.progress();
         if done > safe {
-            let (this, session, link) = (Arc::clone(self), Arc::clone(session), Arc::clone(link));
+            let this = Arc::clone(self);
+            let session = Arc::clone(session);
+            let link = Arc::clone(link);
             let pong = move || {
                 this.tell(&link, [this.header_to(&session, FrameKind::Pong, ping, [0, 0])]);
             };
@@ -151,7 +153,8 @@ impl Sessions {
             }
         };
         let is_refused = held.is_none();
-        let (sessions, session) = (Arc::clone(self), Arc::clone(session));
+        let sessions = Arc::clone(self);
+        let session = Arc::clone(session);
         let mutation = (mutation, session.epochs());
         let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
         if is_refused {

@@ -78,7 +78,8 @@ impl PendingReply {
             Some((sessions.service.attr(node)?, since))
         });
         let answer = |Told { since, node, names, opens_for_writing }| {
-            let (result, changed) = (&mut result, changed.as_ref().map(|it| (&it.0, it.1)));
+            let result = &mut result;
+            let changed = changed.as_ref().map(|it| (&it.0, it.1));
             let answer = LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
             sessions.service.lease(session.id, since, answer)
         };

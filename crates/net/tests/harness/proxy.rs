@@ -37,7 +37,8 @@ impl Proxy {
         let own = Arc::clone(&gate);
         let accept = move || {
             for near in listener.incoming() {
-                let (near, gate) = (near.unwrap(), Arc::clone(&own));
+                let near = near.unwrap();
+                let gate = Arc::clone(&own);
                 // What connects meanwhile is accepted by the kernel, and hears nothing.
                 gate.pass();
                 let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { continue };
