@@ -223,7 +223,8 @@ impl Options {
     pub fn new(policy: Policy, memory_bytes: u64) -> Self {
         let extent_bytes = 1 << 20;
         let extents = usize::try_from(memory_bytes / u64::from(extent_bytes)).unwrap_or(usize::MAX);
-        let (block_bytes, extents) = (64 << 10, extents.max(2));
+        let block_bytes = 64 << 10;
+        let extents = extents.max(2);
         let reads = (extents / 4).clamp(1, 2);
         Self { policy, block_bytes, extent_bytes, extents, reads, lent: 2, queue: 5 }
     }

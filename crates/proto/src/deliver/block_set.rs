@@ -208,7 +208,8 @@ impl BlockSet {
         let mut at = first;
         while at < end {
             let chunk = at / CHUNK;
-            let (start, size) = (chunk * CHUNK, self.size(chunk));
+            let start = chunk * CHUNK;
+            let size = self.size(chunk);
             let stop = end.min(start + size);
             let old = &mut self.chunks[chunk as usize];
             let before = old.count(size);
@@ -253,7 +254,8 @@ impl Chunk {
             }
         };
         let words = bits.words.iter_mut().enumerate();
-        let (skipped, few) = (first as usize / 64, (end.div_ceil(64) - first / 64) as usize);
+        let skipped = first as usize / 64;
+        let few = (end.div_ceil(64) - first / 64) as usize;
         for (at, word) in words.skip(skipped).take(few) {
             let mask = full_word(at, end) & !full_word(at, first);
             let before = word.count_ones();

@@ -50,7 +50,8 @@ impl Cache {
         reader: Option<ClientId>,
         now: Duration,
     ) {
-        let (state, used) = (Load::Reading { since: now }, self.count());
+        let state = Load::Reading { since: now };
+        let used = self.count();
         self.extents.insert((file, extent), Cached { state, used, reader });
     }
 

@@ -36,7 +36,8 @@ pub(super) fn refill(
     let blocks = u64::from(file.geometry.blocks());
     let block_bytes = f64::from(file.geometry.block_bytes);
     let region = (circus.region_bytes as f64 / block_bytes).max(1.0);
-    let (region, leap) = (region as u64, (region * circus.leapfront).max(1.0) as u64);
+    let leap = (region * circus.leapfront).max(1.0) as u64;
+    let region = region as u64;
     while client.queue.len() < queue as usize && !client.missing.is_empty() {
         let received = blocks - u64::from(client.missing.len());
         let is_independent = received as f64 >= circus.threshold * blocks as f64;

@@ -40,7 +40,8 @@ impl Deliver {
         let Some(file) = self.files.get_mut(&client.file) else { return };
         let Some(number) = client.first_missing() else { return };
         debug_assert_eq!(file.geometry.extent_of(number), block.extent, "the client has its turn");
-        (client.waits, client.reads) = (false, 0);
+        client.waits = false;
+        client.reads = 0;
         client.cursor = number.into();
         file.take(id, client, number);
         client.lend(block.len, now);

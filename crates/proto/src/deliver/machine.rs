@@ -129,7 +129,8 @@ impl Deliver {
     pub fn next_block(&mut self, id: ClientId, now: Duration) -> Next {
         let Some(client) = self.clients.get_mut(&id) else { return Next::Finished };
         let Some(file) = self.files.get_mut(&client.file) else { return Next::Finished };
-        (client.waits, client.reads) = (false, 0);
+        client.waits = false;
+        client.reads = 0;
         if client.lent.len() >= self.options.lent {
             return Next::Full;
         }

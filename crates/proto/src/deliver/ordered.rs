@@ -14,7 +14,8 @@ pub(super) fn pick(client: &mut Client, file: &File, cache: &Cache) -> Option<u3
 /// Returns the first extent that is neither in memory nor being read nor elsewhere, within the next
 /// `need` blocks of a client.
 pub(super) fn wanted(client: &Client, file: &File, need: u32) -> Option<u32> {
-    let (geometry, mut found) = (&file.geometry, 0);
+    let geometry = &file.geometry;
+    let mut found = 0;
     let mut at = client.first_missing()?;
     while found < need {
         let extent = geometry.extent_of(at);

@@ -74,7 +74,8 @@ impl Scores {
                     *base = base.wrapping_add(change);
                 }
                 Share::Some => {
-                    let (first, geometry) = (self.first_extent(at), self.geometry);
+                    let first = self.first_extent(at);
+                    let geometry = self.geometry;
                     let extra = self.chunks[at].extra.iter_mut().flat_map(|extra| extra.iter_mut());
                     for (extent, score) in (first..).zip(extra) {
                         if geometry.part(missing, extent) != 0 {
@@ -129,7 +130,8 @@ impl Scores {
         after: Option<u32>,
         only_mixed: bool,
     ) -> Option<u32> {
-        let (start, end) = (after.map_or(0, |after| after + 1), self.geometry.extents());
+        let start = after.map_or(0, |after| after + 1);
+        let end = self.geometry.extents();
         let mut best = None;
         for (mut from, to) in [(start, end), (0, start.min(end))] {
             while from < to {

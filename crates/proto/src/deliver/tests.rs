@@ -109,7 +109,8 @@ fn what_cannot_be_delivered_is_refused() {
     assert_eq!(deliver.open_file(VersionId(2), 1), Err(DeliverError::Exists));
     let mut join = |file, order, have| deliver.join(file, client(1), order, have);
     assert_eq!(join(VersionId(3), Order::Any, None), Err(DeliverError::NoFile));
-    let (from, to) = (0, 64 * MIB + 1);
+    let from = 0;
+    let to = 64 * MIB + 1;
     assert_eq!(join(FILE, ascending(from, to), None), Err(DeliverError::BadRange { from, to }));
     let other = BlockSet::empty(7);
     assert_eq!(join(FILE, Order::Any, Some(&other)), Err(DeliverError::OtherLength { blocks: 7 }));
@@ -135,7 +136,8 @@ fn a_range_gets_its_bytes_and_no_others() {
     for policy in [Policy::Sequential, Policy::Circus(Circus::default()), Policy::Relevance] {
         let mut deliver = deliver(policy, 4);
         deliver.join(FILE, client(1), ascending(100, MIB + 5), None).unwrap();
-        let (mut at, mut turns) = (100, 0);
+        let mut at = 100;
+        let mut turns = 0;
         loop {
             match deliver.next_block(client(1), NOW) {
                 Next::Block(block) => {

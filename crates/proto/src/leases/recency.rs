@@ -28,7 +28,8 @@ struct Slot {
 
 impl Default for Recency {
     fn default() -> Self {
-        let (last, other) = (LeaseMoment(0), LeaseMoment(0));
+        let last = LeaseMoment(0);
+        let other = LeaseMoment(0);
         let slot = Slot { author: SessionId::DIRECT, last, other };
         Self { slots: vec![slot; SLOTS].into(), hasher: RandomState::new(), now: last }
     }
@@ -43,10 +44,12 @@ impl Recency {
     /// Notes that a change of this by `author` is announced, or has ended.
     pub(super) fn note(&mut self, on: Leased, author: SessionId) {
         self.now.0 += 1;
-        let (now, at) = (self.now, self.slot(on));
+        let now = self.now;
+        let at = self.slot(on);
         let slot = &mut self.slots[at];
         if slot.author != author {
-            (slot.other, slot.author) = (slot.last, author);
+            slot.other = slot.last;
+            slot.author = author;
         }
         slot.last = now;
     }

@@ -90,7 +90,8 @@ impl ClientLocks {
                 (_, LockMode::Write, LockMode::Read) => LockMode::Read,
                 _ => continue,
             };
-            let (start, end) = (old.start.max(start), old.end.min(end));
+            let start = old.start.max(start);
+            let end = old.end.min(end);
             held.ranges.set(holder(owner), &FileLock { mode, start, end, ..old });
         }
         if held.ranges.is_empty() {
@@ -101,7 +102,8 @@ impl ClientLocks {
     /// A request for a lock is sent under this number. Whether it waits for the lock. What its
     /// owner gives up by it still counts as held here: [`ClientLocks::asks`] comes next.
     pub fn sent(&mut self, number: u64, ino: InodeId, asked: &OwnedLock, waits: bool) {
-        let (key, OwnedLock { open, lock, .. }) = (key_of(ino, asked), *asked);
+        let key = key_of(ino, asked);
+        let OwnedLock { open, lock, .. } = *asked;
         if let (LockMode::Unlock, Some(held)) = (lock.mode, self.held.get(&key)) {
             let mut opens = held.opens.clone();
             opens.insert(open);
@@ -145,9 +147,11 @@ impl ClientLocks {
         let held = self.held.get(&(FileKey::of(ino, lock.kind), owner));
         let had = held.map(|held| held.ranges.of(holder(owner), (start, end)));
         let none = FileLock { mode: LockMode::Unlock, ..lock };
-        let (mut undone, mut next) = (Vec::new(), start);
+        let mut undone = Vec::new();
+        let mut next = start;
         for old in had.unwrap_or_default() {
-            let (from, to) = (old.start.max(start), old.end.min(end));
+            let from = old.start.max(start);
+            let to = old.end.min(end);
             if from > next {
                 undone.push(FileLock { start: next, end: from - 1, ..none });
             }
@@ -166,7 +170,9 @@ impl ClientLocks {
     /// were lost before: this close is the last request that can tell the process.
     pub fn closes(&mut self, ino: InodeId, owner: LockOwner) -> bool {
         let key = (FileKey::of(ino, LockKind::Posix), owner);
-        let (kind, mode, (start, end)) = (LockKind::Posix, LockMode::Unlock, ALL);
+        let kind = LockKind::Posix;
+        let mode = LockMode::Unlock;
+        let (start, end) = ALL;
         self.under_way.gives_up(key, &FileLock { kind, mode, start, end, pid: 0 });
         self.forget(key);
         self.lost_owners.remove(&key).is_some()
@@ -247,7 +253,8 @@ impl ClientLocks {
             }
             self.note_lost(key, &opens);
         }
-        (self.to_ask, self.asked) = (VecDeque::new(), 0);
+        self.to_ask = VecDeque::new();
+        self.asked = 0;
     }
 
     /// Returns whether a lock was lost that was set through this open.

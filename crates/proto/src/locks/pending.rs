@@ -69,8 +69,10 @@ impl PendingLocks {
     pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
         for pending in self.locking.values_mut().filter(|pending| pending.key == key) {
             let wanted = pending.lock;
-            let ((start, end), (from, to)) = (lock.range(), wanted.range());
-            let (start, end) = (start.max(from), end.min(to));
+            let (start, end) = lock.range();
+            let (from, to) = wanted.range();
+            let start = start.max(from);
+            let end = end.min(to);
             let is_weaker = match lock.mode {
                 LockMode::Unlock => true,
                 LockMode::Read => wanted.mode == LockMode::Write,
@@ -83,7 +85,8 @@ impl PendingLocks {
             match pending.given_up.last_mut() {
                 // It may wait for long: only the hull is kept.
                 Some(old) if pending.waits => {
-                    (old.start, old.end) = (old.start.min(start), old.end.max(end));
+                    old.start = old.start.min(start);
+                    old.end = old.end.max(end);
                     if lock.mode == LockMode::Unlock {
                         old.mode = LockMode::Unlock;
                     }

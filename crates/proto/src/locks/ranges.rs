@@ -120,7 +120,8 @@ impl RangeLocks {
         let mut ranges = self.holders.remove(&holder).unwrap_or_default();
         let before = ranges.len();
         let new = (lock.mode != LockMode::Unlock).then_some(lock.mode == LockMode::Write);
-        let (mut union, mut weakened) = ((start, end), false);
+        let mut union = (start, end);
+        let mut weakened = false;
         for (first, held) in touched(&ranges, (start, end), new) {
             ranges.remove(&first);
             self.index(held.write).remove((first, held.end), holder);

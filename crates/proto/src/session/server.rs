@@ -220,7 +220,8 @@ mod tests {
     /// out behind what its program has done since.
     #[test]
     fn a_cancelled_mutation_is_answered_by_what_it_did_or_never_runs() {
-        let (mut session, never) = (ServerSession::default(), answer("never"));
+        let mut session = ServerSession::default();
+        let never = answer("never");
         assert_eq!(session.mutation(1, 7), Ok(Repetition::None));
         assert_eq!(session.cancel(1, &never), Ok(None));
         session.answered(1, answer("done"));

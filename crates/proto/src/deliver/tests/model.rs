@@ -243,7 +243,8 @@ impl World {
     }
 
     fn join(&mut self, file: usize, order: Option<(u64, u64)>, have: &BTreeSet<u32>, rate: u32) {
-        let (id, length) = (VersionId(file as u64), self.lengths[file]);
+        let id = VersionId(file as u64);
+        let length = self.lengths[file];
         if self.closed.contains(&id) {
             return;
         }
@@ -262,14 +263,18 @@ impl World {
         self.deliver.join(id, client, kind, Some(&have)).unwrap();
         let mut bytes = vec![0; length as usize];
         for block in have.runs().flat_map(|run| run.first..run.first + run.count) {
-            let (from, to) = (block * BLOCK, (block * BLOCK + BLOCK).min(length as u32));
+            let from = block * BLOCK;
+            let to = (block * BLOCK + BLOCK).min(length as u32);
             bytes[from as usize..to as usize].fill(1);
         }
         if let Some((from, to)) = order {
             bytes[..from as usize].fill(1);
             bytes[to as usize..].fill(1);
         }
-        let (lent, stalled, is_sending, is_finished) = (VecDeque::new(), None, false, false);
+        let lent = VecDeque::new();
+        let stalled = None;
+        let is_sending = false;
+        let is_finished = false;
         let made = Client { file: id, order, rate, bytes, lent, is_sending, stalled, is_finished };
         self.clients.insert(client, made);
         self.take(client);
@@ -467,8 +472,11 @@ proptest! {
 #[test]
 fn the_model_reads_fails_and_finishes() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut reads, mut named, mut finished) = (0, 0, 0);
-    let (mut absent, mut skipped) = (0, 0);
+    let mut reads = 0;
+    let mut named = 0;
+    let mut finished = 0;
+    let mut absent = 0;
+    let mut skipped = 0;
     for _ in 0..100 {
         let options = options().new_tree(&mut runner).unwrap().current();
         let acts = vec((0..100_u64, act()), 24).new_tree(&mut runner).unwrap().current();
@@ -489,7 +497,10 @@ fn the_model_reads_fails_and_finishes() {
 #[test]
 fn a_queue_beyond_the_memory_is_not_read_for_ever() {
     let policy = Policy::Circus(Circus { region_bytes: 16, leapfront: 0.5, threshold: 0.0 });
-    let (block_bytes, extent_bytes, extents, reads) = (BLOCK, BLOCK, 2, 1);
+    let block_bytes = BLOCK;
+    let extent_bytes = BLOCK;
+    let extents = 2;
+    let reads = 1;
     let options = Options { policy, block_bytes, extent_bytes, extents, reads, lent: 1, queue: 4 };
     let join = || Act::Join { file: 1, order: None, have: BTreeSet::new(), rate: 1 };
     let acts = [join(), join(), Act::Stall { which: 0, for_ever: false }];

@@ -53,7 +53,9 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let (client, thing, which) = (0..2usize, 0..THINGS, 0..8usize);
+    let client = 0..2usize;
+    let thing = 0..THINGS;
+    let which = 0..8usize;
     prop_oneof![
         5 => (client.clone(), thing.clone()).prop_map(|(client, thing)| Act::Ask { client, thing }),
         5 => which.clone().prop_map(|which| Act::Read { which }),
@@ -142,7 +144,8 @@ impl World {
             Act::Grant { which } => {
                 let is_due = |it: &&mut Question| it.read.is_some() && it.granted.is_none();
                 if let Some(question) = pick(self.questions.iter_mut().filter(is_due), which) {
-                    let (session, on) = (CLIENTS[question.client], leased(question.thing));
+                    let session = CLIENTS[question.client];
+                    let on = leased(question.thing);
                     let (since, _) = question.read.unwrap();
                     question.granted = Some(self.grantor.grant(session, on, since));
                 }
@@ -187,7 +190,9 @@ impl World {
     fn ask(&mut self, client: usize, thing: usize) {
         let Client { kept, ended, .. } = &self.clients[client];
         if kept[thing].is_none() {
-            let (sample, read, granted) = (ended[thing], None, None);
+            let sample = ended[thing];
+            let read = None;
+            let granted = None;
             self.questions.push(Question { client, thing, sample, read, granted });
         }
     }
@@ -217,7 +222,8 @@ impl World {
         let Some(changing) = pick(unannounced, which) else { return };
         let author = CLIENTS.get(changing.author).copied().unwrap_or(SessionId::DIRECT);
         let announced = self.grantor.announce(author, &[touched(changing.thing)]);
-        (changing.change, changing.waits) = (Some(announced.change), announced.waits);
+        changing.change = Some(announced.change);
+        changing.waits = announced.waits;
         self.send(announced.recalls);
     }
 
@@ -293,7 +299,9 @@ proptest! {
 #[test]
 fn the_model_keeps_and_recalls() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let (mut kept, mut recalls, mut taken) = (0, 0, 0);
+    let mut kept = 0;
+    let mut recalls = 0;
+    let mut taken = 0;
     for _ in 0..100 {
         let acts = vec(act(), 120).new_tree(&mut runner).unwrap().current();
         let mut world = World::new(2);

@@ -298,7 +298,8 @@ proptest! {
 
     #[test]
     fn the_table_does_what_the_reference_does(program in prop::collection::vec(steps(), 1..60)) {
-        let (mut table, mut reference) = (LockTable::default(), Reference::default());
+        let mut table = LockTable::default();
+        let mut reference = Reference::default();
         for (number, next) in (1..).zip(&program) {
             step(&mut table, &mut reference, number, next);
             compare(&table, &reference);
