@@ -138,7 +138,8 @@ impl Grace {
     pub(crate) fn begin_again(&self, sessions: HashSet<SessionId>) -> Vec<Parked> {
         let mut state = self.state.lock();
         self.is_over.store(false, Ordering::Release);
-        (state.phase, state.since) = (Phase::Waiting, Instant::now());
+        state.phase = Phase::Waiting;
+        state.since = Instant::now();
         state.round.0 += 1;
         state.keeps_back = sessions.clone();
         state.waits_for = sessions;
@@ -214,7 +215,8 @@ impl Grace {
     /// own mount wait on the thread of their caller. `is_placed`: it is an append whose bytes have
     /// a place.
     pub(crate) fn park(&self, parked: Parked, is_placed: bool) -> Option<Parked> {
-        let (bytes, session) = (parked.bytes.len(), parked.context.session);
+        let bytes = parked.bytes.len();
+        let session = parked.context.session;
         let is_own = session == SessionId::DIRECT;
         let mut state = self.state.lock();
         while is_own && state.phase != Phase::Over && state.bytes + bytes > limits::POOL_BYTES {
@@ -320,7 +322,8 @@ impl Grace {
         state.is_replaying = false;
         self.changed.notify_all();
         if state.round == round && state.phase == Phase::Replaying {
-            (state.phase, state.since) = (Phase::Flushing, Instant::now());
+            state.phase = Phase::Flushing;
+            state.since = Instant::now();
         }
     }
 
@@ -354,7 +357,8 @@ impl Grace {
             state.since = Instant::now();
             let mut replays = std::mem::take(&mut state.replays);
             if !replays.is_empty() {
-                (state.phase, state.is_replaying) = (Phase::Replaying, true);
+                state.phase = Phase::Replaying;
+                state.is_replaying = true;
                 // Stable: an open file of an inode comes behind what makes it.
                 replays
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
@@ -376,7 +380,8 @@ impl Grace {
             Phase::Repeating => {
                 let next = std::mem::take(&mut state.repeated);
                 if !next.is_empty() {
-                    (state.running, state.since) = (next.len(), Instant::now());
+                    state.running = next.len();
+                    state.since = Instant::now();
                     return Some(Step::Repeat(next));
                 }
                 (state.running == 0).then(|| self.over(state))
@@ -412,7 +417,8 @@ impl Grace {
 
     /// Ends it. Returns all that waits.
     fn end(&self, state: &mut State) -> VecDeque<Parked> {
-        (state.phase, state.bytes) = (Phase::Over, 0);
+        state.phase = Phase::Over;
+        state.bytes = 0;
         self.is_over.store(true, Ordering::Release);
         self.changed.notify_all();
         let mut all = std::mem::take(&mut state.placed);
@@ -429,7 +435,9 @@ fn end_flushing(state: &mut State) -> Step {
     if state.running > 0 {
         state.round.0 += 1;
     }
-    (state.phase, state.since, state.running) = (Phase::Repeating, Instant::now(), 0);
+    state.phase = Phase::Repeating;
+    state.since = Instant::now();
+    state.running = 0;
     Step::EndEras
 }
 

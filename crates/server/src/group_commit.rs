@@ -48,7 +48,8 @@ impl GroupCommit {
         epochs: Option<EpochChange>,
         mirror: Option<Arc<Mirror>>,
     ) -> Self {
-        let (cause, is_half_open) = (Mutex::default(), AtomicBool::new(false));
+        let cause = Mutex::default();
+        let is_half_open = AtomicBool::new(false);
         Self { opens, shard, table, durability, epochs, mirror, cause, is_half_open }
     }
 
@@ -88,7 +89,8 @@ impl GroupCommit {
 
     fn make_safe(&self) -> Result<(), Error> {
         // In this order: both only grow, and other threads may make batches safe too.
-        let (safe, sequence) = (self.durability.safe(), self.durability.done());
+        let safe = self.durability.safe();
+        let sequence = self.durability.done();
         assert!(safe <= sequence, "I-2: batch {safe} is safe, and only {sequence} are done");
         if sequence > safe {
             self.table.persist().map_err(|error| table_failed("syncing the journal", &error))?;

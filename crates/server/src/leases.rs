@@ -263,12 +263,14 @@ mod tests {
     #[test]
     fn a_lease_that_cannot_be_granted_again_stays() {
         let leases = Leases::new(100);
-        let (one, other) = (SessionId::new(1, 1), SessionId::new(1, 2));
+        let one = SessionId::new(1, 1);
+        let other = SessionId::new(1, 2);
         let on = [Leased::Node(InodeId::from_raw(20))];
         assert_eq!(leases.grant(one, leases.now(), &on, |_| true), [true]);
         assert_eq!(leases.grant(one, leases.now(), &on, |_| false), [false]);
         assert_eq!(leases.grant(other, leases.now(), &on, |_| false), [false]);
-        let (sent, waits) = (Mutex::new(Vec::new()), std::sync::Arc::new(AtomicUsize::new(1)));
+        let sent = Mutex::new(Vec::new());
+        let waits = std::sync::Arc::new(AtomicUsize::new(1));
         let over = std::sync::Arc::clone(&waits);
         let asker = (SessionId::DIRECT, RequestId(1));
         let touched = [Touched::Node(InodeId::from_raw(20))];

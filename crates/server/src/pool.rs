@@ -101,7 +101,8 @@ impl Pool {
     /// The system's error if a thread cannot be started.
     pub(crate) fn start(per_caller: usize) -> io::Result<Self> {
         let threads_max = limits::POOL_THREADS.max(per_caller);
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let state = Mutex::default();
+        let changed = Condvar::new();
         let shared = Shared { per_caller, threads_max, inline: false, state, changed };
         let pool = Self(Arc::new(shared));
         let mut state = pool.0.state.lock();
@@ -114,7 +115,8 @@ impl Pool {
 
     /// Returns a pool without threads: each job runs on the thread that submits it.
     pub(crate) fn inline() -> Self {
-        let (state, changed) = (Mutex::default(), Condvar::new());
+        let state = Mutex::default();
+        let changed = Condvar::new();
         Self(Arc::new(Shared { per_caller: 0, threads_max: 0, inline: true, state, changed }))
     }
 

@@ -122,7 +122,8 @@ impl ReplacedFiles {
     /// Releases some of the files that were held for long enough, and returns how many, and when
     /// the next one will have been. Blocks on the disk.
     pub(crate) fn release_due(&self, now: Instant) -> (usize, Option<Instant>) {
-        let (mut due, mut files) = (Vec::new(), self.files.lock());
+        let mut due = Vec::new();
+        let mut files = self.files.lock();
         while due.len() < RELEASED_AT_ONCE
             && let Some(file) = files.front()
             && (file.until <= now || files.len() > KEPT)

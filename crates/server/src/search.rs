@@ -102,7 +102,8 @@ impl Searched<'_> {
             as_of,
         };
         let at = filling.fill(search.after.as_ref().map(|place| &place.at), now, &mut page)?;
-        let (as_of, after) = (filling.as_of, at.map(|at| SearchPlace { now, at }));
+        let as_of = filling.as_of;
+        let after = at.map(|at| SearchPlace { now, at });
         let (hits, examined) = page.into_hits();
         Ok(SearchPage { hits, as_of, after, examined })
     }

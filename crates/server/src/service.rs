@@ -167,8 +167,10 @@ impl LocalService {
     pub(crate) fn new(parts: Parts) -> Self {
         let find_by_id = FindById::new(Arc::clone(&parts.shard));
         let locks = Locks::new(Arc::clone(&parts.opens));
-        let (logged_stop, stopped) = (AtomicU64::new(0), RwLock::new(false));
-        let (others, leases) = (OtherSessions::default(), Leases::new(parts.leases));
+        let logged_stop = AtomicU64::new(0);
+        let stopped = RwLock::new(false);
+        let others = OtherSessions::default();
+        let leases = Leases::new(parts.leases);
         for (session, record) in &parts.earlier {
             if let RecordedPeer::Site(peer) = record.peer {
                 parts.sites.begin(*session, peer);
@@ -300,7 +302,8 @@ impl Dispatcher {
                 return None;
             }
         }
-        let (caller, done) = (Caller::from(&call.context), Completion::new(later()));
+        let caller = Caller::from(&call.context);
+        let done = Completion::new(later());
         let kept = payload_bytes(&request, bulk.bytes());
         let Some(permit) = self.parts.pool.permit_payload(caller, kept) else {
             // Decision 10: a payload that cannot be kept is written here, which slows its caller.
@@ -308,7 +311,8 @@ impl Dispatcher {
             self.complete(result, invalidations, done);
             return None;
         };
-        let (dispatcher, call) = (Arc::clone(self), *call);
+        let dispatcher = Arc::clone(self);
+        let call = *call;
         let bytes = bulk.into_bytes();
         let job = move |invocation| match invocation {
             Invocation::Run => {
@@ -346,7 +350,8 @@ impl Dispatcher {
         match result {
             Ok(Outcome::Reply(reply)) => done.reply(Ok(reply)),
             Ok(Outcome::WhenSafe(reply, report)) => {
-                let (opens, durability) = (Arc::clone(&self.parts.opens), &self.parts.durability);
+                let opens = Arc::clone(&self.parts.opens);
+                let durability = &self.parts.durability;
                 let done = done.into_done();
                 let tell = move |safe: Result<(), Error>| match safe {
                     Ok(()) => done(Ok(reply)),
@@ -388,7 +393,9 @@ impl Dispatcher {
             session = ?context.session,
         )
         .entered();
-        let (parts, locks, expected) = (&self.parts, &self.locks, *expected);
+        let parts = &self.parts;
+        let locks = &self.locks;
+        let expected = *expected;
         let room = Cell::new(room);
         let connections = &self.connections;
         let executor =

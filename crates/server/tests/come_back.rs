@@ -21,7 +21,8 @@ const TWO: SessionId = SessionId(8);
 const FLAGS: OpenFlags = OpenFlags::READ_WRITE;
 
 fn asks(session: SessionId, number: u64) -> Context {
-    let (request, mutation) = (RequestId(number), number);
+    let request = RequestId(number);
+    let mutation = number;
     Context { session, request, mutation, ..Context::direct(10, 20) }
 }
 
@@ -32,7 +33,9 @@ fn waiting() -> Options {
 
 /// Creates a file in a session. Returns its handle; its open is 1.
 fn create(rig: &Rig, session: SessionId, text: &str) -> Handle {
-    let (dir, mode, open) = (Handle::ROOT, NewMode::exactly(0o644), OpenId(1));
+    let dir = Handle::ROOT;
+    let mode = NewMode::exactly(0o644);
+    let open = OpenId(1);
     let create = Request::Create { dir, name: name(text), mode, flags: FLAGS, open };
     match rig.call_as(&asks(session, 1), create, &[]) {
         Ok(Reply::Created { entry, .. }) => entry.handle,
@@ -55,13 +58,17 @@ fn lock(mode: LockMode) -> FileLock {
 }
 
 fn set(rig: &Rig, session: SessionId, owner: u64, mode: LockMode) -> Result<Reply, Code> {
-    let (open, owner, lock) = (OpenId(1), LockOwner(owner), lock(mode));
+    let open = OpenId(1);
+    let owner = LockOwner(owner);
+    let lock = lock(mode);
     let request = Request::SetLock { open, owner, lock, wait: false };
     rig.call_as(&Context { mutation: 0, ..asks(session, 101) }, request, &[])
 }
 
 fn reclaim(rig: &Rig, session: SessionId, owner: u64, mode: LockMode) -> Result<Reply, Code> {
-    let (open, owner, lock) = (OpenId(1), LockOwner(owner), lock(mode));
+    let open = OpenId(1);
+    let owner = LockOwner(owner);
+    let lock = lock(mode);
     let request = Request::ReclaimLock { open, owner, lock };
     rig.call_as(&Context { mutation: 0, ..asks(session, 102) }, request, &[])
 }
@@ -106,7 +113,9 @@ fn a_lock_is_given_back_before_all_else_and_only_then() {
     assert_eq!(reclaim(&rig, ONE, 5, LockMode::Write).err(), Some(Code::BadOpen));
     [ONE, TWO].into_iter().for_each(|session| reopen(&rig, session, file));
     // The other session has asked for the lock first; but that is new.
-    let (open, owner, lock) = (OpenId(1), LockOwner(6), lock(LockMode::Write));
+    let open = OpenId(1);
+    let owner = LockOwner(6);
+    let lock = lock(LockMode::Write);
     let asked = Request::SetLock { open, owner, lock, wait: false };
     let asked = send(&rig, &Context { mutation: 0, ..asks(TWO, 5) }, asked, &[]);
     for _ in 0..2 {
@@ -149,7 +158,8 @@ fn a_session_is_forgotten_for_good_before_others_get_its_locks() {
     let file = create(&rig, ONE, "file");
     set(&rig, ONE, 5, LockMode::Write).unwrap();
     let open = rig.open(file).unwrap();
-    let (owner, lock) = (LockOwner(5), lock(LockMode::Write));
+    let owner = LockOwner(5);
+    let lock = lock(LockMode::Write);
     let wait = Request::SetLock { open, owner, lock, wait: true };
     let waits = send(&rig, &Context::direct(10, 20), wait, &[]);
     assert!(waits.try_recv().is_err(), "it waits");
@@ -170,7 +180,8 @@ fn a_session_that_stays_away_is_forgotten_before_others_go_on() {
     assert_eq!(rig.server.session_service().earlier_sessions().len(), 1);
     // Answered once the server waits no longer.
     let open = rig.open(file).unwrap();
-    let (owner, lock) = (LockOwner(5), lock(LockMode::Write));
+    let owner = LockOwner(5);
+    let lock = lock(LockMode::Write);
     rig.call(Request::SetLock { open, owner, lock, wait: false }).unwrap();
     let left = rig.crashed(0, waiting());
     assert!(left.server.session_service().earlier_sessions().is_empty());
@@ -208,7 +219,8 @@ fn a_lock_stays_until_its_session_is_forgotten() {
     let sessions =
         || rig.crashed(usize::MAX, waiting()).server.session_service().earlier_sessions();
     assert_eq!(sessions().len(), 1);
-    let (owner, lock) = (LockOwner(6), lock(LockMode::Write));
+    let owner = LockOwner(6);
+    let lock = lock(LockMode::Write);
     let own = || rig.call(Request::SetLock { open, owner, lock, wait: false });
     assert_eq!(own().err(), Some(Code::LockHeld));
     let record = SessionRecord::new([1; 16], RecordedPeer::User(0));

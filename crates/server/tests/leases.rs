@@ -37,7 +37,8 @@ struct Served {
 
 impl Served {
     fn new(term: Duration) -> Self {
-        let (rig, folder) = (Arc::new(Rig::new(by_hand())), tempfile::tempdir().unwrap());
+        let rig = Arc::new(Rig::new(by_hand()));
+        let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let sessions = SessionServer::start_with(rig.server.session_service(), term).unwrap();
         sessions.listen_unix(&socket).unwrap();
@@ -193,7 +194,8 @@ fn a_change_by_the_servers_own_mount_waits_until_a_lease_is_dropped() {
 fn a_change_by_another_session_waits_and_its_author_is_told_nothing() {
     let served = Served::new(TERM);
     let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
-    let (one, two) = (served.client(), served.client());
+    let one = served.client();
+    let two = served.client();
     assert!(one.attr(file.handle).1 && two.attr(file.handle).1);
     let answer = one.send(chmod(file.handle, 0o600));
     let (touched, drop_it) = two.recall();
@@ -210,7 +212,8 @@ fn a_change_by_another_session_waits_and_its_author_is_told_nothing() {
 fn names_are_leased_with_their_absence_and_recalled_one_by_one() {
     let served = Served::new(TERM);
     served.rig.put(ROOT, "a", b"").unwrap();
-    let (one, two) = (served.client(), served.client());
+    let one = served.client();
+    let two = served.client();
     let both = Leases { node: true, names: true, ..Leases::default() };
     assert_eq!(one.leases(lookup("a")), both);
     let (absent, granted) = one.ask(lookup("b"));
@@ -260,7 +263,8 @@ fn a_file_that_is_open_for_writing_is_leased_once_it_is_closed() {
     served.rig.close(open).unwrap();
     let (attr, is_leased) = client.attr(file.handle);
     assert!(attr.size == 9 && is_leased);
-    let (rig, handle) = (Arc::clone(&served.rig), file.handle);
+    let rig = Arc::clone(&served.rig);
+    let handle = file.handle;
     let opening = thread::Builder::new().spawn(move || rig.open(handle)).unwrap();
     let (touched, drop_it) = client.recall();
     assert_eq!(*touched, [ino(file.handle)]);
@@ -284,7 +288,9 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
     let served = Served::new(TERM);
     let client = served.client();
     let create = |text: &str| {
-        let (mode, flags, open) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE, next_open());
+        let mode = NewMode::exactly(0o644);
+        let flags = OpenFlags::READ_WRITE;
+        let open = next_open();
         let entry =
             client.entry(Request::Create { dir: ROOT, name: name(text), mode, flags, open });
         (entry, open)
@@ -305,7 +311,9 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
     drop_it();
     answer.join().unwrap();
     // It was read, and is not open any more.
-    let (node, flags, open) = (kept.handle, OpenFlags::READ, next_open());
+    let node = kept.handle;
+    let flags = OpenFlags::READ;
+    let open = next_open();
     client.ask(Request::Open { node, flags, open }).0.unwrap();
     assert!(closed(open).1);
     let (gone, open) = create("gone");
@@ -314,7 +322,9 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
     let (attr, is_leased) = closed(open);
     assert!(attr.ino == gone.attr.ino && attr.links == 0 && !is_leased);
     let (twice, open) = create("twice");
-    let (node, flags, again) = (twice.handle, OpenFlags::READ_WRITE, next_open());
+    let node = twice.handle;
+    let flags = OpenFlags::READ_WRITE;
+    let again = next_open();
     client.ask(Request::Open { node, flags, open: again }).0.unwrap();
     assert!(!closed(open).1);
     assert!(closed(again).1);
@@ -325,7 +335,8 @@ fn the_close_of_a_file_leases_its_attributes_unless_it_has_no_name_or_is_still_w
 fn a_client_that_ignores_recalls_loses_its_leases_and_nothing_else() {
     let served = Served::new(SHORT);
     let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
-    let (deaf, other) = (served.client(), served.client());
+    let deaf = served.client();
+    let other = served.client();
     assert!(deaf.attr(file.handle).1);
     let chmod = served.chmod(file.handle, 0o600);
     let (_, unanswered) = deaf.recall();
@@ -360,7 +371,8 @@ fn a_client_that_ignores_recalls_loses_its_leases_and_nothing_else() {
 fn a_change_that_waits_for_a_recall_ends_with_its_caller() {
     let served = Served::new(TERM);
     let file = served.rig.put(ROOT, "a", b"bytes").unwrap();
-    let (deaf, other) = (served.client(), served.client());
+    let deaf = served.client();
+    let other = served.client();
     assert!(deaf.attr(file.handle).1);
     let (interrupted, answers) = channel();
     let context = Context { request: RequestId(77), ..Context::direct(0, 0) };
@@ -405,7 +417,8 @@ fn a_listing_leases_its_names_and_their_attributes() {
     let written = served.rig.put(ROOT, "b", b"bytes").unwrap();
     let open = served.rig.open(written.handle).unwrap();
     let client = served.client();
-    let (dir, after) = (ROOT, Cookie::START);
+    let dir = ROOT;
+    let after = Cookie::START;
     let list = Request::List { dir, after, behind: None, entries: 100, attributes: true };
     let (reply, granted) = client.ask(list);
     let Ok(Reply::Listed { entries, .. }) = reply else { panic!("{reply:?}") };
@@ -427,15 +440,18 @@ struct Wire {
 impl Wire {
     fn new(server: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (socket, server) = (folder.path().join("socket"), server.to_owned());
+        let socket = folder.path().join("socket");
+        let server = server.to_owned();
         let listener = UnixListener::bind(&socket).unwrap();
         let ends = Arc::new(Mutex::new(Vec::new()));
         let of_thread = Arc::clone(&ends);
         let run = move || {
             for client in listener.incoming() {
-                let (client, server) = (client.unwrap(), UnixStream::connect(&server).unwrap());
+                let client = client.unwrap();
+                let server = UnixStream::connect(&server).unwrap();
                 for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    let mut from = from.try_clone().unwrap();
+                    let mut to = to.try_clone().unwrap();
                     let pass = move || {
                         // An end of either connection ends both.
                         drop(io::copy(&mut from, &mut to));
@@ -475,8 +491,10 @@ fn a_recall_is_sent_again_over_the_next_connection() {
 
 /// A client that has made a file and may keep back what it writes to it.
 fn making(served: &Served, text: &str) -> (Client, Entry, OpenId) {
-    let (client, open) = (served.client(), next_open());
-    let (flags, mode) = (OpenFlags::READ_WRITE, NewMode::exactly(0o644));
+    let client = served.client();
+    let open = next_open();
+    let flags = OpenFlags::READ_WRITE;
+    let mode = NewMode::exactly(0o644);
     let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
     let (made, granted) = client.ask(request);
     assert_eq!(granted.leases.bytes, Some(WriteEra::FIRST), "it is alone");
@@ -522,7 +540,8 @@ fn others_see_a_file_once_its_bytes_are_not_kept_back_any_more() {
     ];
     for (turn, look) in looks.iter().enumerate() {
         let (writer, entry, open) = making(&served, "a");
-        let (rig, request) = (Arc::clone(&served.rig), look(entry.handle, &list));
+        let rig = Arc::clone(&served.rig);
+        let request = look(entry.handle, &list);
         let other = served.client();
         // By turns another session and the server's own mount.
         let look: JoinHandle<Result<Reply, Code>> = match turn % 2 {

@@ -79,7 +79,8 @@ impl World {
     }
 
     fn with(passthrough: Passthrough) -> Self {
-        let (table, folder) = (FakeTable::new(), tempfile::tempdir().unwrap());
+        let table = FakeTable::new();
+        let folder = tempfile::tempdir().unwrap();
         let server = serve_so(&table, folder.path(), passthrough);
         Self {
             passthrough,
@@ -138,7 +139,8 @@ impl World {
         change(&mut file.bytes);
         file.kept = false;
         // What the table had was made safe before it was moved.
-        let (path, stored) = (path_of(ino), file.stored);
+        let path = path_of(ino);
+        let stored = file.stored;
         if let Ok(bytes) = fs::read(self.folder.path().join(&path))
             && stored
         {
@@ -156,7 +158,8 @@ impl World {
         let bytes = vec![random.next() as u8; size as usize];
         requests::write(&self.server, open, at, &bytes).unwrap();
         self.changed(ino, |all| {
-            let (from, to) = (at as usize, (at + size) as usize);
+            let from = at as usize;
+            let to = (at + size) as usize;
             all.resize(all.len().max(to), 0);
             all[from..to].copy_from_slice(&bytes);
         });
@@ -274,7 +277,8 @@ impl World {
 
     /// Cuts the power, with `keep` unsafe batches and `left` of the content files on the disk.
     fn fail(&self, keep: usize, left: Left, when: &str) {
-        let (table, folder) = (self.table.fork_crashed(keep), tempfile::tempdir().unwrap());
+        let table = self.table.fork_crashed(keep);
+        let folder = tempfile::tempdir().unwrap();
         let mut random = Random(if let Left::Some(seed) = left { seed } else { 0 });
         for (path, written) in read_all(self.folder.path()) {
             let synced = match left {

@@ -16,7 +16,8 @@ use crate::harness::rig::{Rig, by_hand, entry, name};
 const ROOT: Handle = Handle::ROOT;
 
 fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
-    let (from, to) = (name(from), name(to));
+    let from = name(from);
+    let to = name(to);
     let flags = RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).map(drop)
 }
@@ -63,7 +64,9 @@ fn an_exchange_answers_no_past() {
     let rig = Rig::new(by_hand());
     rig.put(ROOT, "a", b"a").unwrap();
     rig.put(ROOT, "b", b"b").unwrap();
-    let (from, to, flags) = (name("a"), name("b"), RenameFlags::Exchange);
+    let from = name("a");
+    let to = name("b");
+    let flags = RenameFlags::Exchange;
     let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
     let Ok(Reply::Renamed { replaced: Some(other), .. }) = rig.call(request) else {
         panic!("an exchange answers both files");
@@ -93,7 +96,8 @@ fn a_lost_block_of_numbers_is_taken_again() {
     const HALF: usize = 1 << 15;
     let rig = Rig::new(by_hand());
     let make = |rig: &Rig, number: usize| {
-        let (dir, name) = (ROOT, name(&number.to_string()));
+        let dir = ROOT;
+        let name = name(&number.to_string());
         let request = Request::MakeNode {
             dir,
             name,
@@ -150,7 +154,8 @@ fn callers_that_meet_leave_a_whole_volume() {
         });
         let left = rig.crashed(usize::MAX, by_hand());
         left.expect_whole(&format!("seed {seed}, killed"));
-        let (tree, killed) = (rig.tree(), left.tree());
+        let killed = left.tree();
+        let tree = rig.tree();
         assert_eq!(tree.keys().collect::<Vec<_>>(), killed.keys().collect::<Vec<_>>());
         for (path, seen) in &tree {
             assert_eq!(seen.bytes, killed[path].bytes, "seed {seed}: {path}");
@@ -192,7 +197,8 @@ fn what_is_served_is_what_a_table_has_that_was_opened_again() {
             });
         }
         let left = rig.crashed(0, by_hand());
-        let (served, kept) = (rig.tree(), left.tree());
+        let served = rig.tree();
+        let kept = left.tree();
         assert_eq!(served.keys().collect::<Vec<_>>(), kept.keys().collect::<Vec<_>>());
         for (path, seen) in &served {
             assert_eq!(seen.bytes, kept[path].bytes, "seed {seed}: {path}");

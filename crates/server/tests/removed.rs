@@ -29,7 +29,8 @@ fn attr(rig: &Rig, node: Handle) -> Result<Attr, Code> {
 }
 
 fn set_xattr(rig: &Rig, node: Handle, text: &str) {
-    let (name, value) = (format!("user.{text}").into_bytes(), text.as_bytes().to_vec());
+    let name = format!("user.{text}").into_bytes();
+    let value = text.as_bytes().to_vec();
     let flags = XattrFlags::Any;
     rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).unwrap();
 }

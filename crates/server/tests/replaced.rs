@@ -16,12 +16,15 @@ fn with_workers() -> Options {
 }
 
 fn session(request: u64) -> Context {
-    let (session, mutation) = (SessionId(7), request + 1);
+    let session = SessionId(7);
+    let mutation = request + 1;
     Context { session, request: RequestId(request), mutation, ..Context::direct(10, 20) }
 }
 
 fn rename(rig: &Rig, who: &Context, from: &str, to: &str) {
-    let (from, to, flags) = (name(from), name(to), RenameFlags::Replace);
+    let from = name(from);
+    let to = name(to);
+    let flags = RenameFlags::Replace;
     let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
     rig.call_as(who, request, &[]).unwrap();
 }
@@ -59,7 +62,8 @@ fn a_replaced_symbolic_link_can_be_read_for_a_while() {
         let target = target.to_vec();
         entry(rig.call(Request::Symlink { dir: ROOT, name: name(text), target }).unwrap()).unwrap()
     };
-    let (old, _) = (link("link", b"old"), link("new", b"new"));
+    let old = link("link", b"old");
+    link("new", b"new");
     rename(&rig, &session(1), "new", "link");
     let read = || match rig.call(Request::ReadLink { node: old.handle }) {
         Ok(Reply::Bytes(target)) => Some(target),
@@ -112,7 +116,9 @@ fn only_what_a_session_has_replaced_is_held() {
     assert_eq!(held(), 0);
     let file = rig.lookup(ROOT, "file").unwrap();
     rig.make_dir(ROOT, "dir").unwrap();
-    let (from, to, flags) = (name("dir"), name("file"), RenameFlags::Replace);
+    let from = name("dir");
+    let to = name("file");
+    let flags = RenameFlags::Replace;
     let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
     let failed = rig.call_as(&session(2), request, &[]);
     assert_eq!(failed.map(drop), Err(Code::NotDirectory));
@@ -127,7 +133,8 @@ fn a_server_holds_a_bounded_number_of_replaced_files() {
     const RENAMES: u64 = 5000;
     let rig = Rig::new(with_workers());
     let make = |number: u64, text: &str| {
-        let (kind, mode) = (FileKind::Regular, NewMode::exactly(0o600));
+        let kind = FileKind::Regular;
+        let mode = NewMode::exactly(0o600);
         let request = Request::MakeNode { dir: ROOT, name: name(text), kind, mode, rdev: 0 };
         entry(rig.call_as(&session(number), request, &[]).unwrap()).unwrap()
     };

@@ -26,7 +26,8 @@ fn requests(rig: &Rig) -> Vec<Request> {
     let file = rig.put(dir, "file", b"bytes").unwrap().handle;
     rig.put(dir, "target", b"").unwrap();
     let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-    let (create, flags) = (XattrFlags::Create, RenameFlags::NoReplace);
+    let create = XattrFlags::Create;
+    let flags = RenameFlags::NoReplace;
     let attribute = || b"user.a".to_vec();
     vec![
         Request::MakeDir { dir, name: name("dir"), mode: NewMode::exactly(0o755) },
@@ -137,7 +138,9 @@ fn other_requests_and_other_sessions_are_not_taken_for_it() {
 fn an_open_belongs_to_its_session() {
     let rig = Rig::new(by_hand());
     let other = |request| Context { session: SessionId(8), ..asks(request) };
-    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let dir = Handle::ROOT;
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
     let open = OpenId(1);
     let create = |text: &str| Request::Create { dir, name: name(text), mode, flags, open };
     rig.call_as(&asks(1), create("one"), &[]).unwrap();
@@ -168,7 +171,9 @@ fn an_open_belongs_to_its_session() {
 fn another_session_gets_no_descriptor() {
     let rig = Rig::new(Options { passthrough: Passthrough::Always, ..by_hand() });
     let flags = OpenFlags { passthrough: true, ..OpenFlags::READ_WRITE };
-    let (dir, mode, open) = (Handle::ROOT, NewMode::exactly(0o644), OpenId(1));
+    let dir = Handle::ROOT;
+    let mode = NewMode::exactly(0o644);
+    let open = OpenId(1);
     let create = Request::Create { dir, name: name("file"), mode, flags, open };
     let reply = rig.call_as(&asks(1), create, &[]).unwrap();
     let Reply::Created { entry, path } = reply else { panic!("{reply:?}") };
@@ -233,7 +238,9 @@ fn answers(rig: &Rig) -> usize {
 #[test]
 fn a_repeated_create_opens_its_file_again() {
     let rig = Rig::new(by_hand());
-    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let dir = Handle::ROOT;
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
     let named = || Request::Create { dir, name: name("file"), mode, flags, open: OpenId(1) };
     let unnamed = || Request::CreateUnnamed { dir, mode, flags, open: OpenId(2) };
     let inode = |reply| match reply {
@@ -259,7 +266,9 @@ fn a_repeated_create_opens_its_file_again() {
 #[test]
 fn files_are_opened_again_after_a_restart() {
     let rig = Rig::new(by_hand());
-    let (dir, mode, flags) = (Handle::ROOT, NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+    let dir = Handle::ROOT;
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
     let open = OpenId(1);
     let create = Request::Create { dir, name: name("file"), mode, flags, open };
     let Ok(Reply::Created { entry, .. }) = rig.call_as(&asks(1), create, &[]) else {

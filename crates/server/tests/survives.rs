@@ -25,7 +25,9 @@ fn a_name_operation_that_was_answered() {
     let node = rig.lookup(ROOT, "a").unwrap().handle;
     rig.call(Request::Link { node, dir: ROOT, name: name("link") }).unwrap();
     rig.unlink(ROOT, "gone").unwrap();
-    let (from, to, flags) = (name("b"), name("moved"), RenameFlags::Replace);
+    let from = name("b");
+    let to = name("moved");
+    let flags = RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
     rig.sync();
     rig.make_dir(ROOT, "late").unwrap();
@@ -40,7 +42,9 @@ fn attributes_that_were_set() {
     let node = rig.put(ROOT, "file", &[1; 100_000]).unwrap().handle;
     let set = SetAttr { mode: Some(0o751), uid: Some(7), ..SetAttr::default() };
     rig.call(Request::SetAttr { node, open: None, set }).unwrap();
-    let (xattr, value, flags) = (b"user.x".to_vec(), b"value".to_vec(), XattrFlags::Any);
+    let xattr = b"user.x".to_vec();
+    let value = b"value".to_vec();
+    let flags = XattrFlags::Any;
     let request = Request::SetXattr { node, name: xattr, value, flags, kill_setgid: false };
     rig.call(request).unwrap();
     rig.sync();

@@ -21,7 +21,8 @@ const FILES: usize = 300;
 
 fn tag(server: &Server, text: &str, value: &[u8]) {
     let node = requests::lookup(server, Handle::ROOT, text).unwrap().handle;
-    let (name, value) = (b"user.tag.project".to_vec(), value.to_vec());
+    let name = b"user.tag.project".to_vec();
+    let value = value.to_vec();
     let flags = XattrFlags::Any;
     let request = Request::SetXattr { node, name, value, flags, kill_setgid: false };
     requests::call(server, request, &[]).unwrap();

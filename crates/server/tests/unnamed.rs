@@ -114,7 +114,9 @@ fn it_follows_the_rules_of_the_directory() {
     let default = b"system.posix_acl_default".to_vec();
     for listed in [false, true] {
         if listed {
-            let (name, value, flags) = (default.clone(), list.clone(), XattrFlags::Any);
+            let name = default.clone();
+            let value = list.clone();
+            let flags = XattrFlags::Any;
             let request = Request::SetXattr { node: dir, name, value, flags, kill_setgid: false };
             rig.call(request).unwrap();
         }
@@ -159,7 +161,9 @@ fn a_link_gives_it_its_first_name_and_it_is_a_file_as_any() {
         assert_eq!(rig.read(linked.handle, size as u64 + 4).unwrap(), bytes);
         assert_eq!(rig.lookup(ROOT, "first").unwrap().attr.size, size as u64 + 4);
         rig.link(entry.handle, ROOT, "second").unwrap();
-        let (from, to, flags) = (name("first"), name("moved"), RenameFlags::Replace);
+        let from = name("first");
+        let to = name("moved");
+        let flags = RenameFlags::Replace;
         rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
         rig.unlink(ROOT, "second").unwrap();
         assert!(rig.tree().keys().eq(["/moved"]));

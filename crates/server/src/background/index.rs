@@ -101,7 +101,8 @@ impl BuildIndex {
         content: Arc<ContentStore>,
         durability: Arc<Durability>,
     ) -> Self {
-        let (step, invalidations) = (Step::Open, durability.invalidations());
+        let step = Step::Open;
+        let invalidations = durability.invalidations();
         Self {
             index,
             shard,
@@ -173,7 +174,8 @@ impl BuildIndex {
             files.sort_by_key(ReadFile::ino);
             files.dedup_by_key(|file| file.ino());
             for file in files {
-                let (ino, node) = (file.ino(), read(&tree, file)?);
+                let ino = file.ino();
+                let node = read(&tree, file)?;
                 let is_new = match reading.part {
                     Part::Names => {
                         self.put_names(&halves, &tree, ino, node.as_ref())?;
@@ -256,7 +258,8 @@ impl BuildIndex {
 
     /// Reads all rows that are newer than the index of names. Returns the number of files.
     fn read_again(&self, halves: &Halves, tree: &Tree) -> Result<u64, Failure> {
-        let (after, mut from) = (newest(halves.names.covered()), None);
+        let after = newest(halves.names.covered());
+        let mut from = None;
         let mut count = 0;
         loop {
             let (files, next) = tree.changed_files(after, from.as_deref(), ROWS_AT_ONCE)?;
@@ -390,7 +393,8 @@ impl BuildIndex {
     /// than the rows. It polls, since a wait at [`Durability::when_safe`] has the group commit come
     /// before its time, at the cost of those who write.
     fn wait_until_safe(&self) -> Result<(), Failure> {
-        let (batch, began) = (self.durability.done(), Instant::now());
+        let batch = self.durability.done();
+        let began = Instant::now();
         while self.durability.safe() < batch {
             if began.elapsed() > SAFE_TIMEOUT {
                 return Err(Error::from(Code::Busy).into());

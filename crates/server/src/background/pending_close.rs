@@ -51,7 +51,8 @@ impl Worker for ClosePending {
             return Ok(WorkDone::nothing(due - now));
         }
         let items = self.opens.release_closed();
-        let (end, took) = (Instant::now(), now.elapsed());
+        let end = Instant::now();
+        let took = now.elapsed();
         self.not_before = end + took * (SHARE - 1);
         let wait = self.interval.max(self.not_before - end);
         self.due = (self.opens.pending_closes() > 0).then(|| end + wait);

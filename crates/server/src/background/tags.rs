@@ -65,7 +65,8 @@ impl CompleteTags {
         folder: Option<Folder>,
     ) -> Self {
         let invalidations = durability.invalidations();
-        let (step, sought) = (Step::FIRST, HashSet::new());
+        let step = Step::FIRST;
+        let sought = HashSet::new();
         Self { shard, durability, folder, step, sought, invalidations }
     }
 
@@ -154,7 +155,8 @@ impl Worker for CompleteTags {
                 self.put_missing(&from)?
             }
             Step::Seek { from, then } => {
-                let (from, then) = (from.clone(), then.clone());
+                let from = from.clone();
+                let then = then.clone();
                 self.seek(&from, then)?
             }
             Step::AwaitSafe { batch } if *batch <= safe => {

@@ -125,7 +125,8 @@ fn run(notify: &Notify, mut worker: impl Worker) {
                 // The steps before the one that fails again and again may succeed.
                 let is_long_ago = |(_, again)| ended.duration_since(again) > RETRY_MAX;
                 if done.next != NextRun::Soon || failure.is_some_and(is_long_ago) {
-                    (retry, failure) = (RETRY_MIN, None);
+                    retry = RETRY_MIN;
+                    failure = None;
                 }
                 match done.next {
                     NextRun::Soon => notify.wait(Some(ended + (ended - began)), true),
@@ -227,11 +228,13 @@ mod tests {
 
     #[test]
     fn a_failure_is_said_once_until_all_work_is_done() {
-        let (full, io) = (Err(Code::NoSpace.into()), Err(Code::Io.into()));
+        let full = Err(Code::NoSpace.into());
+        let io = Err(Code::Io.into());
         let soon = Ok(WorkDone { items: 1, next: NextRun::Soon });
         let done = Ok(WorkDone::nothing(Duration::ZERO));
         let count = |results: &[_]| {
-            let (notify, log) = (Notify::new("test"), Log::of_warnings());
+            let notify = Notify::new("test");
+            let log = Log::of_warnings();
             let results = results.iter().rev().copied().collect();
             log.during(|| run(&notify, Ending(Arc::clone(&notify), results)));
             log.count()

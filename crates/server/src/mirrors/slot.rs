@@ -136,7 +136,9 @@ impl Slot {
     fn show_row(&self, row: &MirrorRow, cut: Option<Time>) {
         self.show(|shown| {
             let is_new = (shown.run, shown.number) != (row.run, row.number);
-            (shown.reign, shown.run, shown.number) = (row.reign, row.run, row.number);
+            shown.reign = row.reign;
+            shown.run = row.run;
+            shown.number = row.number;
             if is_new || cut.is_some() {
                 shown.cut = cut;
             }

@@ -76,7 +76,9 @@ impl State {
                 if self.seen != stamp {
                     tracing::info!(roots = keys.len(), "read the roots of the volume");
                 }
-                (self.keys, self.seen, self.problem) = (keys, stamp, None);
+                self.keys = keys;
+                self.seen = stamp;
+                self.problem = None;
             }
             Err(problem) => {
                 if self.problem.as_ref() != Some(&problem) {

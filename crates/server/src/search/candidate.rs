@@ -37,7 +37,8 @@ impl<'a> File<'a> {
     /// Returns size and times as they are now. Those of directories and open files are in memory.
     fn attr(&self) -> &Attr {
         self.attr.get_or_init(|| {
-            let (shard, row) = (self.reading.searched.shard, self.rnode.attr());
+            let shard = self.reading.searched.shard;
+            let row = self.rnode.attr();
             if shard.attrs_are_in_row(row.ino, row.kind) {
                 return row;
             }

@@ -42,7 +42,8 @@ impl<'a> Nodes<'a> {
         page: &mut Page,
     ) -> Result<Option<Reached>, Error> {
         let tree = self.evaluation.reading.tree;
-        let (mut reached, mut done) = (from, None);
+        let mut reached = from;
+        let mut done = None;
         while let Some(handle) = candidates.next(tree)? {
             if done == Some(handle.ino) {
                 continue;
@@ -61,7 +62,8 @@ impl<'a> Nodes<'a> {
             done = Some(handle.ino);
             while self.missing.pop_if(|missing| missing.ino == handle.ino).is_some() {}
             let skipped = if from.0 == handle.ino { from.1 } else { 0 };
-            let (before, (names, is_full)) = (page.left(), self.add_names(&node, skipped, page)?);
+            let before = page.left();
+            let (names, is_full) = self.add_names(&node, skipped, page)?;
             if page.left() < before {
                 reached = (handle.ino, names);
             }
@@ -85,7 +87,9 @@ impl<'a> Nodes<'a> {
         skipped: u32,
         page: &mut Page,
     ) -> Result<(u32, bool), Error> {
-        let (mut number, mut is_full, mut failed) = (0, false, None);
+        let mut number = 0;
+        let mut is_full = false;
+        let mut failed = None;
         let tree = self.evaluation.reading.tree;
         tree.names(node, |dir, name| {
             if number >= skipped {

@@ -139,7 +139,8 @@ impl<'a> Ranked<'a> {
 
     /// Returns a file by each of its names that match and may be shown.
     fn hits(&mut self, node: &Node) -> Result<Vec<Hit>, Error> {
-        let (mut hits, mut failed) = (Vec::new(), None);
+        let mut hits = Vec::new();
+        let mut failed = None;
         self.evaluation.reading.tree.names(node, |dir, name| match self.hit(node, dir, name) {
             Ok(hit) => {
                 hits.extend(hit);
@@ -166,7 +167,8 @@ impl<'a> Ranked<'a> {
         let reading = &self.evaluation.reading;
         let bytes = first_bytes(reading.tree, reading.searched.content, &node.rnode)?;
         let bytes = bytes.unwrap_or_default();
-        let (mut frequencies, mut length) = (vec![0_u32; self.words.len()], 0_u32);
+        let mut frequencies = vec![0_u32; self.words.len()];
+        let mut length = 0_u32;
         for word in words(text(&bytes).unwrap_or_default()) {
             length = length.saturating_add(1);
             if let Ok(at) = self.words.binary_search(&word) {

@@ -35,7 +35,9 @@ pub(crate) fn undamaged<T>(found: Result<Option<T>, Error>) -> Result<Option<T>,
 impl<'a> Reading<'a> {
     /// Returns what is read of a tree.
     pub(super) fn new(searched: Searched<'a>, tree: &'a Tree) -> Self {
-        let (users, texts, failed) = (Users::default(), Cell::new(0), Cell::new(None));
+        let users = Users::default();
+        let texts = Cell::new(0);
+        let failed = Cell::new(None);
         Self { searched, tree, users, texts, failed }
     }
 

@@ -38,7 +38,8 @@ impl<'a> TagSearch<'a> {
     /// `Invalid` for a key that no tag can have, and if a row cannot be read.
     pub(super) fn find(mut self, tags: &Tags) -> Result<(Vec<Vec<u8>>, bool), Error> {
         let Some(mut rest) = rows(tags)? else { return Ok((Vec::new(), false)) };
-        let (tree, mut found) = (self.viewer.tree, Vec::new());
+        let tree = self.viewer.tree;
+        let mut found = Vec::new();
         loop {
             let part = match &tags.key {
                 None => tree.first_tag_key(&rest)?,
@@ -59,7 +60,8 @@ impl<'a> TagSearch<'a> {
 
     /// Returns whether the asker may read a file of one of these rows.
     fn is_seen(&mut self, rows: &KeyRange) -> Result<bool, Error> {
-        let (tree, mut seen) = (self.viewer.tree, Ok(false));
+        let tree = self.viewer.tree;
+        let mut seen = Ok(false);
         tree.visit_tagged(rows, |handle| {
             seen = self.sees(handle);
             if matches!(seen, Ok(false)) {

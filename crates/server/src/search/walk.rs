@@ -86,7 +86,8 @@ impl Walk {
                 self.leave();
                 continue;
             };
-            let (dir, name) = (level.dir, entry.name.as_bytes());
+            let dir = level.dir;
+            let name = entry.name.as_bytes();
             let path = [&self.path, name].concat();
             if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
                 let matches = evaluation.matches(name, (handle, &rnode), &[])?;

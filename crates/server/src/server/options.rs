@@ -66,7 +66,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+        let uid = rustix::process::getuid();
+        let gid = rustix::process::getgid();
         Self {
             sync_interval: SYNC_INTERVAL,
             inline_bytes: limits::INLINE_DEFAULT_BYTES as u32,

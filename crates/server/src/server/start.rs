@@ -425,7 +425,8 @@ impl Core {
         if let Some(ownership) = &self.ownership {
             ownership.begin(dir, &*self.parts.table)?;
         }
-        let (shard, table) = (Arc::clone(&self.shard), Arc::clone(&self.parts.table));
+        let shard = Arc::clone(&self.shard);
+        let table = Arc::clone(&self.parts.table);
         let durability = Arc::clone(&self.durability);
         let epochs = Some(service.epoch_change(self.options.grace));
         let mirror = Some(Arc::clone(mirror));
@@ -491,7 +492,8 @@ impl Core {
         if !self.options.workers || self.options.read_only {
             return Ok(());
         }
-        let (shard, durability) = (Arc::clone(&self.shard), Arc::clone(&self.durability));
+        let shard = Arc::clone(&self.shard);
+        let durability = Arc::clone(&self.durability);
         let folder = open.map(|open| open.volume.folder().clone());
         self.host.start_worker(&notifies.tags, CompleteTags::new(shard, durability, folder))
     }

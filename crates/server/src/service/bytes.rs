@@ -22,7 +22,8 @@ impl Executor<'_> {
         mode: NewMode,
         (open, flags): (OpenId, OpenFlags),
     ) -> OpResult {
-        let (by, flags) = ((self.context, open), self.permitted(flags));
+        let by = (self.context, open);
+        let flags = self.permitted(flags);
         let made = self.parts.opens.create(by, (dir, name), mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
@@ -33,7 +34,8 @@ impl Executor<'_> {
         mode: NewMode,
         (open, flags): (OpenId, OpenFlags),
     ) -> OpResult {
-        let (by, flags) = ((self.context, open), self.permitted(flags));
+        let by = (self.context, open);
+        let flags = self.permitted(flags);
         let made = self.parts.opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
@@ -53,7 +55,8 @@ impl Executor<'_> {
     }
 
     pub(super) fn open(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
-        let (key, flags) = (self.key(open), self.permitted(flags));
+        let key = self.key(open);
+        let flags = self.permitted(flags);
         // Writes by a descriptor are not reported, so the bits must go when it is passed.
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
         let asked = OpenFlags { kill_privileges, ..flags };
@@ -87,7 +90,8 @@ impl Executor<'_> {
         open: OpenId,
         flags: OpenFlags,
     ) -> Result<Opening, OpError> {
-        let (key, flags) = (self.key(open), self.permitted(flags));
+        let key = self.key(open);
+        let flags = self.permitted(flags);
         self.parts.opens.open_again(key, node, flags, self.may_block)
     }
 
@@ -197,7 +201,8 @@ impl Executor<'_> {
 
     pub(super) fn copy(&self, from: Position, to: Position, length: u64) -> OpResult {
         let kill_privileges = !self.is_root();
-        let ((from, from_offset), (to, to_offset)) = (from, to);
+        let (from, from_offset) = from;
+        let (to, to_offset) = to;
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
         let mut done = self.parts.opens.copy_range(copy, self.may_block)?;
         // A client could not copy once more: what it copied from may be another file by then.

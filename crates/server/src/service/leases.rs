@@ -30,7 +30,8 @@ impl Dispatcher {
         }
         let asker = (context.session, context.request);
         let mut after_writers = || -> Done {
-            let (dispatcher, done) = (Arc::clone(self), later());
+            let dispatcher = Arc::clone(self);
+            let done = later();
             Box::new(move |mut result| {
                 let written = dispatcher.shown_and_written(asker.0, &mut result);
                 dispatcher.answer_after_writers(asker, written, result, done);
@@ -69,7 +70,8 @@ impl Dispatcher {
             return shared::announce_own_and_dispatch(self, context, request, bulk, later);
         }
         self.dispatch(&call, request, bulk, &mut || {
-            let (unannounced, done) = (self.others.unannounced(), later());
+            let unannounced = self.others.unannounced();
+            let done = later();
             Box::new(move |result| {
                 drop(unannounced);
                 done(result);

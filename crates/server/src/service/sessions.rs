@@ -140,7 +140,8 @@ impl SessionService for LocalService {
 
     fn when_safe(&self, then: Box<dyn FnOnce() + Send>) {
         let durability = &self.dispatcher.parts.durability;
-        let (done, invalidations) = (durability.done(), durability.invalidations());
+        let done = durability.done();
+        let invalidations = durability.invalidations();
         durability.when_safe(done, invalidations, Box::new(move |_| then()));
     }
 

@@ -61,7 +61,8 @@ pub(super) fn announce_and_dispatch(
             Err(error) => return Some(Err(error)),
         },
     };
-    let (call, asked) = (Call::from(context), (request, bulk));
+    let call = Call::from(context);
+    let asked = (request, bulk);
     match (impact, others.cache().map(Arc::clone)) {
         (Impact::Changes(mut announced), cache) => {
             if context.replayed.is_some() {
@@ -172,7 +173,8 @@ fn begin(
     done: Done,
 ) {
     dispatcher.others.changing();
-    let (dispatcher, context) = (Arc::clone(dispatcher), *context);
+    let dispatcher = Arc::clone(dispatcher);
+    let context = *context;
     PendingChange { dispatcher, cache, context, request, attempt: 1, done }.announce(announced);
 }
 
@@ -186,7 +188,8 @@ fn then(
 ) -> Option<Result<Reply, Error>> {
     let mut after = Some(after);
     let answered = dispatcher.dispatch(call, request, bulk, &mut || {
-        let (after, done) = (after.take(), later());
+        let after = after.take();
+        let done = later();
         Box::new(move |result| match after {
             Some(after) => after(Box::new(move || done(result))),
             None => done(result),
@@ -231,14 +234,16 @@ impl PendingChange {
             announced.expected = None;
         }
         let here = thread::current().id();
-        let (dispatcher, asker) = (Arc::clone(&self.dispatcher), self.asker());
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let asker = self.asker();
         let changes = Arc::clone(&announced.changes);
         dispatcher.announce(asker, &changes, move |wait| {
             let Wait::Over(change) = wait else {
                 return self.answer(Err(Code::Interrupted.into()));
             };
             announced.change = Some(change);
-            let (cache, changes) = (self.cache.clone(), Arc::clone(&announced.changes));
+            let cache = self.cache.clone();
+            let changes = Arc::clone(&announced.changes);
             let go = move || self.go_on(here, announced);
             match cache {
                 Some(cache) => cache.begin(&changes, Box::new(go)),
@@ -252,7 +257,8 @@ impl PendingChange {
         if thread::current().id() == here {
             return self.carry_out(announced);
         }
-        let (dispatcher, caller) = (Arc::clone(&self.dispatcher), Caller::from(&self.context));
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let caller = Caller::from(&self.context);
         let job = move |invocation| match invocation {
             Invocation::Run => self.carry_out(announced),
             Invocation::Cancelled => self.end(&announced, Err(Code::Unavailable.into())),
@@ -262,7 +268,8 @@ impl PendingChange {
 
     fn carry_out(self, announced: Announced) {
         let call = Call { context: self.context, expected: announced.expected };
-        let (dispatcher, request) = (Arc::clone(&self.dispatcher), self.request.clone());
+        let dispatcher = Arc::clone(&self.dispatcher);
+        let request = self.request.clone();
         let mut this = Some((self, announced));
         let now = dispatcher.dispatch(&call, request, Bulk::None, &mut || {
             let (this, announced) = this.take().expect("a service asks for one callback");

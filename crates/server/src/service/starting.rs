@@ -71,7 +71,8 @@ impl Dispatcher {
             }
             Step::Repeat(repeated) => {
                 for parked in repeated {
-                    let (of_done, done) = (Arc::clone(self), parked.done);
+                    let of_done = Arc::clone(self);
+                    let done = parked.done;
                     let done: Done = Box::new(move |result| {
                         done(result);
                         of_done.parts.grace.repeated(round);
@@ -153,7 +154,9 @@ impl Dispatcher {
         if goes_on(context, &request) || self.opens_existing(context, &request) {
             return self.dispatch_and_await_writers(context, request, bulk, later);
         }
-        let (context, bytes, done) = (*context, bulk.into_bytes(), later());
+        let context = *context;
+        let bytes = bulk.into_bytes();
+        let done = later();
         let is_placed = self.is_placed(&context, &request);
         let parked = Parked { context, request, bytes, done };
         if let Some(parked) = self.parts.grace.park(parked, is_placed) {

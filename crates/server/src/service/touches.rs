@@ -106,7 +106,8 @@ impl Dispatcher {
             all.push(Touched::from(at));
             all.extend((at.dir.ino != first.dir.ino).then_some(Touched::Node(at.dir.ino)));
         }
-        let (one, other) = (expected.first, expected.second);
+        let one = expected.first;
+        let other = expected.second;
         all.extend(one.map(Touched::Node));
         all.extend(other.filter(|_| other != one).map(Touched::Node));
         let announced = Announced::new(all.into(), None);

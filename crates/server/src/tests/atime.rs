@@ -85,7 +85,8 @@ fn one_batch_commits_the_access_times_of_many_files() {
         rig.set(handle, None, times(past(), past())).unwrap();
         read_once(&rig, handle, COUNTED);
     }
-    let (from, to) = (crate::testing::name("f2"), crate::testing::name("g"));
+    let from = crate::testing::name("f2");
+    let to = crate::testing::name("g");
     let dir = Handle::ROOT;
     let flags = pelago_wire::RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: dir, from, to_dir: dir, to, flags }).unwrap();

@@ -71,7 +71,8 @@ fn threads_that_share_few_descriptors_are_never_refused_and_lose_no_byte() {
     let files = filled(&rig, 40);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (rig, files) = (&rig, &files);
+            let rig = &rig;
+            let files = &files;
             scope.spawn(move || {
                 for round in 0..100_u8 {
                     for (number, (_, open)) in (0_u8..).zip(files).skip(usize::from(round % 7)) {
@@ -104,7 +105,8 @@ fn last_round(thread: u8, number: u8) -> u8 {
 #[test]
 fn the_content_file_of_a_passthrough_open_is_not_evicted() {
     let rig = with_descriptors(2);
-    let (one, idle) = (rig.file("one", &[1; LARGE]), filled(&rig, 1)[0].1);
+    let one = rig.file("one", &[1; LARGE]);
+    let idle = filled(&rig, 1)[0].1;
     let DataPath::Passthrough(backing) = rig.open_path(one.handle, PASS).2 else {
         println!("skipped: not here: the disk cannot tell whether a process writes a file");
         return;

@@ -153,7 +153,8 @@ fn a_session_ends_with_its_locks() {
     answer(&begin(&rig, session, 2, set(one, 1, POSIX, false))).unwrap();
     let waiting = wait(&rig, 2, set(one, 1, POSIX, true));
     rig.commit.run().unwrap();
-    let (ended, safe) = (rig.durability.done() + 1, rig.durability.safe());
+    let ended = rig.durability.done() + 1;
+    let safe = rig.durability.safe();
     rig.router.end_session(session);
     until(|| rig.durability.done() >= ended);
     assert_eq!((waiting.try_recv().is_err(), rig.durability.safe()), (true, safe));

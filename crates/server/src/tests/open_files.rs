@@ -385,7 +385,9 @@ fn a_rename_over_a_file_makes_the_new_bytes_safe_first() {
     let rig = Rig::new();
     let new = rig.file("new", &pattern(10_000));
     rig.file("old", b"old");
-    let (from, to, flags) = (name("new"), name("old"), RenameFlags::Replace);
+    let from = name("new");
+    let to = name("old");
+    let flags = RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
     assert_eq!(rig.bytes("old"), pattern(10_000));
     assert_eq!(rig.lookup("new"), Err(Code::NotFound));
@@ -766,7 +768,8 @@ fn do_something(rig: &Rig, random: &mut Random) {
     let flags = OpenFlags { append: random.below(3) == 0, truncate: random.below(8) == 0, ..BOTH };
     match random.below(6) {
         0 => {
-            let (mode, open) = (NewMode::exactly(0o644), next_open());
+            let mode = NewMode::exactly(0o644);
+            let open = next_open();
             let request = Request::Create { dir: ROOT, name: name(text), mode, flags, open };
             if let Ok(Reply::Created { .. }) = rig.call(request) {
                 rig.write(open, 0, &pattern(random.below(9000) as usize)).unwrap();
@@ -775,7 +778,8 @@ fn do_something(rig: &Rig, random: &mut Random) {
         }
         1 => drop(rig.call(Request::Unlink { dir: ROOT, name: name(text) })),
         2 => {
-            let (from, to) = (name(text), name(names[random.below(3) as usize]));
+            let from = name(text);
+            let to = name(names[random.below(3) as usize]);
             let flags = RenameFlags::Replace;
             drop(rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }));
         }

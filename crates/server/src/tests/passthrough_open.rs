@@ -21,7 +21,9 @@ fn always() -> Options {
 
 /// Creates a file with or without a name.
 fn make(rig: &Rig, named: bool, flags: OpenFlags) -> Result<(Entry, OpenId, DataPath), Code> {
-    let (dir, mode, open) = (ROOT, NewMode::exactly(0o644), next_open());
+    let dir = ROOT;
+    let mode = NewMode::exactly(0o644);
+    let open = next_open();
     let request = match named {
         true => Request::Create { dir, name: name("f"), mode, flags, open },
         false => Request::CreateUnnamed { dir, mode, flags, open },

@@ -39,7 +39,8 @@ fn paths_in(
     user: (u32, &[u32]),
     (dir, query, hits): (Handle, &str, u32),
 ) -> Vec<String> {
-    let (mut paths, mut after) = (Vec::new(), None);
+    let mut paths = Vec::new();
+    let mut after = None;
     loop {
         let found = page(rig, user, (dir, query, hits), after).unwrap();
         assert!(found.hits.len() <= hits as usize);
@@ -95,7 +96,8 @@ pub(super) fn tag(rig: &Rig, node: Handle, key: &str, value: &[u8]) {
 
 /// A tree with a few files in three folders.
 fn tree(rig: &Rig) -> (Handle, Handle) {
-    let (a, b) = (make_dir(rig, ROOT, "a", 0o755), make_dir(rig, ROOT, "b", 0o700));
+    let a = make_dir(rig, ROOT, "a", 0o755);
+    let b = make_dir(rig, ROOT, "b", 0o700);
     let inner = make_dir(rig, a, "inner", 0o755);
     for (text, bytes) in [("one.txt", "coral reef"), ("two.md", "Coral and REEF"), ("three", "")] {
         let file = rig.file(text, bytes.as_bytes());
@@ -353,7 +355,8 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
         let mut numbers = pelago_random::Random::new(seed);
         let mut below = |limit: u64| numbers.below(limit);
         for _ in 0..120 {
-            let (dirs, file) = ([ROOT, a, b], format!("r{}", below(6)));
+            let dirs = [ROOT, a, b];
+            let file = format!("r{}", below(6));
             let dir = dirs[below(3) as usize];
             let to = Request::Rename {
                 from_dir: dir,
@@ -430,8 +433,10 @@ impl<'a> Indexer<'a> {
     pub(super) fn not_built(rig: &'a Rig) -> Self {
         rig.shard.set_tags_complete();
         assert!(rig.router.index().names().is_none(), "the first search asks for it");
-        let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
-        let (content, durability) = (Arc::clone(&rig.content), Arc::clone(&rig.durability));
+        let index = Arc::clone(rig.router.index());
+        let shard = Arc::clone(&rig.shard);
+        let content = Arc::clone(&rig.content);
+        let durability = Arc::clone(&rig.durability);
         Self { rig, worker: BuildIndex::new(index, shard, content, durability) }
     }
 

@@ -70,7 +70,8 @@ const TRIES: usize = 6;
 #[test]
 fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
     let Some(disk) = SmallDisk::new() else { return };
-    let (rig, log) = (Rig::in_folder(&disk.folder), Log::of_warnings());
+    let rig = Rig::in_folder(&disk.folder);
+    let log = Log::of_warnings();
     for number in 0..20 {
         rig.file(&format!("f{number}"), b"coral");
     }
@@ -100,7 +101,8 @@ fn an_index_that_finds_its_disk_full_stops_until_there_is_room() {
 fn an_index_that_is_begun_on_a_full_disk_is_built_once_there_is_room() {
     for blocks in 0..16 {
         let Some(disk) = SmallDisk::new() else { return };
-        let (rig, log) = (Rig::in_folder(&disk.folder), Log::of_warnings());
+        let rig = Rig::in_folder(&disk.folder);
+        let log = Log::of_warnings();
         for number in 0..20 {
             rig.file(&format!("f{number}"), b"coral");
         }

@@ -98,12 +98,14 @@ impl Volume {
     /// Returns all pages of the answers to all queries, without their times.
     fn answers(&self, hits: u32) -> Vec<(&'static str, Vec<SearchPage>)> {
         let pages = |query| {
-            let (mut pages, mut after) = (Vec::new(), None);
+            let mut pages = Vec::new();
+            let mut after = None;
             loop {
                 let found = page(&self.rig, (ANN, &[]), (ROOT, query, hits), after).unwrap();
                 after = found.after.clone();
                 let timeless = |place| SearchPlace { now: Time::default(), ..place };
-                let (as_of, at) = (Time::default(), found.after.map(timeless));
+                let as_of = Time::default();
+                let at = found.after.map(timeless);
                 pages.push(SearchPage { as_of, after: at, ..found });
                 if after.is_none() {
                     return pages;
@@ -124,7 +126,8 @@ fn expect_equal_answers(hiding: &Volume, plain: &Volume, when: &str) {
 
 #[test]
 fn what_is_hidden_changes_no_byte_of_an_answer() {
-    let (hiding, plain) = (Volume::new(true), Volume::new(false));
+    let hiding = Volume::new(true);
+    let plain = Volume::new(false);
     expect_equal_answers(&hiding, &plain, "by the walk");
     let mut indexers = [Indexer::new(&hiding.rig), Indexer::new(&plain.rig)];
     expect_equal_answers(&hiding, &plain, "by the index");

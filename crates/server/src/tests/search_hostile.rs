@@ -10,7 +10,8 @@ use crate::testing::{BOTH, ROOT, Rig, next_open};
 
 /// Makes a file in the root with any name.
 fn make(rig: &Rig, name: &[u8], bytes: &[u8]) -> Handle {
-    let (open, name) = (next_open(), Name::new(name).unwrap());
+    let open = next_open();
+    let name = Name::new(name).unwrap();
     let mode = NewMode::exactly(0o644);
     let made = rig.call(Request::Create { dir: ROOT, name, mode, flags: BOTH, open }).unwrap();
     let Reply::Created { entry, .. } = made else { panic!("{made:?}") };
@@ -70,7 +71,8 @@ fn a_query_at_its_limits_is_answered_and_one_beyond_is_none() {
     let words = |count| ["text:coral"].repeat(count).join(" ");
     let brackets = |depth| format!("{}name=f{}", "(".repeat(depth), ")".repeat(depth));
     let nots = |depth| format!("{}name=f", "not ".repeat(depth));
-    let (most, deepest) = (limits::QUERY_TERMS, limits::QUERY_NESTING);
+    let most = limits::QUERY_TERMS;
+    let deepest = limits::QUERY_NESTING;
     by_walk_and_by_index(&rig, |by| {
         let good = [terms(most), words(most), brackets(deepest), nots(deepest), padded.clone()];
         for query in good.iter().map(String::as_bytes).chain([&longest[..]]) {
@@ -99,7 +101,8 @@ fn a_query_at_its_limits_is_answered_and_one_beyond_is_none() {
 #[test]
 fn patterns_of_many_stars_are_compared_with_the_longest_names() {
     let rig = Rig::new();
-    let (all, last) = ([b'a'; limits::NAME_BYTES], limits::NAME_BYTES - 1);
+    let all = [b'a'; limits::NAME_BYTES];
+    let last = limits::NAME_BYTES - 1;
     make(&rig, &all, b"");
     make(&rig, &[&all[..last], b"b"].concat(), b"");
     for number in 0..40_u8 {
@@ -171,7 +174,8 @@ fn tags_of_any_bytes_are_found_by_themselves() {
     let odd = make(&rig, b"odd", b"");
     for key in [&b"a b"[..], b"\n", b"\xff", &[b'k'; limits::TAG_KEY_BYTES + 1], b"", b"k\0"] {
         let name = [b"user.tag.", key].concat();
-        let (value, flags) = (b"v".to_vec(), XattrFlags::Any);
+        let value = b"v".to_vec();
+        let flags = XattrFlags::Any;
         // Some are no name of an attribute.
         drop(rig.call(Request::SetXattr { node: odd, name, value, flags, kill_setgid: false }));
     }

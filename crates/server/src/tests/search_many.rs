@@ -16,7 +16,8 @@ fn hits() -> usize {
 
 /// Makes an empty file.
 fn make(rig: &Rig, dir: Handle, text: &str) -> Handle {
-    let (kind, mode) = (FileKind::Regular, NewMode::exactly(0o644));
+    let kind = FileKind::Regular;
+    let mode = NewMode::exactly(0o644);
     let request = Request::MakeNode { dir, name: name(text), kind, mode, rdev: 0 };
     match rig.call(request).unwrap() {
         Reply::Entry(entry) => entry.handle,
@@ -31,7 +32,9 @@ fn link(rig: &Rig, text: &str) {
 
 /// Asks for pages as large as they may be. Returns how many there were, and what they had.
 fn all_pages(rig: &Rig, query: &str) -> (usize, Vec<Vec<u8>>) {
-    let (mut pages, mut paths, mut after) = (0, Vec::new(), None);
+    let mut pages = 0;
+    let mut paths = Vec::new();
+    let mut after = None;
     loop {
         let found = page(rig, (0, &[]), (ROOT, query, u32::MAX), after).unwrap();
         let bytes: usize = found.hits.iter().map(|hit| hit.path.len()).sum();

@@ -226,7 +226,8 @@ struct World {
 
 fn worker_of(rig: &Rig) -> BuildIndex {
     rig.router.index().names();
-    let (index, shard) = (Arc::clone(rig.router.index()), Arc::clone(&rig.shard));
+    let index = Arc::clone(rig.router.index());
+    let shard = Arc::clone(&rig.shard);
     BuildIndex::new(index, shard, Arc::clone(&rig.content), Arc::clone(&rig.durability))
 }
 
@@ -362,7 +363,8 @@ impl World {
             drop(self.rig.call(Request::Symlink { dir, name, target }));
             return;
         }
-        let (mode, open) = (NewMode::exactly(self.pick(&[0o644, 0o600, 0o640])), next_open());
+        let mode = NewMode::exactly(self.pick(&[0o644, 0o600, 0o640]));
+        let open = next_open();
         let request = Request::Create { dir, name, mode, flags: BOTH, open };
         if self.rig.call(request).is_err() {
             return;
@@ -385,7 +387,8 @@ impl World {
         if self.open.is_empty() {
             return;
         }
-        let (at, bytes) = (self.random.index(self.open.len()), self.words());
+        let at = self.random.index(self.open.len());
+        let bytes = self.words();
         let open = self.open[at];
         let written = match self.random.chance(50) {
             true => self.rig.append(open, &bytes),
@@ -411,9 +414,11 @@ impl World {
     }
 
     fn rename(&mut self) {
-        let ((from_dir, from), (to_dir, to)) = (self.place(), self.place());
+        let (from_dir, from) = self.place();
+        let (to_dir, to) = self.place();
         let flags = self.pick(&[RenameFlags::Replace, RenameFlags::Exchange]);
-        let (from, to) = (name(&from), name(&to));
+        let from = name(&from);
+        let to = name(&to);
         drop(self.rig.call(Request::Rename { from_dir, from, to_dir, to, flags }));
     }
 
@@ -578,7 +583,8 @@ impl World {
         user: (u32, &[u32]),
         asked: (Handle, &str, u32),
     ) -> Result<Vec<(String, InodeId)>, Code> {
-        let (mut found, mut after) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut after = None;
         loop {
             let page = page(&self.rig, user, asked, after)?;
             assert!(page.hits.len() <= asked.2 as usize && page.as_of <= clock::now());
@@ -657,20 +663,26 @@ fn answers_beside_changes_have_all_files() {
             }
         });
         threads.spawn(|| {
-            let (mut from, mut to) = (ROOT, dir.handle);
+            let mut from = ROOT;
+            let mut to = dir.handle;
             while is_running() {
                 for number in 0..MOVING {
                     let moved = name(&format!("m{number}"));
                     let flags = RenameFlags::NoReplace;
-                    let (from, to) = ((from, moved.clone()), (to, moved));
-                    let (from_dir, from, to_dir, to) = (from.0, from.1, to.0, to.1);
+                    let from = (from, moved.clone());
+                    let to = (to, moved);
+                    let from_dir = from.0;
+                    let from = from.1;
+                    let to_dir = to.0;
+                    let to = to.1;
                     rig.call(Request::Rename { from_dir, from, to_dir, to, flags }).unwrap();
                 }
                 std::mem::swap(&mut from, &mut to);
             }
         });
         let began = Instant::now();
-        let (mut indexed, mut wrong) = (0, None);
+        let mut indexed = 0;
+        let mut wrong = None;
         while began.elapsed() < Duration::from_secs(2) {
             for query in ["size=777", "text:coral", "name~m* size>1"] {
                 let found = page(&rig, USERS[0], (ROOT, query, 100), None).unwrap();

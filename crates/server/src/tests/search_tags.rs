@@ -87,7 +87,8 @@ fn values_that_are_too_long_are_left_out() {
 fn what_an_asker_may_not_see_leaves_no_trace() {
     let rig = Rig::new();
     rig.shard.set_tags_complete();
-    let (open, hidden) = (make_dir(&rig, ROOT, "open", 0o755), make_dir(&rig, ROOT, "hid", 0o700));
+    let open = make_dir(&rig, ROOT, "open", 0o755);
+    let hidden = make_dir(&rig, ROOT, "hid", 0o700);
     let listed = make_dir(&rig, ROOT, "listed", 0o711);
     let inner = make_dir(&rig, hidden, "inner", 0o777);
     tag(&rig, make(&rig, open, "seen", 0o644), "project", b"reef");

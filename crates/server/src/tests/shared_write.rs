@@ -98,7 +98,8 @@ fn truncated(size: u64) -> SetAttr {
 #[test]
 fn large_files_are_opened_by_passthrough_and_small_ones_by_requests() {
     let rig = Rig::new();
-    let (small, large) = (rig.file("small", b"few"), rig.large("large"));
+    let small = rig.file("small", b"few");
+    let large = rig.large("large");
     assert_eq!(rig.open_path(small.handle, PASS).2, DataPath::Cached);
     let (first, attr, path) = rig.open_path(large.handle, PASS_READ);
     assert!(!attr.volatile && attr == large.attr);
@@ -256,7 +257,8 @@ fn requests_and_external_writers_share_the_content_file() {
     assert_eq!(rig.set(file.handle, None, truncated(5)).unwrap().size, 5);
     assert_eq!(program.metadata().unwrap().len(), 5);
     program.set_len(3 * end).unwrap();
-    let (from, mode) = (open, AllocateMode::Reserve { keep_size: false });
+    let from = open;
+    let mode = AllocateMode::Reserve { keep_size: false };
     rig.call(Request::Allocate { open, offset: 0, length: 4 * end, mode }).unwrap();
     assert_eq!(program.metadata().unwrap().len(), 4 * end);
     let to = rig.make("g", BOTH).1;
@@ -478,7 +480,8 @@ fn files_that_are_still_written_are_resumed_without_a_descriptor() {
 #[test]
 fn a_descriptor_outlives_the_server_and_what_it_writes_is_found() {
     let Some(rig) = rig_with_leases() else { return };
-    let (file, mapped) = (rig.large("f"), rig.large("m"));
+    let file = rig.large("f");
+    let mapped = rig.large("m");
     let (_, program) = rig.pass(file.handle, PASS);
     let mut mapping = MappedPage::new(&rig.pass(mapped.handle, PASS).1).unwrap();
     program.write_all_at(&[2; 10], LARGE as u64).unwrap();
@@ -657,7 +660,8 @@ fn a_new_file_by_passthrough_writes_three_batches() {
 #[test]
 fn a_clean_end_keeps_the_writing_rows_of_files_that_are_still_written() {
     let Some(rig) = rig_with_leases() else { return };
-    let (held, left) = (rig.large("held"), rig.large("left"));
+    let held = rig.large("held");
+    let left = rig.large("left");
     let mut mapped = MappedPage::new(&rig.pass(held.handle, PASS).1).unwrap();
     let (_, program) = rig.pass(left.handle, PASS);
     program.write_all_at(b"never closed by a request", 0).unwrap();

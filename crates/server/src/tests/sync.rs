@@ -42,7 +42,8 @@ fn lose(rig: &Rig) {
 }
 
 fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
-    let (from, to) = (name(from), name(to));
+    let from = name(from);
+    let to = name(to);
     let flags = RenameFlags::Replace;
     let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
     answer(&rig.begin(request, &[])).map(drop)
@@ -78,7 +79,8 @@ fn the_next_opens_of_a_file_that_went_back_to_older_bytes_report_it() {
     rig.close(open);
     lose(&rig);
     assert_eq!(rig.bytes("f"), b"old bytes");
-    let (one, other) = (rig.open(file.handle, BOTH).unwrap(), rig.open(file.handle, READ).unwrap());
+    let one = rig.open(file.handle, BOTH).unwrap();
+    let other = rig.open(file.handle, READ).unwrap();
     assert_eq!([sync(&rig, one), sync(&rig, one)], [Err(Code::Io), Ok(())]);
     assert_eq!(sync(&rig, other), Err(Code::Io), "it was open before any reported it");
     let later = rig.open(file.handle, BOTH).unwrap();

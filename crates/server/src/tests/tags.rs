@@ -29,7 +29,8 @@ fn last_and_first() -> (String, String) {
 
 /// Returns the rows of tags that there are, and those that there should be.
 fn tag_rows(table: &FakeTable) -> (Keys, Keys) {
-    let (mut found, mut wanted) = (Keys::new(), Keys::new());
+    let mut found = Keys::new();
+    let mut wanted = Keys::new();
     let visit = &mut |key: &[u8], value: &[u8]| {
         match Key::parse(key) {
             Some(Key::Xattr { ino, name }) => {
@@ -46,13 +47,16 @@ fn tag_rows(table: &FakeTable) -> (Keys, Keys) {
 }
 
 fn tag(rig: &Rig, node: Handle, value: &[u8]) {
-    let (name, value) = (b"user.tag.k".to_vec(), value.to_vec());
+    let name = b"user.tag.k".to_vec();
+    let value = value.to_vec();
     let flags = XattrFlags::Any;
     rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).unwrap();
 }
 
 fn rename(rig: &Rig, from: &str, to: &str) {
-    let (from, to, flags) = (name(from), name(to), RenameFlags::Replace);
+    let from = name(from);
+    let to = name(to);
+    let flags = RenameFlags::Replace;
     rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
 }
 
@@ -66,7 +70,9 @@ fn without_rows() -> Rig {
         match at % 4 {
             0 => rename(&rig, &format!("f{at}"), &format!("moved{at}")),
             1 => {
-                let (node, dir, name) = (entry.handle, ROOT, name(&format!("link{at}")));
+                let node = entry.handle;
+                let dir = ROOT;
+                let name = name(&format!("link{at}"));
                 drop(rig.call(Request::Link { node, dir, name }).unwrap());
             }
             _ => {}
@@ -165,7 +171,8 @@ fn a_file_that_moves_behind_the_worker_is_found() {
     let node = rig.file(&last, b"").handle;
     tag(&rig, node, b"old");
     for at in 0..5000 {
-        let (name, mode) = (name(&format!("f{at}")), NewMode::exactly(0o755));
+        let name = name(&format!("f{at}"));
+        let mode = NewMode::exactly(0o755);
         rig.call(Request::MakeDir { dir: ROOT, name, mode }).unwrap();
     }
     let mut batch = Batch::new();

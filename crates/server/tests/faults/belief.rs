@@ -77,7 +77,8 @@ impl Belief {
     /// A path leads there now.
     pub(crate) fn moved(&mut self, path: &str, to: Option<u64>) {
         let path = self.paths.entry(path.to_owned()).or_insert_with(Path::none);
-        (path.now, path.sure) = (to, true);
+        path.now = to;
+        path.sure = true;
         path.may.insert(to);
     }
 
@@ -172,7 +173,8 @@ impl Belief {
         let file = self.files.get_mut(&ino).unwrap();
         if file.sure {
             file.versions = vec![Arc::clone(&file.now)];
-            (file.safe, file.over) = (0, None);
+            file.safe = 0;
+            file.over = None;
         }
     }
 
@@ -225,7 +227,8 @@ impl Path {
 /// Proves that each byte was written at its place in one of these versions.
 fn expect_bytes(may: &[Arc<Vec<u8>>], found: &[u8]) -> Kept {
     let sizes = may.iter().map(|bytes| bytes.len());
-    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+    let least = sizes.clone().min().unwrap_or(0);
+    let most = sizes.max().unwrap_or(0);
     let size = found.len();
     if !(least..=most).contains(&size) {
         return Err(format!("{size} bytes, not {least} to {most}"));

@@ -105,7 +105,9 @@ impl fmt::Display for Case {
         let failure =
             FAILURES.iter().find(|(_, one)| *one == failure).map_or("?", |(name, _)| name);
         let mode = if lasting { "lasting" } else { "once" };
-        let (seed, kind, class) = (self.seed, name_of(call.operation), call.class);
+        let seed = self.seed;
+        let kind = name_of(call.operation);
+        let class = call.class;
         write!(f, "{phase},{seed},{kind},{class},{whose},{nth},{failure},{mode}")
     }
 }

@@ -238,7 +238,8 @@ impl Program {
     /// A request by a descriptor has failed, and so has told.
     fn told(&mut self, ino: u64, at: usize) {
         let open = &mut self.open.get_mut(&ino).unwrap()[at];
-        (open.told, open.owed) = (true, false);
+        open.told = true;
+        open.owed = false;
         self.belief.doubt(ino);
     }
 
@@ -325,7 +326,8 @@ impl Program {
         self.fill = self.fill % 250 + 1;
         let bytes = vec![self.fill; size as usize];
         let mut all = self.belief.bytes(ino);
-        let (start, end) = (from as usize, (from + size) as usize);
+        let start = from as usize;
+        let end = (from + size) as usize;
         all.resize(all.len().max(end), 0);
         all[start..end].copy_from_slice(&bytes);
         let Opened { id, sync, .. } = self.open[&ino][at];
@@ -371,7 +373,8 @@ impl Program {
 
     fn fsync(&mut self, stage: &Stage, path: &str) -> Kept {
         let Some((ino, at)) = self.opened(path) else { return Ok(()) };
-        let (open, data_only) = (self.open[&ino][at].id, self.random.coin());
+        let open = self.open[&ino][at].id;
+        let data_only = self.random.coin();
         match stage.call(Request::Fsync { open, data_only }, &[]) {
             Ok(_) => self.file_synced(stage, ino, at),
             Err(code) => {
@@ -448,8 +451,10 @@ impl Program {
         let (Ok(Some(ino)), Ok(old)) = (self.belief.at(path), self.belief.at(to)) else {
             return Ok(());
         };
-        let ((from_dir, from), (to_dir, to_name)) = (self.dir(path), self.dir(to));
-        let (from, flags) = (named(from), RenameFlags::Replace);
+        let (from_dir, from) = self.dir(path);
+        let (to_dir, to_name) = self.dir(to);
+        let from = named(from);
+        let flags = RenameFlags::Replace;
         let request = Request::Rename { from_dir, from, to_dir, to: named(to_name), flags };
         old.into_iter().for_each(|old| self.belief.tried_to_remove(old));
         match stage.call(request, &[]) {
@@ -538,7 +543,8 @@ impl Program {
             return Ok(());
         }
         let (dir, name) = self.dir(path);
-        let (mode, id) = (NewMode::exactly(0o644), next_open());
+        let mode = NewMode::exactly(0o644);
+        let id = next_open();
         let request = Request::CreateUnnamed { dir, mode, flags: BOTH, open: id };
         let entry = match stage.call(request, &[]) {
             Ok(Reply::Created { entry, .. }) => entry,
@@ -641,7 +647,8 @@ impl Program {
         let Ok(Some(entry)) = self.look(stage, path)? else { return Ok(()) };
         let mut random = Random(self.random.draw());
         let value = (0..XATTR_BYTES).map(|_| random.draw() as u8).collect();
-        let (name, flags) = (b"user.large".to_vec(), XattrFlags::Any);
+        let name = b"user.large".to_vec();
+        let flags = XattrFlags::Any;
         let request =
             Request::SetXattr { node: entry.handle, name, value, flags, kill_setgid: false };
         match stage.call(request, &[]) {

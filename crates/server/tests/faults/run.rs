@@ -225,7 +225,8 @@ fn run_new(case: Option<&Case>) -> Kept<(Counts, bool)> {
         Err(failed) if control.injected() > 0 => failed.1,
         Err(failed) => return Err(format!("it does not start: {:?}", failed.0)),
     };
-    let (counts, failed) = (control.counts(), control.injected() > 0);
+    let counts = control.counts();
+    let failed = control.injected() > 0;
     control.inject(None);
     let left = failed.then(|| control.model().after_crash(Survival::Nothing));
     for disk in [Ok(disk)].into_iter().chain(left.map(mount)) {

@@ -121,7 +121,8 @@ impl Stage {
             let told = told.clone();
             Box::new(move |reply| told.send(reply).unwrap())
         };
-        let (context, bulk) = (Context::direct(10, 20), Bulk::Borrowed(bytes));
+        let context = Context::direct(10, 20);
+        let bulk = Bulk::Borrowed(bytes);
         if let Some(now) = self.server.service().ask(&context, request, bulk, &mut later) {
             later()(now);
         }
@@ -178,7 +179,9 @@ impl Stage {
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-        let (name, mode, open) = (named(text), NewMode::exactly(0o644), next_open());
+        let name = named(text);
+        let mode = NewMode::exactly(0o644);
+        let open = next_open();
         match self.call(Request::Create { dir, name, mode, flags: BOTH, open }, &[])? {
             Reply::Created { entry, .. } => Ok((entry, open)),
             other => panic!("{other:?}"),
@@ -218,7 +221,8 @@ impl Stage {
 
     /// The names in a directory.
     pub(crate) fn list(&self, dir: Handle) -> Result<Vec<(String, Entry)>, Code> {
-        let (mut names, mut after) = (Vec::new(), Cookie::START);
+        let mut names = Vec::new();
+        let mut after = Cookie::START;
         loop {
             let list = Request::List { dir, after, behind: None, entries: 100, attributes: true };
             let Reply::Listed { entries, end } = self.call(list, &[])? else {

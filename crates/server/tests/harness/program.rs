@@ -90,7 +90,8 @@ fn rename(rig: &Rig, random: &mut Random, from_dir: Handle, from: &str) -> Resul
         2 => RenameFlags::Whiteout { replace: true },
         _ => RenameFlags::Replace,
     };
-    let (to_dir, to) = (some_dir(rig, random), name(random.name()));
+    let to_dir = some_dir(rig, random);
+    let to = name(random.name());
     rig.call(Request::Rename { from_dir, from: name(from), to_dir, to, flags }).map(drop)
 }
 
@@ -103,7 +104,9 @@ fn change(rig: &Rig, random: &mut Random, dir: Handle, text: &str) -> Result<(),
             rig.call(Request::SetAttr { node, open: None, set }).map(drop)
         }
         1 => {
-            let (name, value, flags) = (attribute, vec![b'v'; 20], XattrFlags::Any);
+            let name = attribute;
+            let value = vec![b'v'; 20];
+            let flags = XattrFlags::Any;
             rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).map(drop)
         }
         _ => rig.call(Request::RemoveXattr { node, name: attribute }).map(drop),

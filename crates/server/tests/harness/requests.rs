@@ -52,7 +52,9 @@ pub(crate) fn lookup(server: &Server, dir: Handle, text: &str) -> Result<Entry, 
 }
 
 pub(crate) fn create(server: &Server, dir: Handle, text: &str) -> Result<(Entry, OpenId), Code> {
-    let (mode, flags, open) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE, next_open());
+    let mode = NewMode::exactly(0o644);
+    let flags = OpenFlags::READ_WRITE;
+    let open = next_open();
     match call(server, Request::Create { dir, name: name(text), mode, flags, open }, &[])? {
         Reply::Created { entry, .. } => Ok((entry, open)),
         other => panic!("{other:?}"),

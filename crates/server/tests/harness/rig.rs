@@ -61,7 +61,8 @@ pub(crate) type Tree = BTreeMap<String, Seen>;
 /// Options without workers and timed group commits: both run only when a test asks for them.
 #[must_use]
 pub(crate) fn by_hand() -> Options {
-    let (sync_interval, grace) = (Duration::from_secs(3600), Duration::ZERO);
+    let sync_interval = Duration::from_secs(3600);
+    let grace = Duration::ZERO;
     Options { sync_interval, grace, workers: false, ..Options::default() }
 }
 
@@ -173,7 +174,8 @@ impl Rig {
     }
 
     pub(crate) fn create_unnamed(&self, dir: Handle) -> Result<(Entry, OpenId), Code> {
-        let (flags, open) = (OpenFlags::READ_WRITE, next_open());
+        let flags = OpenFlags::READ_WRITE;
+        let open = next_open();
         let mode = NewMode { mode: 0o666, umask: 0o022 };
         match self.call(Request::CreateUnnamed { dir, mode, flags, open })? {
             Reply::Created { entry, .. } => Ok((entry, open)),
@@ -182,7 +184,8 @@ impl Rig {
     }
 
     pub(crate) fn open(&self, node: Handle) -> Result<OpenId, Code> {
-        let (flags, open) = (OpenFlags::READ_WRITE, next_open());
+        let flags = OpenFlags::READ_WRITE;
+        let open = next_open();
         match self.call(Request::Open { node, flags, open })? {
             Reply::Opened { .. } => Ok(open),
             other => panic!("{other:?}"),
@@ -226,7 +229,8 @@ impl Rig {
     }
 
     pub(crate) fn read(&self, node: Handle, size: u64) -> Result<Vec<u8>, Code> {
-        let (flags, open) = (OpenFlags::READ, next_open());
+        let flags = OpenFlags::READ;
+        let open = next_open();
         let Reply::Opened { .. } = self.call(Request::Open { node, flags, open })? else {
             panic!("an open answers `Opened`");
         };

@@ -115,7 +115,8 @@ impl History {
         may.extend(all[from..].iter().filter(|(at, _)| *at <= instant.begun).map(|it| &it.1));
         let sizes = may.iter().map(|bytes| bytes.len());
         // A write that was not synced may have grown the file by some of its blocks.
-        let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+        let least = sizes.clone().min().unwrap_or(0);
+        let most = sizes.max().unwrap_or(0);
         let size = found.len();
         assert!((least..=most).contains(&size), "{when}: {size} bytes, not {least} to {most}");
         for (at, byte) in found.iter().enumerate() {

@@ -47,7 +47,9 @@ enum Wanted {
 /// Collects cuts from a file system from now on.
 fn collect(control: &Control, pace: &Pace, wanted: Wanted, label: &str) -> Arc<Mutex<Vec<Cut>>> {
     let cuts = Arc::new(Mutex::new(Vec::new()));
-    let (kept, pace, label) = (Arc::clone(&cuts), pace.clone(), label.to_owned());
+    let kept = Arc::clone(&cuts);
+    let pace = pace.clone();
+    let label = label.to_owned();
     let mut random = Random(if let Wanted::OneIn(_, seed) = wanted { seed } else { 0 });
     let mut met = 0;
     control.watch(move |moment| {
@@ -60,7 +62,8 @@ fn collect(control: &Control, pace: &Pace, wanted: Wanted, label: &str) -> Arc<M
             }
             _ => return,
         };
-        let (operation, path) = (moment.operation, moment.path);
+        let operation = moment.operation;
+        let path = moment.path;
         let when = format!("{label}, request {met}: {operation:?} {path}, {survival:?}");
         let model = moment.model.clone();
         kept.lock().push(Cut { model, instant: pace.now(), survival, when });
@@ -161,7 +164,8 @@ fn nothing_is_lost_between_syncs() {
         Ok(text) => text.parse().unwrap(),
         Err(_) => MOMENTS,
     };
-    let (mut seed, mut proven) = (100, 0);
+    let mut seed = 100;
+    let mut proven = 0;
     while proven < moments {
         seed += 1;
         let options = if seed % 2 == 0 { busy() } else { by_hand() };
@@ -314,7 +318,8 @@ fn fsync_of_a_directory_tells_once_of_changes_that_were_lost() {
     let world = World::on(disk, options, "new");
     let server = &world.server;
     let make = |name: &str| {
-        let (name, mode) = (Name::new(name.as_bytes()).unwrap(), NewMode::exactly(0o755));
+        let name = Name::new(name.as_bytes()).unwrap();
+        let mode = NewMode::exactly(0o755);
         match requests::call(server, Request::MakeDir { dir: Handle::ROOT, name, mode }, &[]) {
             Ok(Reply::Entry(entry)) => entry.handle,
             other => panic!("{other:?}"),

@@ -209,7 +209,8 @@ impl Program {
     fn create(&mut self, server: &Server, path: &str) {
         let (dir, name) = find(server, path);
         let flags = OpenFlags { passthrough: self.passes, ..BOTH };
-        let (name, mode) = (named(name), NewMode::exactly(0o644));
+        let name = named(name);
+        let mode = NewMode::exactly(0o644);
         let create = |open| Request::Create { dir, name, mode, flags, open };
         let (ino, _, open) = created(server, create);
         self.names.insert(path.to_owned(), ino);
@@ -231,7 +232,8 @@ impl Program {
         let bytes = vec![self.fill; 1 + self.random.below(20_000) as usize];
         self.history.changed(ino, &bytes);
         open.write(server, 0, &bytes);
-        let (syncs_first, syncs_then) = (self.random.coin(), self.random.coin());
+        let syncs_first = self.random.coin();
+        let syncs_then = self.random.coin();
         let fsync =
             || requests::call(server, Request::Fsync { open: open.id, data_only: true }, &[]);
         if syncs_first {
@@ -265,7 +267,8 @@ impl Program {
         let bytes = vec![self.fill; size as usize];
         // A write that is cut in two is torn there.
         let all = self.bytes.get_mut(&ino).unwrap();
-        let (from, to) = (at as usize, (at + size) as usize);
+        let from = at as usize;
+        let to = (at + size) as usize;
         all.resize(all.len().max(to), 0);
         all[from..to].copy_from_slice(&bytes);
         self.history.changed(ino, all);
@@ -321,7 +324,8 @@ impl Program {
         if path == to {
             return;
         }
-        let ((from_dir, from), (to_dir, to_name)) = (find(server, path), find(server, to));
+        let (from_dir, from) = find(server, path);
+        let (to_dir, to_name) = find(server, to);
         let request = Request::Rename {
             from_dir,
             from: named(from),

@@ -114,7 +114,9 @@ fn a_copy_is_answered_when_it_is_safe() {
     client.write(from, 0, b"bytes");
     let (copy, to) = client.create(ROOT, "to");
     assert!(!served.is_all_safe());
-    let (from_offset, to_offset, length) = (0, 0, 5);
+    let from_offset = 0;
+    let to_offset = 0;
+    let length = 5;
     client.ask(Request::CopyRange { from, from_offset, to, to_offset, length }, &[]).unwrap();
     assert!(served.is_all_safe());
     let _served = served.cut(0, options());
@@ -158,7 +160,8 @@ fn what_several_sessions_did_comes_back_in_its_order() {
     let mut keep = 0;
     loop {
         let served = Served::new();
-        let (one, two) = (served.client(), served.client());
+        let one = served.client();
+        let two = served.client();
         let (file, open) = one.create(ROOT, "file");
         served.rig.sync();
         let other = two.open(file.handle, OpenFlags::READ_WRITE);
@@ -219,7 +222,8 @@ fn a_client_that_can_keep_no_more_asks_what_is_safe() {
 #[test]
 fn what_builds_on_another_session_s_change_needs_no_other_client() {
     let served = Served::new();
-    let (one, two) = (served.client(), served.client());
+    let one = served.client();
+    let two = served.client();
     let dir = one.make_dir(ROOT, "dir");
     assert!(!served.is_all_safe());
     let own = one.make_dir(dir.handle, "own");

@@ -28,10 +28,12 @@ struct Answers {
 impl Relay {
     pub(crate) fn new(server: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (socket, server) = (folder.path().join("socket"), server.to_owned());
+        let socket = folder.path().join("socket");
+        let server = server.to_owned();
         let listener = UnixListener::bind(&socket).unwrap();
         let pass = AtomicUsize::new(usize::MAX);
-        let (lost, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let lost = AtomicUsize::new(0);
+        let is_over = AtomicBool::new(false);
         let answers = Arc::new(Answers { pass, lost, is_over });
         let of_thread = Arc::clone(&answers);
         let run = move || {

@@ -48,7 +48,8 @@ impl Client {
 #[test]
 fn what_a_failed_sync_takes_comes_back_with_the_clients() {
     let served = Served::new();
-    let (one, two) = (served.client(), served.client());
+    let one = served.client();
+    let two = served.client();
     let (shared, shared_open) = one.create(ROOT, "shared");
     served.rig.sync();
     let theirs = two.open(shared.handle, OpenFlags::READ_WRITE);
@@ -139,7 +140,8 @@ fn a_failure_during_the_replays_loses_none() {
 #[test]
 fn a_wait_for_a_lock_goes_on() {
     let served = Served::new();
-    let (one, two) = (served.client(), served.client());
+    let one = served.client();
+    let two = served.client();
     let (file, open) = one.create(ROOT, "file");
     served.rig.sync();
     let theirs = two.open(file.handle, OpenFlags::READ_WRITE);

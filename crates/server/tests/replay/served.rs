@@ -68,7 +68,8 @@ fn listen(rig: &Rig, socket: &Path, kernel: &Arc<Kernel>) -> SessionServer {
 
 impl Served {
     pub(crate) fn new() -> Self {
-        let (rig, folder) = (Rig::new(options()), tempfile::tempdir().unwrap());
+        let rig = Rig::new(options());
+        let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let kernel = Arc::default();
         let sessions = listen(&rig, &socket, &kernel);
@@ -162,7 +163,9 @@ impl Client {
     }
 
     pub(crate) fn create(&self, dir: Handle, text: &str) -> (Entry, OpenId) {
-        let (mode, flags, open) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE, next_open());
+        let mode = NewMode::exactly(0o644);
+        let flags = OpenFlags::READ_WRITE;
+        let open = next_open();
         let entry = self.entry(Request::Create { dir, name: name(text), mode, flags, open });
         (entry.unwrap(), open)
     }
@@ -199,7 +202,9 @@ impl Client {
     }
 
     pub(crate) fn rename(&self, (from_dir, from): (Handle, &str), (to_dir, to): (Handle, &str)) {
-        let (from, to, flags) = (name(from), name(to), RenameFlags::NoReplace);
+        let from = name(from);
+        let to = name(to);
+        let flags = RenameFlags::NoReplace;
         self.ask(Request::Rename { from_dir, from, to_dir, to, flags }, &[]).unwrap();
     }
 }

@@ -145,7 +145,8 @@ fn locks_on_what_is_elsewhere_are_refused() {
     create(&offices.berlin, DIRECT, ROOT, "file", 1);
     let lock =
         FileLock { kind: LockKind::Flock, mode: LockMode::Write, start: 0, end: u64::MAX, pid: 1 };
-    let (open, owner) = (OpenId(1), LockOwner(7));
+    let open = OpenId(1);
+    let owner = LockOwner(7);
     for request in [
         Request::SetLock { open, owner, lock, wait: true },
         Request::GetLock { open, owner, lock },

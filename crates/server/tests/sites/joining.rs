@@ -70,7 +70,8 @@ fn of_two_that_come_at_once_one_joins() {
     let barrier = Barrier::new(comers.len());
     let joined = thread::scope(|scope| {
         let threads = comers.map(|(server, ticket, site)| {
-            let (barrier, service) = (&barrier, &service);
+            let barrier = &barrier;
+            let service = &service;
             scope.spawn(move || {
                 let text = sentence(ticket, volume, site, server);
                 barrier.wait();

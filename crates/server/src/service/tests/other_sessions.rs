@@ -120,7 +120,9 @@ fn a_repeated_write_is_answered_although_its_open_is_gone() {
     let rig = Rig::new();
     begin(&rig, SESSION);
     rig.router.others().set_cache(Arc::new(EmptyCache));
-    let (dir, mode, open) = (ROOT, NewMode::exactly(0o644), OpenId(1));
+    let dir = ROOT;
+    let mode = NewMode::exactly(0o644);
+    let open = OpenId(1);
     let create = Request::Create { dir, name: name("f"), mode, flags: BOTH, open };
     call(&rig, &asks(SESSION, 1), create).unwrap();
     let allocate = AllocateMode::Reserve { keep_size: false };
@@ -150,7 +152,8 @@ impl LocalCache for Replacing {
         let is_name = |touched: &&Touched| matches!(touched, Touched::Name { .. });
         if let Some(Touched::Name { name, .. }) = changes.iter().find(is_name) {
             self.replaced.fetch_add(1, Ordering::Relaxed);
-            let (by, now) = (asks(SESSION, 0), at(5));
+            let by = asks(SESSION, 0);
+            let now = at(5);
             self.shard.unlink(ROOT, name, now).unwrap();
             let new = NewInode::file(NewMode::exactly(0o644));
             self.shard.create(&by, ROOT, name, new, false, now).unwrap();
@@ -195,7 +198,8 @@ fn a_name_that_is_replaced_all_the_time_can_be_removed_and_renamed() {
     };
     file("f");
     let [marked, ended] = Default::default();
-    let (shard, replaced) = (Arc::clone(&rig.shard), AtomicUsize::new(0));
+    let shard = Arc::clone(&rig.shard);
+    let replaced = AtomicUsize::new(0);
     let cache = Arc::new(Replacing { shard, marked, ended, replaced });
     rig.router.others().set_cache(Arc::clone(&cache) as Arc<dyn LocalCache>);
     let removed = call(&rig, &asks(SESSION, 1), Request::Unlink { dir: ROOT, name: name("f") });
@@ -203,7 +207,8 @@ fn a_name_that_is_replaced_all_the_time_can_be_removed_and_renamed() {
     assert!(cache.ended.lock().contains(&attr.ino), "the cache is told of it");
     assert!(cache.replaced.load(Ordering::Relaxed) > 1, "it was tried again");
     file("from");
-    let (from, to) = (name("from"), name("to"));
+    let from = name("from");
+    let to = name("to");
     let rename =
         Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags: RenameFlags::Replace };
     let renamed = call(&rig, &asks(SESSION, 2), rename);
