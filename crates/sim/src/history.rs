@@ -342,7 +342,8 @@ impl History {
     fn check_log(&mut self, log: &[u64]) {
         let times = |value: u64| log.iter().filter(|it| **it == value).count();
         for (value, appended) in &self.log {
-            let (times, is_certain) = (times(*value), appended.is_certain);
+            let times = times(*value);
+            let is_certain = appended.is_certain;
             if times > 1 || (times == 0 && is_certain) {
                 self.wrong.push(format!("{appended:?} {value} is {times} times in the log"));
             }

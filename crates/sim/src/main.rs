@@ -128,7 +128,8 @@ fn run_all(first: u64, count: u64, ends_early: bool) -> ExitCode {
     let began = Instant::now();
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let lanes = processors.min(count);
-    let (mut totals, mut failed) = (BTreeMap::<String, u64>::new(), Vec::new());
+    let mut totals = BTreeMap::<String, u64>::new();
+    let mut failed = Vec::new();
     let results = std::thread::scope(|scope| {
         let running: Vec<_> = (0..lanes)
             .map(|lane| {

@@ -74,7 +74,8 @@ pub(crate) fn have_events(epolls: &[c_int]) -> Vec<bool> {
     let poll = |fd: &c_int| pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
     let mut polled: Vec<pollfd> = epolls.iter().map(poll).collect();
     if !polled.is_empty() {
-        let (all, count) = (polled.as_mut_ptr() as Word, polled.len() as Word);
+        let all = polled.as_mut_ptr() as Word;
+        let count = polled.len() as Word;
         syscall_for_real(libc::SYS_poll, [all, count, 0, 0, 0, 0]);
     }
     polled.iter().map(|polled| polled.revents != 0).collect()

@@ -68,7 +68,8 @@ fn file_name(file: usize) -> String {
 pub(crate) fn prepare(files: &Files) -> Result<(), Error> {
     let names = (0..FILES).map(file_name).chain([COUNTER, LOG, LOCKED].map(str::to_owned));
     for text in names {
-        let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+        let mode = NewMode::exactly(0o644);
+        let flags = OpenFlags::READ_WRITE;
         let created = files.create(&CONTEXT, name(&text), mode, flags).wait()?;
         files.flush(&CONTEXT, created.open, None).wait()?;
         files.fsync(&CONTEXT, created.open, false).wait()?;
@@ -144,7 +145,8 @@ impl Runner {
 
     /// Writes parts of a file, some more than once, and perhaps syncs it.
     fn write(&mut self) {
-        let (file, writes) = (random_file(), 1 + turns::random(4));
+        let file = random_file();
+        let writes = 1 + turns::random(4);
         let flags = OpenFlags { sync: turns::random(12) == 0, ..OpenFlags::READ_WRITE };
         let opened = self.open(&file_name(file), flags);
         let Ok(Opened { open, attr, .. }) = opened else {
@@ -156,7 +158,8 @@ impl Runner {
         for _ in 0..writes {
             let again = written.last().filter(|_| turns::random(3) == 0);
             let part = again.map_or_else(|| turns::random(PARTS), |((_, part), _)| *part);
-            let (cell, value) = ((file, part), self.value());
+            let cell = (file, part);
+            let value = self.value();
             if !self.history.lock().has_room(cell, 12) {
                 continue;
             }
@@ -371,7 +374,8 @@ impl Runner {
         let at = name(&format!("name-{number}"));
         let begun = self.history.lock().moment();
         if turns::random(2) == 0 {
-            let (mode, flags) = (NewMode::exactly(0o644), OpenFlags::READ_WRITE);
+            let mode = NewMode::exactly(0o644);
+            let flags = OpenFlags::READ_WRITE;
             self.history.lock().begin_name(self.plan.program, number);
             let created = self.files.create(&CONTEXT, at, mode, flags).wait();
             let (act, is_certain) = match &created {

@@ -333,7 +333,8 @@ impl Thread {
     /// Returns the time by the clock of the thread's machine, in nanoseconds since the beginning.
     pub(crate) fn look_at_clock(&self) -> u64 {
         turns().now += LOOK_NANOS;
-        let (turns, machine) = (turns(), self.machine.get());
+        let turns = turns();
+        let machine = self.machine.get();
         let gains = turns.machines[machine.0].gains;
         let gained = i128::from(turns.now) * i128::from(gains) / 1_000_000;
         u64::try_from(i128::from(turns.now) + gained).unwrap_or(turns.now)
@@ -355,7 +356,8 @@ impl Thread {
         }
         let next = turns.next();
         if !ptr::eq(next, self) {
-            let (from, to) = (self.number, next.number);
+            let from = self.number;
+            let to = next.number;
             if turns.tells_switches {
                 turns.tell(format_args!("{from} waits for {wait:?}, {to} runs"));
             }
@@ -406,7 +408,8 @@ impl Turns {
 
     /// Returns the threads that can run now.
     fn ready(&self) -> Vec<&'static Thread> {
-        let (mut ready, mut polled) = (Vec::new(), Vec::new());
+        let mut ready = Vec::new();
+        let mut polled = Vec::new();
         for thread in self.threads.iter().copied().filter(|thread| self.may_run(thread)) {
             match thread.wait.get() {
                 Wait::Nothing => ready.push(thread),

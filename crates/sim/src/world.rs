@@ -86,10 +86,13 @@ pub(crate) fn run(seed: u64, dir: &Path, tells_switches: bool) -> Report {
     let cables = turns::on(net, || Cables::lay(dir, CLIENTS)).expect("cables");
     let palette = Palette::choose();
     let history: Arc<Mutex<History>> = Arc::default();
-    let (table, clients) = (FakeTable::new(), Vec::new());
+    let table = FakeTable::new();
+    let clients = Vec::new();
     // A power loss takes bytes of content files that were not synced, as those of a local disk.
     let inline_bytes = if palette == Palette::Power { 4096 } else { 16 };
-    let (run, runs, may_fail) = (None, 0, false);
+    let run = None;
+    let runs = 0;
+    let may_fail = false;
     let mut world =
         World { dir, table, run, runs, clients, cables, history, inline_bytes, may_fail };
     turns::tell(format_args!("seed {seed}, {palette:?}"));
@@ -340,7 +343,8 @@ impl World<'_> {
         for client in self.clients.iter().filter(|client| !client.is_killed) {
             *history.counts.entry("requests sent").or_default() += client.remote.status().requests;
         }
-        let (counts, wrong) = (mem::take(&mut history.counts), mem::take(&mut history.wrong));
+        let counts = mem::take(&mut history.counts);
+        let wrong = mem::take(&mut history.wrong);
         drop(history);
         // Threads of machines that were killed never end.
         mem::forget(run);
