@@ -67,7 +67,8 @@ impl Direction {
     /// Returns a direction that nothing has passed.
     #[must_use]
     pub fn new(shape: Shape, seed: u64) -> Self {
-        let (random, zero) = (Random::new(seed), Duration::ZERO);
+        let random = Random::new(seed);
+        let zero = Duration::ZERO;
         Self { shape, counts: PacketCounts::default(), random, free_at: zero, last_at: zero }
     }
 

@@ -23,7 +23,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), LinkError> {
-    let (mut shapes, mut seed) = (Shapes::default(), SEED);
+    let mut shapes = Shapes::default();
+    let mut seed = SEED;
     for word in std::env::args().skip(1) {
         match word.strip_prefix("seed=") {
             Some(number) => seed = number.parse().map_err(|_| SettingError(word.clone()))?,
