@@ -78,8 +78,9 @@ fn key(at: u64) -> Vec<u8> {
 }
 
 fn report(name: &str, count: u64, mut call: impl FnMut(u64)) {
-    let (wall, cpu, all) =
-        (Instant::now(), seconds(ClockId::ThreadCPUTime), seconds(ClockId::ProcessCPUTime));
+    let wall = Instant::now();
+    let cpu = seconds(ClockId::ThreadCPUTime);
+    let all = seconds(ClockId::ProcessCPUTime);
     for at in 0..count {
         call(at);
     }

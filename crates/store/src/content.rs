@@ -486,7 +486,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut content = ContentStore::open(folder.path()).unwrap();
         Arc::get_mut(&mut content.root).unwrap().set_has_syncfs(false);
-        let (there, gone, never) = (7, 0x107, 0x208);
+        let there = 7;
+        let gone = 0x107;
+        let never = 0x208;
         let file = |raw| (InodeId::from_raw(raw), Generation::FIRST);
         for raw in [there, gone] {
             content.create(file(raw).0, file(raw).1).unwrap().write_at(b"x", 0).unwrap();

@@ -29,7 +29,8 @@ impl CycleFinder {
         self.left -= 1;
         if self.left == 0 {
             self.span *= 2;
-            (self.remembered, self.left) = (here, self.span);
+            self.remembered = here;
+            self.left = self.span;
         }
         false
     }

@@ -453,7 +453,8 @@ mod tests {
 
     #[test]
     fn every_key_is_read_back() {
-        let (dir, hash) = (InodeId::ROOT, NameHash(77));
+        let dir = InodeId::ROOT;
+        let hash = NameHash(77);
         let pairs = [
             (name(dir, hash, b"n"), Key::Name { dir, hash, name: b"n" }),
             (inode(A), Key::Inode { ino: A }),
@@ -509,7 +510,8 @@ mod tests {
 
     #[test]
     fn a_long_value_is_cut_and_says_so() {
-        let (most, more) = ([0; WHOLE_TAG_VALUE_BYTES], [0; WHOLE_TAG_VALUE_BYTES + 1]);
+        let most = [0; WHOLE_TAG_VALUE_BYTES];
+        let more = [0; WHOLE_TAG_VALUE_BYTES + 1];
         assert_eq!(tag_of(&tag("k", &most, A)), ("k", most.to_vec(), true, A));
         let key = tag("k", &more, A);
         let (_, cut, is_whole, _) = tag_of(&key);
@@ -569,7 +571,8 @@ mod tests {
                 name(InodeId::from_raw(of.0), NameHash(of.1), &of.2)
             };
             prop_assert_eq!(key(&a).cmp(&key(&b)), a.cmp(&b));
-            let (dir, hash) = (InodeId::from_raw(a.0), NameHash(a.1));
+            let dir = InodeId::from_raw(a.0);
+            let hash = NameHash(a.1);
             prop_assert_eq!(names_of_dir(dir).contains(&key(&b)), a.0 == b.0);
             prop_assert_eq!(
                 names_with_hash(dir, hash).contains(&key(&b)),

@@ -81,9 +81,12 @@ pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
     if len == 0 {
         return Ok(0);
     }
-    let (range, mut found) = (Range { offset, len }, Found::default());
-    let (descriptor, flags): (i32, u32) = (file.as_fd().as_raw_fd(), 0);
-    let (from, to) = (ptr::from_ref(&range), ptr::from_mut(&mut found));
+    let range = Range { offset, len };
+    let mut found = Found::default();
+    let descriptor: i32 = file.as_fd().as_raw_fd();
+    let flags: u32 = 0;
+    let from = ptr::from_ref(&range);
+    let to = ptr::from_mut(&mut found);
     // SAFETY: the descriptor is open, and both pointers are to structures of the kernel's layout
     // (cachestat(2)) that outlive the call.
     match unsafe { libc::syscall(CACHESTAT, descriptor, from, to, flags) } {
@@ -106,7 +109,8 @@ impl MappedPage {
     /// If the file cannot be mapped.
     #[expect(unsafe_code, reason = "no safe binding maps a file")]
     pub fn new(file: impl AsFd) -> io::Result<Self> {
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_SHARED;
         let descriptor = file.as_fd().as_raw_fd();
         // SAFETY: a new mapping at an address that Linux chooses touches no memory of ours.
         let page = unsafe { libc::mmap(ptr::null_mut(), MAPPED_BYTES, prot, flags, descriptor, 0) };

@@ -142,7 +142,8 @@ impl Volume {
         if detect::is_volume(&folder)? {
             return Err(VolumeError::Exists { path: dir.into() });
         }
-        let (table, content) = (folder.create_folder(TABLE)?, folder.create_folder(CONTENT)?);
+        let table = folder.create_folder(TABLE)?;
+        let content = folder.create_folder(CONTENT)?;
         let inline_bytes = options.inline_bytes.min(limits::INLINE_BYTES as u32);
         let format = Format::new(inline_bytes, options.site)
             .map_err(|error| VolumeError::from_io("creating an id for", dir, error))?;

@@ -91,7 +91,8 @@ fn removed() -> Vec<u8> {
 
 /// Returns one value of each kind, with its name in the file of vectors.
 fn values() -> Vec<(&'static str, Vec<u8>)> {
-    let (dir, hash) = (InodeId::ROOT, NameHash(0xfeed_f00d_dead_beef));
+    let dir = InodeId::ROOT;
+    let hash = NameHash(0xfeed_f00d_dead_beef);
     let partition = Partition {
         names: 1_000_000,
         directories: 3,
@@ -102,7 +103,8 @@ fn values() -> Vec<(&'static str, Vec<u8>)> {
     };
     let link = NameRow::Link { ino: rnode().ino, kind: FileKind::Directory };
     let volume = VolumeId(*b"0123456789abcdef");
-    let (nonce, peer) = (*b"fedcba9876543210", RecordedPeer::Machine([7; 32]));
+    let nonce = *b"fedcba9876543210";
+    let peer = RecordedPeer::Machine([7; 32]);
     vec![
         ("rnode.v1", rnode().encode(STAMP)),
         ("rnode.symlink.v1", symlink().encode(STAMP)),
@@ -384,7 +386,8 @@ fn fields_out_of_range_are_found() {
 
 #[test]
 fn an_rnode_shows_its_attributes() {
-    let (rnode, attr) = (rnode(), rnode().attr());
+    let attr = rnode().attr();
+    let rnode = rnode();
     assert_eq!((attr.ino, attr.kind, attr.mode), (rnode.ino, rnode.kind, rnode.mode));
     assert_eq!((attr.links, attr.uid, attr.gid, attr.rdev), (1, 1000, 100, 0));
     assert_eq!((attr.size, attr.blocks), (5_000_000, 9768));
@@ -523,7 +526,8 @@ fn any_rnode() -> impl Strategy<Value = Rnode> {
 fn any_partition() -> impl Strategy<Value = Partition> {
     (any::<[u64; 2]>(), any_time(), any_time(), any::<bool>(), any_bytes(300)).prop_map(
         |([a, b], mtime, ctime, dirty, split_map)| {
-            let (names, directories) = (a.max(b), a.min(b));
+            let names = a.max(b);
+            let directories = a.min(b);
             Partition { names, directories, mtime, ctime, dirty, split_map }
         },
     )

@@ -58,7 +58,9 @@ fn what_was_made_is_opened() {
     let made = make(&dir);
     assert_eq!(made.inline_bytes(), limits::INLINE_DEFAULT_BYTES);
     assert!(made.was_clean());
-    let (id, format, hasher) = (made.id(), *made.format(), made.hasher());
+    let id = made.id();
+    let format = *made.format();
+    let hasher = made.hasher();
     drop(made);
     let opened = Volume::open(&dir).unwrap();
     assert_eq!((opened.id(), *opened.format()), (id, format));
@@ -72,8 +74,10 @@ fn what_was_made_is_opened() {
 
 #[test]
 fn two_volumes_differ_in_id_and_seed() {
-    let (a, b) = (temp(), temp());
-    let (a, b) = (make(a.path()), make(b.path()));
+    let a = temp();
+    let b = temp();
+    let a = make(a.path());
+    let b = make(b.path());
     assert_ne!(a.id(), b.id());
     assert_ne!(a.hasher(), b.hasher());
 }

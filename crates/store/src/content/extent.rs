@@ -135,7 +135,8 @@ impl AsRef<[u8]> for ExtentBlock {
 fn fill(file: impl AsFd, to: &mut [ExtentBlock], offset: u64, len: usize) -> io::Result<()> {
     let mut done = 0;
     while done < len {
-        let (block, within) = (done / BLOCK_BYTES, done % BLOCK_BYTES);
+        let block = done / BLOCK_BYTES;
+        let within = done % BLOCK_BYTES;
         let rest = to[block..].iter_mut().map(|block| &mut block.memory.0[..]);
         let mut parts: Vec<IoSliceMut<'_>> = rest.map(IoSliceMut::new).collect();
         let mut parts = &mut parts[..];

@@ -222,7 +222,8 @@ impl ContentFile {
         to_offset: u64,
         length: usize,
     ) -> Result<usize, Error> {
-        let (mut from_at, mut to_at) = (offset, to_offset);
+        let mut from_at = offset;
+        let mut to_at = to_offset;
         let mut done = 0;
         while done < length {
             let left = length - done;

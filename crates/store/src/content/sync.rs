@@ -51,7 +51,8 @@ impl ContentStore {
             let scope = SyncScope::All;
             return self.sync_all().map_err(|source| SyncError { source, scope });
         }
-        let (mut failed, mut folders) = (Vec::new(), BTreeSet::new());
+        let mut failed = Vec::new();
+        let mut folders = BTreeSet::new();
         let mut first = None;
         for (ino, generation) in files {
             let opened = self.open_file(*ino, *generation, false);

@@ -99,7 +99,8 @@ impl PutPart for &[u8] {
 impl<'a> TakePart<'a> for TagValue<'a> {
     fn take(rest: &mut &'a [u8]) -> Option<Self> {
         let all = *rest;
-        let (mut at, mut bytes) = (0, 0);
+        let mut at = 0;
+        let mut bytes = 0;
         let is_whole = loop {
             match (all.get(at)?, all.get(at + 1)) {
                 (0, Some(&ESCAPED_NUL)) => at += 2,

@@ -175,11 +175,13 @@ impl Body<'_> for Partition {
     }
 
     fn decode_body(body: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (names, directories) = (body.u64()?, body.u64()?);
+        let names = body.u64()?;
+        let directories = body.u64()?;
         if directories > names {
             return Err(DecodeError::Field("count of directories"));
         }
-        let (mtime, ctime) = (body.time()?, body.time()?);
+        let mtime = body.time()?;
+        let ctime = body.time()?;
         let dirty = match body.u8()? {
             0 => false,
             DIRTY => true,

@@ -109,7 +109,8 @@ impl Table for FakeTable {
         state.check_running()?;
         let counted = state.count_call();
         if std::mem::take(&mut state.fails_sync) {
-            (state.stopped, state.sync_failed) = (true, true);
+            state.stopped = true;
+            state.sync_failed = true;
             return Err(Error::Stopped);
         }
         if let Err(error) = counted {
@@ -144,7 +145,8 @@ impl Table for FakeTable {
         let mut state = self.state.lock();
         let drops = std::mem::take(&mut state.sync_failed);
         if drops {
-            let (calls, faults) = (state.calls, std::mem::take(&mut state.faults));
+            let calls = state.calls;
+            let faults = std::mem::take(&mut state.faults);
             *state = State { calls, faults, ..state.crashed(0) };
         }
         state.stopped = false;

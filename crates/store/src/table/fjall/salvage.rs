@@ -107,7 +107,8 @@ fn known_runs(keyspace: &Path, unread: &mut Vec<Unread>) -> Vec<ListedRun> {
     let what = format!("{what}; all sorted runs that are there are read, others may be missing");
     unread.push(Unread { path, what, lost: Lost::Rows(vec![LostRows::ALL]) });
     all_runs(keyspace).unwrap_or_else(|error| {
-        let (path, what) = (keyspace.join("tables"), error.to_string());
+        let path = keyspace.join("tables");
+        let what = error.to_string();
         unread.push(Unread { path, what, lost: Lost::Rows(vec![LostRows::ALL]) });
         Vec::new()
     })

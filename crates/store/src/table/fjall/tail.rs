@@ -131,7 +131,8 @@ impl JournalTail {
             if self.disk_is_full && DiskSpace::of_file(&file)?.available() < STEP_BYTES {
                 return Ok(());
             }
-            let (keep_size, from) = (FallocateFlags::KEEP_SIZE, self.allocated);
+            let keep_size = FallocateFlags::KEEP_SIZE;
+            let from = self.allocated;
             let allocated =
                 retry_on_intr(|| rustix::fs::fallocate(&*file, keep_size, from, STEP_BYTES));
             match allocated {
