@@ -228,8 +228,8 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, FrameError> {
         let [b0, b1, b2, b3, c0, c1, c2, c3, k0, k1, f0, f1, r0, r1, r2, r3, rest @ ..] = *bytes;
         let [n0, n1, n2, n3, n4, n5, n6, n7, p0, p1, p2, p3, p4, p5, p6, p7] = rest;
-        let (flags, reserved) =
-            (u16::from_le_bytes([f0, f1]), u32::from_le_bytes([r0, r1, r2, r3]));
+        let flags = u16::from_le_bytes([f0, f1]);
+        let reserved = u32::from_le_bytes([r0, r1, r2, r3]);
         let number = u16::from_le_bytes([k0, k1]);
         let kind = FrameKind::from_number(number).ok_or_else(|| unknown(number))?;
         let header = Self {

@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn the_first_class_of_the_mode_that_a_process_is_in_decides() {
         let reads = |process, mode| may(process, ModeRights::READ, mode);
-        let (owner, other) = (process(OWNER, GROUP, &[]), process(9, 1, &[2]));
+        let owner = process(OWNER, GROUP, &[]);
+        let other = process(9, 1, &[2]);
         let members = [process(9, GROUP, &[]), process(9, 1, &[2, GROUP])];
         assert!(reads(owner, 0o400) && !reads(owner, 0o044));
         for member in members {

@@ -36,7 +36,8 @@ impl Context {
     /// Returns the context of a direct call by this user and group.
     #[must_use]
     pub const fn direct(uid: u32, gid: u32) -> Self {
-        let (session, request) = (SessionId::DIRECT, RequestId(0));
+        let session = SessionId::DIRECT;
+        let request = RequestId(0);
         Self { session, request, mutation: 0, acknowledged: 0, uid, gid, replayed: None }
     }
 }

@@ -34,14 +34,17 @@ fn told(event: BlockEvent<'_>) -> (String, Vec<u8>) {
 /// Decodes a body that comes in pieces of these sizes, in turn.
 fn decode(body: &[u8], pieces: &[usize]) -> Result<Vec<(String, Vec<u8>)>, BlocksError> {
     let mut reader = BlockReader::default();
-    let (mut all, mut rest, mut at) = (Vec::new(), body, 0);
+    let mut all = Vec::new();
+    let mut rest = body;
+    let mut at = 0;
     while !rest.is_empty() {
         let (mut piece, behind) = rest.split_at(pieces[at % pieces.len()].min(rest.len()));
         while let Some(event) = reader.next(&mut piece)? {
             all.push(told(event));
         }
         assert!(piece.is_empty(), "what is not told is kept");
-        (rest, at) = (behind, at + 1);
+        rest = behind;
+        at += 1;
     }
     reader.finish().map(|()| all)
 }
@@ -57,7 +60,8 @@ fn body(size: u64, order: &[u64]) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
         bytes.extend(BlockFrame::block(file, *number).encode());
         bytes.extend(&payload);
         says.push((format!("block {number}"), payload));
-        let (extent, hash) = (number / 16, [*number as u8; HASH_BYTES]);
+        let extent = number / 16;
+        let hash = [*number as u8; HASH_BYTES];
         bytes.extend(BlockFrame::hash(file, extent).encode());
         bytes.extend(hash);
         says.push(told(BlockEvent::Hash { extent, hash }));

@@ -504,7 +504,8 @@ fn passthrough_is_sent_as_direct() {
 fn a_value_over_its_limit_is_not_encoded() {
     let node = Handle::ROOT;
     let long = |bytes: usize| vec![b'x'; bytes + 1];
-    let (dir, flags) = (node, XattrFlags::Any);
+    let dir = node;
+    let flags = XattrFlags::Any;
     let set = |name, value| Request::SetXattr { node, name, value, flags, kill_setgid: false };
     let refused = [
         (
@@ -537,7 +538,8 @@ fn a_length_over_its_limit_is_an_error() {
     });
     let length = body.len() - 4;
     body[length..].copy_from_slice(&u32::MAX.to_le_bytes());
-    let (length, limit) = (u32::MAX as usize, limits::XATTR_NAME_BYTES);
+    let length = u32::MAX as usize;
+    let limit = limits::XATTR_NAME_BYTES;
     let expected = DecodeError::TooLong { what: "GetXattr.name", length, limit };
     assert_eq!(decode_call(&body), Err(expected));
 }

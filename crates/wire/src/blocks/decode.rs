@@ -181,7 +181,8 @@ fn head(bytes: &[u8]) -> Result<Extents, BlocksError> {
 
 /// Decodes what stands in front of a payload, and checks it.
 fn frame(bytes: &[u8], file: Extents) -> Result<BlockFrame, BlocksError> {
-    let (offset, length) = (number(&bytes[..8]), number(&bytes[8..12]) as u32);
+    let offset = number(&bytes[..8]);
+    let length = number(&bytes[8..12]) as u32;
     let kind = number(&bytes[12..14]) as u16;
     let kind = BlockFrameKind::from_number(kind).ok_or(BlocksError::Kind(kind))?;
     if bytes[14..] != [0; 2] {

@@ -144,7 +144,8 @@ impl HaveMap {
         if *magic != MAGIC {
             return Err(HaveError::NotAMap);
         }
-        let (version, reserved) = (u16::from_le_bytes([*v0, *v1]), u16::from_le_bytes([*r0, *r1]));
+        let version = u16::from_le_bytes([*v0, *v1]);
+        let reserved = u16::from_le_bytes([*r0, *r1]);
         if version != VERSION {
             return Err(HaveError::Version(version));
         }

@@ -185,7 +185,8 @@ pub struct LayoutRow {
 
 /// Returns the bytes of the longest message of a table.
 pub(crate) const fn longest(rows: &[LayoutRow]) -> usize {
-    let (mut most, mut at) = (0, 0);
+    let mut most = 0;
+    let mut at = 0;
     while at < rows.len() {
         if rows[at].most > most {
             most = rows[at].most;

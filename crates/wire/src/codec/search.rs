@@ -108,7 +108,8 @@ impl Field for Hits {
         let number = usize::from(u16::take(from)?);
         let mut hits = Vec::with_capacity(number.min(from.left() / Hit::LEAST_BYTES));
         for _ in 0..number {
-            let (ino, kind) = (InodeId::take(from)?, FileKind::take(from)?);
+            let ino = InodeId::take(from)?;
+            let kind = FileKind::take(from)?;
             hits.push(Hit { ino, kind, path: HitPath::take(from)? });
         }
         Ok(hits)

@@ -83,7 +83,8 @@ fn subjects_are_what_the_request_names() {
 
 #[test]
 fn an_open_touches_what_it_may_change() {
-    let (ino, read) = (NODE.ino, OpenFlags::READ);
+    let ino = NODE.ino;
+    let read = OpenFlags::READ;
     let truncate = OpenFlags { truncate: true, ..read };
     let both = OpenFlags { truncate: true, ..OpenFlags::WRITE };
     let cases = [
@@ -139,7 +140,8 @@ fn a_rename_changes_one_directory_or_two() {
         flags: RenameFlags::Replace,
     };
     let removed = |request: &Request| request.touches().removed_names().map(|at| at.is_some());
-    let (here, away) = (rename(NODE), rename(Handle::own(InodeId::from_raw(7))));
+    let here = rename(NODE);
+    let away = rename(Handle::own(InodeId::from_raw(7)));
     assert_eq!(here.touches().changed_dir(), Some(NODE));
     assert_eq!((away.touches().changed_dir(), removed(&away)), (None, [true, true]));
 }

@@ -45,7 +45,9 @@ fn table_of_requests() -> String {
     let mut table =
         "| number | request | fields | reply | mutation |\n|---|---|---|---|---|\n".to_owned();
     for row in REQUESTS {
-        let (number, name, reply) = (row.number, row.name, row.reply);
+        let number = row.number;
+        let name = row.name;
+        let reply = row.reply;
         let mutation = if mutations[name] { "yes" } else { "–" };
         writeln!(table, "| {number} | {name} | {} | {reply} | {mutation} |", fields(row)).unwrap();
     }
@@ -75,7 +77,9 @@ fn table_of_frames() -> String {
                      |---|---|---|---|---|\n"
         .to_owned();
     for kind in FrameKind::ALL {
-        let (number, body, bulk) = (kind.number(), kind.body_limit(), kind.bulk_limit());
+        let number = kind.number();
+        let body = kind.body_limit();
+        let bulk = kind.bulk_limit();
         let numbered = if kind.has_number() { "yes" } else { "0" };
         writeln!(table, "| {number} | {kind:?} | {body} | {bulk} | {numbered} |").unwrap();
     }

@@ -76,7 +76,8 @@ pub(crate) fn replayed() -> Vec<(&'static str, Replayed)> {
 }
 
 fn of_names() -> Vec<(&'static str, Request)> {
-    let (dir, flags) = (DIR, OpenFlags { append: true, ..OpenFlags::READ_WRITE });
+    let dir = DIR;
+    let flags = OpenFlags { append: true, ..OpenFlags::READ_WRITE };
     let rename = |flags| Request::Rename {
         from_dir: DIR,
         from: name("old"),
@@ -135,7 +136,8 @@ fn of_names() -> Vec<(&'static str, Request)> {
 }
 
 fn of_nodes() -> Vec<(&'static str, Request)> {
-    let (node, open) = (NODE, Some(OPEN));
+    let node = NODE;
+    let open = Some(OPEN);
     let all = SetAttr {
         mode: Some(0o1777),
         uid: Some(1000),
@@ -175,7 +177,9 @@ fn of_nodes() -> Vec<(&'static str, Request)> {
 }
 
 fn of_opens() -> Vec<(&'static str, Request)> {
-    let (open, offset, length) = (OPEN, OFFSET, 4096);
+    let open = OPEN;
+    let offset = OFFSET;
+    let length = 4096;
     let opening = |flags| Request::Open { node: NODE, flags, open: OPEN };
     let [append, behind, kill_privileges] = [0, 1, 2].map(|at| WriteFlags {
         append: at == 0,
@@ -283,7 +287,8 @@ pub(crate) fn present() -> Present {
 }
 
 pub(crate) fn replies() -> Vec<(&'static str, Reply)> {
-    let (attr, path) = (attr(), DataPath::Cached);
+    let attr = attr();
+    let path = DataPath::Cached;
     let entry = Entry { handle: NODE, attr };
     let listed =
         |name, kind, entry| DirEntry { name, ino: NODE.ino, kind, cookie: Cookie(OFFSET), entry };
