@@ -86,8 +86,8 @@ fn seconds(number: &str) -> Option<Duration> {
 
 fn make(path: &str, bytes: &str, seed: &str) -> io::Result<String> {
     let wrong = |_| io::Error::other("BYTES and SEED must be numbers");
-    let (mut left, mut seed): (u64, u64) =
-        (bytes.parse().map_err(wrong)?, seed.parse().map_err(wrong)?);
+    let mut left: u64 = bytes.parse().map_err(wrong)?;
+    let mut seed: u64 = seed.parse().map_err(wrong)?;
     let mut file = File::create(path)?;
     let mut hasher = RootHasher::default();
     while left > 0 {

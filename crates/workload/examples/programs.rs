@@ -16,7 +16,8 @@ fn main() -> ExitCode {
         eprintln!("usage: programs DIR SEED COUNT STEPS");
         return ExitCode::from(2);
     };
-    let (dir, steps) = (Path::new(dir), usize::try_from(*steps).unwrap_or(usize::MAX));
+    let dir = Path::new(dir);
+    let steps = usize::try_from(*steps).unwrap_or(usize::MAX);
     for seed in *seed..seed + count {
         let found = in_folder(dir, |target| run_program(seed, steps, target));
         if let Err(divergence) = found {

@@ -160,7 +160,8 @@ fn compare_bytes(expected: &[u8], found: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     let same = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
-    let (lengths, differ) = ((expected.len(), found.len()), (expected.get(same), found.get(same)));
+    let lengths = (expected.len(), found.len());
+    let differ = (expected.get(same), found.get(same));
     Err(format!(
         "bytes: expected {} found {}, they differ from {same}: {differ:?}",
         lengths.0, lengths.1

@@ -102,12 +102,14 @@ impl Generator {
     }
 
     fn create(&mut self) -> Op {
-        let (slot, at) = (self.slot(), self.new_name());
+        let slot = self.slot();
+        let at = self.new_name();
         Op::Create { slot, at, mode: self.mode(), flags: self.open_flags(false) }
     }
 
     fn create_unnamed(&mut self) -> Op {
-        let (slot, dir) = (self.slot(), self.path_of(FileKind::Directory));
+        let slot = self.slot();
+        let dir = self.path_of(FileKind::Directory);
         let flags = OpenFlags { write: true, ..self.open_flags(false) };
         Op::CreateUnnamed { slot, dir, mode: self.mode(), flags }
     }
@@ -164,7 +166,8 @@ impl Generator {
     }
 
     fn copy(&mut self) -> Op {
-        let (from, to) = (self.used_slot(), self.used_slot());
+        let from = self.used_slot();
+        let to = self.used_slot();
         Op::Copy { from, range: self.range(), to, to_offset: self.offset() }
     }
 
@@ -205,7 +208,8 @@ impl Generator {
                 nanos: self.random.below(1_000_000_000) as u32,
             })),
         };
-        let (atime, mtime) = (time(), time());
+        let atime = time();
+        let mtime = time();
         Op::SetTimes { node: self.subject(), atime, mtime }
     }
 
@@ -342,7 +346,9 @@ mod tests {
     #[test]
     fn most_operations_succeed_and_each_variant_occurs() {
         let traits = FsTraits { strict_times: true, ..TRAITS };
-        let (mut done, mut failed, mut skipped) = (0, 0, 0);
+        let mut done = 0;
+        let mut failed = 0;
+        let mut skipped = 0;
         for seed in 0..20 {
             let mut model = Model::new(traits);
             for op in program(seed, 500) {

@@ -193,7 +193,8 @@ impl<'a> Together<'a> {
     /// Punches a hole, or zeroes a range, which may make the file longer.
     fn zero(&mut self, mount: usize, random: &mut Random) -> Step {
         let (at, length) = self.range(self.bounds.longest, random);
-        let (hole, keep) = (FallocateFlags::PUNCH_HOLE, FallocateFlags::KEEP_SIZE);
+        let hole = FallocateFlags::PUNCH_HOLE;
+        let keep = FallocateFlags::KEEP_SIZE;
         let flags = match random.below(3) {
             0 => hole | keep,
             1 => FallocateFlags::ZERO_RANGE | keep,
@@ -234,7 +235,8 @@ impl<'a> Together<'a> {
         let file = &self.files[mount];
         // As `cp` does. Without it a copy ends where the kernel of this mount saw the end last.
         file.metadata().map_err(said("look"))?;
-        let (mut from_at, mut to_at) = (from as u64, to as u64);
+        let mut from_at = from as u64;
+        let mut to_at = to as u64;
         while from_at < (from + length) as u64 {
             let left = from + length - from_at as usize;
             let copied = copy_file_range(file, Some(&mut from_at), file, Some(&mut to_at), left);
@@ -303,7 +305,8 @@ impl<'a> Together<'a> {
     }
 
     fn compare_size(&self, found: &Metadata) -> Step {
-        let (is, should) = (found.len(), self.bytes.len() as u64);
+        let is = found.len();
+        let should = self.bytes.len() as u64;
         if is == should { Ok(()) } else { Err(format!("the size is {is}, not {should}")) }
     }
 
@@ -349,7 +352,8 @@ fn compare(found: &[u8], expected: &[u8], at: usize) -> Step {
     }
     let wrong = found.iter().zip(expected).position(|(one, other)| one != other);
     wrong.map_or(Ok(()), |wrong| {
-        let (is, should) = (found[wrong], expected[wrong]);
+        let is = found[wrong];
+        let should = expected[wrong];
         Err(format!("byte {} is {is:#x}, not {should:#x}", at + wrong))
     })
 }

@@ -103,7 +103,8 @@ impl Disk {
     }
 
     fn new_node(&mut self, kind: FileKind, mode: u16) -> u64 {
-        let (now, ino) = (self.now(), self.next);
+        let now = self.now();
+        let ino = self.next;
         self.next += 1;
         let attr = Attr {
             mode,
@@ -113,7 +114,9 @@ impl Disk {
             btime: now,
             ..Attr::empty(InodeId::from_raw(ino), kind)
         };
-        let (bytes, target, xattrs) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        let bytes = BTreeMap::new();
+        let target = Vec::new();
+        let xattrs = BTreeMap::new();
         self.nodes.insert(ino, Node { attr, bytes, target, xattrs, awaits_name: false });
         ino
     }
@@ -190,7 +193,8 @@ impl Disk {
 
     /// Removes nodes that have no name and are not open.
     fn sweep(&mut self) {
-        let (names, opens) = (&self.names, &self.opens);
+        let names = &self.names;
+        let opens = &self.opens;
         self.nodes.retain(|ino, _| {
             *ino == 1
                 || names.values().any(|other| other == ino)
@@ -448,7 +452,8 @@ impl Naive {
     ) -> Result<Created, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Regular, mode.masked())?;
-            let (entry, open) = (disk.entry(ino)?, disk.open(ino, opening)?);
+            let entry = disk.entry(ino)?;
+            let open = disk.open(ino, opening)?;
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -466,7 +471,8 @@ impl Naive {
             }
             let ino = disk.new_node(FileKind::Regular, mode.masked());
             disk.node(ino)?.awaits_name = true;
-            let (entry, open) = (disk.entry(ino)?, disk.open(ino, opening)?);
+            let entry = disk.entry(ino)?;
+            let open = disk.open(ino, opening)?;
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -558,7 +564,8 @@ impl Naive {
             if disk.is_dir(ino) {
                 return Err(Code::IsDirectory.into());
             }
-            let (open, attr) = (disk.open(ino, opening)?, disk.attr(ino)?);
+            let open = disk.open(ino, opening)?;
+            let attr = disk.attr(ino)?;
             Ok(Opened { open, attr, path: DataPath::Cached })
         })
     }
@@ -648,7 +655,8 @@ impl Naive {
             let end = all.len() == count;
             let show = |(cookie, name, ino): (Cookie, Name, u64)| {
                 let entry = disk.entry(ino)?;
-                let (ino, kind) = (entry.attr.ino, entry.attr.kind);
+                let ino = entry.attr.ino;
+                let kind = entry.attr.kind;
                 Ok(DirEntry { name, ino, kind, cookie, entry: attributes.then_some(entry) })
             };
             let entries = all.into_iter().map(show).collect::<Result<Vec<_>, Error>>()?;
@@ -719,7 +727,8 @@ impl Naive {
             if !flags.write {
                 return Err(Code::BadOpen.into());
             }
-            let (node, end) = (disk.node(ino)?, range.offset + range.length);
+            let node = disk.node(ino)?;
+            let end = range.offset + range.length;
             let keeps_size = match mode {
                 AllocateMode::Reserve { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
                 AllocateMode::PunchHole => true,
@@ -759,7 +768,8 @@ impl Naive {
         length: u64,
     ) -> Result<Written, Error> {
         let there = self.with(|disk| {
-            let (source, target) = (disk.opened(from.open)?, disk.opened(to.open)?);
+            let source = disk.opened(from.open)?;
+            let target = disk.opened(to.open)?;
             if !source.1.read || !target.1.write || target.1.append {
                 return Err(Code::BadOpen.into());
             }

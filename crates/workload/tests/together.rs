@@ -25,7 +25,8 @@ fn a_directory_agrees_with_itself() {
 /// The second directory leads to the file by a link, so it shows the bytes and misses each rename.
 #[test]
 fn a_directory_that_misses_a_change_is_found_out() {
-    let (dir, other) = (new_dir(), new_dir());
+    let dir = new_dir();
+    let other = new_dir();
     symlink(dir.path().join("file-1"), other.path().join("file-1")).unwrap();
     let wrong = run(&[dir.path().to_owned(), other.path().to_owned()], 1, 2000, BOUNDS);
     let said = wrong.unwrap_err().to_string();

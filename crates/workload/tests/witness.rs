@@ -23,7 +23,8 @@ struct Scene {
 
 fn new_scene() -> Scene {
     let keeper = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (dir, log) = (keeper.path().join("dir"), keeper.path().join("log"));
+    let dir = keeper.path().join("dir");
+    let log = keeper.path().join("log");
     fs::create_dir(&dir).unwrap();
     Scene { _keeper: keeper, dir, log }
 }
@@ -34,7 +35,9 @@ fn run_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let mut words = role.lines();
     let mut next = || words.next().unwrap().to_owned();
-    let (dir, log, seed) = (next(), next(), next().parse().unwrap());
+    let dir = next();
+    let log = next();
+    let seed = next().parse().unwrap();
     run(Path::new(&dir), Path::new(&log), seed, None).unwrap();
 }
 

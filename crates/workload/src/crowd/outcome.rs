@@ -64,7 +64,8 @@ impl CrowdOutcome {
             .iter()
             .filter(|it| it.path == path)
             .filter_map(|it| {
-                let (begins, rate) = (it.begins.as_secs_f64(), it.rate?);
+                let begins = it.begins.as_secs_f64();
+                let rate = it.rate?;
                 Some((begins, begins + size / rate, rate))
             })
             .collect();

@@ -52,7 +52,8 @@ impl SparseBytes {
         let mut blocks = self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK).max(offset / BLOCK));
         blocks.all(|(number, block)| {
             let start = number * BLOCK;
-            let (from, to) = (offset.saturating_sub(start), (end - start).min(BLOCK));
+            let from = offset.saturating_sub(start);
+            let to = (end - start).min(BLOCK);
             block[from as usize..to as usize].iter().all(|byte| *byte == 0)
         })
     }
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn sparse_bytes_behave_like_a_vector() {
         let mut random = Random::new(11);
-        let (mut sparse, mut plain) = (SparseBytes::default(), Vec::new());
+        let mut sparse = SparseBytes::default();
+        let mut plain = Vec::new();
         for step in 0..500 {
             let offset = random.index(40_000);
             if random.chance(20) {

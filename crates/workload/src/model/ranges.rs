@@ -27,7 +27,8 @@ impl Model {
         found: Option<u64>,
     ) -> Result<(), String> {
         let bytes = self.tree.bytes(node.0).ok_or("not a regular file")?;
-        let (offset, size) = (from.offset, bytes.size());
+        let offset = from.offset;
+        let size = bytes.size();
         let fits = match (from.whence, found) {
             (_, Some(found)) if offset >= size || found < offset || found > size => false,
             (Whence::Data, Some(found)) => found < size && bytes.is_zero(offset, found),
@@ -77,7 +78,8 @@ impl Model {
         range: Range,
         (to, to_offset): (usize, u64),
     ) -> Result<Expected, Refusal> {
-        let (source, target) = (self.open(from)?, self.open(to)?);
+        let source = self.open(from)?;
+        let target = self.open(to)?;
         if !source.read || !target.write || target.append {
             return Err(Refusal::fails(Code::BadOpen));
         }

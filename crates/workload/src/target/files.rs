@@ -58,7 +58,8 @@ impl FilesTarget {
     }
 
     fn apply_to_names(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (self.files.clone(), self.context);
+        let files = self.files.clone();
+        let context = self.context;
         Ok(match op {
             Op::Create { slot, at, mode, flags } => {
                 let mode = NewMode::exactly(*mode);
@@ -67,7 +68,8 @@ impl FilesTarget {
                 attr_outcome(&made.entry)
             }
             Op::CreateUnnamed { slot, dir, mode, flags } => {
-                let (dir, mode) = (self.find_dir(dir)?, NewMode::exactly(*mode));
+                let dir = self.find_dir(dir)?;
+                let mode = NewMode::exactly(*mode);
                 let made = files.create_unnamed(&context, dir, mode, *flags).wait()?;
                 self.set_slot(*slot, made.entry.handle, made.open, *flags);
                 attr_outcome(&made.entry)
@@ -100,7 +102,8 @@ impl FilesTarget {
                 Outcome::Done
             }
             Op::Rename { from, to, flags } => {
-                let (from, to) = (self.client_at(from)?, self.client_at(to)?);
+                let from = self.client_at(from)?;
+                let to = self.client_at(to)?;
                 files.rename(&context, from, to, *flags).wait()?;
                 Outcome::Done
             }
@@ -109,7 +112,8 @@ impl FilesTarget {
     }
 
     fn apply_to_open(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (self.files.clone(), self.context);
+        let files = self.files.clone();
+        let context = self.context;
         Ok(match op {
             Op::Open { slot, path, flags } => {
                 let handle = self.find(path)?.handle;
@@ -154,7 +158,8 @@ impl FilesTarget {
     }
 
     fn apply_to_ranges(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (self.files.clone(), self.context);
+        let files = self.files.clone();
+        let context = self.context;
         Ok(match op {
             Op::Allocate { slot, range, mode } => {
                 let range = ByteRange { offset: range.offset, length: range.length };
@@ -168,7 +173,8 @@ impl FilesTarget {
                 }
             }
             Op::Copy { from, range, to, to_offset } => {
-                let (from, to) = (self.open(*from)?.1, self.open(*to)?.1);
+                let from = self.open(*from)?.1;
+                let to = self.open(*to)?.1;
                 let from = FilePos { open: from, offset: range.offset };
                 let to = FilePos { open: to, offset: *to_offset };
                 let written = files.copy_range(&context, from, to, range.length).wait()?;
@@ -179,7 +185,8 @@ impl FilesTarget {
     }
 
     fn apply_to_attributes(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (self.files.clone(), self.context);
+        let files = self.files.clone();
+        let context = self.context;
         Ok(match op {
             Op::Truncate { node, size } => {
                 self.set_attr(node, SetAttr { size: Some(*size), ..SetAttr::default() })?
@@ -217,7 +224,8 @@ impl FilesTarget {
     }
 
     fn query(&mut self, op: &Op) -> Result<Outcome, Error> {
-        let (files, context) = (self.files.clone(), self.context);
+        let files = self.files.clone();
+        let context = self.context;
         Ok(match op {
             Op::ReadLink { path } => {
                 Outcome::Bytes(files.read_link(&context, self.find(path)?.handle).wait()?)

@@ -81,8 +81,10 @@ impl LocalTarget {
             }
             Op::Link { from, at } => {
                 let old = from.split().ok_or(Errno::PERM)?;
-                let (from, dir) = (self.dir(&old.dir)?, self.dir(&at.dir)?);
-                let (old, new) = (old.name.as_bytes(), at.name.as_bytes());
+                let from = self.dir(&old.dir)?;
+                let dir = self.dir(&at.dir)?;
+                let old = old.name.as_bytes();
+                let new = at.name.as_bytes();
                 fs::linkat(&from, old, &dir, new, AtFlags::empty())?;
                 show(&dir, &at.name)
             }
@@ -95,8 +97,10 @@ impl LocalTarget {
                 Ok(Outcome::Done)
             }
             Op::Rename { from, to, flags } => {
-                let (old, new) = (self.dir(&from.dir)?, self.dir(&to.dir)?);
-                let (from, to) = (from.name.as_bytes(), to.name.as_bytes());
+                let old = self.dir(&from.dir)?;
+                let new = self.dir(&to.dir)?;
+                let from = from.name.as_bytes();
+                let to = to.name.as_bytes();
                 fs::renameat_with(&old, from, &new, to, rename_flags(*flags))?;
                 Ok(Outcome::Done)
             }

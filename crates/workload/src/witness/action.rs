@@ -102,7 +102,8 @@ impl Action {
             "create" => Self::Create { node: number(words)?, path: words.next()?.to_owned() },
             "write" => {
                 let node = number(words)?;
-                let (offset, length) = (number(words)?, number(words)?);
+                let offset = number(words)?;
+                let length = number(words)?;
                 Self::Change {
                     node,
                     change: Change::Write { offset, length, seed: number(words)? },
@@ -119,10 +120,7 @@ impl Action {
                 let path = path()?;
                 Self::SetTime { path, mtime: parse_time(words)? }
             }
-            "setxattr" => {
-                let (path, name) = (path()?, path()?);
-                Self::SetXattr { path, name, seed: number(words)? }
-            }
+            "setxattr" => Self::SetXattr { path: path()?, name: path()?, seed: number(words)? },
             _ => return None,
         })
     }

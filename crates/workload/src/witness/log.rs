@@ -128,7 +128,8 @@ impl LogContents {
                 let action = thread.in_flight.take()?;
                 self.last_ms = number(words)?;
                 if let Action::Stat { path } = &action {
-                    let (size, mtime) = (number(words)?, parse_time(words)?);
+                    let size = number(words)?;
+                    let mtime = parse_time(words)?;
                     thread.state.observe(path, StatResult { size, mtime })?;
                 } else {
                     thread.state.apply(&action, self.last_ms)?;
@@ -143,7 +144,8 @@ impl LogContents {
                 thread.state.forget_time(&action);
             }
             "k" => {
-                let (node, applied) = (number(words)?, number(words)?);
+                let node = number(words)?;
+                let applied = number(words)?;
                 let cut = words.next().map(str::parse).transpose().ok()?;
                 thread.state.settle(node, applied, cut)?;
             }

@@ -62,7 +62,8 @@ fn start(dir: &Path, log: &Path, seed: u64, ops: Option<u64>) -> Result<RunSumma
     make_tops(&root)?;
     file.begin().map_err(|source| log_error(log, source))?;
     let threads = LogContents::read(log)?.threads;
-    let (xattrs, stop) = (keeps_xattrs(&root), AtomicBool::new(false));
+    let xattrs = keeps_xattrs(&root);
+    let stop = AtomicBool::new(false);
     let mut workers = Vec::new();
     for (thread, known) in threads.into_iter().enumerate() {
         let seed = seed.wrapping_mul(THREADS as u64).wrapping_add(thread as u64);

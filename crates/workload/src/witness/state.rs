@@ -111,7 +111,8 @@ impl ThreadState {
             }
             Action::Rename { from, to } => self.rename(from, to)?,
             Action::Exchange { from, to } => {
-                let (one, other) = (self.id(from)?, self.id(to)?);
+                let one = self.id(from)?;
+                let other = self.id(to)?;
                 self.names.insert(from.clone(), other);
                 self.names.insert(to.clone(), one);
             }

@@ -105,7 +105,8 @@ pub(super) fn check_threads(
     report.names = all.len() as u64;
     let mut settlements = Vec::new();
     for (index, thread) in contents.threads.iter().enumerate() {
-        let (top, shared) = (format!("t{index}"), format!("shared/t{index}-"));
+        let top = format!("t{index}");
+        let shared = format!("shared/t{index}-");
         let below = format!("{top}/");
         let own: BTreeMap<String, Entry> = all
             .extract_if(.., |path, _| path.starts_with(&below) || path.starts_with(&shared))

@@ -22,7 +22,8 @@ impl LocalTarget {
                 found => Ok(Outcome::Offset(Some(found?))),
             },
             Op::Copy { from, range, to, to_offset } => {
-                let (from, to) = (self.file(*from)?, self.file(*to)?);
+                let from = self.file(*from)?;
+                let to = self.file(*to)?;
                 let bytes = copy(from, *range, to, *to_offset)?;
                 Ok(Outcome::Written { bytes, size: size(to)? })
             }
@@ -75,7 +76,8 @@ fn seek(file: BorrowedFd<'_>, from: SeekFrom) -> Result<u64, Errno> {
 /// Copies the whole range, in as many calls as needed. Returns the bytes copied.
 fn copy(from: BorrowedFd<'_>, range: Range, to: BorrowedFd<'_>, at: u64) -> Result<u64, Errno> {
     let there = size(from)?.saturating_sub(range.offset).min(range.length);
-    let (mut from_at, mut to_at) = (range.offset, at);
+    let mut from_at = range.offset;
+    let mut to_at = at;
     let mut left = if there == 0 { range.length } else { there };
     while left > 0 {
         let count = usize::try_from(left).unwrap_or(usize::MAX);
