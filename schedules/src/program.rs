@@ -72,7 +72,8 @@ fn few_descriptors() {
 
 fn crossing_renames() {
     let rig = Arc::new(Rig::new());
-    let (a, b) = (rig.make_dir(ROOT, "a").expect("a"), rig.make_dir(ROOT, "b").expect("b"));
+    let a = rig.make_dir(ROOT, "a").expect("a");
+    let b = rig.make_dir(ROOT, "b").expect("b");
     rig.make_dir(a, "x").expect("x");
     rig.make_dir(b, "y").expect("y");
     let threads: [Box<dyn Fn(&Rig) + Send + Sync>; 3] = [

@@ -143,7 +143,8 @@ impl Rig {
         (from_dir, from): (Handle, &str),
         (to_dir, to): (Handle, &str),
     ) -> Result<(), Error> {
-        let (from, to) = (name(from), name(to));
+        let from = name(from);
+        let to = name(to);
         let wanted = shard::Move { from_dir, from: &from, to_dir, to: &to };
         self.shard.rename(&CALLER, wanted, RenameFlags::Replace, clock::now()).map(drop)
     }

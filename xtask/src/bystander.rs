@@ -65,7 +65,9 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if !machine::is_root() {
         return Err("needs root, to become two other users".to_owned());
     }
-    let (mut divisor, mut seconds, mut names) = (1, SECONDS, Vec::new());
+    let mut divisor = 1;
+    let mut seconds = SECONDS;
+    let mut names = Vec::new();
     for word in arguments {
         match word.as_str() {
             "--small" => divisor = SMALL,
@@ -90,7 +92,8 @@ fn compare(names: &[&str], divisor: u64, seconds: f64) -> VerbResult {
     let mut failed = false;
     println!("a create and an unlink, in ms       p50      p99     most   errors   EAGAIN");
     for name in names {
-        let (mut ours, mut theirs) = (Waited::default(), Waited::default());
+        let mut ours = Waited::default();
+        let mut theirs = Waited::default();
         for round in 0..ROUNDS {
             let volume = Mounted::start(&pelago, &logs, name, &RunAs::default())?;
             let turn = Turn { program, name, divisor, seconds, logs: &logs };
@@ -124,7 +127,8 @@ struct Turn<'a> {
 impl Turn<'_> {
     fn run(&self, point: &Path) -> Result<Waited, String> {
         let said = |why: std::io::Error| format!("{}: {why}", point.display());
-        let (theirs, own) = (point.join("load"), point.join("bystander"));
+        let theirs = point.join("load");
+        let own = point.join("bystander");
         for (folder, user) in [(&theirs, LOADER), (&own, BYSTANDER)] {
             fs::create_dir(folder).map_err(said)?;
             chown(folder, Some(user), Some(user)).map_err(said)?;
@@ -166,7 +170,9 @@ impl Turn<'_> {
 
 /// Creates and removes files, and prints how long that took.
 fn look(folder: &Path, seconds: f64) {
-    let (mut times, mut errors, mut again) = (Vec::new(), 0, 0);
+    let mut times = Vec::new();
+    let mut errors = 0;
+    let mut again = 0;
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     for number in 0.. {
         let path = folder.join(format!("by{number}"));
@@ -288,13 +294,16 @@ mod tests {
             return;
         }
         let release = workspace::target_folder().unwrap().join("release");
-        let (pelago, program) = (release.join("pelago"), release.join("xtask"));
+        let pelago = release.join("pelago");
+        let program = release.join("xtask");
         let are_built = pelago.exists() && program.exists();
         assert!(are_built, "`cargo xtask test` runs this, and builds pelago and xtask before");
         let logs = mounted::log_folder("bystander-short").unwrap();
         for load in load::ALL {
             let volume = Mounted::start(&pelago, &logs, load.name, &RunAs::default()).unwrap();
-            let (name, divisor, seconds) = (load.name, SMALL, SHORT_SECONDS);
+            let name = load.name;
+            let divisor = SMALL;
+            let seconds = SHORT_SECONDS;
             let turn = Turn { program: &program, name, divisor, seconds, logs: &logs };
             let waited = turn.run(&volume.point()).unwrap();
             volume.finish().unwrap();

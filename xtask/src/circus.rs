@@ -87,7 +87,8 @@ impl Options {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
             match word.as_str() {
                 "--quick" => {
-                    (options.scale, options.rounds) = (QUICK, 1);
+                    options.scale = QUICK;
+                    options.rounds = 1;
                     options.loads = list("20,50,far");
                 }
                 "--rounds" => options.rounds = arguments::number(value()?, "rounds")?,

@@ -226,7 +226,8 @@ mod tests {
             println!("skipped: mounts by other processes for all users need root");
             return;
         }
-        let (seconds, pause) = (3.0, Duration::ZERO);
+        let seconds = 3.0;
+        let pause = Duration::ZERO;
         let options = Options { seconds, seed: 2, pause, json: false, locks: None };
         let pelago = workspace::target_folder().unwrap().join("release/pelago");
         assert!(pelago.exists(), "`cargo xtask test` builds it before");

@@ -38,8 +38,13 @@ struct Options {
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
-        let (files, rounds, seed) = (1_000_000, 5, 1);
-        let (quick, json, user, svg) = (false, false, None, None);
+        let files = 1_000_000;
+        let rounds = 5;
+        let seed = 1;
+        let quick = false;
+        let json = false;
+        let user = None;
+        let svg = None;
         let mut options = Self { files, rounds, seed, quick, user, json, svg };
         let mut words = words.iter();
         while let Some(word) = words.next() {

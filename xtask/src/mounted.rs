@@ -124,7 +124,8 @@ impl Mounted {
         if ending.is_success() {
             return Ok(ending);
         }
-        let (out, err) = (tail(&ending.stdout), tail(&ending.stderr));
+        let out = tail(&ending.stdout);
+        let err = tail(&ending.stderr);
         Err(format!("{step}: {}\n{out}\n{err}", ending.describe()))
     }
 

@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         tools::install_packages(PACKAGES, &logs)?;
         let pjdfstest = tools::install_crate("pjdfstest", VERSION)?;
         let pelago = mounted::build()?;
-        let (mut total, mut is_good) = (Counts::default(), true);
+        let mut total = Counts::default();
+        let mut is_good = true;
         for path in run_as.paths(&["never", "always"]) {
             let volume = Mounted::start(&pelago, &logs, "posix", &run_as.on(path))?;
             let is_root = !volume.is_of_account();
@@ -78,7 +79,8 @@ impl Verdicts {
                 verdicts.root_only.insert(last.clone());
             }
             let mut words = line.split_whitespace();
-            let (name, verdict) = (words.next(), words.next());
+            let name = words.next();
+            let verdict = words.next();
             let (Some(name), Some(verdict), None) = (name, verdict, words.next()) else { continue };
             if line.starts_with([' ', '\t']) || !name.contains("::") {
                 continue;

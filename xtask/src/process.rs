@@ -52,11 +52,13 @@ pub(crate) fn run_limited(
     log: &Path,
     limit: Duration,
 ) -> Result<Ending, String> {
-    let (out, err) = (log_path(log, "out"), log_path(log, "err"));
+    let out = log_path(log, "out");
+    let err = log_path(log, "err");
     let result = spawn_and_wait(command, &out, &err, limit);
     let (status, timed_out, left_processes, duration) =
         result.map_err(|why| format!("cannot run {}: {why}", shown(command)))?;
-    let (stdout, stderr) = (read_lossy(&out), read_lossy(&err));
+    let stdout = read_lossy(&out);
+    let stderr = read_lossy(&err);
     Ok(Ending { status, timed_out, left_processes, duration, stdout, stderr })
 }
 

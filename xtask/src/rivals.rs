@@ -64,7 +64,8 @@ impl Options {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
             match word.as_str() {
                 "--bulk" => {
-                    (options.bulk, options.mib) = (true, 1024);
+                    options.bulk = true;
+                    options.mib = 1024;
                     options.others.clear();
                     options.benches.clear();
                 }
@@ -135,7 +136,8 @@ impl Options {
     fn bench(&self, pelago: &Path, bench: &str, peers: &[Peer]) -> Result<Value, String> {
         let mut command = Command::new(pelago);
         command.args(["bench", bench, "--json", "--rounds", &self.rounds.to_string()]);
-        let (names, bytes) = (self.names.to_string(), (self.mib << 20).to_string());
+        let names = self.names.to_string();
+        let bytes = (self.mib << 20).to_string();
         match bench {
             "meta" => {
                 command.args(["--names", &names, "--at-most", &self.at_most.to_string()]);

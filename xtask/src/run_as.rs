@@ -48,7 +48,8 @@ impl RunAs {
     /// Takes `--user NAME`, `--passthrough PATH` and `--far unix|tls` out of the arguments; returns
     /// the others too.
     fn take(arguments: &[String]) -> Result<(Self, Vec<String>), String> {
-        let (mut run_as, mut rest) = (Self::default(), Vec::new());
+        let mut run_as = Self::default();
+        let mut rest = Vec::new();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             match word.as_str() {

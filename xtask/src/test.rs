@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if let Some((package, rest)) =
         wanted.filter.as_deref().map(Package::named_by).transpose()?.flatten()
     {
-        (wanted.package, wanted.filter) = (Some(package), rest);
+        wanted.package = Some(package);
+        wanted.filter = rest;
     }
     let start = Instant::now();
     println!("{}", machine::describe());
@@ -203,7 +204,8 @@ fn run_suite(
     logs: &Path,
     tally: &mut Tally,
 ) -> Result<Vec<Failure>, String> {
-    let (name, log) = (&suite.name, suite.log(logs));
+    let name = &suite.name;
+    let log = suite.log(logs);
     let listed = match suite.list(filter) {
         Some(mut list) => {
             let stdout = process::run_limited(&mut list, &log, LIST_LIMIT)?.stdout;
@@ -219,7 +221,8 @@ fn run_suite(
     let ending = process::run_limited(&mut suite.run(filter, &listed), &log, suite.limit)?;
     let report = libtest::parse_run(&ending.stdout, &listed);
     let (counts, failures) = tally.count(suite, &report);
-    let (seconds, budget) = (ending.duration.as_secs_f64(), suite.budget);
+    let seconds = ending.duration.as_secs_f64();
+    let budget = suite.budget;
     let over = if seconds > budget as f64 { ", OVER" } else { "" };
     println!("{name}: {seconds:.1} s (budget {budget} s{over}) {counts}");
     if ending.left_processes {

@@ -43,7 +43,8 @@ impl Findings {
 
 /// Prints the broken rules with file and line.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
-    let (mut report, mut write) = (false, false);
+    let mut report = false;
+    let mut write = false;
     for argument in arguments {
         match argument.as_str() {
             "--report" => report = true,
@@ -77,7 +78,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
 fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     let members = workspace::metadata(&["--no-deps"])?;
     let all = workspace::metadata(&["--filter-platform", &workspace::host()?])?;
-    let (mut found, mut notes) = (Findings::default(), Findings::default());
+    let mut found = Findings::default();
+    let mut notes = Findings::default();
     sizes::check(tree, &mut found);
     text::check(tree, &mut found);
     modules::check(tree, &mut found);

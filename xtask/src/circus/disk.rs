@@ -30,7 +30,8 @@ impl Disk {
     pub(super) fn new(bytes: u64) -> Result<Self, String> {
         left_behind().into_iter().for_each(drop);
         let folder = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
-        let (image, point) = (folder.join("image"), folder.join("disk"));
+        let image = folder.join("image");
+        let point = folder.join("disk");
         let made = fs::create_dir_all(&point)
             .and_then(|()| File::create(&image))
             .and_then(|file| file.set_len(bytes));

@@ -53,7 +53,8 @@ fn download(lab: &Lab, program: &Path, loss: u32) -> Result<Value, String> {
     crowd.args(["get", &server.url_of(LARGE), "blocks", "clients=0:1"]);
     let seen = output(&mut crowd).and_then(|said| lab.parsed(&said, &lab.root));
     drop(server);
-    let (seen, counts) = (seen?, link.tell("counts")?);
+    let seen = seen?;
+    let counts = link.tell("counts")?;
     if seen["finished"] != 1 {
         return Err(format!("the download failed: {}", seen["failures"]));
     }

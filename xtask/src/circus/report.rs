@@ -149,7 +149,8 @@ fn print_goals(kind: LoadKind, rows: &[Value]) {
     for Goal { what, contender, key, most, is_over_nginx } in goals(kind) {
         let over = if is_over_nginx { figure("nginx", key) } else { Some(1.0) };
         let (Some(seen), Some(over)) = (figure(contender, key), over) else { continue };
-        let (seen, word) = (seen / over, if seen <= most * over { "met" } else { "MISSED" });
+        let word = if seen <= most * over { "met" } else { "MISSED" };
+        let seen = seen / over;
         println!("  goal: {contender:7}{what:40}{seen:6.2} ≤ {most:4.2}  {word}");
     }
 }

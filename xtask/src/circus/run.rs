@@ -31,7 +31,8 @@ pub(super) fn prepare(
     let bytes = scale.file_bytes + scale.small_bytes() * small_files as u64;
     let disk = Disk::new(bytes * 2 + SPARE_BYTES + scale.file_bytes)?;
     let logs = mounted::log_folder("circus")?;
-    let (root, small_root) = (String::new(), String::new());
+    let root = String::new();
+    let small_root = String::new();
     let mut lab = Lab { pelago, crowd, logs, disk, scale, small_files, root, small_root };
     fs::create_dir(lab.plain()).map_err(|why| failed(&lab.plain(), &why))?;
     (lab.root, lab.small_root) = lab.make(&lab.plain())?;
@@ -81,7 +82,8 @@ fn measure_in(
 ) -> Result<Value, String> {
     let server = contender.start(lab, |program| group.command(program))?;
     let device = lab.disk.numbers()?;
-    let (size, window) = (load.file_bytes(&lab.scale), load.window(&lab.scale));
+    let size = load.file_bytes(&lab.scale);
+    let window = load.window(&lab.scale);
     let (path, root) = match load.kind {
         LoadKind::Files => (SMALL, &lab.small_root),
         LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, &lab.root),
@@ -90,7 +92,8 @@ fn measure_in(
     if load.kind == LoadKind::Cached {
         warm(lab, contender)?;
     }
-    let (read, cpu) = (read_bytes(group, &device)?, cpu_seconds(group)?);
+    let read = read_bytes(group, &device)?;
+    let cpu = cpu_seconds(group)?;
     let alone = size as f64 / load.slowest();
     let limit = f64::from(window) + SLOWDOWN_LIMIT * alone;
     let mut crowd = Command::new(&lab.crowd);
@@ -101,7 +104,8 @@ fn measure_in(
     crowd.arg(format!("window={window}")).arg(format!("limit={limit}"));
     crowd.arg(format!("seed={seed}")).arg(format!("samples={SAMPLES}"));
     let seen = lab.parsed(&output(&mut crowd)?, root)?;
-    let (read, cpu) = (read_bytes(group, &device)? - read, cpu_seconds(group)? - cpu);
+    let read = read_bytes(group, &device)? - read;
+    let cpu = cpu_seconds(group)? - cpu;
     drop(server);
     let sent = seen["bytes"].as_f64().unwrap_or_default();
     let pass = seen["pass_bytes"].as_f64().unwrap_or_default();

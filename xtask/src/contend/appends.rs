@@ -67,7 +67,8 @@ impl Appends {
         let path = worker.point.join(LOG);
         let said = |why: std::io::Error| format!("{}: {why}", path.display());
         let mut file = File::open(&path).map_err(said)?;
-        let (mut tally, mut samples) = (Tally::new(self.asked.len()), Vec::new());
+        let mut tally = Tally::new(self.asked.len());
+        let mut samples = Vec::new();
         while worker.goes_on() {
             let before = numbers(&self.answered);
             // One descriptor is kept for some time, and then another one opened.

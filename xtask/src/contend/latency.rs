@@ -59,7 +59,8 @@ impl Latency {
         self.buckets[bucket(nanos)] += 1;
         self.count += 1;
         if took > self.longest {
-            (self.longest, self.when) = (took, Some(start));
+            self.longest = took;
+            self.when = Some(start);
         }
     }
 
@@ -69,7 +70,8 @@ impl Latency {
         }
         self.count += other.count;
         if other.longest > self.longest {
-            (self.longest, self.when) = (other.longest, other.when);
+            self.longest = other.longest;
+            self.when = other.when;
         }
     }
 
@@ -140,8 +142,11 @@ pub(super) struct Gaps {
 
 /// Reads the clock until it is over.
 pub(super) fn spin(is_over: impl Fn() -> bool) -> Gaps {
-    let (start, before) = (Instant::now(), processors());
-    let (mut last, mut longest, mut looks) = (start, Duration::ZERO, 0_u64);
+    let start = Instant::now();
+    let before = processors();
+    let mut last = start;
+    let mut longest = Duration::ZERO;
+    let mut looks = 0_u64;
     while !is_over() {
         let now = Instant::now();
         longest = longest.max(now - last);

@@ -84,7 +84,8 @@ impl Phase {
         self.threads += 1;
         let place = point.file_name().unwrap_or_default().display();
         let name = format!("{name}-{}-{place}", self.threads);
-        let (with, ended) = (Arc::clone(with), self.ended.0.clone());
+        let with = Arc::clone(with);
+        let ended = self.ended.0.clone();
         let mut worker = Worker {
             shared: Arc::clone(&self.shared),
             name: name.clone(),
@@ -104,7 +105,8 @@ impl Phase {
 
     /// Lets the threads work for so long, and returns what they have measured.
     pub(super) fn finish(self, duration: Duration) -> Result<Outcome, String> {
-        let (shared, ended) = (Arc::clone(&self.shared), self.ended.0.clone());
+        let shared = Arc::clone(&self.shared);
+        let ended = self.ended.0.clone();
         spawn("spinner".to_owned(), move || {
             let gaps = latency::spin(|| shared.is_over.load(Ordering::Relaxed));
             // The phase may have given up.
@@ -113,7 +115,8 @@ impl Phase {
         thread::sleep(duration);
         self.shared.is_over.store(true, Ordering::Relaxed);
         let seconds = self.started.elapsed().as_secs_f64();
-        let (mut times, mut gaps) = (Times::default(), Gaps::default());
+        let mut times = Times::default();
+        let mut gaps = Gaps::default();
         let deadline = Instant::now() + PATIENCE;
         for left in (0..=self.threads).rev() {
             match self.ended.1.recv_timeout(deadline.saturating_duration_since(Instant::now())) {

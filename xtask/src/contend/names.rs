@@ -88,7 +88,8 @@ impl Names {
     fn change_own(&self, writer: u64, worker: &mut Worker) -> Result<(), String> {
         let number = worker.random.below(OWN);
         let cell = &self.own[(writer * OWN + number) as usize];
-        let (last, name) = (cell.answered.load(Ordering::SeqCst), own(writer, number));
+        let last = cell.answered.load(Ordering::SeqCst);
+        let name = own(writer, number);
         let version = (last >> 1) + 1;
         let is_removal = last & 1 == 1 && worker.random.below(2) == 0;
         let next = state(version, !is_removal);
@@ -106,7 +107,8 @@ impl Names {
 
     /// Reads a name of any writer: it must be what was answered, or what was asked for since.
     fn read_own(&self, worker: &mut Worker) {
-        let (writer, number) = (worker.random.below(self.writers), worker.random.below(OWN));
+        let writer = worker.random.below(self.writers);
+        let number = worker.random.below(OWN);
         let cell = &self.own[(writer * OWN + number) as usize];
         let name = own(writer, number);
         let before = cell.answered.load(Ordering::SeqCst);
@@ -126,13 +128,16 @@ impl Names {
             parse(&name, &found)?;
         }
         for (at, cell) in self.own.iter().enumerate() {
-            let (writer, number) = (at as u64 / OWN, at as u64 % OWN);
+            let writer = at as u64 / OWN;
+            let number = at as u64 % OWN;
             let name = own(writer, number);
             let found = look(&folder.join(&name))?;
             let found = found.map(|bytes| parse(&name, &bytes)).transpose()?;
             // A change that failed is asked for and not answered.
-            let (before, after) = (&cell.answered, &cell.asked);
-            let (before, after) = (before.load(Ordering::SeqCst), after.load(Ordering::SeqCst));
+            let before = &cell.answered;
+            let after = &cell.asked;
+            let before = before.load(Ordering::SeqCst);
+            let after = after.load(Ordering::SeqCst);
             judge(&name, writer, found, before, after)
                 .map_err(|why| format!("at the end, {}: {why}", point.display()))?;
         }
@@ -156,7 +161,8 @@ fn judge(
     before: u64,
     after: u64,
 ) -> Result<(), String> {
-    let (oldest, newest) = (before >> 1, after >> 1);
+    let oldest = before >> 1;
+    let newest = after >> 1;
     let is_fine = match &found {
         Some(found) => {
             // A version that is known to be a removal has no file.
@@ -267,7 +273,8 @@ fn parse(name: &str, bytes: &[u8]) -> Result<Found, String> {
         return Ok(Found { name: name.to_owned(), writer, version });
     }
     let at = bytes.iter().zip(&whole).take_while(|(own, other)| own == other).count();
-    let (is, wanted) = (bytes.len(), whole.len());
+    let is = bytes.len();
+    let wanted = whole.len();
     Err(format!("{name} is not whole: {shown:?}, {is} bytes of {wanted}, wrong from {at}"))
 }
 
@@ -295,7 +302,8 @@ mod tests {
     #[test]
     fn what_is_older_than_the_last_answer_is_wrong() {
         let judged = |found, before, after| judge("own-1-0", 1, found, before, after).is_ok();
-        let (there, gone) = (|version| state(version, true), |version| state(version, false));
+        let there = |version| state(version, true);
+        let gone = |version| state(version, false);
         assert!(judged(found(5), there(5), there(5)));
         assert!(judged(found(6), there(5), there(6)));
         assert!(!judged(found(4), there(5), there(6)));

@@ -68,11 +68,13 @@ impl Report {
         for (kind, name) in KINDS {
             print_line(name, &self.together, kind);
         }
-        let (gap, limit) = (millis(self.together.gaps.longest), millis(self.limit()));
+        let gap = millis(self.together.gaps.longest);
+        let limit = millis(self.limit());
         println!(
             "the clock alone: longest gap {gap:.1} ms, so an operation may take {limit:.1} ms"
         );
-        let (alone, together) = (stats_per_second(&self.alone), stats_per_second(&self.together));
+        let alone = stats_per_second(&self.alone);
+        let together = stats_per_second(&self.together);
         println!(
             "stats a second: {alone:.0} alone, {together:.0} beside the others, {:.2} of it; the \
              clock alone kept {:.2}, so the stats {:.2} in their time; processors idle for {:.2} \
@@ -125,7 +127,8 @@ impl Report {
 
 fn print_line(name: &str, outcome: &Outcome, kind: Kind) {
     let latency = outcome.times.of(kind);
-    let (most, longest) = (millis(latency.quantile(0.999)), millis(latency.longest));
+    let most = millis(latency.quantile(0.999));
+    let longest = millis(latency.longest);
     let at = latency.when.map_or(0.0, |when| (when - outcome.started).as_secs_f64());
     println!("{name:<12}{:>12}{most:>12.2}{longest:>14.1}{at:>8.1}", latency.count);
 }

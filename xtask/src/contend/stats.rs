@@ -65,7 +65,8 @@ impl Stats {
             }
             next += INTERVAL;
             let number = worker.random.below(FILES);
-            let (path, changes) = (file(&worker.point, number), &self.files[number as usize]);
+            let path = file(&worker.point, number);
+            let changes = &self.files[number as usize];
             let is_mode = worker.random.below(2) == 0;
             let count = if is_mode { &changes.modes } else { &changes.bytes };
             let value = count.answered.load(Ordering::SeqCst) + 1;
@@ -86,7 +87,8 @@ impl Stats {
         let paths: Vec<PathBuf> = (0..FILES).map(|number| file(&worker.point, number)).collect();
         while worker.goes_on() {
             let number = worker.random.below(FILES) as usize;
-            let (path, changes) = (&paths[number], &self.files[number]);
+            let path = &paths[number];
+            let changes = &self.files[number];
             let before = [&changes.modes, &changes.bytes].map(Count::answered);
             let seen = worker.timed(Kind::Stat, || fs::metadata(path));
             let after = [&changes.modes, &changes.bytes].map(Count::asked);

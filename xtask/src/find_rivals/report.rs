@@ -8,7 +8,8 @@ use super::run::{Answers, Measured, Task};
 
 /// Prints the table of a question. A missed goal fails nothing, because a busy machine can miss it.
 pub(super) fn print(task: &Task) {
-    let (name, all) = (text(&task.question, "question"), &task.question["all"]);
+    let name = text(&task.question, "question");
+    let all = &task.question["all"];
     println!("{name}: `{}`, {all} files", text(&task.question, "query"));
     let number = |key: &str| task.question[key].as_f64().unwrap_or(f64::NAN);
     println!(
@@ -70,7 +71,8 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     let value = |at: f64| values.get(at as usize).copied().unwrap_or(f64::NAN);
     [0.25, 0.5, 0.75].map(|part| {
         let at: f64 = part * last;
-        let (below, above) = (value(at.floor()), value(at.ceil()));
+        let below = value(at.floor());
+        let above = value(at.ceil());
         below + (above - below) * at.fract()
     })
 }

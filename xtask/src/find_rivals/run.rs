@@ -126,7 +126,8 @@ impl Lab<'_> {
                 if !is_here(&asked[at].command) {
                     continue;
                 }
-                let (began, mut times) = (Instant::now(), Vec::new());
+                let began = Instant::now();
+                let mut times = Vec::new();
                 while times.is_empty() || times.len() < MOST && began.elapsed() < AT_MOST {
                     times.push(self.answer(&mut asked[at])?.0);
                 }
@@ -154,7 +155,8 @@ impl Lab<'_> {
 
     fn bench(&self, places: &Places, options: &Options) -> Command {
         let mut bench = Command::new(&places.pelago);
-        let (files, seed) = (options.files.to_string(), options.seed.to_string());
+        let files = options.files.to_string();
+        let seed = options.seed.to_string();
         bench.args(["bench", "find", "--files", &files, "--seed", &seed]);
         bench
     }

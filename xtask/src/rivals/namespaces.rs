@@ -81,7 +81,8 @@ impl Namespaces {
         let pair = ["link", "add", one, "netns", &server, "type", "veth"];
         made.ip(&[&pair[..], &["peer", "name", other, "netns", &client]].concat())?;
         for side in SIDES {
-            let (namespace, address) = (side.namespace(made.maker), side.address());
+            let namespace = side.namespace(made.maker);
+            let address = side.address();
             let address = format!("{address}/30");
             made.ip(&["-n", &namespace, "addr", "add", &address, "dev", side.device()])?;
             for device in ["lo", side.device()] {
@@ -114,7 +115,8 @@ impl Namespaces {
     pub(super) fn run(&self, step: &str, command: &mut Command) -> Result<String, String> {
         let log = self.logs.join(step);
         // A daemon that stays behind belongs to no group, so only the child itself is waited for.
-        let (out, err) = (log.with_extension("out"), log.with_extension("err"));
+        let out = log.with_extension("out");
+        let err = log.with_extension("err");
         let [to, errors] = [&out, &err].map(fs::File::create);
         let to = to.map_err(|why| failed(&out, &why))?;
         let errors = errors.map_err(|why| failed(&err, &why))?;

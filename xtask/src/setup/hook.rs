@@ -31,7 +31,8 @@ pub(super) fn install(root: &Path) -> io::Result<bool> {
 }
 
 fn text() -> String {
-    let (fmt, clippy) = (check::FMT.join(" "), check::CLIPPY.join(" "));
+    let fmt = check::FMT.join(" ");
+    let clippy = check::CLIPPY.join(" ");
     format!(
         "#!/bin/sh\n\
          # Installed by `cargo xtask setup`. `git commit --no-verify` commits without it.\n\

@@ -195,7 +195,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         _ => return Err("takes one word of the names of mutants".to_owned()),
     };
     let copy = Copy::make()?;
-    let (mut tried, mut left) = (0, Vec::new());
+    let mut tried = 0;
+    let mut left = Vec::new();
     for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(filter)) {
         tried += 1;
         match copy.find(mutant)? {

@@ -471,8 +471,8 @@ mod tests {
                 "executable": is_test.then(|| format!("/p/target/{name}-1")),
             })
         };
-        let (cli, own) =
-            ("path+file:///p/crates/cli#pelago-cli@0.1.0", "path+file:///p/xtask#0.1.0");
+        let cli = "path+file:///p/crates/cli#pelago-cli@0.1.0";
+        let own = "path+file:///p/xtask#0.1.0";
         let messages = [
             artifact(own, "/p/xtask/Cargo.toml", "bin", "xtask", true),
             artifact(cli, "/p/crates/cli/Cargo.toml", "test", "crash", true),

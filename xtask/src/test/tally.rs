@@ -42,7 +42,8 @@ pub(crate) struct Tally {
 impl Tally {
     /// Counts a report. Returns its counts, and the failures, which the tally does not count yet.
     pub(crate) fn count(&mut self, suite: &Suite, report: &Report) -> (Counts, Vec<Failure>) {
-        let (mut counts, mut failures) = (Counts::default(), Vec::new());
+        let mut counts = Counts::default();
+        let mut failures = Vec::new();
         for (test, verdict) in &report.verdicts {
             let name = suite.name_within(test).unwrap_or(test);
             let full_name = format!("{}::{name}", suite.name);
@@ -112,7 +113,9 @@ impl Tally {
 
     /// Returns the counts of the whole run.
     pub(crate) fn counts(&self) -> Counts {
-        let (passed, failed, skipped) = (self.passed, self.failures.len(), self.skipped.len());
+        let passed = self.passed;
+        let failed = self.failures.len();
+        let skipped = self.skipped.len();
         Counts { passed, failed, skipped }
     }
 }

@@ -49,7 +49,8 @@ fn filled_document(text: &str) -> String {
 /// Returns the paragraphs of a document, each with the number (from 1) of its first line.
 fn paragraphs(text: &str) -> Vec<(usize, Vec<String>)> {
     let mut found: Vec<(usize, Vec<String>)> = Vec::new();
-    let (mut is_code, mut is_open) = (false, false);
+    let mut is_code = false;
+    let mut is_open = false;
     let mut next = 1;
     for (index, line) in text.lines().enumerate() {
         let words = line.trim_start();

@@ -90,7 +90,8 @@ fn declared(file: &Source) -> Vec<Declared<'_>> {
         };
         let is_type = ["struct", "enum", "trait", "type", "union"].contains(&kind);
         let end = rest.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(rest.len());
-        let (name, line) = (&rest[..end], index + 1);
+        let name = &rest[..end];
+        let line = index + 1;
         is_type.then(|| Declared { line, name, word: name.to_owned(), is_public_type })
     });
     let modules = modules::declared(code).map(|(line, name)| {
@@ -109,7 +110,8 @@ mod tests {
         let source =
             |&(path, text): &(&str, &str)| Source { path: path.to_owned(), text: text.to_owned() };
         let tree = Tree::of(files.iter().map(source).collect());
-        let (mut found, mut notes) = (Findings::default(), Findings::default());
+        let mut found = Findings::default();
+        let mut notes = Findings::default();
         let retired = BTreeMap::from([("Known", "`OpenTable`")]);
         let shared = BTreeSet::from(["Attr"]);
         check_in(&tree, (&retired, &shared), &["b"], (&mut found, &mut notes));

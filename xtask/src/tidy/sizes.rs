@@ -47,7 +47,8 @@ pub(super) fn report(tree: &Tree) {
     for (package, mut files) in packages {
         files.sort_unstable();
         let total: usize = files.iter().map(|(lines, _)| lines).sum();
-        let (median, (largest, path)) = (files[files.len() / 2].0, files[files.len() - 1]);
+        let median = files[files.len() / 2].0;
+        let (largest, path) = files[files.len() - 1];
         let count = files.len();
         println!("report: {package}: {total} production lines in {count} files, median {median}");
         println!("report:     {largest} in {path}");

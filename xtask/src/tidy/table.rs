@@ -21,7 +21,8 @@ impl<'a> Row<'a> {
 
 /// Returns the rows of all tables. The first row of a table names its columns.
 pub(super) fn rows(text: &str) -> Vec<Row<'_>> {
-    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut columns = Vec::new();
     for line in text.lines() {
         let Some(line) = line.strip_prefix('|') else {
             columns.clear();

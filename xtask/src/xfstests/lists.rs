@@ -84,7 +84,8 @@ impl Lists {
 
 /// Returns how many tests pass on ext4 only, in words.
 pub(super) fn behind(tests: &[String], ours: &Verdicts, theirs: &Verdicts) -> String {
-    let (mut failed, mut not_run) = (0, 0);
+    let mut failed = 0;
+    let mut not_run = 0;
     for test in tests.iter().filter(|test| theirs.of(test) == Some(&Verdict::Passed)) {
         match ours.of(test) {
             Some(Verdict::NotRun(_)) => not_run += 1,

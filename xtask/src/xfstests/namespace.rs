@@ -50,7 +50,8 @@ impl Run<'_> {
             fs::remove_dir_all(&results).map_err(|why| format!("{}: {why}", results.display()))?;
         }
         fs::create_dir(&results).map_err(|why| format!("{}: {why}", results.display()))?;
-        let (mut all, mut rest) = (Verdicts::default(), tests.to_vec());
+        let mut all = Verdicts::default();
+        let mut rest = tests.to_vec();
         for run in 1_u32.. {
             let log = self.logs.join(format!("{}-{run}", self.system));
             let (mut progress, ended) = self.run_once(&results, &log, &rest)?;
@@ -115,7 +116,8 @@ fn watch(command: &mut Command, output: &Path) -> io::Result<(Progress, Ended)> 
     let out = File::create(output)?;
     command.stdin(Stdio::null()).stderr(out.try_clone()?).stdout(out);
     let mut child = command.spawn()?;
-    let (mut running, mut since) = (None, Instant::now());
+    let mut running = None;
+    let mut since = Instant::now();
     loop {
         let status = child.try_wait()?;
         let progress = Progress::parse(&String::from_utf8_lossy(&fs::read(output)?));
