@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use pelago_trace::RequestSpan;
+
 use crate::Errno;
 use crate::ids::{FileId, NodeId};
 use crate::interrupts::{Interrupt, Interrupts};
@@ -213,9 +215,10 @@ pub(crate) fn dispatch(
     reply_to: &ReplyTo,
     header: &Header,
     operation: Operation<'_>,
+    span: &RequestSpan,
 ) {
     let to = filesystem;
-    let caller = Caller { header, to: reply_to };
+    let caller = Caller { header, to: reply_to, span };
     match operation {
         // The session has negotiated already; the kernel sends FUSE_INIT once.
         Operation::Init(_) => caller.reply::<()>().error(Errno::IO),
@@ -276,13 +279,16 @@ pub(crate) fn dispatch(
 struct Caller<'a> {
     header: &'a Header,
     to: &'a ReplyTo,
+    span: &'a RequestSpan,
 }
 
 impl Caller<'_> {
     fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
         self.to.begin(self.header.unique);
+        let unique = self.header.unique;
         let to = Some(self.to.clone());
-        Reply { unique: self.header.unique, to, is_claimed: false, answer: PhantomData }
+        let span = self.span.clone();
+        Reply { unique, to, is_claimed: false, span, answer: PhantomData }
     }
 }
 

@@ -103,6 +103,54 @@ pub(crate) enum Wait {
 }
 
 impl Operation<'_> {
+    /// Returns the name of the opcode in lower case, without `FUSE_`.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Init(_) => "init",
+            Self::Destroy => "destroy",
+            Self::Lookup { .. } => "lookup",
+            Self::Forget { .. } => "forget",
+            Self::BatchForget(_) => "batch_forget",
+            Self::GetAttr { .. } => "getattr",
+            Self::SetAttr(_) => "setattr",
+            Self::Readlink => "readlink",
+            Self::Symlink(_) => "symlink",
+            Self::Mknod(_) => "mknod",
+            Self::Mkdir(_) => "mkdir",
+            Self::Unlink { .. } => "unlink",
+            Self::Rmdir { .. } => "rmdir",
+            Self::Rename(_) => "rename",
+            Self::Link(_) => "link",
+            Self::Open(_) => "open",
+            Self::Create(_) => "create",
+            Self::Tmpfile(_) => "tmpfile",
+            Self::Read(_) => "read",
+            Self::Write(_) => "write",
+            Self::Flush(_) => "flush",
+            Self::Release(_) => "release",
+            Self::Fsync(_) => "fsync",
+            Self::Opendir { .. } => "opendir",
+            Self::Readdir(_) => "readdir",
+            Self::ReaddirPlus(_) => "readdirplus",
+            Self::Releasedir { .. } => "releasedir",
+            Self::Fsyncdir(_) => "fsyncdir",
+            Self::Statfs => "statfs",
+            Self::Setxattr(_) => "setxattr",
+            Self::Getxattr { .. } => "getxattr",
+            Self::Listxattr { .. } => "listxattr",
+            Self::Removexattr { .. } => "removexattr",
+            Self::Access { .. } => "access",
+            Self::Getlk(_) => "getlk",
+            Self::Setlk(_) => "setlk",
+            Self::Interrupt { .. } => "interrupt",
+            Self::Fallocate(_) => "fallocate",
+            Self::Lseek(_) => "lseek",
+            Self::CopyFileRange(_) => "copy_file_range",
+            Self::Statx => "statx",
+            Self::Other(_) => "other",
+        }
+    }
+
     /// Returns how the caller waits.
     pub(crate) const fn wait(&self) -> Wait {
         match self {

@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
+use pelago_trace::RequestSpan;
+
 use crate::Errno;
 use crate::attr::{Attr, Timestamp};
 use crate::device::Backing;
@@ -28,6 +30,9 @@ pub struct Reply<T: Encode + ?Sized> {
     pub(crate) to: Option<ReplyTo>,
     /// Nothing else replies to the request.
     pub(crate) is_claimed: bool,
+    /// Ends with this, once the reply is sent.
+    #[expect(dead_code, reason = "a guard")]
+    pub(crate) span: RequestSpan,
     pub(crate) answer: PhantomData<fn(&T)>,
 }
 

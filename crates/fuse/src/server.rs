@@ -4,6 +4,8 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use pelago_trace::{Described, RequestSpan};
+
 use crate::Errno;
 use crate::device::Device;
 use crate::filesystem::{Filesystem, dispatch};
@@ -115,9 +117,17 @@ impl Server {
         if let Operation::Interrupt { unique } = operation {
             self.waiters.interrupted(unique);
         }
+        let span = RequestSpan::begin(|| Described {
+            operation: operation.name(),
+            inode: Some(header.node.0),
+            session: None,
+            thread: Some(header.pid),
+        });
         // Half-done work is for the file system to bear: its locks do not poison.
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
-            dispatch(&*self.filesystem, &self.interrupts, to, header, operation);
+            span.in_scope(|| {
+                dispatch(&*self.filesystem, &self.interrupts, to, header, operation, &span);
+            });
         }));
         if called.is_err() {
             tracing::error!(?header, "a method of the file system panicked");

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_trace::RequestSpan;
 use pelago_wire::{Context, Done, Request, SessionId, limits};
 
 /// What still waits for the sessions of the last run.
@@ -89,6 +90,7 @@ pub(crate) struct Parked {
     pub(crate) request: Request,
     pub(crate) bytes: Vec<u8>,
     pub(crate) done: Done,
+    pub(crate) span: RequestSpan,
 }
 
 /// What goes on now.

@@ -384,15 +384,6 @@ impl Dispatcher {
     ) -> OpResult {
         let Call { context, expected } = call;
         let description = request.describe();
-        // Its fields are evaluated only if the log has this level.
-        let _span = tracing::debug_span!(
-            "request",
-            operation = description.operation.name(),
-            inode = description.subjects.each_inode().next().map(InodeId::raw),
-            open = description.subjects.each_open().next().map(|open| open.0),
-            session = ?context.session,
-        )
-        .entered();
         let parts = &self.parts;
         let locks = &self.locks;
         let expected = *expected;

@@ -36,6 +36,7 @@ const HTTP: &str = "pelago-http";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
 const THREADS: &str = "pelago-threads";
+const TRACE: &str = "pelago-trace";
 const CHART: &str = "pelago-chart";
 const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
@@ -46,7 +47,7 @@ const SLOWLINK: &str = "pelago-slowlink";
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: PROTO, imports: &[WIRE], tests_import: &[] },
-    Wall { package: NET, imports: &[WIRE, PROTO], tests_import: &[] },
+    Wall { package: NET, imports: &[WIRE, PROTO, TRACE], tests_import: &[] },
     Wall { package: FOLDER, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE, FOLDER], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
@@ -54,18 +55,19 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, KEYNOTE, THREADS],
+        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, KEYNOTE, THREADS, TRACE],
         tests_import: &[CHECK, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FOLDER, FIND], tests_import: &[] },
     Wall { package: KEYNOTE, imports: &[], tests_import: &[] },
-    Wall { package: FUSE, imports: &[], tests_import: &[] },
+    Wall { package: FUSE, imports: &[TRACE], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE, THREADS], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, FOLDER, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: THREADS, imports: &[], tests_import: &[] },
+    Wall { package: TRACE, imports: &[], tests_import: &[] },
     Wall { package: CHART, imports: &[], tests_import: &[] },
     Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM, CHART], tests_import: &[] },
     Wall {
@@ -78,6 +80,7 @@ const WALLS: &[Wall] = &[
         package: "pelago-cli",
         imports: &[
             WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, KEYNOTE, MOUNT, HTTP, FIND, BENCH,
+            TRACE,
         ],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },

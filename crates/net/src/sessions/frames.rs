@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use pelago_proto::session::Repetition;
+use pelago_trace::{Described, RequestSpan};
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
-use pelago_wire::{Bulk, Code, Context, Done, Granted, Replayed, Request};
+use pelago_wire::{Bulk, Code, Context, Description, Done, Granted, InodeId, Replayed, Request};
 
 use super::pending_reply::{PendingReply, ShareGuard, Told, failure};
 use super::{Sessions, context};
@@ -142,6 +143,16 @@ impl Sessions {
         let told = told.filter(|_| replayed.is_none());
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
+        let span = RequestSpan::begin(|| {
+            let Description { operation, subjects, .. } = request.describe();
+            let inode = subjects.each_inode().next().map(InodeId::raw);
+            Described {
+                operation: operation.name(),
+                inode,
+                session: Some(session.id.0),
+                thread: None,
+            }
+        });
         let held = match waits {
             true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
             false => {
@@ -156,7 +167,16 @@ impl Sessions {
         let sessions = Arc::clone(self);
         let session = Arc::clone(session);
         let mutation = (mutation, session.epochs());
-        let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
+        let answer = PendingReply {
+            sessions,
+            session,
+            number,
+            mutation,
+            changed,
+            told,
+            held,
+            span: span.clone(),
+        };
         if is_refused {
             answer.send(Err(Code::NoLocks.into()));
             return Ok(());
@@ -171,7 +191,7 @@ impl Sessions {
             })
         };
         let bulk = if bulk.is_empty() { Bulk::None } else { Bulk::Owned(bulk) };
-        let now = self.service.ask(&context, request, bulk, &mut later);
+        let now = span.in_scope(|| self.service.ask(&context, request, bulk, &mut later));
         if let (Some(result), Some(answer)) = (now, answer) {
             answer.send(result);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pelago_trace::RequestSpan;
 use pelago_wire::codec::{self, ReplyStamp};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::{
@@ -48,6 +49,8 @@ pub(super) struct PendingReply {
     pub(super) told: Option<Told>,
     /// The bytes of the request, and those that the answer may have.
     pub(super) held: Option<ShareGuard>,
+    /// Ends once the answer is sent.
+    pub(super) span: RequestSpan,
 }
 
 /// The part of a share that a request takes until it is answered: it is only there to be dropped.
@@ -63,8 +66,16 @@ impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), changed, told, held } =
-            self;
+        let Self {
+            sessions,
+            session,
+            number,
+            mutation: (mutation, epochs),
+            changed,
+            told,
+            held,
+            span,
+        } = self;
         let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
@@ -125,6 +136,7 @@ impl PendingReply {
             sessions.service.end_session(session.id);
         }
         drop(held);
+        drop(span);
     }
 }
 

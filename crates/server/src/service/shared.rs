@@ -14,6 +14,7 @@ use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_proto::leases::Recall;
+use pelago_trace::RequestSpan;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileKind, InodeId, LocalCache, Reply, Request, SessionId,
     Then, Touched,
@@ -38,6 +39,7 @@ struct PendingChange {
     request: Request,
     attempt: u32,
     done: Done,
+    span: RequestSpan,
 }
 
 /// Carries out a request of a session other than the direct one.
@@ -175,7 +177,9 @@ fn begin(
     dispatcher.others.changing();
     let dispatcher = Arc::clone(dispatcher);
     let context = *context;
-    PendingChange { dispatcher, cache, context, request, attempt: 1, done }.announce(announced);
+    let span = RequestSpan::current();
+    PendingChange { dispatcher, cache, context, request, attempt: 1, done, span }
+        .announce(announced);
 }
 
 /// Carries a request out, and calls `after` with what answers it.
@@ -259,11 +263,13 @@ impl PendingChange {
         }
         let dispatcher = Arc::clone(&self.dispatcher);
         let caller = Caller::from(&self.context);
+        // This thread works for the request that this one has waited for.
+        let span = self.span.clone();
         let job = move |invocation| match invocation {
             Invocation::Run => self.carry_out(announced),
             Invocation::Cancelled => self.end(&announced, Err(Code::Unavailable.into())),
         };
-        dispatcher.parts.pool.submit(caller, Box::new(job));
+        span.in_scope(|| dispatcher.parts.pool.submit(caller, Box::new(job)));
     }
 
     fn carry_out(self, announced: Announced) {

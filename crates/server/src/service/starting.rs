@@ -7,6 +7,7 @@ use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
+use pelago_trace::RequestSpan;
 use pelago_wire::{AtStart, Bulk, Code, Context, Done, Error, Reply, Request, SessionId, WriteEra};
 
 use super::{Dispatcher, LocalService};
@@ -158,7 +159,7 @@ impl Dispatcher {
         let bytes = bulk.into_bytes();
         let done = later();
         let is_placed = self.is_placed(&context, &request);
-        let parked = Parked { context, request, bytes, done };
+        let parked = Parked { context, request, bytes, done, span: RequestSpan::current() };
         if let Some(parked) = self.parts.grace.park(parked, is_placed) {
             self.carry_out(parked);
         }
@@ -222,12 +223,12 @@ impl Dispatcher {
     }
 
     fn carry_out(self: &Arc<Self>, parked: Parked) {
-        let Parked { context, request, bytes, done } = parked;
+        let Parked { context, request, bytes, done, span } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
         let mut done = Some(done);
-        let now = self.dispatch_and_await_writers(&context, request, bulk, &mut || {
-            done.take().expect("a service asks for one callback")
-        });
+        let mut later = || done.take().expect("a service asks for one callback");
+        let now =
+            span.in_scope(|| self.dispatch_and_await_writers(&context, request, bulk, &mut later));
         if let (Some(result), Some(done)) = (now, done) {
             done(result);
         }
