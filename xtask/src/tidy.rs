@@ -3,12 +3,14 @@
 //! Each rule is a function from the files, or from `cargo metadata`, to findings. Only `--write`
 //! changes files: it writes derived tables and fills paragraphs.
 
+mod bindings;
 mod cycles;
 mod derived;
 mod documents;
 mod doors;
 mod figures;
 mod fill;
+mod heads;
 mod limits;
 mod modules;
 mod names;
@@ -82,6 +84,8 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     let mut notes = Findings::default();
     sizes::check(tree, &mut found);
     text::check(tree, &mut found);
+    bindings::check(tree, &mut found);
+    heads::check(tree, &mut found);
     modules::check(tree, &mut found);
     cycles::check(tree, &mut found, &mut notes);
     names::check(tree, &mut found, &mut notes);
