@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use self::libtest::{Report, Verdict};
-use self::package::Package;
+pub(crate) use self::package::Package;
 use self::suite::Paths;
 pub(crate) use self::suite::Suite;
 use self::tally::{Failure, Tally};

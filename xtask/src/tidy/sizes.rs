@@ -167,15 +167,26 @@ mod tests {
 
     #[test]
     fn functions_are_measured() {
-        let text = "impl A {\n    pub(crate) fn one(&self, a: u8) -> (u8, u8) {\n        (a, a)\n    \
-                    }\n\n    fn two(\n        &mut self,\n        a: u8,\n        b: u8,\n    ) {\n    \
-                    }\n}\n";
-        let source = Source { path: "a.rs".to_owned(), text: text.to_owned() };
+        let text = [
+            "impl A {",
+            "    pub(crate) fn one(&self, a: u8) -> (u8, u8) {",
+            "        (a, a)",
+            "    }",
+            "    fn two(",
+            "        &mut self,",
+            "        a: u8,",
+            "        b: u8,",
+            "    ) {",
+            "    }",
+            "}",
+        ]
+        .join("\n");
+        let source = Source { path: "a.rs".to_owned(), text };
         let sizes: Vec<_> = functions_of(&source)
             .into_iter()
             .map(|function| (function.place, function.lines, function.parameters))
             .collect();
-        let expected = [("a.rs:2: one".to_owned(), 3, 1), ("a.rs:6: two".to_owned(), 6, 2)];
+        let expected = [("a.rs:2: one".to_owned(), 3, 1), ("a.rs:5: two".to_owned(), 6, 2)];
         assert_eq!(sizes, expected);
     }
 

@@ -1,0 +1,165 @@
+//! A bug for each invariant of `ARCHITECTURE.md` that an assertion guards, and the test that trips
+//! the assertion.
+//!
+//! I-10 (no panic from outside bytes) has none: decoders return errors by their types, and fuzzers
+//! look for the panic.
+
+use super::planted::{Copy, Mutant};
+use crate::test::Package;
+
+/// A bug that breaks an invariant.
+struct Breach {
+    /// The invariant, as the messages of its assertions begin.
+    invariant: &'static str,
+    mutant: Mutant,
+    /// The package whose unit tests trip the assertion.
+    package: &'static str,
+    /// The filter of these tests.
+    tests: &'static str,
+}
+
+/// The right order: attributes of open files are read again before the lock is taken.
+const REFRESHED_BEFORE: &str = r"
+    pub fn attr(&self, handle: Handle) -> Result<Attr, Error> {
+        self.open_inodes.refresh(handle.ino);
+        let mut locked = self.lock();
+";
+const REFRESHED_WITHIN: &str = r"
+    pub fn attr(&self, handle: Handle) -> Result<Attr, Error> {
+        let mut locked = self.lock();
+        self.open_inodes.refresh(handle.ino);
+";
+
+const BREACHES: &[Breach] = &[
+    Breach {
+        invariant: "I-1",
+        mutant: Mutant {
+            name: "I-1: rows of a batch have the stamp of an earlier one",
+            file: "crates/meta/src/shard/txn.rs",
+            from: "        self.stamp = self.locked.next_stamp();\n        Ok(id)",
+            to: "        Ok(id)",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests::create",
+    },
+    Breach {
+        invariant: "I-2",
+        mutant: Mutant {
+            name: "I-2: a batch is called safe that is not written yet",
+            file: "crates/server/src/group_commit.rs",
+            from: "self.durability.persisted(sequence);",
+            to: "self.durability.persisted(sequence + 1);",
+        },
+        package: "pelago-server",
+        tests: "group_commit",
+    },
+    Breach {
+        invariant: "I-3",
+        mutant: Mutant {
+            name: "I-3: an inode id is taken at the high-water mark",
+            file: "crates/meta/src/shard/inode_ids.rs",
+            from: "        if self.next < self.ready {\n            let half_used",
+            to: "        if self.next <= self.ready {\n            let half_used",
+        },
+        package: "pelago-meta",
+        tests: "inode_ids",
+    },
+    Breach {
+        invariant: "I-5",
+        mutant: Mutant {
+            name: "I-5: a content file is written without its row",
+            file: "crates/data/src/inode.rs",
+            from: "        self.has_row = true;\n        self.changes += 1;",
+            to: "        self.changes += 1;",
+        },
+        package: "pelago-data",
+        tests: "write",
+    },
+    Breach {
+        invariant: "I-6",
+        mutant: Mutant {
+            name: "I-6: a file that keeps a name gets an orphan row",
+            file: "crates/meta/src/shard/remove.rs",
+            from: "    if attr.links > 0 {\n        txn.put_node(node);",
+            to: "    if attr.links > 1 {\n        txn.put_node(node);",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests::remove",
+    },
+    Breach {
+        invariant: "I-7",
+        mutant: Mutant {
+            name: "I-7: a filter does not learn a new name",
+            file: "crates/meta/src/directory.rs",
+            from: "FilterState::Ready(filter) => filter.insert(hash),",
+            to: "FilterState::Ready(_) => {}",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests::counts",
+    },
+    Breach {
+        invariant: "I-8",
+        mutant: Mutant {
+            name: "I-8: a request for a lock gets no reply",
+            file: "crates/server/src/service.rs",
+            from: "self.locks.set_or_wait(&request, number, done);",
+            to: "drop((request, number, done));",
+        },
+        package: "pelago-server",
+        tests: "tests::locks",
+    },
+    Breach {
+        invariant: "I-9",
+        mutant: Mutant {
+            name: "I-9: attributes are refreshed under the lock of the shard",
+            file: "crates/meta/src/shard/interface/attributes.rs",
+            from: REFRESHED_BEFORE,
+            to: REFRESHED_WITHIN,
+        },
+        package: "pelago-meta",
+        tests: "attr_source",
+    },
+    Breach {
+        invariant: "I-11",
+        mutant: Mutant {
+            name: "I-11: a directory may move into itself",
+            file: "crates/meta/src/shard/climb.rs",
+            from: "    if ino == to.dir {\n        return Err(Code::WouldLoop.into());\n    }",
+            to: "    if ino == to.dir {\n        return Ok(None);\n    }",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests::climb",
+    },
+];
+
+/// Returns the bugs.
+pub(super) fn mutants() -> impl Iterator<Item = &'static Mutant> {
+    BREACHES.iter().map(|breach| &breach.mutant)
+}
+
+/// Plants each bug whose name has the filter in it, counts it in `tried`, and returns a line for
+/// each whose assertion no test has tripped.
+pub(super) fn run(copy: &Copy, filter: &str, tried: &mut u32) -> Result<Vec<String>, String> {
+    let mut left = Vec::new();
+    for breach in BREACHES.iter().filter(|breach| breach.mutant.name.contains(filter)) {
+        *tried += 1;
+        let Breach { invariant, mutant, package, tests } = breach;
+        let selected =
+            Package::named_by(package)?.ok_or_else(|| format!("no package {package}"))?;
+        let selection = selected.0.selection();
+        let mut arguments = vec!["test", "--release"];
+        arguments.extend(selection.iter().map(String::as_str));
+        arguments.extend(["--lib", tests]);
+        let tested = copy.with(mutant, || copy.cargo(&arguments))?;
+        let said = [tested.stdout, tested.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        if said.contains(&format!("{invariant}: ")) {
+            println!("tripped by {package} {tests}: {}", mutant.name);
+        } else if said.contains("test result: ") {
+            left.push(format!("not tripped by {package} {tests}: {}", mutant.name));
+        } else {
+            return Err(format!("with `{}` it does not build: {said}", mutant.name));
+        }
+    }
+    Ok(left)
+}
