@@ -5,8 +5,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use crate::workspace;
+use crate::{process, workspace};
 
 /// A bug: a text that occurs once in a file, and what stands there with the bug.
 pub(super) struct Mutant {
@@ -78,8 +79,24 @@ impl Copy {
 
     /// Runs cargo in the copy.
     pub(super) fn cargo(&self, arguments: &[&str]) -> Result<Output, String> {
+        let ran = self.command(arguments).output();
+        ran.map_err(|why| format!("cannot run cargo: {why}"))
+    }
+
+    /// Runs cargo in the copy, at most for `limit`, and returns all that it has said.
+    pub(super) fn cargo_within(
+        &self,
+        limit: Duration,
+        arguments: &[&str],
+    ) -> Result<String, String> {
+        let log = self.root.with_file_name("log");
+        let ending = process::run_limited(&mut self.command(arguments), &log, limit)?;
+        Ok(ending.stdout + &ending.stderr)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = workspace::cargo(arguments);
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
-        command.output().map_err(|why| format!("cannot run cargo: {why}"))
+        command
     }
 }
