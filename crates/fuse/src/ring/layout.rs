@@ -61,7 +61,8 @@ pub(super) fn numbers(headers: &[u8; HEADERS_BYTES]) -> (u64, u64) {
 /// Returns what goes in front of the payload of a reply: `fuse_out_header`, and what the ring adds.
 /// `error` is zero or a negative errno.
 pub(super) fn reply(
-    (unique, commit): (u64, u64),
+    unique: u64,
+    commit: u64,
     error: i32,
     payload_bytes: usize,
 ) -> ([u8; OUT_HEADER_BYTES], [u8; ADDED_BYTES]) {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_reply_says_how_long_its_payload_is() {
-        let (header, added) = reply((3, 9), -2, 24);
+        let (header, added) = reply(3, 9, -2, 24);
         assert_eq!(header, *Layout::new().u32(40).i32(-2).u64(3).done());
         assert_eq!(added, *Layout::new().u64(0).u64(9).u32(24).padding(12).done());
     }

@@ -194,7 +194,7 @@ impl Slot {
             Payload::Written(bytes) => bytes,
             Payload::Kept(payload) => self.put(&payload, &mut error),
         };
-        let (header, added) = layout::reply((unique, self.commit()), error, bytes);
+        let (header, added) = layout::reply(unique, self.commit(), error, bytes);
         // SAFETY: the slot is not the kernel's, and only the queue touches the headers.
         unsafe {
             self.memory.put_header(0, &header);
