@@ -11,7 +11,7 @@ use pelago_fuse::Errno;
 use pelago_wire::{Code, Entry, Error, FileKind, NewMode};
 
 use crate::attr;
-use crate::open::{CreateReply, Opening};
+use crate::open::{CreateReply, MayKeep, Opening};
 use crate::retries::Why;
 
 /// Rounds in which a file is made or opened in vain before the kernel begins the call again.
@@ -69,8 +69,8 @@ impl Creating {
             Ok(Opened { open, attr, path }) => {
                 // The kernel compares no version here, and may have this inode.
                 let is_told = !self.opening.state.lifetimes.is_leased();
-                let holds = (!attr.volatile, !attr.volatile && is_told);
-                self.opening.found(holds, Entry { handle: entry.handle, attr }, open, path);
+                let may_keep = MayKeep { name: !attr.volatile, attr: !attr.volatile && is_told };
+                self.opening.found(may_keep, Entry { handle: entry.handle, attr }, open, path);
             }
             Err(error) if error.code == Code::Stale => self.next_round(),
             Err(error) => self.fail(error),

@@ -87,11 +87,14 @@ impl Stream {
     }
 
     pub(super) fn new(with_attributes: u64) -> Self {
-        let entries = AtomicU32::new(FIRST_ENTRIES);
-        let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        let has_pages = false;
-        let offsets = Mutex::default();
-        Self { entries, given, with_attributes, losses, has_pages, offsets }
+        Self {
+            entries: AtomicU32::new(FIRST_ENTRIES),
+            given: AtomicU64::new(0),
+            with_attributes,
+            losses: AtomicU64::new(0),
+            has_pages: false,
+            offsets: Mutex::default(),
+        }
     }
 
     /// Returns whether the next names shall have attributes.

@@ -63,9 +63,13 @@ pub(crate) struct Find {
 
 impl Find {
     pub(crate) fn new(files: Files) -> Self {
-        let (nodes, searches) = Default::default();
-        let (sweeps, controls) = Default::default();
-        Self { files, nodes, sweeps, controls, searches }
+        Self {
+            files,
+            nodes: Arc::default(),
+            sweeps: OnceLock::new(),
+            controls: Controls::default(),
+            searches: Arc::default(),
+        }
     }
 
     /// Prepares for the first request.
@@ -122,9 +126,8 @@ impl Find {
                     if !reply.claim() {
                         return;
                     }
-                    let node = links.and_then(|links| {
-                        node_in((parent, &within), &links, &name, &find.searches)
-                    });
+                    let node = links
+                        .and_then(|links| node_in(parent, &within, &links, &name, &find.searches));
                     respond(node.and_then(|node| find.entry(node, user, Duration::ZERO)), reply);
                 });
             }
@@ -244,7 +247,7 @@ impl Find {
         let number = attr::ino(header.node);
         match Rights::of(header) {
             Ok(rights) => {
-                self.searches.ask(&self.files, (number, folder), rights, header.unique, then);
+                self.searches.ask(&self.files, number, folder, rights, header.unique, then);
             }
             Err(error) => then(Err(error)),
         }
@@ -285,12 +288,13 @@ fn folder_in(parent: InodeId, dir: InodeId, name: &Name) -> Result<Folder, Errno
 /// Returns what a name in the folder of a query means: the link to a file that was found, else the
 /// folder of one more query.
 fn node_in(
-    (number, folder): (InodeId, &Folder),
+    number: InodeId,
+    folder: &Folder,
     links: &Links,
     name: &Name,
     searches: &Searches,
 ) -> Result<Node, Errno> {
-    if let Some(link) = links.get(name.as_bytes(), &searches.1) {
+    if let Some(link) = links.get(name.as_bytes(), &searches.hasher) {
         let name = link.name.clone();
         let shown = link.shown_ino();
         let target = link.target.clone();

@@ -18,8 +18,10 @@ use crate::state::State;
 
 /// How long a program may take under leases to install what it was answered.
 pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
-/// Between two looks, at first and later.
-pub(crate) const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+/// The first pause between two attempts to invalidate such an inode; each further one is twice as
+/// long, up to [`LONGEST_PAUSE`].
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_micros(100);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// Returns whether the kernel may be about to install an inode that it says it does not have.
 pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
@@ -31,7 +33,8 @@ pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
 /// hold any more.
 pub(crate) fn is_over(
     state: &State,
-    (ino, since): (InodeId, Instant),
+    ino: InodeId,
+    since: Instant,
     invalidate: impl FnOnce(InodeId) -> bool,
 ) -> bool {
     !may_be(state, ino) || invalidate(ino) || since.elapsed() > LEASED_TTL + INSTALLS
@@ -44,15 +47,15 @@ pub(crate) fn wait_for_all(
     invalidate: impl Fn(InodeId) -> bool,
 ) {
     let since = Instant::now();
-    let mut pause = PAUSES[0];
+    let mut pause = FIRST_PAUSE;
     loop {
-        inodes.retain(|ino| !is_over(state, (*ino, since), &invalidate));
+        inodes.retain(|ino| !is_over(state, *ino, since, &invalidate));
         if inodes.is_empty() {
             return;
         }
         // Nothing tells that the kernel has installed an inode.
         thread::sleep(pause);
-        pause = (2 * pause).min(PAUSES[1]);
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 

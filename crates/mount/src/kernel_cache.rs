@@ -28,8 +28,6 @@
 //!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -39,16 +37,16 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, Notifier};
-use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
+use pelago_wire::{InodeId, LocalCache, Then, Touched};
 
 use crate::dir_attrs::DirAttrs;
 use crate::init::LEASED_TTL;
 use crate::installing::{self, INSTALLS};
 use crate::mountinfo;
-use crate::notices::{Counts, Notices};
+use crate::notices::{Counts, DirEntryKey, Notices};
 use crate::state::State;
 
-use work::{Waiting, Work};
+use work::{InstallingInode, QueuedName, Waiting, Work};
 
 mod installer;
 mod work;
@@ -156,7 +154,7 @@ impl LocalCache for KernelCache {
             Touched::Name { dir, name }
                 if is_known(dir) && state.lifetimes.may_keep(*dir, name) =>
             {
-                Some((*dir, name.clone()))
+                Some(DirEntryKey { dir: *dir, name: name.clone() })
             }
             _ => None,
         });
@@ -164,7 +162,7 @@ impl LocalCache for KernelCache {
         if names.is_empty() && installing.is_empty() {
             return then();
         }
-        self.teller.tell((names, installing), nodes, then);
+        self.teller.tell(names, installing, nodes, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -273,7 +271,8 @@ impl Teller {
     /// for the names it is also done once all names are invalid.
     fn tell(
         self: &Arc<Self>,
-        (names, installing): (Vec<(InodeId, Name)>, Vec<InodeId>),
+        names: Vec<DirEntryKey>,
+        installing: Vec<InodeId>,
         nodes: Vec<InodeId>,
         then: Then,
     ) {
@@ -296,8 +295,13 @@ impl Teller {
             then: Some(then),
         };
         work.changes.insert(number, waiting);
-        work.queue.extend(names.into_iter().map(|(dir, name)| (number, dir, name)));
-        work.installing.extend(installing.into_iter().map(|ino| (number, ino, since)));
+        work.queue.extend(names.into_iter().map(|key| QueuedName { change: number, key }));
+        let installing = installing.into_iter();
+        work.installing.extend(installing.map(|ino| InstallingInode {
+            change: number,
+            ino,
+            since,
+        }));
         drop(work);
         self.installs.notify_one();
         self.names.notify_all();
@@ -348,7 +352,7 @@ impl Teller {
     fn work(&self) {
         let mut work = self.work.lock();
         while !work.ended {
-            let Some((number, dir, name)) = work.queue.pop_front() else {
+            let Some(QueuedName { change, key }) = work.queue.pop_front() else {
                 work.idle += 1;
                 self.names.wait(&mut work);
                 work.idle -= 1;
@@ -356,8 +360,8 @@ impl Teller {
             };
             drop(work);
             // Also if all names were invalidated meanwhile: a listing may have installed it since.
-            self.invalidate_name(dir, &name);
-            let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
+            self.invalidate_name(&key);
+            let nodes = self.work.lock().changes.get(&change).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
                 && let Some(kernel) = state.kernel.get()
             {
@@ -366,7 +370,7 @@ impl Teller {
                 }
             }
             work = self.work.lock();
-            if let Some(then) = work.told_name(number) {
+            if let Some(then) = work.told_name(change) {
                 drop(work);
                 then();
                 work = self.work.lock();
@@ -374,15 +378,14 @@ impl Teller {
         }
     }
 
-    fn invalidate_name(&self, dir: InodeId, name: &Name) {
+    fn invalidate_name(&self, key: &DirEntryKey) {
         let Some(state) = self.state.upgrade() else { return };
         let Some(kernel) = state.kernel.get() else { return };
         self.counts.names.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) =
-            kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
+        if let Err(error) = key.invalidate(kernel)
             && Errno::from_io_error(&error) != Some(Errno::NOENT)
         {
-            tracing::debug!(%error, %dir, "a name cannot be invalidated");
+            tracing::debug!(%error, dir = %key.dir, "a name cannot be invalidated");
         }
     }
 

@@ -4,15 +4,13 @@
 //! name too. What the request does all the same, later, is to it as if another session did it: it
 //! is told of it afterwards, and its references and opens that it never got are given back.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use pelago_client::Written;
-use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Error, InodeId, Name, Touched};
+use pelago_wire::{Error, InodeId, Touched};
 
+use crate::notices::DirEntryKey;
 use crate::replies::{done, written};
 use crate::state::State;
 
@@ -32,7 +30,7 @@ impl State {
                     self.forget_attr(*dir);
                     // A listing is in pages.
                     self.stale_pages.add(*dir, 0, u64::MAX);
-                    names.push((*dir, name.clone()));
+                    names.push(DirEntryKey { dir: *dir, name: name.clone() });
                 }
             }
         }
@@ -73,7 +71,7 @@ impl State {
 
     /// Invalidates names by threads of their own: the kernel takes the directory's lock, which a
     /// program of this mount may hold until the server has answered it.
-    fn tell_names(self: &Arc<Self>, names: Vec<(InodeId, Name)>) {
+    fn tell_names(self: &Arc<Self>, names: Vec<DirEntryKey>) {
         if !self.late_names.add(names) {
             return;
         }
@@ -86,12 +84,11 @@ impl State {
     }
 
     fn tell_queued_names(&self) {
-        while let Some((dir, name)) = self.late_names.next() {
+        while let Some(name) = self.late_names.next() {
             if let Some(kernel) = self.kernel.get()
-                && let Err(error) =
-                    kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
+                && let Err(error) = name.invalidate(kernel)
             {
-                tracing::debug!(%error, %dir, "a name that was changed late is unknown");
+                tracing::debug!(%error, dir = %name.dir, "a name that was changed late is unknown");
             }
         }
     }

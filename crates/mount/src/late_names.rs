@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use pelago_client::At;
-use pelago_wire::{InodeId, Name, Touched};
+use pelago_wire::Touched;
+
+use crate::notices::DirEntryKey;
 
 /// The most threads that tell names; each waits for one directory at a time.
 const THREADS: usize = 8;
@@ -15,13 +17,13 @@ pub(crate) struct LateNames(Mutex<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    queue: VecDeque<(InodeId, Name)>,
+    queue: VecDeque<DirEntryKey>,
     threads: usize,
 }
 
 impl LateNames {
     /// Adds names. Returns whether one more thread shall tell them, which is counted.
-    pub(crate) fn add(&self, names: Vec<(InodeId, Name)>) -> bool {
+    pub(crate) fn add(&self, names: Vec<DirEntryKey>) -> bool {
         let mut late = self.0.lock();
         late.queue.extend(names);
         let has_room = late.threads < THREADS;
@@ -30,7 +32,7 @@ impl LateNames {
     }
 
     /// Returns the next name. With `None` a thread ends.
-    pub(crate) fn next(&self) -> Option<(InodeId, Name)> {
+    pub(crate) fn next(&self) -> Option<DirEntryKey> {
         let mut late = self.0.lock();
         let next = late.queue.pop_front();
         late.threads -= usize::from(next.is_none());
@@ -50,12 +52,14 @@ pub(crate) fn touched_name(at: &At) -> Touched {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::{InodeId, Name};
+
     use super::*;
 
     #[test]
     fn a_few_threads_tell_all_names_and_end() {
         let late = LateNames::default();
-        let name = || vec![(InodeId::ROOT, Name::new(b"name").unwrap())];
+        let name = || vec![DirEntryKey { dir: InodeId::ROOT, name: Name::new(b"name").unwrap() }];
         let started = (0..2 * THREADS).filter(|_| late.add(name())).count();
         assert_eq!(started, THREADS);
         for _ in 0..2 * THREADS {

@@ -418,7 +418,7 @@ impl ReplyGuard<'_> {
     /// returned.
     pub(crate) fn name_at(&self, sample: &Sample, at: Option<&At>) -> Duration {
         match at {
-            Some(At { dir, name }) => self.leased_name(sample, (dir.ino, name), false),
+            Some(At { dir, name }) => self.leased_name(sample, dir.ino, name, false),
             None => self.name(sample),
         }
     }
@@ -427,18 +427,13 @@ impl ReplyGuard<'_> {
     pub(crate) fn name_listed(&self, sample: &Sample, name: &Name) -> Duration {
         match sample.subject {
             Subject::Node(dir, _) if self.lifetimes.is_leased() => {
-                self.leased_name(sample, (dir, name), true)
+                self.leased_name(sample, dir, name, true)
             }
             _ => self.name(sample),
         }
     }
 
-    fn leased_name(
-        &self,
-        sample: &Sample,
-        (dir, name): (InodeId, &Name),
-        is_listed: bool,
-    ) -> Duration {
+    fn leased_name(&self, sample: &Sample, dir: InodeId, name: &Name, is_listed: bool) -> Duration {
         match &self.lifetimes.keeps {
             Keeps::Leased(leases) if self.holds(sample) => {
                 let key = self.lifetimes.key(dir, name.as_bytes());

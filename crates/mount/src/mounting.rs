@@ -73,16 +73,20 @@ pub fn mount_over(
 }
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
-    let MountOptions { atime, inode_table_bytes, .. } = *options;
-    let passthrough = uses_passthrough(options);
-    let keeps = options.keeps.clone();
-    let preferences = Preferences { atime, passthrough, inode_table_bytes, keeps };
+    let preferences = Preferences {
+        atime: options.atime,
+        passthrough: uses_passthrough(options),
+        inode_table_bytes: options.inode_table_bytes,
+        keeps: options.keeps.clone(),
+    };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
-    let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
+    let passthrough = Arc::clone(&state.passthrough);
+    let inodes = Arc::clone(&state.inodes);
     let of_session = Arc::clone(&state);
     let begin = move |session: &Session| of_session.begin(session);
-    let mut mount = start(Arc::new(Dispatch(adapter)), options, point, shown, begin)?;
+    let dispatch = Arc::new(Dispatch(adapter));
+    let mut mount = start(dispatch, options, point, passthrough, inodes, begin)?;
     mount.find = Some(Arc::clone(&state.find));
     mount.cache = Some(Arc::new(KernelCache::new(&state, mount.point().to_owned())));
     Ok(mount)
@@ -99,8 +103,8 @@ const fn uses_passthrough(options: &MountOptions) -> bool {
 /// [`MountError`]; then nothing is mounted.
 pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
     let point = Point::named(&options.mount_point)?;
-    let shown = (Arc::new(Passthrough::new()), Arc::new(Inodes::default()));
-    start(filesystem, options, point, shown, |_| Ok(()))
+    let passthrough = Arc::new(Passthrough::new());
+    start(filesystem, options, point, passthrough, Arc::default(), |_| Ok(()))
 }
 
 /// Attaches the device and serves it. `begin` runs before the first request is read.
@@ -108,7 +112,8 @@ fn start(
     filesystem: Arc<dyn Filesystem>,
     options: &MountOptions,
     point: Point,
-    (passthrough, inodes): (Arc<Passthrough>, Arc<Inodes>),
+    passthrough: Arc<Passthrough>,
+    inodes: Arc<Inodes>,
     begin: impl FnOnce(&Session) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (attached, descriptor) = device::attach(point, options)?;

@@ -1,6 +1,30 @@
 //! Counts of what the kernel is told.
 
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicU64;
+
+use pelago_fuse::Notifier;
+use pelago_fuse::ids::NodeId;
+use pelago_wire::{InodeId, Name};
+
+/// A name in a directory, as a notice names it to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DirEntryKey {
+    pub(crate) dir: InodeId,
+    pub(crate) name: Name,
+}
+
+impl DirEntryKey {
+    /// Invalidates the name, which waits for the lock of its directory.
+    ///
+    /// # Errors
+    /// The kernel's errno; `ENOENT` if it does not know the name.
+    pub(crate) fn invalidate(&self, kernel: &Notifier) -> io::Result<()> {
+        kernel.inval_entry(NodeId(self.dir.raw()), OsStr::from_bytes(self.name.as_bytes()))
+    }
+}
 
 /// Notices that were sent to the kernel because others changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -70,8 +70,14 @@ struct EntryReply {
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
-    /// Whether name and attributes may hold, as far as this mount alone decides it.
-    holds: (bool, bool),
+    may_keep: MayKeep,
+}
+
+/// The parts of an entry that the kernel may keep, as far as this mount alone decides it.
+#[derive(Clone, Copy)]
+pub(crate) struct MayKeep {
+    pub(crate) name: bool,
+    pub(crate) attr: bool,
 }
 
 /// A reply that can say that a file is open; the kernel knows two forms of it.
@@ -114,16 +120,19 @@ impl Opening<CreateReply> {
     /// grown.)
     pub(crate) fn created(mut self, made: Option<At>, created: Created) {
         self.reply.made = made;
-        self.found((true, true), created.entry, created.open, created.path);
+        let may_keep = MayKeep { name: true, attr: true };
+        self.found(may_keep, created.entry, created.open, created.path);
     }
 
-    pub(crate) fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
+    /// Continues a CREATE or TMPFILE with a file that was made, or found by its name, and opened.
+    pub(crate) fn found(self, may_keep: MayKeep, entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         let is_seen = !(flags::is_direct(program_flags) && wanted.write);
-        let holds = (holds.0, holds.1 && is_seen);
+        let may_keep = MayKeep { attr: may_keep.attr && is_seen, ..may_keep };
         let CreateReply { reply, thread, name, made } = reply;
         let shared = Arc::clone(&state);
-        let reply = EntryReply { reply, thread, name, made, state: shared, sample, entry, holds };
+        let reply =
+            EntryReply { reply, thread, name, made, state: shared, sample, entry, may_keep };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -299,7 +308,7 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) -> bool {
-        let Self { mut reply, thread, name, made, state, sample, entry, holds } = self;
+        let Self { mut reply, thread, name, made, state, sample, entry, may_keep } = self;
         if !reply.claim() {
             if let Some(made) = &made {
                 state.changed_late(&[touched_name(made), Touched::Node(entry.attr.ino)]);
@@ -312,11 +321,11 @@ impl ReplyTo for EntryReply {
         }
         state.learn(entry.handle);
         state.keep_entry(thread, &entry);
-        let holds = (holds.0, holds.1 && state.entry_holds(&entry.attr));
+        let keeps_attr = may_keep.attr && state.entry_holds(&entry.attr);
         let guard = state.reply_guard();
-        let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
-        let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
-        let attr_ttl = ttl(holds.1, guard.created_attr(&entry, &sample));
+        let ttl = |may_keep, ttl| if may_keep { ttl } else { Duration::ZERO };
+        let name_ttl = ttl(may_keep.name, guard.name_at(&sample, name.as_deref()));
+        let attr_ttl = ttl(keeps_attr, guard.created_attr(&entry, &sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
         true

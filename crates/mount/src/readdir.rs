@@ -99,14 +99,13 @@ impl Reading {
             !lifetimes.keeps_nothing_of(self.dir.ino) && !lifetimes.is_elsewhere(self.dir.ino);
         let attributes =
             keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
-        state
-            .files
-            .list(&self.context, self.dir, after, after_name, entries, attributes)
-            .then(move |listing| self.deliver((entries, attributes), listing));
+        let listed =
+            state.files.list(&self.context, self.dir, after, after_name, entries, attributes);
+        listed.then(move |listing| self.deliver(entries, attributes, listing));
     }
 
-    fn deliver(mut self, request: (u32, bool), listing: Result<Listing, Error>) {
-        let (requested, attributes) = request;
+    /// Replies with the entries that the server has returned, of `requested` ones at most.
+    fn deliver(mut self, requested: u32, attributes: bool, listing: Result<Listing, Error>) {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),

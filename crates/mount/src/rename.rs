@@ -81,8 +81,10 @@ impl Renaming {
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);
-        let hidden = [&from, &to].map(HiddenName::of);
-        let names = [from.clone(), to.clone()];
+        let hidden_from = HiddenName::of(&from);
+        let hidden_to = HiddenName::of(&to);
+        let old_name = from.clone();
+        let new_name = to.clone();
         files.rename(&context, from, to, how).then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
@@ -91,14 +93,14 @@ impl Renaming {
             // The kernel drops both names when the program is killed, and has perhaps forgotten
             // what is replaced: it would not forget it once more.
             let retained = if reply.claim() { retained } else { state.not_retained(retained) };
-            let renamed = state.renamed(result, retained, how, &names);
-            if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
+            let renamed = state.renamed(result, retained, how, &old_name, &new_name);
+            if let (Ok(()), Some(hidden)) = (renamed, hidden_to) {
                 state.find.replaced(hidden);
             }
-            let renamed = renamed.map_err(|error| unless_hidden(error, hidden[0]));
+            let renamed = renamed.map_err(|error| unless_hidden(error, hidden_from));
             state.done(renamed, reply, || {
                 let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
-                names.iter().map(touched_name).chain(nodes).collect()
+                [&old_name, &new_name].into_iter().map(touched_name).chain(nodes).collect()
             });
             if nodes.is_some_and(|[_, replaced]| replaced.is_some()) {
                 state.has_removed();
@@ -113,7 +115,8 @@ impl State {
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
         how: RenameFlags,
-        [from, to]: &[At; 2],
+        from: &At,
+        to: &At,
     ) -> Result<(), Error> {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {

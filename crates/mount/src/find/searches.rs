@@ -20,7 +20,11 @@ const KEPT: Duration = Duration::from_secs(1);
 
 /// The answers of folders, those on their way included.
 #[derive(Default)]
-pub(super) struct Searches(Mutex<Table>, pub(super) RandomState);
+pub(super) struct Searches {
+    table: Mutex<Table>,
+    /// Orders the links of each folder.
+    pub(super) hasher: RandomState,
+}
 
 #[derive(Default)]
 struct Table {
@@ -77,13 +81,14 @@ impl Searches {
     pub(super) fn ask(
         self: &Arc<Self>,
         files: &Files,
-        (number, folder): (InodeId, &Folder),
+        number: InodeId,
+        folder: &Folder,
         rights: Rights,
         unique: u64,
         then: impl FnOnce(Result<Arc<Links>, Errno>) + Send + 'static,
     ) {
         let waiter = Waiter { unique, then: Box::new(then) };
-        let met = self.0.lock().meet(number, &rights, waiter, Instant::now());
+        let met = self.table.lock().meet(number, &rights, waiter, Instant::now());
         match met {
             Met::Links(links, then) => then(Ok(links)),
             Met::Full(then) => then(Err(Errno::AGAIN)),
@@ -105,7 +110,7 @@ impl Searches {
 
     /// Ends the wait of a request. Returns whether it waited.
     pub(super) fn interrupt(&self, unique: u64) -> bool {
-        let waiter = self.0.lock().take_waiter(unique);
+        let waiter = self.table.lock().take_waiter(unique);
         waiter.is_some_and(|waiter| {
             (waiter.then)(Err(Errno::INTR));
             true
@@ -114,12 +119,12 @@ impl Searches {
 
     /// Drops the answers that are too old.
     pub(super) fn expire(&self) {
-        self.0.lock().expire(Instant::now());
+        self.table.lock().expire(Instant::now());
     }
 
     /// Ends a search that no request waits for any more. Returns whether it has ended.
     fn give_up(&self, number: u64) -> bool {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let before = table.entries.len();
         table.entries.retain(|entry| {
             let waits = |stage: &Stage| !matches!(stage, Stage::UnderWay(all) if all.is_empty());
@@ -129,14 +134,14 @@ impl Searches {
     }
 
     fn end(&self, number: u64, result: Result<Arc<Links>, Errno>) {
-        let waiters = self.0.lock().end(number, result.as_ref().ok(), Instant::now());
+        let waiters = self.table.lock().end(number, result.as_ref().ok(), Instant::now());
         waiters.into_iter().for_each(|waiter| (waiter.then)(result.clone()));
     }
 }
 
 impl fmt::Debug for Searches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Searches({})", self.0.lock().entries.len())
+        write!(f, "Searches({})", self.table.lock().entries.len())
     }
 }
 
@@ -243,7 +248,7 @@ impl Run {
             Ok(SearchPage { hits, after, .. }) => match (self.found.add(hits), after) {
                 (true, Some(after)) => return Some((self, after)),
                 _ => {
-                    let links = self.found.links(&self.searches.1);
+                    let links = self.found.links(&self.searches.hasher);
                     self.searches.end(self.number, Ok(Arc::new(links)));
                 }
             },

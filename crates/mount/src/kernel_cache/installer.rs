@@ -25,22 +25,22 @@ impl Teller {
     /// Invalidates inodes once the kernel has installed them, until the end. Names wait for locks
     /// of programs, and these for nothing but the kernel: so it is a thread of its own.
     fn install(&self) {
-        let mut pause = installing::PAUSES[0];
+        let mut pause = installing::FIRST_PAUSE;
         let mut work = self.work.lock();
         while !work.ended {
             if work.installing.is_empty() {
-                pause = installing::PAUSES[0];
+                pause = installing::FIRST_PAUSE;
                 self.installs.wait(&mut work);
                 continue;
             }
             let all = std::mem::take(&mut work.installing);
             drop(work);
             let (told, left): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|(_, ino, since)| self.is_installed(*ino, *since));
+                all.into_iter().partition(|inode| self.is_installed(inode.ino, inode.since));
             let is_any = !told.is_empty();
             work = self.work.lock();
             work.installing.extend(left);
-            let ready = told.iter().filter_map(|(number, ..)| work.told_node(*number));
+            let ready = told.iter().filter_map(|inode| work.told_node(inode.change));
             let ready: Vec<_> = ready.collect();
             MutexGuard::unlocked(&mut work, || {
                 ready.into_iter().for_each(|then| then());
@@ -49,7 +49,7 @@ impl Teller {
                     thread::sleep(pause);
                 }
             });
-            pause = (2 * pause).min(installing::PAUSES[1]);
+            pause = (2 * pause).min(installing::LONGEST_PAUSE);
         }
     }
 
@@ -57,6 +57,6 @@ impl Teller {
     fn is_installed(&self, ino: InodeId, since: Instant) -> bool {
         let Some(state) = self.state.upgrade() else { return true };
         let Some(kernel) = state.kernel.get() else { return true };
-        installing::is_over(&state, (ino, since), |ino| invalidate(kernel, ino))
+        installing::is_over(&state, ino, since, |ino| invalidate(kernel, ino))
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pelago_wire::{InodeId, Name, Then};
+use pelago_wire::{InodeId, Then};
+
+use crate::notices::DirEntryKey;
 
 /// How long a change waits for the invalidation of its names before that of all names.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -12,10 +14,10 @@ const EPOCH_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(super) struct Work {
-    /// Names to invalidate, each of a change.
-    pub(super) queue: VecDeque<(u64, InodeId, Name)>,
-    /// Inodes that the kernel has perhaps not installed yet, each of a change, and since when.
-    pub(super) installing: Vec<(u64, InodeId, Instant)>,
+    /// Names to invalidate.
+    pub(super) queue: VecDeque<QueuedName>,
+    /// Inodes that the kernel has perhaps not installed yet.
+    pub(super) installing: Vec<InstallingInode>,
     /// A thread invalidates those.
     pub(super) installs: bool,
     /// Changes some of whose names or inodes are not invalidated yet, by number.
@@ -33,6 +35,22 @@ pub(super) struct Work {
     pub(super) again: VecDeque<(Instant, InodeId)>,
     pub(super) in_doubt_until: Option<Instant>,
     pub(super) ended: bool,
+}
+
+/// A name that a change invalidates.
+pub(super) struct QueuedName {
+    /// Number of the change.
+    pub(super) change: u64,
+    pub(super) key: DirEntryKey,
+}
+
+/// An inode that a change invalidates once the kernel has installed it.
+pub(super) struct InstallingInode {
+    /// Number of the change.
+    pub(super) change: u64,
+    pub(super) ino: InodeId,
+    /// The beginning of the change.
+    pub(super) since: Instant,
 }
 
 /// A change that waits for the kernel.
