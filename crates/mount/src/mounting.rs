@@ -1,8 +1,8 @@
 //! Mounting and unmounting.
 //!
-//! Root opens the device and calls `mount` itself; for other users `fusermount3` does, which is
-//! setuid and hands the device over. At the end only our own mount is unmounted, whatever else is
-//! at that path by then.
+//! Root opens the device and calls `mount` itself. For other users `fusermount3` does, which is
+//! setuid and sends the device over a socket. At the end only our own mount is unmounted, whatever
+//! else is mounted at that path by then.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub struct Mount {
     path: RequestPath,
     passthrough: Arc<Passthrough>,
     inodes: Arc<Inodes>,
-    /// `None` if the mount is not over [`Files`], as the next one.
+    /// `None` if the mount is not over [`Files`], as the next field.
     cache: Option<Arc<KernelCache>>,
     find: Option<Arc<Find>>,
 }
@@ -58,7 +58,7 @@ pub fn mount(files: Files, options: &MountOptions) -> Result<Mount, MountError> 
     mount_at(files, options, Point::named(&options.mount_point)?)
 }
 
-/// Mounts `files` over an open directory, whatever its path leads to by now. The mount point in
+/// Mounts `files` over an open directory, wherever its path leads by now. The mount point in
 /// `options` is ignored.
 ///
 /// # Errors
@@ -92,12 +92,13 @@ fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount,
     Ok(mount)
 }
 
-/// Returns whether the kernel gets descriptors: it must see each change, or be told of it.
+/// Returns whether the kernel gets descriptors: only if it sees each change, or gets a notice of
+/// it.
 const fn uses_passthrough(options: &MountOptions) -> bool {
     options.passthrough && options.keeps.site().is_some()
 }
 
-/// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.
+/// Mounts any FUSE file system with our options, for the null file system of benchmarks.
 ///
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
@@ -144,8 +145,8 @@ fn start(
     match started {
         Ok((end, path)) => {
             attached.read_ahead(readahead);
-            // Until the kernel has requested attributes of the top directory once, it takes uid 0
-            // for its owner and refuses changes by other users.
+            // Linux takes uid 0 for the owner of the top directory until it has requested its
+            // attributes once, and with `default_permissions` refuses changes by other users.
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }
@@ -201,22 +202,22 @@ impl Mount {
         &self.inodes
     }
 
-    /// Returns the kernel's cache below this mount, to tell it of changes by other sessions: for
-    /// the server in the same process, or what keeps answers under leases. `None` if the mount is
-    /// not over [`Files`].
+    /// Returns the kernel's cache below this mount, to which the server in the same process, or the
+    /// holder of leases, reports changes by other sessions. `None` if the mount is not over
+    /// [`Files`].
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
     }
 
-    /// Returns where the attributes of directories are told that came with answers, for the client
-    /// that gets these; `None` if the mount is not over [`Files`].
+    /// Returns the table for attributes of directories that come with replies to changes: the
+    /// client that gets these replies fills it. `None` if the mount is not over [`Files`].
     #[must_use]
     pub fn dir_attrs(&self) -> Option<Arc<DirAttrs>> {
         self.cache.as_ref().and_then(|cache| cache.dir_attrs())
     }
 
-    /// Returns how many notices the kernel got because others changed something.
+    /// Returns how many notices were sent because other sessions have changed something.
     #[must_use]
     pub fn notices(&self) -> Notices {
         self.cache.as_ref().map(|cache| cache.notices()).unwrap_or_default()

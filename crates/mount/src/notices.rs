@@ -1,4 +1,4 @@
-//! Counts of what the kernel is told.
+//! Notices that invalidate names, and their counts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,8 @@ pub(crate) struct DirEntryKey {
 }
 
 impl DirEntryKey {
-    /// Invalidates the name, which waits for the lock of its directory.
+    /// Invalidates the name. Linux takes the lock of its directory, so the calling thread may wait
+    /// for a program whose request has no reply yet.
     ///
     /// # Errors
     /// The kernel's errno; `ENOENT` if it does not know the name.
@@ -26,16 +27,16 @@ impl DirEntryKey {
     }
 }
 
-/// Notices that were sent to the kernel because others changed something.
+/// Counts of notices that were sent to the kernel because other sessions changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notices {
     /// Names that were invalidated one by one.
     pub names: u64,
-    /// How often all names were invalidated at once.
+    /// Invalidations of all names at once.
     pub epochs: u64,
 }
 
-/// The same, while they are counted.
+/// Counters of notices.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) names: AtomicU64,

@@ -1,14 +1,16 @@
-//! Opens: the server's reply becomes the kernel's.
+//! OPEN, CREATE and TMPFILE: the server's data path becomes the flags of the kernel's reply.
 //!
-//! The server chooses the data path. If it is passthrough, the descriptor is registered with the
-//! kernel first. If the kernel accepts no descriptors at all, the file is closed and opened again
-//! without passthrough, as all files are from then on. If only this one was refused, the open
-//! fails: the server does not count an open through the daemon as one of this kernel, and would
-//! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
+//! Linux refuses an open that uses pages while the same inode is open by passthrough, and the
+//! reverse (`EIO`, Linux 6.9 and later). So the server chooses the data path for an inode, not for
+//! an open. For passthrough the descriptor is registered with the kernel first. If the kernel
+//! accepts no descriptors at all, the file is closed and opened again without passthrough, as all
+//! files are from then on. If only this descriptor was refused, the open fails: the server would
+//! not count an open through the daemon as one of this kernel, and would grant passthrough to the
+//! next open of the same inode.
 //!
-//! Of a mount under leases an open that only reads uses pages while the attributes of the file are
-//! under a lease. All other opens bypass them: the server then sees each write at once, and each
-//! read what others have written.
+//! In a mount under leases an open that only reads uses pages while the attributes of the file are
+//! under a lease. All other opens bypass the pages: so the server sees each write at once, and each
+//! read returns the bytes that others have written.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -38,7 +40,7 @@ pub(crate) struct Opening<D> {
     pub(crate) wanted: OpenFlags,
     /// The flags of the program's call (`O_DIRECT`, `O_APPEND`).
     pub(crate) program_flags: i32,
-    /// The file before the open was requested; for CREATE its name.
+    /// Sample of the file, or for CREATE of its name, from before the request to the server.
     pub(crate) sample: Sample,
     pub(crate) reply: D,
 }
@@ -50,7 +52,7 @@ pub(crate) struct OpenReply {
     pub(crate) thread: u32,
 }
 
-/// The reply to a CREATE or TMPFILE, which lacks the entry still.
+/// The reply to a CREATE or TMPFILE, without its entry.
 pub(crate) struct CreateReply {
     pub(crate) reply: Reply<reply::Created>,
     /// The thread that waits for it.
@@ -61,7 +63,7 @@ pub(crate) struct CreateReply {
     pub(crate) made: Option<At>,
 }
 
-/// The reply to a CREATE or TMPFILE, with the file that was found or created.
+/// The reply to a CREATE or TMPFILE, with the entry of the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
     thread: u32,
@@ -85,8 +87,8 @@ pub(crate) trait ReplyTo: Send + 'static {
     /// Registers a descriptor with the kernel.
     fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
 
-    /// Replies that the file is open. Returns whether the kernel has the open from now on; it has
-    /// not if the program was killed.
+    /// Replies that the file is open. Returns whether the kernel has the open from now on: not if
+    /// the program was killed.
     fn open(self, opened: reply::Opened) -> bool;
 
     fn error(self, error: Errno);
@@ -100,8 +102,9 @@ impl Opening<OpenReply> {
             Ok(opened) => opened,
             Err(error) => return self.reply.reply.error(attr::error(error)),
         };
-        // The kernel does not see what a mapping changes, and would keep the times it has cached.
-        // An ordinary user's open may also have cleared setuid and setgid bits.
+        // The kernel does not see changes through a mapping of a passthrough file, and would keep
+        // the times that it has cached. An ordinary user's open may also have cleared setuid and
+        // setgid bits.
         let changes_unseen = self.wanted.read || self.context.uid != 0;
         if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
@@ -159,6 +162,7 @@ impl<D: ReplyTo> Opening<D> {
                     Ok(registered) => {
                         let backing = Some(registered.id());
                         let file = FileId(open.0);
+                        // Linux refuses `FOPEN_KEEP_CACHE` beside this flag (`EIO`).
                         let flags = FOPEN_PASSTHROUGH;
                         let opened = reply::Opened { file, flags, backing };
                         self.give(attr.ino, OpenPath::Passthrough, opened);
@@ -177,8 +181,8 @@ impl<D: ReplyTo> Opening<D> {
 
     fn through_daemon(self, open: OpenId, attr: &Attr, path: OpenPath, flags: u32) {
         if flags::is_direct(self.program_flags) && self.wanted.write {
-            // An asynchronous direct write changes times and bytes without invalidating what the
-            // kernel has cached: from now on readers through pages must request attributes.
+            // Linux does not invalidate cached attributes after an asynchronous direct write, which
+            // changes times and bytes: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
         }
         let opened = reply::Opened { file: FileId(open.0), flags, backing: None };
@@ -198,8 +202,8 @@ impl<D: ReplyTo> Opening<D> {
         }
     }
 
-    /// Answers an open of a mount under leases: with pages, if it only reads and the attributes of
-    /// the file are under a lease. Pages of another version are dropped before.
+    /// Replies to an open in a mount under leases: with pages, if it only reads and the attributes
+    /// of the file are under a lease. Pages of another version are dropped before.
     fn under_lease(self, open: OpenId, attr: &Attr) {
         let uses_pages = !self.wanted.write
             && !self.wanted.truncate
@@ -217,10 +221,10 @@ impl<D: ReplyTo> Opening<D> {
         state.stale_pages.when_clean(attr.ino, go);
     }
 
-    /// Returns whether no page of the file is used. An append beside other sessions must reach the
-    /// server as one request, and the kernel divides one that goes through pages. A read through
-    /// pages ends where the kernel believes the file to end, which it may not learn while another
-    /// session writes.
+    /// Returns whether an open may use no pages. An append beside other sessions must reach the
+    /// server as one request, but Linux divides a write that goes through pages. A read through
+    /// pages ends at the size that the kernel has cached, which may be old while another session
+    /// writes.
     fn is_without_pages(&self, ino: InodeId) -> bool {
         let lifetimes = &self.state.lifetimes;
         lifetimes.keeps_nothing()
@@ -228,11 +232,12 @@ impl<D: ReplyTo> Opening<D> {
             || flags::appends(self.program_flags) && lifetimes.is_shared()
     }
 
-    /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
-    /// this kernel, and its page cache unless they bypassed it.
+    /// Returns the flag for the pages of a file. Pages stay valid across opens, because all changes
+    /// pass this kernel and its page cache, unless an open by passthrough has bypassed it.
     fn pages(&self, ino: InodeId) -> u32 {
         if self.wanted.strict_atime && !self.wanted.no_atime {
-            // Reads that the kernel serves from pages would not update atime.
+            // A read that the kernel serves from pages causes no request, and would not update
+            // atime.
             return FOPEN_DIRECT_IO;
         }
         if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
@@ -266,7 +271,7 @@ impl<D: ReplyTo> Opening<D> {
         });
     }
 
-    /// Releases the open and replies with the reason.
+    /// Releases the open and replies with an error.
     fn fail(self, open: OpenId, why: Errno) {
         let files = self.state.files.clone();
         files.release(&self.context, open).then(move |released| {
@@ -277,7 +282,8 @@ impl<D: ReplyTo> Opening<D> {
 }
 
 impl State {
-    /// Invalidates cached attributes of a file. Waits for no lock of the kernel.
+    /// Invalidates cached attributes of a file. With a negative offset Linux touches no page, so
+    /// the notice waits for no lock.
     pub(crate) fn forget_attr(&self, ino: InodeId) {
         let Some(kernel) = self.kernel.get() else { return };
         if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
@@ -509,7 +515,7 @@ mod tests {
         assert_eq!(state.open_ids.take(), []);
     }
 
-    /// The reply of a kernel that tells the flags.
+    /// The reply of a kernel that reports the flags of an open.
     struct Flags(Sender<u32>);
 
     impl ReplyTo for Flags {
