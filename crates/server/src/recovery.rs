@@ -34,7 +34,9 @@ pub struct RecoveryReport {
 
 /// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
 /// because the bytes may not be safe yet. Returns also which of the files a process still writes,
-/// if the file system below can tell (`detects_writers`).
+/// if the file system below can tell (`detects_writers`): Linux keeps the descriptors of a
+/// connection, and mappings through them, when the daemon is killed, and programs go on writing by
+/// them.
 ///
 /// # Errors
 /// A failure of the table or of a content file. A damaged file is counted and skipped.
