@@ -68,7 +68,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
             unsafe_for_ms: status.progress.unsafe_for.as_millis() as u64,
         },
         open_files: status.open_files,
-        lingering_files: status.lingering_files,
+        pending_closes: status.pending_closes,
         locks: status.locks,
         lock_waiters: status.lock_waiters,
         space: status.space.as_ref().map(space),
@@ -137,7 +137,7 @@ fn session(each: &SessionStatus) -> SessionReport {
 
 const fn traffic(traffic: HttpTraffic) -> HttpReport {
     HttpReport {
-        medium_bytes: traffic.medium_bytes,
+        disk_bytes: traffic.disk_bytes,
         served_bytes: traffic.served_bytes,
         extents_read: traffic.extents_read,
         extents_in_memory: traffic.extents_in_memory,

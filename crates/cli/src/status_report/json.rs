@@ -79,7 +79,9 @@ impl UpReport {
             "since": self.since,
             "progress": self.progress.to_json(),
             "open_files": self.open_files,
-            "lingering_files": self.lingering_files,
+            "pending_closes": self.pending_closes,
+            // The name until 0.1.0; it goes with the release after that.
+            "lingering_files": self.pending_closes,
             "locks": self.locks,
             "lock_waiters": self.lock_waiters,
             "space": self.space.map(SpaceReport::to_json),
@@ -201,7 +203,9 @@ impl FromJson for UpReport {
             since: field(value, "since")?,
             progress: field(value, "progress")?,
             open_files: field(value, "open_files")?,
-            lingering_files: field(value, "lingering_files")?,
+            // A server of an older pelago has the old name only.
+            pending_closes: field(value, "pending_closes")
+                .or_else(|| field(value, "lingering_files"))?,
             locks: field(value, "locks")?,
             lock_waiters: field(value, "lock_waiters")?,
             space: field(value, "space")?,
@@ -231,7 +235,9 @@ impl DownReport {
 impl HttpReport {
     fn to_json(self) -> Value {
         json!({
-            "medium_bytes": self.medium_bytes,
+            "disk_bytes": self.disk_bytes,
+            // The name until 0.1.0; it goes with the release after that.
+            "medium_bytes": self.disk_bytes,
             "served_bytes": self.served_bytes,
             "extents_read": self.extents_read,
             "extents_in_memory": self.extents_in_memory,
@@ -245,7 +251,8 @@ impl HttpReport {
 impl FromJson for HttpReport {
     fn from_json(value: &Value) -> Option<Self> {
         Some(Self {
-            medium_bytes: field(value, "medium_bytes")?,
+            // A server of an older pelago has the old name only.
+            disk_bytes: field(value, "disk_bytes").or_else(|| field(value, "medium_bytes"))?,
             served_bytes: field(value, "served_bytes")?,
             extents_read: field(value, "extents_read")?,
             extents_in_memory: field(value, "extents_in_memory")?,
