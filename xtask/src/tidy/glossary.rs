@@ -1,4 +1,5 @@
-//! `docs/glossary.md` itself: no word twice, words in order, and no retired word in a definition.
+//! `docs/glossary.md` itself: no word twice, words in order, no retired word in a definition, and
+//! what is used instead of one exists.
 
 use super::tree::Tree;
 use super::{Findings, table};
@@ -39,6 +40,13 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
             }
         }
     }
+    for instead in rows.iter().filter_map(|row| row.get("use instead")) {
+        for name in instead.split('`').skip(1).step_by(2) {
+            if !tree.rust().any(|file| file.text.contains(name)) {
+                found.of(DOCUMENT, format_args!("nothing is called `{name}`"));
+            }
+        }
+    }
 }
 
 /// Returns what words are ordered by: case and signs do not count, as in a dictionary.
@@ -52,11 +60,12 @@ mod tests {
     use super::*;
 
     fn found_in(rows: &str) -> Vec<String> {
-        let retired = "| retired | use instead |\n|---|---|\n| Medium | `Disk` |\n| Way | x |\n";
+        let retired = "| retired | use instead |\n|---|---|\n| Medium | `Disk` |\n| Way | path |\n";
         let text = format!("| word | meaning |\n|---|---|\n{rows}\n{retired}");
         let mut found = Findings::default();
-        let file = Source { path: DOCUMENT.to_owned(), text };
-        check(&Tree::of(vec![file]), &mut found);
+        let document = Source { path: DOCUMENT.to_owned(), text };
+        let code = Source { path: "a.rs".to_owned(), text: "struct Disk;".to_owned() };
+        check(&Tree::of(vec![document, code]), &mut found);
         found.0
     }
 
@@ -73,5 +82,13 @@ mod tests {
         let found = found_in("| disk | in code also *medium* |\n");
         let what = "docs/glossary.md: the definition of `disk` has the retired word *medium*";
         assert_eq!(found, [what]);
+    }
+
+    #[test]
+    fn a_word_to_use_instead_is_in_the_code() {
+        let text = "| retired | use instead |\n|---|---|\n| Medium | `Disk` |\n".to_owned();
+        let mut found = Findings::default();
+        check(&Tree::of(vec![Source { path: DOCUMENT.to_owned(), text }]), &mut found);
+        assert_eq!(found.0, ["docs/glossary.md: nothing is called `Disk`"]);
     }
 }

@@ -1,4 +1,5 @@
-//! Lists that documents state, against the code: workers, verbs, fields of JSON, suites of tests.
+//! Lists that documents state, against the code: workers, verbs, fields of JSON, suites of tests,
+//! and the verbs of `cargo xtask` that they name.
 
 use std::collections::BTreeSet;
 
@@ -41,6 +42,9 @@ const VERBS: &[Verbs] = &[
 /// The verb that clap adds.
 const HELP: &str = "help";
 
+/// The file with the verbs of `cargo xtask`.
+const TASKS: &str = "xtask/src/main.rs";
+
 /// Files and folders below `tests` that are no suites.
 const NO_SUITES: &[&str] = &["harness", "common", "golden"];
 
@@ -50,6 +54,7 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
     check_verbs(tree, found);
     check_json(tree, found);
     check_suites(tree, found);
+    check_tasks(tree, found);
 }
 
 /// The names that a document or a source states.
@@ -186,6 +191,25 @@ fn check_suites(tree: &Tree, found: &mut Findings) {
     }
 }
 
+/// Reports verbs of `cargo xtask` in documents that it has not.
+fn check_tasks(tree: &Tree, found: &mut Findings) {
+    let Some(source) = tree.file(TASKS) else { return };
+    let names = source.text.split("name: \"").skip(1);
+    let names: BTreeSet<&str> = names.filter_map(|rest| rest.split('"').next()).collect();
+    let is_end = |letter: char| !letter.is_ascii_lowercase() && letter != '-';
+    for file in tree.markdown() {
+        for (index, line) in file.text.lines().enumerate() {
+            for rest in line.split("cargo xtask ").skip(1) {
+                let verb = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+                if !verb.is_empty() && !names.contains(verb) {
+                    let what = format!("there is no `cargo xtask {verb}`");
+                    found.at(&file.path, index + 1, what);
+                }
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -261,5 +285,14 @@ mod tests {
         ];
         let lost = "docs/testing.md: does not name `crates/b/tests/three.rs`";
         assert_eq!(found_in(check_suites, &files), [lost]);
+    }
+
+    #[test]
+    fn verbs_of_xtask_exist() {
+        let code = "Verb { name: \"sim\", x }, Verb { name: \"sim-mutants\" }";
+        let text = "`cargo xtask sim-mutants [WORD]`, `cargo xtask`, cargo xtask VERB\n\
+                    cargo xtask lost 1\n";
+        let found = found_in(check_tasks, &[(TASKS, code), ("docs/a.md", text)]);
+        assert_eq!(found, ["docs/a.md:2: there is no `cargo xtask lost`"]);
     }
 }
