@@ -88,7 +88,7 @@ pub(crate) struct UpReport {
     /// When this run began, in seconds since 1970.
     pub(crate) since: i64,
     /// Which batches are done and which are safe.
-    pub(crate) progress: ProgressReport,
+    pub(crate) durability: DurabilityReport,
     /// Open files.
     pub(crate) open_files: u64,
     /// Files that were closed but that a program may still write.
@@ -219,7 +219,7 @@ pub(crate) struct PassthroughReport {
 
 /// Batches, counted from 1 in each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProgressReport {
+pub(crate) struct DurabilityReport {
     /// The newest batch that is done.
     pub(crate) done: u64,
     /// The newest batch that is safe.
@@ -370,7 +370,12 @@ impl UpReport {
             no_index: Some("built without".to_owned()),
             guard: Some(GuardReport::Missing("it was killed".to_owned())),
             since: 1_800_000_000,
-            progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
+            durability: DurabilityReport {
+                done: 9,
+                safe: 8,
+                sync_interval_ms: 1000,
+                unsafe_for_ms: 4,
+            },
             open_files: 5,
             pending_closes: 6,
             locks: 16,

@@ -13,7 +13,7 @@ use pelago_store::table::Pressure;
 use super::Served;
 use crate::control::SiteLine;
 use crate::status_report::{
-    GuardReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
+    DurabilityReport, GuardReport, HttpReport, MemoryReport, PassthroughReport, RecoveredReport,
     SessionReport, SpaceReport, StoreLine, TableReport, UpReport, WorkerReport,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
         no_index: no_index(parts.indexing),
         guard: parts.guard.as_ref().map(|guard| GuardReport::from(guard.pid())),
         since: status.since.seconds,
-        progress: ProgressReport {
+        durability: DurabilityReport {
             done: status.progress.done,
             safe: status.progress.safe,
             sync_interval_ms: status.progress.sync_interval.as_millis() as u64,

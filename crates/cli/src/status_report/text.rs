@@ -108,13 +108,13 @@ impl UpReport {
     }
 
     fn safe(&self) -> String {
-        let progress = self.progress;
-        let what = if progress.done == progress.safe {
+        let durability = self.durability;
+        let what = if durability.done == durability.safe {
             "everything".to_owned()
         } else {
-            format!("all but the last {} ms", progress.unsafe_for_ms)
+            format!("all but the last {} ms", durability.unsafe_for_ms)
         };
-        format!("{what} ({} of {} batches)", progress.safe, progress.done)
+        format!("{what} ({} of {} batches)", durability.safe, durability.done)
     }
 }
 
