@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use self::libtest::{Report, Verdict};
 pub(crate) use self::package::Package;
 use self::suite::Paths;
-pub(crate) use self::suite::Suite;
+pub(crate) use self::suite::{Suite, table_of_suites};
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
 use crate::process::Ending;

@@ -305,7 +305,7 @@ impl Server {
             locks: locks.locks as u64,
             lock_waiters: locks.waiters as u64,
             passthrough: self.core.passthrough,
-            lingering_files: files.closed as u64,
+            pending_closes: files.closed as u64,
             space: disk.map(|disk| SpaceStatus {
                 disk,
                 holds_reserve: space.holds_reserve(),
