@@ -1,5 +1,5 @@
-//! The changes of tags in a batch, counted at both ends: where extended attributes change, and where
-//! the rows of tags do (I-12).
+//! The changes of tags in a batch, counted where extended attributes change and where the rows of
+//! tags do: the numbers are equal (I-12).
 
 use pelago_wire::xattr::tag_key;
 
