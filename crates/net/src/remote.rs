@@ -201,11 +201,12 @@ impl Remote {
         context: &Context,
         request: &Request,
         bulk: Bulk<'_>,
-        (done, is_first): (LeasedDone, bool),
+        done: LeasedDone,
+        is_first: bool,
     ) {
         let mut body = Vec::with_capacity(128);
         // The mutation number is put in once it is known.
-        if let Err(error) = codec::encode_call((context.uid, context.gid), 0, request, &mut body) {
+        if let Err(error) = codec::encode_call(context.uid, context.gid, 0, request, &mut body) {
             return done(Err(error), Granted::default());
         }
         let bulk = match bulk {
@@ -258,7 +259,7 @@ impl Service for Remote {
 
 impl LeasedService for Remote {
     fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        self.submit(context, &request, bulk, (done, true));
+        self.submit(context, &request, bulk, done, true);
     }
 
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
@@ -267,7 +268,7 @@ impl LeasedService for Remote {
         if let Request::FsyncDir { since, .. } = &mut request {
             *since = None;
         }
-        self.submit(context, &request, bulk, (done, false));
+        self.submit(context, &request, bulk, done, false);
     }
 
     fn lease_left(&self) -> Duration {

@@ -193,7 +193,8 @@ impl Shared {
     /// Takes over a connection. If too many have no session yet, the oldest ends.
     fn welcome(
         self: &Arc<Self>,
-        (stream, source): (Stream, Source),
+        stream: Stream,
+        source: Source,
         tls: Option<Box<rustls::Connection>>,
         caller: Caller,
     ) {

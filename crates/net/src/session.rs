@@ -182,9 +182,11 @@ impl Session {
     /// replays may be under way at a time.
     pub(crate) fn admit(
         &self,
-        (number, is_replay): (u64, bool),
+        number: u64,
         mutation: u64,
-        (hash, waits): (u64, bool),
+        hash: u64,
+        is_replay: bool,
+        waits: bool,
     ) -> Result<Repetition, Violation> {
         let mut state = self.state.lock();
         if state.ended {
@@ -240,7 +242,8 @@ impl Session {
     pub(crate) fn answered(
         &self,
         number: u64,
-        (mutation, epochs): (u64, u32),
+        mutation: u64,
+        epochs: u32,
         answer: Option<Arc<[u8]>>,
         lost: impl FnOnce() -> Arc<[u8]>,
     ) -> Answered {

@@ -394,7 +394,7 @@ impl Sessions {
 
     /// Returns the header of a frame that lengthens no lease.
     pub(crate) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
-        self.encode_header((kind, kind.may_be_overdue()), number, [body, bulk])
+        self.encode_header(kind, kind.may_be_overdue(), number, [body, bulk])
     }
 
     /// Returns the header of a frame that lengthens the leases of a session, unless a recall waits
@@ -406,12 +406,13 @@ impl Sessions {
         number: u64,
         sizes: [usize; 2],
     ) -> Bytes {
-        self.encode_header((kind, session.is_overdue()), number, sizes)
+        self.encode_header(kind, session.is_overdue(), number, sizes)
     }
 
     fn encode_header(
         &self,
-        (kind, is_overdue): (FrameKind, bool),
+        kind: FrameKind,
+        is_overdue: bool,
         number: u64,
         sizes: [usize; 2],
     ) -> Bytes {

@@ -133,7 +133,7 @@ impl Raw {
     /// Sends a request, and waits for its answer.
     fn use_it(&mut self) {
         let mut body = Vec::new();
-        encode_call((0, 0), 0, &READ, &mut body).unwrap();
+        encode_call(0, 0, 0, &READ, &mut body).unwrap();
         self.send(FrameKind::Request, 1, &body);
         assert_eq!(self.hear().unwrap().0, FrameKind::Reply);
     }

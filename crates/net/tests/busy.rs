@@ -158,7 +158,7 @@ impl Peer {
 
     fn request(number: u64, request: Request) -> Vec<u8> {
         let mut body = Vec::new();
-        encode_call((0, 0), 0, &request, &mut body).unwrap();
+        encode_call(0, 0, 0, &request, &mut body).unwrap();
         Self::frame(FrameKind::Request, number, &body)
     }
 

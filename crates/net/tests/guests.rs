@@ -162,7 +162,7 @@ impl<S: Read + Write> Raw<S> {
     fn use_it(&mut self) {
         let mut body = Vec::new();
         let read = Request::Read { open: OpenId(1), offset: 0, size: 1 };
-        encode_call((0, 0), 0, &read, &mut body).unwrap();
+        encode_call(0, 0, 0, &read, &mut body).unwrap();
         self.send_numbered(FrameKind::Request, 1, &body);
         assert_eq!(self.hear().unwrap().0, FrameKind::Reply);
     }

@@ -148,7 +148,7 @@ fn hello() -> Hello {
 
 fn call(mutation: u64, request: &Request) -> Vec<u8> {
     let mut body = Vec::new();
-    encode_call((1, 2), mutation, request, &mut body).unwrap();
+    encode_call(1, 2, mutation, request, &mut body).unwrap();
     body
 }
 

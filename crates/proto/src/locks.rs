@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use pelago_wire::{
-    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, RequestId, SessionId, limits,
+    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, LockRange, OpenId, RequestId,
+    SessionId, limits,
 };
 
-use ranges::{Range, RangeLocks};
+use ranges::RangeLocks;
 use waiters::{Waiter, Waiters};
 
 pub use client::{ClientLocks, OwnedLock};
@@ -276,8 +277,7 @@ impl LockTable {
     }
 
     fn check(&self, request: &LockRequest) -> Result<(), Code> {
-        let (start, end) = request.lock.range();
-        if start > end || end > FileLock::TO_END {
+        if !request.lock.range().is_valid() {
             return Err(Code::Invalid);
         }
         let file = self.files.get(&FileKey::of(request.ino, request.lock.kind));
@@ -327,7 +327,7 @@ impl LockTable {
 
     /// Returns the requests of a holder that wait.
     fn waiting(&self, holder: Holder) -> impl Iterator<Item = &LockRequest> {
-        let ids = self.waiters.of_holders((holder, holder));
+        let ids = self.waiters.of_holders(holder, holder);
         ids.filter_map(|id| self.files.get(&self.waiters.all.get(&id)?.file)?.queue.get(&id))
     }
 
@@ -394,7 +394,7 @@ impl LockTable {
 
     /// Grants the requests of a file that conflict with no lock any more, the oldest first, after a
     /// range was freed. The limit of locks was checked when they came.
-    fn grant_waiters(&mut self, key: FileKey, mut freed: Range) -> Vec<WaiterId> {
+    fn grant_waiters(&mut self, key: FileKey, mut freed: LockRange) -> Vec<WaiterId> {
         let mut granted = Vec::new();
         let mut after = WaiterId::NONE;
         while let Some((id, request)) = self.next_free(key, after, freed) {
@@ -403,30 +403,28 @@ impl LockTable {
             after = id;
             if self.apply(&request) {
                 // The holder had a stronger lock: older requests may be free too.
-                let (start, end) = request.lock.range();
-                freed = (freed.0.min(start), freed.1.max(end));
+                freed = freed.hull(request.lock.range());
                 after = WaiterId::NONE;
             }
         }
         granted
     }
 
-    /// Returns the oldest request behind another that overlaps a freed range and conflicts with no
+    /// Returns the oldest request after `after` that overlaps a freed range and conflicts with no
     /// lock.
     fn next_free(
         &self,
         key: FileKey,
         after: WaiterId,
-        freed: Range,
+        freed: LockRange,
     ) -> Option<(WaiterId, LockRequest)> {
         let file = self.files.get(&key)?;
-        let mut behind = file.queue.range((Bound::Excluded(after), Bound::Unbounded));
+        let mut younger = file.queue.range((Bound::Excluded(after), Bound::Unbounded));
         let is_free = |request: &LockRequest| {
-            let (start, end) = request.lock.range();
-            let overlaps = start <= freed.1 && end >= freed.0;
-            overlaps && file.locks.conflict(request.holder, &request.lock).is_none()
+            request.lock.range().overlaps(freed)
+                && file.locks.conflict(request.holder, &request.lock).is_none()
         };
-        behind.find(|(_, request)| is_free(request)).map(|(id, request)| (*id, *request))
+        younger.find(|(_, request)| is_free(request)).map(|(id, request)| (*id, *request))
     }
 
     fn enqueue(&mut self, request: LockRequest, number: RequestId) -> WaiterId {

@@ -103,7 +103,8 @@ pub const MUTATION: std::ops::Range<usize> = 8..16;
 /// Returns the error with which every server refuses a name or a value over its limit: such a
 /// request is not sent. `out` is then as it was.
 pub fn encode_call(
-    (uid, gid): (u32, u32),
+    uid: u32,
+    gid: u32,
     mutation: u64,
     request: &Request,
     out: &mut Vec<u8>,

@@ -54,10 +54,43 @@ impl FileLock {
 
     /// Returns the range that the lock covers: for `flock` the whole file.
     #[must_use]
-    pub const fn range(&self) -> (u64, u64) {
+    pub const fn range(&self) -> LockRange {
         match self.kind {
-            LockKind::Flock => (0, Self::TO_END),
-            LockKind::Posix | LockKind::OpenFile => (self.start, self.end),
+            LockKind::Flock => LockRange::ALL,
+            LockKind::Posix | LockKind::OpenFile => LockRange { start: self.start, end: self.end },
         }
+    }
+}
+
+/// The range of bytes that a lock covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockRange {
+    /// The first byte.
+    pub start: u64,
+    /// The last byte.
+    pub end: u64,
+}
+
+impl LockRange {
+    /// All bytes of a file.
+    pub const ALL: Self = Self { start: 0, end: FileLock::TO_END };
+
+    /// Returns whether a lock can have this range: it is not empty, and ends at
+    /// [`FileLock::TO_END`] or before.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.start <= self.end && self.end <= FileLock::TO_END
+    }
+
+    /// Returns whether the two ranges have a byte in common.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
+    /// Returns the smallest range that contains both.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }

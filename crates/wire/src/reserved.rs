@@ -156,7 +156,7 @@ mod tests {
         assert!(says.contains("16 (Forward)"), "{says}");
         let request = |number: u16| {
             let mut body = Vec::new();
-            encode_call((0, 0), 0, &Request::StatFs, &mut body).unwrap();
+            encode_call(0, 0, 0, &Request::StatFs, &mut body).unwrap();
             let end = body.len();
             body[end - 2..].copy_from_slice(&number.to_le_bytes());
             decode_call(&body).unwrap_err()

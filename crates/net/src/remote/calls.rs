@@ -211,7 +211,7 @@ impl Calls {
         let is_kept = match state.machine.answered(number, stamp) {
             AnswerTo::Nothing => return true,
             AnswerTo::Replay { is_kept } => {
-                state.replayed(number, is_kept, (stamp, &result));
+                state.replayed(number, is_kept, stamp, &result);
                 return true;
             }
             AnswerTo::Request { is_kept } => is_kept,
@@ -223,7 +223,7 @@ impl Calls {
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
         if is_kept {
-            state.keep(number, &call, (stamp, &result));
+            state.keep(number, &call, stamp, &result);
         }
         let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };

@@ -65,7 +65,7 @@ impl State {
     /// Asks for something that no program waits for, whose answer has another meaning.
     pub(super) fn submit_own_as(&mut self, request: &Request, role: Option<Role>) {
         let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
+        match codec::encode_call(0, 0, 0, request, &mut body) {
             Ok(()) => {
                 let done: LeasedDone = Box::new(|_, _| {});
                 let mut call = Call::new(RequestId(0), request, body, Arc::default(), done);

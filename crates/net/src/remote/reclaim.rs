@@ -105,7 +105,7 @@ impl State {
         role: Role,
     ) -> Result<(u64, Arc<[u8]>), Code> {
         let mut body = Vec::with_capacity(64);
-        codec::encode_call((0, 0), 0, request, &mut body).map_err(|error| error.code)?;
+        codec::encode_call(0, 0, 0, request, &mut body).map_err(|error| error.code)?;
         let body: Arc<[u8]> = body.into();
         let call = UnderWay {
             caller: RequestId(0),

@@ -20,7 +20,8 @@ impl State {
         &mut self,
         number: u64,
         call: &UnderWay,
-        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+        stamp: ReplyStamp,
+        result: &Result<Reply, Error>,
     ) {
         let mut made = None;
         let mut time = None;
@@ -71,7 +72,8 @@ impl State {
         &mut self,
         number: u64,
         is_kept: bool,
-        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+        stamp: ReplyStamp,
+        result: &Result<Reply, Error>,
     ) {
         let Some(kept) = self.kept.remove(number) else { return };
         if let Err(error) = result {
@@ -109,8 +111,9 @@ impl State {
                 made.entry(node.ino).or_insert(stamp);
             }
             let replayed = Replayed { stamp, node: kept.node, time: kept.time };
-            let pieces = (Arc::clone(&kept.body), Arc::clone(&kept.bulk));
-            self.send_replay(number, &replayed, pieces);
+            let body = Arc::clone(&kept.body);
+            let bulk = Arc::clone(&kept.bulk);
+            self.send_replay(number, &replayed, body, bulk);
         }
         for (open, request) in self.opens.late_requests() {
             let stamp = request.describe().subjects.each_inode().find_map(|ino| made.get(&ino));
@@ -121,7 +124,7 @@ impl State {
             match self.begin_own(&request, Role::Reopens(open)) {
                 Ok((number, body)) => {
                     let replayed = Replayed { stamp, node: None, time: None };
-                    self.send_replay(number, &replayed, (body, Arc::default()));
+                    self.send_replay(number, &replayed, body, Arc::default());
                 }
                 Err(code) => {
                     self.opens.reopened(open, Err(code));
@@ -130,12 +133,7 @@ impl State {
         }
     }
 
-    fn send_replay(
-        &mut self,
-        number: u64,
-        replayed: &Replayed,
-        (body, bulk): (Arc<[u8]>, Arc<[u8]>),
-    ) {
+    fn send_replay(&mut self, number: u64, replayed: &Replayed, body: Arc<[u8]>, bulk: Arc<[u8]>) {
         let Some(link) = &self.link else { return };
         let mut start = Vec::with_capacity(64);
         codec::encode_replayed(replayed, &mut start);

@@ -24,10 +24,10 @@ impl Sessions {
         let Frame { header, body, bulk } = frame;
         session.heard(link, header.progress)?;
         match header.kind {
-            FrameKind::Request => self.request(session, link, (header.number, None), (&body, bulk)),
+            FrameKind::Request => self.request(session, link, header.number, None, &body, bulk),
             FrameKind::Replay => {
                 let (replayed, body) = codec::decode_replay(&body)?;
-                self.request(session, link, (header.number, Some(replayed)), (body, bulk))
+                self.request(session, link, header.number, Some(replayed), body, bulk)
             }
             FrameKind::Cancel => self.cancel(session, link, header.number, &body),
             FrameKind::Ping => {
@@ -115,8 +115,10 @@ impl Sessions {
         self: &Arc<Self>,
         session: &Arc<Session>,
         link: &Arc<Link>,
-        (number, replayed): (u64, Option<Replayed>),
-        (body, bulk): (&[u8], Vec<u8>),
+        number: u64,
+        replayed: Option<Replayed>,
+        body: &[u8],
+        bulk: Vec<u8>,
     ) -> Result<(), Violation> {
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
         if (mutation > 0) != request.is_mutation() {
@@ -126,7 +128,7 @@ impl Sessions {
             return Err(Violation::Bulk);
         }
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        match session.admit((number, replayed.is_some()), mutation, (hash(body), waits))? {
+        match session.admit(number, mutation, hash(body), replayed.is_some(), waits)? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
@@ -155,8 +157,9 @@ impl Sessions {
         let is_refused = held.is_none();
         let sessions = Arc::clone(self);
         let session = Arc::clone(session);
-        let mutation = (mutation, session.epochs());
-        let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
+        let epochs = session.epochs();
+        let answer =
+            PendingReply { sessions, session, number, mutation, epochs, changed, told, held };
         if is_refused {
             answer.send(Err(Code::NoLocks.into()));
             return Ok(());

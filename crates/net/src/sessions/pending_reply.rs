@@ -38,8 +38,10 @@ pub(super) struct PendingReply {
     pub(super) sessions: Arc<Sessions>,
     pub(super) session: Arc<Session>,
     pub(super) number: u64,
-    /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
-    pub(super) mutation: (u64, u32),
+    /// The number of the mutation; 0 if the request is none.
+    pub(super) mutation: u64,
+    /// [`Session::epochs`] from before the request was carried out.
+    pub(super) epochs: u32,
     /// See [`SessionService::changed_node`].
     ///
     /// [`SessionService::changed_node`]: pelago_wire::SessionService::changed_node
@@ -63,8 +65,7 @@ impl PendingReply {
     /// Sends the answer over the connection that the session has now, and remembers that of a
     /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), changed, told, held } =
-            self;
+        let Self { sessions, session, number, mutation, epochs, changed, told, held } = self;
         let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
@@ -108,7 +109,7 @@ impl PendingReply {
         };
         let lost = || failure(Code::Io);
         let Answered { link, lost, is_last } =
-            session.answered(number, (mutation, epochs), answer, lost);
+            session.answered(number, mutation, epochs, answer, lost);
         match (link, lost) {
             // It is no answer for a program.
             (Some(link), _) if is_away => sessions.send_away(&link),

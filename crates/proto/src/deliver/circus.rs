@@ -28,7 +28,8 @@ pub(super) fn wanted(client: &Client, file: &File) -> Option<u32> {
 
 /// Chooses blocks until the queue of a client is full.
 pub(super) fn refill(
-    (id, client): (ClientId, &mut Client),
+    id: ClientId,
+    client: &mut Client,
     file: &mut File,
     circus: &Circus,
     queue: u32,

@@ -134,7 +134,7 @@ impl Deliver {
         if client.lent.len() >= self.options.lent {
             return Next::Full;
         }
-        let taken = policy::take(&self.options, (id, client), file, &self.cache);
+        let taken = policy::take(&self.options, id, client, file, &self.cache);
         let next = match taken {
             Some(block) => {
                 let (from, to) = client.range();

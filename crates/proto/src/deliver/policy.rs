@@ -22,14 +22,15 @@ pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
 /// Gives a client its next block, if that is in memory.
 pub(super) fn take(
     options: &Options,
-    (id, client): (ClientId, &mut Client),
+    id: ClientId,
+    client: &mut Client,
     file: &mut File,
     cache: &Cache,
 ) -> Option<u32> {
     let block = match &options.policy {
         _ if client.is_ordered => ordered::pick(client, file, cache)?,
         Policy::Circus(circus) => {
-            circus::refill((id, client), file, circus, options.queue);
+            circus::refill(id, client, file, circus, options.queue);
             let block = circus::pick(client, file, cache)?;
             client.queue.pop_front();
             return Some(block);

@@ -44,7 +44,8 @@ impl Deliver {
                     if !is_awaited && is_worse && self.options.policy == Policy::Relevance {
                         continue;
                     }
-                    self.drop_extent(victim);
+                    let (victim_file, victim_extent) = victim;
+                    self.drop_extent(victim_file, victim_extent);
                     Some(victim)
                 }
                 false => None,
@@ -201,7 +202,7 @@ impl Deliver {
     }
 
     /// Drops an extent.
-    fn drop_extent(&mut self, (id, extent): (VersionId, u32)) {
+    fn drop_extent(&mut self, id: VersionId, extent: u32) {
         let Some(cached) = self.cache.remove(id, extent) else { return };
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.remove(extent);

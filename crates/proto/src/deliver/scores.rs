@@ -139,7 +139,7 @@ impl Scores {
                 let stop = to.min(self.first_extent(at + 1));
                 let share = missing.share(at);
                 if share == Share::All && !only_mixed || share == Share::Some {
-                    self.best_of(at, from..stop, (missing, present), &mut best);
+                    self.best_of(at, from..stop, missing, present, &mut best);
                 }
                 from = stop;
             }
@@ -151,7 +151,8 @@ impl Scores {
         &self,
         at: usize,
         extents: std::ops::Range<u32>,
-        (missing, present): (&BlockSet, &BlockSet),
+        missing: &BlockSet,
+        present: &BlockSet,
         best: &mut Option<(u32, u64)>,
     ) {
         let is_better = |score, best: &Option<(u32, u64)>| best.is_none_or(|(_, it)| score > it);

@@ -335,7 +335,7 @@ impl Grantor {
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.recalls.retain(|recall| *recall != (session, number));
             }
-            self.end_recalled_writer((session, on), &unanswered.changes);
+            self.end_recalled_writer(session, on, &unanswered.changes);
             self.forget_empty(on);
         }
         self.wait_less(&unanswered.changes)

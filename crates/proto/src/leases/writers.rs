@@ -102,7 +102,8 @@ impl Grantor {
     /// and these changes wait for the requests under it that run.
     pub(super) fn end_recalled_writer(
         &mut self,
-        (session, on): (SessionId, Leased),
+        session: SessionId,
+        on: Leased,
         changes: &[ChangeId],
     ) {
         let Leased::Node(ino) = on else { return };

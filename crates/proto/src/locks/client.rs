@@ -4,17 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pelago_wire::{
-    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, Request, SessionId,
+    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, LockRange, OpenId, Request, SessionId,
 };
 
 use super::pending::{GivenUp, Key, Pending, PendingLocks, Unlocking};
-use super::ranges::{Range, RangeLocks};
+use super::ranges::RangeLocks;
 use super::{FileKey, Holder};
 
 /// Requests to set locks again that are under way at a time.
 const AT_ONCE: usize = 128;
-/// All bytes of a file.
-const ALL: Range = (0, FileLock::TO_END);
 
 /// The locks that the programs of a client hold.
 ///
@@ -78,11 +76,11 @@ impl ClientLocks {
         let key = key_of(ino, asked);
         self.under_way.gives_up(key, &lock);
         let Some(held) = self.held.get_mut(&key) else { return };
-        let (start, end) = lock.range();
-        if start > end {
+        let range = lock.range();
+        if range.start > range.end {
             return;
         }
-        for old in held.ranges.of(holder(owner), (start, end)) {
+        for old in held.ranges.of(holder(owner), range) {
             let mode = match (lock.kind, old.mode, lock.mode) {
                 (_, _, LockMode::Unlock) => LockMode::Unlock,
                 // A conversion that is refused, or waits, has given up the old lock.
@@ -90,8 +88,8 @@ impl ClientLocks {
                 (_, LockMode::Write, LockMode::Read) => LockMode::Read,
                 _ => continue,
             };
-            let start = old.start.max(start);
-            let end = old.end.min(end);
+            let start = old.start.max(range.start);
+            let end = old.end.min(range.end);
             held.ranges.set(holder(owner), &FileLock { mode, start, end, ..old });
         }
         if held.ranges.is_empty() {
@@ -143,15 +141,15 @@ impl ClientLocks {
     #[must_use]
     pub fn undoes(&self, ino: InodeId, asked: &OwnedLock) -> Vec<FileLock> {
         let OwnedLock { owner, lock, .. } = *asked;
-        let (start, end) = lock.range();
+        let range = lock.range();
         let held = self.held.get(&(FileKey::of(ino, lock.kind), owner));
-        let had = held.map(|held| held.ranges.of(holder(owner), (start, end)));
+        let had = held.map(|held| held.ranges.of(holder(owner), range));
         let none = FileLock { mode: LockMode::Unlock, ..lock };
         let mut undone = Vec::new();
-        let mut next = start;
+        let mut next = range.start;
         for old in had.unwrap_or_default() {
-            let from = old.start.max(start);
-            let to = old.end.min(end);
+            let from = old.start.max(range.start);
+            let to = old.end.min(range.end);
             if from > next {
                 undone.push(FileLock { start: next, end: from - 1, ..none });
             }
@@ -160,8 +158,8 @@ impl ClientLocks {
             }
             next = to + 1;
         }
-        if lock.mode != LockMode::Unlock && next <= end {
-            undone.push(FileLock { start: next, end, ..none });
+        if lock.mode != LockMode::Unlock && next <= range.end {
+            undone.push(FileLock { start: next, end: range.end, ..none });
         }
         undone
     }
@@ -172,7 +170,7 @@ impl ClientLocks {
         let key = (FileKey::of(ino, LockKind::Posix), owner);
         let kind = LockKind::Posix;
         let mode = LockMode::Unlock;
-        let (start, end) = ALL;
+        let LockRange { start, end } = LockRange::ALL;
         self.under_way.gives_up(key, &FileLock { kind, mode, start, end, pid: 0 });
         self.forget(key);
         self.lost_owners.remove(&key).is_some()
@@ -201,7 +199,7 @@ impl ClientLocks {
     /// Begins to ask for all locks again; requests of an earlier attempt are forgotten.
     pub fn begin_reclaim(&mut self) {
         let all = self.held.iter().flat_map(|(key, held)| {
-            held.ranges.of(holder(key.1), ALL).into_iter().map(|lock| (*key, lock))
+            held.ranges.of(holder(key.1), LockRange::ALL).into_iter().map(|lock| (*key, lock))
         });
         self.to_ask = all.collect();
         self.asked = 0;
@@ -283,7 +281,7 @@ impl ClientLocks {
 
     fn lose(&mut self, key: Key) {
         let Some(held) = self.held.get(&key) else { return };
-        self.lost += held.ranges.of(holder(key.1), ALL).len() as u64;
+        self.lost += held.ranges.of(holder(key.1), LockRange::ALL).len() as u64;
         let opens = held.opens.clone();
         self.note_lost(key, &opens);
         self.forget(key);
@@ -309,17 +307,20 @@ impl ClientLocks {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::RangeInclusive;
+
     use super::*;
 
     const INO: InodeId = InodeId::from_raw(7);
 
-    fn asked(open: u64, owner: u64, mode: LockMode, (start, end): (u64, u64)) -> OwnedLock {
+    fn asked(open: u64, owner: u64, mode: LockMode, range: RangeInclusive<u64>) -> OwnedLock {
+        let (start, end) = range.into_inner();
         let lock = FileLock { kind: LockKind::Posix, mode, start, end, pid: 1 };
         OwnedLock { open: OpenId(open), owner: LockOwner(owner), lock }
     }
 
     fn flock(open: u64, mode: LockMode) -> OwnedLock {
-        let lock = FileLock { kind: LockKind::Flock, ..asked(0, 0, mode, (0, 9)).lock };
+        let lock = FileLock { kind: LockKind::Flock, ..asked(0, 0, mode, 0..=9).lock };
         OwnedLock { open: OpenId(open), owner: LockOwner(open), lock }
     }
 
@@ -329,12 +330,12 @@ mod tests {
     }
 
     /// Returns what is asked for again: open, owner, mode and range.
-    fn asks_again(held: &mut ClientLocks) -> Vec<(u64, u64, LockMode, (u64, u64))> {
+    fn asks_again(held: &mut ClientLocks) -> Vec<(u64, u64, LockMode, RangeInclusive<u64>)> {
         held.begin_reclaim();
         let mut all = Vec::new();
         while let Some((ino, OwnedLock { open, owner, lock }, request)) = held.next_request() {
             assert_eq!((ino, request), (INO, Request::ReclaimLock { open, owner, lock }));
-            all.push((open.0, owner.0, lock.mode, (lock.start, lock.end)));
+            all.push((open.0, owner.0, lock.mode, lock.start..=lock.end));
             held.reclaimed(ino, &OwnedLock { open, owner, lock }, Ok(()));
         }
         assert!(!held.is_reclaiming());
@@ -344,14 +345,14 @@ mod tests {
     #[test]
     fn what_was_granted_is_asked_for_again_through_the_last_open() {
         let mut held = ClientLocks::default();
-        set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
-        set(&mut held, &asked(2, 5, LockMode::Read, (20, 29)));
-        set(&mut held, &asked(1, 6, LockMode::Read, (20, 29)));
-        held.asks(INO, &asked(1, 6, LockMode::Write, (50, 59)));
+        set(&mut held, &asked(1, 5, LockMode::Write, 0..=9));
+        set(&mut held, &asked(2, 5, LockMode::Read, 20..=29));
+        set(&mut held, &asked(1, 6, LockMode::Read, 20..=29));
+        held.asks(INO, &asked(1, 6, LockMode::Write, 50..=59));
         let expected = [
-            (2, 5, LockMode::Write, (0, 9)),
-            (2, 5, LockMode::Read, (20, 29)),
-            (1, 6, LockMode::Read, (20, 29)),
+            (2, 5, LockMode::Write, 0..=9),
+            (2, 5, LockMode::Read, 20..=29),
+            (1, 6, LockMode::Read, 20..=29),
         ];
         assert_eq!(asks_again(&mut held), expected, "what was not granted is not held");
         held.releases(OpenId(1));
@@ -365,15 +366,15 @@ mod tests {
     #[test]
     fn what_may_have_been_given_up_is_not_asked_for() {
         let mut held = ClientLocks::default();
-        set(&mut held, &asked(1, 5, LockMode::Write, (0, 99)));
-        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
-        held.asks(INO, &asked(1, 5, LockMode::Read, (50, 200)));
+        set(&mut held, &asked(1, 5, LockMode::Write, 0..=99));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, 10..=19));
+        held.asks(INO, &asked(1, 5, LockMode::Read, 50..=200));
         // To strengthen a lock gives nothing up.
-        held.asks(INO, &asked(1, 5, LockMode::Write, (60, 60)));
+        held.asks(INO, &asked(1, 5, LockMode::Write, 60..=60));
         let expected = [
-            (1, 5, LockMode::Write, (0, 9)),
-            (1, 5, LockMode::Write, (20, 49)),
-            (1, 5, LockMode::Read, (50, 99)),
+            (1, 5, LockMode::Write, 0..=9),
+            (1, 5, LockMode::Write, 20..=49),
+            (1, 5, LockMode::Read, 50..=99),
         ];
         assert_eq!(asks_again(&mut held), expected);
     }
@@ -383,15 +384,15 @@ mod tests {
     #[test]
     fn what_was_given_up_before_the_grant_is_here_is_not_asked_for() {
         let mut held = ClientLocks::default();
-        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        let lock = asked(1, 5, LockMode::Write, 0..=99);
         held.asks(INO, &lock);
         held.sent(8, INO, &lock, false);
-        held.asks(INO, &asked(2, 5, LockMode::Unlock, (90, 199)));
-        held.asks(INO, &asked(1, 5, LockMode::Read, (0, 9)));
+        held.asks(INO, &asked(2, 5, LockMode::Unlock, 90..=199));
+        held.asks(INO, &asked(1, 5, LockMode::Read, 0..=9));
         // Nothing of it is given up by these.
-        held.asks(INO, &asked(1, 5, LockMode::Write, (20, 29)));
-        held.asks(INO, &asked(1, 6, LockMode::Unlock, (0, 99)));
-        let since = [asked(1, 5, LockMode::Unlock, (90, 99)), asked(1, 5, LockMode::Read, (0, 9))];
+        held.asks(INO, &asked(1, 5, LockMode::Write, 20..=29));
+        held.asks(INO, &asked(1, 6, LockMode::Unlock, 0..=99));
+        let since = [asked(1, 5, LockMode::Unlock, 90..=99), asked(1, 5, LockMode::Read, 0..=9)];
         assert_eq!(held.over(8), GivenUp::Since(since.map(|it| it.lock).into()));
         assert_eq!(held.over(8), GivenUp::Nothing);
         held.sent(9, INO, &lock, false);
@@ -406,11 +407,11 @@ mod tests {
     #[test]
     fn what_was_given_up_while_a_lock_was_waited_for_is_perhaps_held() {
         let mut held = ClientLocks::default();
-        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        let lock = asked(1, 5, LockMode::Write, 0..=99);
         held.sent(8, INO, &lock, true);
-        held.asks(INO, &asked(1, 5, LockMode::Read, (80, 199)));
-        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
-        let hull = asked(1, 5, LockMode::Unlock, (10, 99)).lock;
+        held.asks(INO, &asked(1, 5, LockMode::Read, 80..=199));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, 10..=19));
+        let hull = asked(1, 5, LockMode::Unlock, 10..=99).lock;
         assert_eq!(held.over(8), GivenUp::Perhaps(hull));
         held.sent(9, INO, &lock, true);
         held.releases(OpenId(1));
@@ -422,13 +423,13 @@ mod tests {
     #[test]
     fn what_was_given_up_of_a_lock_that_is_asked_for_twice_is_perhaps_held() {
         let mut held = ClientLocks::default();
-        let lock = asked(1, 5, LockMode::Write, (0, 99));
+        let lock = asked(1, 5, LockMode::Write, 0..=99);
         held.sent(8, INO, &lock, false);
-        held.asks(INO, &asked(1, 5, LockMode::Read, (80, 199)));
-        held.asks(INO, &asked(1, 5, LockMode::Unlock, (10, 19)));
+        held.asks(INO, &asked(1, 5, LockMode::Read, 80..=199));
+        held.asks(INO, &asked(1, 5, LockMode::Unlock, 10..=19));
         held.asked_again(8);
-        held.asks(INO, &asked(1, 5, LockMode::Read, (5, 6)));
-        let hull = asked(1, 5, LockMode::Unlock, (5, 99)).lock;
+        held.asks(INO, &asked(1, 5, LockMode::Read, 5..=6));
+        let hull = asked(1, 5, LockMode::Unlock, 5..=99).lock;
         assert_eq!(held.over(8), GivenUp::Perhaps(hull));
         held.sent(9, INO, &lock, false);
         held.asked_again(9);
@@ -439,14 +440,14 @@ mod tests {
     #[test]
     fn a_lock_that_is_not_wanted_is_undone_to_what_was_held() {
         let mut held = ClientLocks::default();
-        let wanted = asked(1, 5, LockMode::Write, (0, 99));
+        let wanted = asked(1, 5, LockMode::Write, 0..=99);
         let undone = |held: &ClientLocks| {
             let undone = held.undoes(INO, &wanted).into_iter();
             undone.map(|lock| (lock.mode, lock.start, lock.end)).collect::<Vec<_>>()
         };
         assert_eq!(undone(&held), [(LockMode::Unlock, 0, 99)]);
-        set(&mut held, &asked(1, 5, LockMode::Read, (10, 19)));
-        set(&mut held, &asked(1, 5, LockMode::Write, (30, 200)));
+        set(&mut held, &asked(1, 5, LockMode::Read, 10..=19));
+        set(&mut held, &asked(1, 5, LockMode::Write, 30..=200));
         let expected =
             [(LockMode::Unlock, 0, 9), (LockMode::Read, 10, 19), (LockMode::Unlock, 20, 29)];
         assert_eq!(undone(&held), expected);
@@ -461,17 +462,17 @@ mod tests {
         held.asks(INO, &flock(1, LockMode::Write));
         held.asks(INO, &flock(2, LockMode::Read));
         let again = asks_again(&mut held);
-        assert_eq!(again, [(2, 2, LockMode::Read, (0, FileLock::TO_END))]);
+        assert_eq!(again, [(2, 2, LockMode::Read, 0..=FileLock::TO_END)]);
     }
 
     /// The owner has all of its locks of the file or none, and others keep theirs.
     #[test]
     fn a_refused_lock_is_lost_with_its_opens_until_they_end() {
         let mut held = ClientLocks::default();
-        let lost = asked(2, 5, LockMode::Read, (20, 29));
-        set(&mut held, &asked(1, 5, LockMode::Write, (0, 9)));
+        let lost = asked(2, 5, LockMode::Read, 20..=29);
+        set(&mut held, &asked(1, 5, LockMode::Write, 0..=9));
         set(&mut held, &lost);
-        set(&mut held, &asked(3, 6, LockMode::Read, (0, 9)));
+        set(&mut held, &asked(3, 6, LockMode::Read, 0..=9));
         held.begin_reclaim();
         held.reclaimed(INO, &lost, Err(Code::LockHeld));
         assert_eq!([1, 2, 3].map(|open| held.is_lost(OpenId(open))), [true, true, false]);
@@ -488,12 +489,12 @@ mod tests {
     fn a_lock_that_is_given_up_while_the_session_is_lost_is_lost() {
         let mut held = ClientLocks::default();
         let unlocks = |held: &mut ClientLocks, number, (open, owner)| {
-            let unlock = asked(open, owner, LockMode::Unlock, (0, 99));
+            let unlock = asked(open, owner, LockMode::Unlock, 0..=99);
             held.sent(number, INO, &unlock, false);
             held.asks(INO, &unlock);
         };
         for owner in [5, 6, 7] {
-            set(&mut held, &asked(owner, owner, LockMode::Write, (10 * owner, 10 * owner + 9)));
+            set(&mut held, &asked(owner, owner, LockMode::Write, 10 * owner..=10 * owner + 9));
         }
         unlocks(&mut held, 20, (5, 5));
         // By another descriptor than that of the lock.
@@ -518,17 +519,17 @@ mod tests {
     #[test]
     fn an_owner_that_has_lost_its_locks_is_told_until_it_closes_the_file() {
         let mut held = ClientLocks::default();
-        let lock = asked(1, 5, LockMode::Write, (0, 9));
+        let lock = asked(1, 5, LockMode::Write, 0..=9);
         set(&mut held, &lock);
         held.lose_all();
-        let through_another = asked(2, 5, LockMode::Unlock, (0, 9));
+        let through_another = asked(2, 5, LockMode::Unlock, 0..=9);
         assert!(held.has_lost(INO, &through_another) && held.has_lost(INO, &lock));
-        assert!(!held.has_lost(INO, &asked(2, 6, LockMode::Write, (0, 9))), "another owner");
+        assert!(!held.has_lost(INO, &asked(2, 6, LockMode::Write, 0..=9)), "another owner");
         assert!(!held.has_lost(InodeId::from_raw(8), &lock), "another file");
         assert!(!held.closes(INO, LockOwner(6)));
         assert!(held.closes(INO, LockOwner(5)) && !held.closes(INO, LockOwner(5)));
         assert!(!held.has_lost(INO, &through_another) && held.is_lost(OpenId(1)));
-        set(&mut held, &asked(3, 5, LockMode::Write, (0, 9)));
+        set(&mut held, &asked(3, 5, LockMode::Write, 0..=9));
         held.lose_all();
         held.releases(OpenId(3));
         assert!(!held.has_lost(INO, &lock), "its open has ended");
@@ -538,7 +539,7 @@ mod tests {
     #[test]
     fn a_server_that_stops_refuses_nothing() {
         let mut held = ClientLocks::default();
-        let lock = asked(1, 5, LockMode::Write, (0, 9));
+        let lock = asked(1, 5, LockMode::Write, 0..=9);
         set(&mut held, &lock);
         held.begin_reclaim();
         assert!(held.next_request().is_some());
@@ -551,7 +552,7 @@ mod tests {
     fn few_are_asked_for_at_once_and_all_in_the_end() {
         let mut held = ClientLocks::default();
         for at in 0..300 {
-            set(&mut held, &asked(1, 5, LockMode::Write, (2 * at, 2 * at)));
+            set(&mut held, &asked(1, 5, LockMode::Write, 2 * at..=2 * at));
         }
         held.begin_reclaim();
         let mut sent = Vec::new();

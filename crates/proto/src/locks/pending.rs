@@ -69,10 +69,8 @@ impl PendingLocks {
     pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
         for pending in self.locking.values_mut().filter(|pending| pending.key == key) {
             let wanted = pending.lock;
-            let (start, end) = lock.range();
-            let (from, to) = wanted.range();
-            let start = start.max(from);
-            let end = end.min(to);
+            let start = lock.range().start.max(wanted.range().start);
+            let end = lock.range().end.min(wanted.range().end);
             let is_weaker = match lock.mode {
                 LockMode::Unlock => true,
                 LockMode::Read => wanted.mode == LockMode::Write,

@@ -63,13 +63,12 @@ impl Waiters {
     }
 
     pub(super) fn of_session(&self, session: SessionId) -> Vec<WaiterId> {
-        self.of_holders(Holder::all_of(session)).collect()
+        let (first, last) = Holder::all_of(session);
+        self.of_holders(first, last).collect()
     }
 
-    pub(super) fn of_holders(
-        &self,
-        (first, last): (Holder, Holder),
-    ) -> impl Iterator<Item = WaiterId> {
+    /// Returns the requests of the holders from `first` to `last`.
+    pub(super) fn of_holders(&self, first: Holder, last: Holder) -> impl Iterator<Item = WaiterId> {
         let range = (first, WaiterId(0))..=(last, WaiterId(u64::MAX));
         self.by_holder.range(range).map(|(_, id)| *id)
     }
