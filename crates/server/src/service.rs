@@ -15,6 +15,7 @@ use pelago_meta::durability::Durability;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Shard;
 use pelago_proto::locks::LockRequest;
+use pelago_search::SearchIndex;
 use pelago_store::content::ContentStore;
 use pelago_store::table::{self, Pressure, SharedTable};
 use pelago_wire::{
@@ -32,7 +33,6 @@ use crate::ownership::Ownership;
 use crate::policy::Policy;
 use crate::pool::{Caller, Invocation, Pool};
 use crate::replaced::ReplacedFiles;
-use crate::search_index::SearchIndex;
 use crate::sites::Sites;
 
 use execute::Executor;

@@ -14,6 +14,7 @@ use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, FirstRows};
 use pelago_meta::shard::{self, Shard};
+use pelago_search::{IndexPlace, Indexing, SearchIndex, Steps};
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
@@ -35,7 +36,6 @@ use crate::policy::Policy;
 use crate::pool::Pool;
 use crate::recovery;
 use crate::replaced::ReplacedFiles;
-use crate::search_index::{IndexPlace, Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 use crate::sites::{SiteParts, Sites};
 
@@ -74,7 +74,8 @@ fn no_guests() -> Arc<Policy> {
 fn index_in(dir: &TempDir) -> Arc<SearchIndex> {
     let folder = Folder::open(dir.path()).unwrap();
     let place = IndexPlace { folder, volume: VolumeId([7; 16]) };
-    Arc::new(SearchIndex::new(Some(place), Indexing::Auto, Arc::new(|| {})))
+    let index = SearchIndex::new(Some(place), Indexing::Auto, Arc::new(|| {}));
+    Arc::new(index.with_steps(Steps::small()))
 }
 
 /// Returns the number of an open that is to come.

@@ -28,6 +28,7 @@ const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FIND: &str = "pelago-find";
 const INDEX: &str = "pelago-index";
+const SEARCH: &str = "pelago-search";
 const KEYNOTE: &str = "pelago-keynote";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
@@ -55,11 +56,12 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, KEYNOTE, THREADS, TRACE],
-        tests_import: &[CHECK, LOSSFS, NET, RANDOM],
+        imports: &[WIRE, PROTO, STORE, META, DATA, SEARCH, KEYNOTE, THREADS, TRACE],
+        tests_import: &[CHECK, FIND, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FOLDER, FIND], tests_import: &[] },
+    Wall { package: SEARCH, imports: &[WIRE, STORE, META, FIND, INDEX], tests_import: &[] },
     Wall { package: KEYNOTE, imports: &[], tests_import: &[] },
     Wall { package: FUSE, imports: &[TRACE], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },

@@ -10,6 +10,7 @@ use pelago_data::{self as data, OpenFiles, Passthrough, PassthroughStatus, Space
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, FirstRows, RecoverError};
 use pelago_meta::shard::{self, Shard};
+use pelago_search::{BuildIndex, IndexPlace, SearchIndex};
 use pelago_store::clock;
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
@@ -23,8 +24,8 @@ use super::primary::{expect_primary, without_passthrough};
 use super::table_opening::open_table;
 use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::background::{
-    BuildIndex, ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans,
-    WatchSpace, Writeback,
+    ClosePending, CompleteTags, Notify, Recount, ReleaseReplaced, RemoveOrphans, WatchSpace,
+    Writeback,
 };
 use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
@@ -35,7 +36,6 @@ use crate::ownership::Ownership;
 use crate::policy::Policy;
 use crate::recovery::{self, RecoveryReport};
 use crate::replaced::ReplacedFiles;
-use crate::search_index::{IndexPlace, SearchIndex};
 use crate::service::{self, LocalService};
 use crate::sites::{SiteParts, Sites};
 

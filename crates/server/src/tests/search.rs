@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pelago_search::{Again, BuildIndex, Built};
 use pelago_store::key;
 use pelago_store::table::{Batch, Table as _};
 use pelago_wire::{
@@ -12,7 +13,6 @@ use pelago_wire::{
     SearchPlace, SetAttr, SetTime, Time, XattrFlags, limits,
 };
 
-use crate::background::{BuildIndex, NextRun, WorkDone, Worker as _};
 use crate::testing::{BOTH, ROOT, Rig, at, name};
 
 pub(super) const ANN: u32 = 1000;
@@ -400,7 +400,7 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
 }
 
 /// Works once, beside group commits: an index is committed once the number of its commit is safe.
-pub(super) fn work(rig: &Rig, worker: &mut BuildIndex) -> Result<WorkDone, Error> {
+pub(super) fn work(rig: &Rig, worker: &mut BuildIndex) -> Result<Built, Error> {
     rig.commit.run().unwrap();
     let has_ended = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -443,7 +443,7 @@ impl<'a> Indexer<'a> {
     /// Works until there is nothing more to do.
     pub(super) fn catch_up(&mut self) {
         loop {
-            if work(self.rig, &mut self.worker).unwrap().next != NextRun::Soon {
+            if work(self.rig, &mut self.worker).unwrap().again != Again::Soon {
                 break;
             }
         }

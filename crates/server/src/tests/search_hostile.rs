@@ -5,7 +5,6 @@
 use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request, SetAttr, XattrFlags, limits};
 
 use super::search::{Indexer, page, tag};
-use crate::search::first_bytes;
 use crate::testing::{BOTH, ROOT, Rig, next_open};
 
 /// Makes a file in the root with any name.
@@ -245,7 +244,7 @@ fn of_the_largest_line_only_the_first_bytes_are_read() {
     rig.close(open);
     let tree = rig.shard.tree().unwrap();
     let rnode = tree.node(line).unwrap().unwrap().rnode;
-    let bytes = first_bytes(&tree, &rig.content, &rnode).unwrap().unwrap();
+    let bytes = pelago_search::first_bytes(&tree, &rig.content, &rnode).unwrap().unwrap();
     assert_eq!((bytes.len(), bytes.capacity(), &bytes[..5]), (SEARCHED, SEARCHED, &b"coral"[..]));
     by_walk_and_by_index(&rig, |by| {
         assert_eq!(found(&rig, "text:coral"), [b"line"], "{by}");

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use pelago_find::{Candidate, Query, has_words, text};
 use pelago_random::Random;
+use pelago_search::{Again, BuildIndex};
 use pelago_store::clock;
 use pelago_wire::{
     Code, FileKind, Handle, InodeId, NewMode, OpenId, RenameFlags, Reply, Request, SetAttr,
@@ -36,7 +37,6 @@ use pelago_wire::{
 };
 
 use super::search::{page, work};
-use crate::background::{BuildIndex, NextRun, Worker as _};
 use crate::testing::{BOTH, READ, ROOT, Rig, name, next_open};
 
 /// Names of files, by which folders are named too.
@@ -442,7 +442,7 @@ impl World {
     fn catch_up(&mut self) {
         for _ in 0..10_000 {
             let done = work(&self.rig, self.worker.as_mut().unwrap());
-            if done.is_ok_and(|done| done.next != NextRun::Soon) {
+            if done.is_ok_and(|done| done.again != Again::Soon) {
                 assert!(self.rig.router.index().texts().is_some(), "the index is complete");
                 return;
             }

@@ -1,12 +1,12 @@
-//! Where directories are: the paths down to them, for an asker who may go there.
+//! The paths of directories below the one that is searched, for a process that may go there.
 
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use pelago_wire::{Error, InodeId, limits};
 
-use super::reading::undamaged;
 use super::viewer::Viewer;
+use crate::undamaged::undamaged;
 
 /// Directories that are remembered.
 const PLACES: usize = 1 << 16;

@@ -11,7 +11,7 @@ use pelago_wire::{Error, limits};
 ///
 /// # Errors
 /// If a row or a disk fails.
-pub(crate) fn first_bytes(
+pub fn first_bytes(
     tree: &Tree,
     content: &ContentStore,
     rnode: &Rnode,

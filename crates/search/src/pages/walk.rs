@@ -8,17 +8,32 @@ use std::collections::VecDeque;
 
 use pelago_meta::tree::TreeEntry;
 use pelago_store::rows::{NameRow, Rnode};
-use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, limits};
+use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, SearchAt, limits};
 
 use super::evaluation::Evaluation;
 use super::page::Page;
-use super::reading::undamaged;
+use super::source::{Filled, Question, Source};
+use crate::undamaged::undamaged;
 
 /// Entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 128;
 
+/// The order of the walk, behind the file with a path.
+pub(super) struct ByPath {
+    pub(super) behind: Option<Vec<u8>>,
+}
+
+impl Source for ByPath {
+    fn fill(&self, question: &Question<'_>, page: &mut Page) -> Result<Option<Filled>, Error> {
+        let evaluation = question.evaluation;
+        let walk = Walk::begin(evaluation, question.dir, self.behind.as_deref())?;
+        let next = walk.go_on(evaluation, page)?.map(SearchAt::Path);
+        Ok(Some(Filled { next, behind_since: None }))
+    }
+}
+
 /// A walk under way.
-pub(super) struct Walk {
+struct Walk {
     /// The directories from the first one to the present one.
     levels: Vec<Level>,
     /// The path of the present directory, with a `/` behind each name.
@@ -43,7 +58,7 @@ impl Walk {
     ///
     /// # Errors
     /// If a row cannot be read.
-    pub(super) fn begin(
+    fn begin(
         evaluation: &Evaluation<'_>,
         dir: InodeId,
         behind: Option<&[u8]>,
@@ -73,7 +88,7 @@ impl Walk {
     ///
     /// # Errors
     /// If a row or a text cannot be read.
-    pub(super) fn go_on(
+    fn go_on(
         mut self,
         evaluation: &Evaluation<'_>,
         page: &mut Page,
@@ -90,7 +105,7 @@ impl Walk {
             let name = entry.name.as_bytes();
             let path = [&self.path, name].concat();
             if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
-                let matches = evaluation.matches(name, (handle, &rnode), &[])?;
+                let matches = evaluation.matches(name, handle, &rnode, &[])?;
                 // What the process may not read is work too, of which it is told nothing.
                 page.work(evaluation.reading.take_texts());
                 if matches.is_some() {

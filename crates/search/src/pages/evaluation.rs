@@ -1,4 +1,4 @@
-//! Whether a file matches a query, and whether its asker may see that.
+//! The comparison of files with a query, for a process that may see some of them.
 
 use pelago_find::Query;
 use pelago_meta::process::Process;
@@ -7,8 +7,9 @@ use pelago_store::rows::Rnode;
 use pelago_wire::{Error, Handle, Time};
 
 use super::candidate::File;
-use super::reading::{Reading, undamaged};
+use super::reading::Reading;
 use super::viewer::Viewer;
+use crate::undamaged::undamaged;
 
 /// A query of a process, with what it takes to compare files with it.
 pub(super) struct Evaluation<'a> {
@@ -23,7 +24,8 @@ impl<'a> Evaluation<'a> {
     pub(super) const fn new(
         reading: Reading<'a>,
         process: Process<'a>,
-        (query, now): (&'a Query, Time),
+        query: &'a Query,
+        now: Time,
     ) -> Self {
         let viewer = Viewer::new(reading.tree, process);
         Self { reading, viewer, query, now }
@@ -55,22 +57,24 @@ impl<'a> Evaluation<'a> {
     pub(super) fn matches(
         &self,
         name: &[u8],
-        (handle, rnode): (Handle, &Rnode),
+        handle: Handle,
+        rnode: &Rnode,
         known: &[String],
     ) -> Result<Option<bool>, Error> {
-        undamaged(self.compare(name, (handle, rnode), known))
+        undamaged(self.compare(name, handle, rnode, known))
     }
 
     fn compare(
         &self,
         name: &[u8],
-        (handle, rnode): (Handle, &Rnode),
+        handle: Handle,
+        rnode: &Rnode,
         known: &[String],
     ) -> Result<Option<bool>, Error> {
         if !self.viewer.may_read(rnode)? {
             return Ok(None);
         }
-        let file = File::new(&self.reading, name, (handle, rnode), known);
+        let file = File::new(&self.reading, name, handle, rnode, known);
         let matches = self.query.matches(&file, self.now);
         self.reading.take_failure().map_or(Ok(Some(matches)), Err)
     }

@@ -1,9 +1,9 @@
-//! What a search reads besides the rows of names.
+//! The reads of a search besides the rows of names: users, attributes, tags, texts.
 
 use std::cell::Cell;
 
 use pelago_meta::tree::Tree;
-use pelago_wire::{Code, Error};
+use pelago_wire::Error;
 
 use super::Searched;
 use super::users::Users;
@@ -18,18 +18,6 @@ pub(super) struct Reading<'a> {
     texts: Cell<u32>,
     /// Why something could not be read.
     failed: Cell<Option<Error>>,
-}
-
-/// Returns what was found; nothing if its row is damaged, which the log says. One such row is not
-/// to end every search.
-///
-/// # Errors
-/// Any other.
-pub(crate) fn undamaged<T>(found: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
-    match found {
-        Err(error) if error.code == Code::Corrupt => Ok(None),
-        found => found,
-    }
 }
 
 impl<'a> Reading<'a> {

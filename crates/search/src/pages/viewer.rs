@@ -1,11 +1,11 @@
-//! What a process may see of a tree.
+//! The rights of the process that searches, over a tree.
 
 use pelago_meta::process::Process;
 use pelago_meta::tree::Tree;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Error, FileKind, ModeRights};
 
-use super::reading::undamaged;
+use crate::undamaged::undamaged;
 
 /// A process that asks, and the tree of the moment when it began.
 pub(super) struct Viewer<'a> {

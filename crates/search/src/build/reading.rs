@@ -8,8 +8,8 @@ use pelago_meta::tree::{ReadFile, Tree};
 use pelago_store::rows::Stamp;
 use pelago_wire::{Error, Handle, Time};
 
-use crate::search::undamaged;
 use crate::search_index::Halves;
+use crate::undamaged::undamaged;
 
 /// A reading of rows under way.
 pub(super) struct Reading {

@@ -1,4 +1,5 @@
-//! A file of which a query is asked. What is not in its row is read once it is needed.
+//! A file that is compared with a query. Facts that its row does not have are read when they are
+//! needed.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -10,7 +11,7 @@ use pelago_wire::{Attr, Code, FileKind, Handle, Time};
 
 use super::Searched;
 use super::reading::Reading;
-use super::text::first_bytes;
+use crate::text::first_bytes;
 
 /// A file that the process may read, by one of its names.
 pub(super) struct File<'a> {
@@ -28,7 +29,8 @@ impl<'a> File<'a> {
     pub(super) const fn new(
         reading: &'a Reading<'a>,
         name: &'a [u8],
-        (handle, rnode): (Handle, &'a Rnode),
+        handle: Handle,
+        rnode: &'a Rnode,
         known: &'a [String],
     ) -> Self {
         Self { reading, name, handle, rnode, known, attr: OnceCell::new() }

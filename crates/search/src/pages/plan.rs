@@ -1,4 +1,4 @@
-//! Which files need be compared with a query.
+//! Plans: the files that need be compared with a query.
 
 use std::cell::OnceCell;
 

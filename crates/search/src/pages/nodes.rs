@@ -3,19 +3,68 @@
 use std::ops::ControlFlow;
 
 use pelago_meta::row_cache::Node;
-use pelago_wire::{Error, Handle, Hit, InodeId};
+use pelago_wire::{Error, Handle, Hit, InodeId, SearchAt};
 
+use super::Searched;
 use super::candidates::Candidates;
 use super::evaluation::Evaluation;
 use super::page::Page;
 use super::places::Places;
-use super::reading::undamaged;
+use super::plan::Planner;
+use super::source::{Filled, Question, Source};
+use crate::undamaged::undamaged;
 
-/// How far an answer has come: all files before this one, and so many names of it.
-pub(super) type Reached = (InodeId, u32);
+/// A place in the order of the inode numbers: all files before this one have been answered, and
+/// this many names of it.
+#[derive(Clone, Copy)]
+pub(super) struct Reached {
+    pub(super) ino: InodeId,
+    pub(super) names: u32,
+}
+
+/// The order of the inode numbers, if a plan spares the walk.
+pub(super) struct ByInode {
+    pub(super) from: Reached,
+}
+
+impl Source for ByInode {
+    fn fill(&self, question: &Question<'_>, page: &mut Page) -> Result<Option<Filled>, Error> {
+        let Searched { shard, index, .. } = question.searched;
+        let from = self.from;
+        let tree = question.evaluation.reading.tree;
+        let is_begun = from.ino > InodeId::from_raw(0);
+        let planner = Planner::new(&question.evaluation.reading, question.now, is_begun);
+        let Some(plan) = planner.plan(question.query.expr())? else { return Ok(None) };
+        let uses_names = plan.uses_names();
+        let mut candidates = plan.candidates(tree, from.ino)?;
+        let mut behind_since = None;
+        let later;
+        let over;
+        let mut evaluation = question.evaluation;
+        if let Some(indexed) = planner.into_indexed().filter(|_| uses_names) {
+            if !index.is_open(&indexed.halves, false) {
+                return Ok(None);
+            }
+            behind_since = indexed.behind_since;
+            let unknown = Candidates::sorted(indexed.unknown.into_values().collect(), from.ino);
+            candidates = Candidates::merged(tree, vec![candidates, unknown])?;
+            // A row may have moved before the index was read, and after the tree was taken.
+            later = shard.tree()?;
+            over = question.evaluation.over(&later);
+            evaluation = &over;
+        }
+        let mut nodes = Nodes::below(evaluation, question.dir);
+        let reached = nodes.go_on(&mut candidates, from, page)?;
+        for handle in nodes.into_missing() {
+            shard.feed(handle);
+        }
+        let next = reached.map(|Reached { ino, names }| SearchAt::Node { ino, names });
+        Ok(Some(Filled { next, behind_since }))
+    }
+}
 
 /// An answer out of files that may match.
-pub(super) struct Nodes<'a> {
+struct Nodes<'a> {
     evaluation: &'a Evaluation<'a>,
     places: Places,
     missing: Vec<Handle>,
@@ -23,7 +72,7 @@ pub(super) struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     /// Returns an answer from below a directory.
-    pub(super) fn below(evaluation: &'a Evaluation<'a>, scope: InodeId) -> Self {
+    fn below(evaluation: &'a Evaluation<'a>, scope: InodeId) -> Self {
         Self { evaluation, places: Places::below(scope), missing: Vec::new() }
     }
 
@@ -35,7 +84,7 @@ impl<'a> Nodes<'a> {
     ///
     /// # Errors
     /// If a row or a text cannot be read.
-    pub(super) fn go_on(
+    fn go_on(
         &mut self,
         candidates: &mut Candidates<'_>,
         from: Reached,
@@ -61,11 +110,11 @@ impl<'a> Nodes<'a> {
             };
             done = Some(handle.ino);
             while self.missing.pop_if(|missing| missing.ino == handle.ino).is_some() {}
-            let skipped = if from.0 == handle.ino { from.1 } else { 0 };
+            let skipped = if from.ino == handle.ino { from.names } else { 0 };
             let before = page.left();
             let (names, is_full) = self.add_names(&node, skipped, page)?;
             if page.left() < before {
-                reached = (handle.ino, names);
+                reached = Reached { ino: handle.ino, names };
             }
             if is_full {
                 return Ok(Some(reached));
@@ -75,7 +124,7 @@ impl<'a> Nodes<'a> {
     }
 
     /// Returns the files that candidates named and that are gone.
-    pub(super) fn into_missing(self) -> Vec<Handle> {
+    fn into_missing(self) -> Vec<Handle> {
         self.missing
     }
 
@@ -93,7 +142,7 @@ impl<'a> Nodes<'a> {
         let tree = self.evaluation.reading.tree;
         tree.names(node, |dir, name| {
             if number >= skipped {
-                match self.add_name(node, (dir, name), page) {
+                match self.add_name(node, dir, name, page) {
                     Ok(true) => {}
                     Ok(false) => is_full = true,
                     Err(error) => failed = Some(error),
@@ -113,7 +162,8 @@ impl<'a> Nodes<'a> {
     fn add_name(
         &mut self,
         node: &Node,
-        (dir, name): (InodeId, &[u8]),
+        dir: InodeId,
+        name: &[u8],
         page: &mut Page,
     ) -> Result<bool, Error> {
         if page.is_over() {
@@ -121,7 +171,7 @@ impl<'a> Nodes<'a> {
         }
         let Some(path) = self.places.of(&self.evaluation.viewer, dir)? else { return Ok(true) };
         let rnode = &node.rnode;
-        let matches = self.evaluation.matches(name, (node.handle(), rnode), &[])?;
+        let matches = self.evaluation.matches(name, node.handle(), rnode, &[])?;
         if matches.is_some() {
             page.work(self.evaluation.reading.take_texts());
         }

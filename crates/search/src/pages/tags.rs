@@ -16,8 +16,8 @@ use pelago_wire::xattr::is_tag_key;
 use pelago_wire::{Code, Error, Handle, InodeId, Tags, limits};
 
 use super::places::Places;
-use super::reading::undamaged;
 use super::viewer::Viewer;
+use crate::undamaged::undamaged;
 
 /// A search for tags.
 pub(super) struct TagSearch<'a> {

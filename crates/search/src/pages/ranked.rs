@@ -9,22 +9,52 @@ use pelago_find::{Expr, Term, TextCounts, score_alone, text, words};
 use pelago_index::TextHit;
 use pelago_meta::row_cache::Node;
 use pelago_wire::id_map::IdMap;
-use pelago_wire::{Error, FileKind, Handle, Hit, InodeId};
+use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, SearchAt};
 
+use super::Searched;
 use super::evaluation::Evaluation;
+use super::indexed::Indexed;
 use super::page::Page;
 use super::places::Places;
-use super::reading::undamaged;
-use super::text::first_bytes;
+use super::source::{Filled, Question, Source};
+use crate::text::first_bytes;
+use crate::undamaged::undamaged;
 
-/// The most files that are ranked: those of the highest [`score_alone`]. Others follow in the order
-/// of that score. To read the row of each takes most of the time.
-const RANKED_FILES: usize = if cfg!(test) { 8 } else { 1000 };
 /// The most files that the index of texts is asked for. If there are more, an answer has no ranks.
-pub(super) const FOUND_FILES: usize = 1 << 18;
+const FOUND_FILES: usize = 1 << 18;
+
+/// The order of the ranks, if the index knows all texts: those files first whose texts are most
+/// about these words. This many names have been answered.
+pub(super) struct ByRank {
+    /// As [`words_of`] returns them; without any there is no rank.
+    pub(super) words: Vec<String>,
+    pub(super) behind: u32,
+}
+
+impl Source for ByRank {
+    fn fill(&self, question: &Question<'_>, page: &mut Page) -> Result<Option<Filled>, Error> {
+        let Searched { shard, index, .. } = question.searched;
+        let halves = if self.words.is_empty() { None } else { index.texts() };
+        let Some(halves) = halves else { return Ok(None) };
+        // In the order in which files go from one to the next, then the index, and last the rows.
+        let mut indexed = Indexed::gather(question.searched, halves)?;
+        let is_all = index.waiting_texts().copy_to(&mut indexed.unknown);
+        let found = indexed.halves.texts.search(&self.words, FOUND_FILES);
+        let found = found.map_err(|error| index.failed(&error))?;
+        if !is_all || found.len() == FOUND_FILES || !index.is_open(&indexed.halves, true) {
+            return Ok(None);
+        }
+        let tree = shard.tree()?;
+        let evaluation = question.evaluation.over(&tree);
+        let mut ranked = Ranked::below(&evaluation, question.dir, &self.words);
+        ranked.collect(found, &indexed.unknown)?;
+        let next = ranked.fill(self.behind, page)?.map(SearchAt::Rank);
+        Ok(Some(Filled { next, behind_since: indexed.behind_since }))
+    }
+}
 
 /// An answer by rank.
-pub(super) struct Ranked<'a> {
+struct Ranked<'a> {
     evaluation: &'a Evaluation<'a>,
     places: Places,
     words: &'a [String],
@@ -55,11 +85,7 @@ pub(super) fn words_of(expr: &Expr) -> Vec<String> {
 
 impl<'a> Ranked<'a> {
     /// Returns an answer from below a directory, for words as [`words_of`] returns them.
-    pub(super) fn below(
-        evaluation: &'a Evaluation<'a>,
-        scope: InodeId,
-        words: &'a [String],
-    ) -> Self {
+    fn below(evaluation: &'a Evaluation<'a>, scope: InodeId, words: &'a [String]) -> Self {
         Self {
             evaluation,
             places: Places::below(scope),
@@ -74,7 +100,7 @@ impl<'a> Ranked<'a> {
     ///
     /// # Errors
     /// If a row or a text cannot be read.
-    pub(super) fn collect(
+    fn collect(
         &mut self,
         mut found: Vec<TextHit>,
         unknown: &IdMap<InodeId, Handle>,
@@ -97,7 +123,7 @@ impl<'a> Ranked<'a> {
             alone(two).total_cmp(&alone(one)).then(by_ino)
         });
         let mut found = found.into_iter();
-        while self.texts.len() < RANKED_FILES
+        while self.texts.len() < self.evaluation.reading.searched.index.steps().ranked_files
             && let Some(hit) = found.next()
         {
             let Some(node) = undamaged(tree.node(hit.handle))? else { continue };
@@ -115,23 +141,23 @@ impl<'a> Ranked<'a> {
     ///
     /// # Errors
     /// If a row or a text cannot be read.
-    pub(super) fn fill(mut self, behind: u32, page: &mut Page) -> Result<Option<u32>, Error> {
+    fn fill(mut self, behind: u32, page: &mut Page) -> Result<Option<u32>, Error> {
         let texts = self
             .texts
             .iter()
             .map(|text| TextCounts { frequencies: &text.frequencies, length: text.length });
         let order = pelago_find::rank(&texts.collect::<Vec<_>>());
-        let mut filled = Filled { number: 0, behind };
+        let mut answered = Answered { number: 0, behind };
         for (at, _) in order {
-            if !filled.add(std::mem::take(&mut self.texts[at].hits), page) {
-                return Ok(Some(filled.number));
+            if !answered.add(std::mem::take(&mut self.texts[at].hits), page) {
+                return Ok(Some(answered.number));
             }
         }
         for hit in std::mem::take(&mut self.tail) {
             let node = undamaged(self.evaluation.reading.tree.node(hit.handle))?;
             let hits = node.map_or(Ok(Vec::new()), |node| self.hits(&node))?;
-            if !filled.add(hits, page) {
-                return Ok(Some(filled.number));
+            if !answered.add(hits, page) {
+                return Ok(Some(answered.number));
             }
         }
         Ok(None)
@@ -157,7 +183,7 @@ impl<'a> Ranked<'a> {
     fn hit(&mut self, node: &Node, dir: InodeId, name: &[u8]) -> Result<Option<Hit>, Error> {
         let Some(path) = self.places.of(&self.evaluation.viewer, dir)? else { return Ok(None) };
         let rnode = &node.rnode;
-        let matches = self.evaluation.matches(name, (node.handle(), rnode), self.words)?;
+        let matches = self.evaluation.matches(name, node.handle(), rnode, self.words)?;
         let hit = || Hit { ino: rnode.ino, kind: rnode.kind, path: [&path, name].concat() };
         Ok((matches == Some(true)).then(hit))
     }
@@ -180,14 +206,14 @@ impl<'a> Ranked<'a> {
 }
 
 /// How far a page has come.
-struct Filled {
+struct Answered {
     /// Names that have been answered, on pages before too.
     number: u32,
     /// Those of the pages before.
     behind: u32,
 }
 
-impl Filled {
+impl Answered {
     /// Adds the names of a file. Returns `false` if the page is over before all of them.
     fn add(&mut self, hits: Vec<Hit>, page: &mut Page) -> bool {
         for hit in hits {

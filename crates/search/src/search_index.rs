@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use pelago_data::WakeWorker;
 use pelago_index::{HAS_ENGINE, Names, Texts};
 use pelago_store::folder::Folder;
 use pelago_store::volume::VolumeId;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Code, Error, Handle, InodeId, limits};
+
+use crate::steps::Steps;
 
 /// When a server has a search index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,15 +28,19 @@ pub enum Indexing {
     Never,
 }
 
+/// Wakes the worker that builds the index.
+type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// The search index of the volume.
-pub(crate) struct SearchIndex {
+pub struct SearchIndex {
     /// `None` if there is never an index.
     place: Option<IndexPlace>,
     /// Whether a search has asked for it.
     is_wanted: AtomicBool,
-    notify: WakeWorker,
-    /// [`Options::on_index_reading`](crate::Options::on_index_reading).
+    notify: Wake,
+    /// See [`SearchIndex::with_on_reading`].
     on_reading: fn(bool),
+    steps: Steps,
     /// A search has found that it cannot be read.
     has_failed: AtomicBool,
     /// A leaf lock.
@@ -46,10 +51,11 @@ pub(crate) struct SearchIndex {
 
 /// The place of the index, and the volume that it is of.
 #[derive(Debug, Clone)]
-pub(crate) struct IndexPlace {
+pub struct IndexPlace {
     /// The folder of the volume, which other users may write.
-    pub(crate) folder: Folder,
-    pub(crate) volume: VolumeId,
+    pub folder: Folder,
+    /// The volume.
+    pub volume: VolumeId,
 }
 
 /// What is open of the index.
@@ -61,27 +67,32 @@ struct Open {
 }
 
 /// Both halves of the index.
-pub(crate) struct Halves {
-    pub(crate) names: Names,
-    pub(crate) texts: Texts,
+pub struct Halves {
+    /// Names and attributes.
+    pub names: Names,
+    /// Words of texts.
+    pub texts: Texts,
 }
 
 /// Files whose texts wait for the index.
 #[derive(Default)]
-pub(crate) struct WaitingTexts {
+pub struct WaitingTexts {
     files: IdMap<InodeId, Handle>,
     /// There were more than fit.
-    pub(crate) has_more: bool,
+    pub has_more: bool,
 }
 
 impl SearchIndex {
-    /// Returns an index that is not open yet.
-    pub(crate) fn new(place: Option<IndexPlace>, indexing: Indexing, notify: WakeWorker) -> Self {
+    /// Returns an index that is not open yet. `notify` wakes the worker that builds it; without a
+    /// place there is never an index.
+    #[must_use]
+    pub fn new(place: Option<IndexPlace>, indexing: Indexing, notify: Wake) -> Self {
         Self {
             place: place.filter(|_| indexing != Indexing::Never && HAS_ENGINE),
             is_wanted: AtomicBool::new(indexing == Indexing::Always),
             notify,
             on_reading: |_| {},
+            steps: Steps::default(),
             has_failed: AtomicBool::new(false),
             open: RwLock::default(),
             texts: Mutex::default(),
@@ -89,8 +100,20 @@ impl SearchIndex {
     }
 
     /// Has the worker call this before it reads all rows, and afterwards.
-    pub(crate) fn with_on_reading(self, on_reading: fn(bool)) -> Self {
+    #[must_use]
+    pub fn with_on_reading(self, on_reading: fn(bool)) -> Self {
         Self { on_reading, ..self }
+    }
+
+    /// Sets the sizes of steps.
+    #[must_use]
+    pub fn with_steps(self, steps: Steps) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// Returns the sizes of steps.
+    pub(crate) const fn steps(&self) -> &Steps {
+        &self.steps
     }
 
     /// Says that the worker begins to read all rows, or no longer does.
@@ -125,7 +148,7 @@ impl SearchIndex {
     }
 
     /// Returns the index if its names are complete. Otherwise asks for it.
-    pub(crate) fn names(&self) -> Option<Arc<Halves>> {
+    pub fn names(&self) -> Option<Arc<Halves>> {
         let open = self.open.read();
         if open.names {
             return open.halves.clone();
@@ -136,7 +159,8 @@ impl SearchIndex {
     }
 
     /// Returns the index if its names and its texts are complete. Otherwise asks for it.
-    pub(crate) fn texts(&self) -> Option<Arc<Halves>> {
+    #[must_use]
+    pub fn texts(&self) -> Option<Arc<Halves>> {
         let halves = self.names()?;
         self.open.read().texts.then_some(halves)
     }
@@ -150,12 +174,12 @@ impl SearchIndex {
     }
 
     /// Sets what searches may ask.
-    pub(crate) fn set_open(&self, halves: Option<Arc<Halves>>, names: bool, texts: bool) {
+    pub fn set_open(&self, halves: Option<Arc<Halves>>, names: bool, texts: bool) {
         *self.open.write() = Open { halves, names, texts };
     }
 
     /// Returns the files whose texts wait.
-    pub(crate) fn waiting_texts(&self) -> parking_lot::MutexGuard<'_, WaitingTexts> {
+    pub fn waiting_texts(&self) -> parking_lot::MutexGuard<'_, WaitingTexts> {
         self.texts.lock()
     }
 
@@ -191,7 +215,8 @@ impl WaitingTexts {
     }
 
     /// Returns whether no file waits.
-    pub(crate) fn is_empty(&self) -> bool {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.files.is_empty() && !self.has_more
     }
 
