@@ -63,8 +63,19 @@ const BREACHES: &[Breach] = &[
         mutant: Mutant {
             name: "I-3: an inode id is taken at the high-water mark",
             file: "crates/meta/src/shard/inode_ids.rs",
-            from: "        if self.next < self.ready {\n            let half_used",
-            to: "        if self.next <= self.ready {\n            let half_used",
+            from: "return Need::WriteAndWait(self.written + ID_BLOCK);",
+            to: "return Need::Nothing;",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests",
+    },
+    Breach {
+        invariant: "I-4",
+        mutant: Mutant {
+            name: "I-4: a listing is not read again after a batch",
+            file: "crates/meta/src/shard/list.rs",
+            from: "    if locked.state.sequence == sequence {",
+            to: "    if locked.state.sequence >= sequence {",
         },
         package: "pelago-meta",
         tests: "shard::tests",
@@ -94,10 +105,10 @@ const BREACHES: &[Breach] = &[
     Breach {
         invariant: "I-7",
         mutant: Mutant {
-            name: "I-7: a filter does not learn a new name",
+            name: "I-7: a name is taken out of a filter twice",
             file: "crates/meta/src/directory.rs",
-            from: "FilterState::Ready(filter) => filter.insert(hash),",
-            to: "FilterState::Ready(_) => {}",
+            from: "let was_there = filter.remove(hash);",
+            to: "let was_there = filter.remove(hash) && filter.remove(hash);",
         },
         package: "pelago-meta",
         tests: "shard::tests",
@@ -131,6 +142,17 @@ const BREACHES: &[Breach] = &[
             file: "crates/meta/src/shard/climb.rs",
             from: "    if ino == to.dir {\n        return Err(Code::WouldLoop.into());\n    }",
             to: "    if ino == to.dir {\n        return Ok(None);\n    }",
+        },
+        package: "pelago-meta",
+        tests: "shard::tests",
+    },
+    Breach {
+        invariant: "I-12",
+        mutant: Mutant {
+            name: "I-12: the tags of a removed file keep their rows",
+            file: "crates/meta/src/shard/xattr.rs",
+            from: "    for name in split(names) {\n        tags::remove(txn, ino, name)?;\n",
+            to: "    for name in split(names) {\n",
         },
         package: "pelago-meta",
         tests: "shard::tests",
