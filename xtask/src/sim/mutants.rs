@@ -39,7 +39,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a recall drops no attributes",
         file: "crates/holder/src/recall.rs",
-        from: "            state.kept.drop_touched(&touched);\n            let nodes",
+        from: "            state.cached.drop_touched(&touched);\n            let nodes",
         to: "            let nodes",
     },
     Mutant {
@@ -57,7 +57,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "leases that have ended drop nothing",
         file: "crates/holder/src/recall.rs",
-        from: "(state.kept.drop_all(), state.opens.unreported(None))",
+        from: "(state.cached.drop_all(), state.opens.unreported(None))",
         to: "(Vec::new(), state.opens.unreported(None))",
     },
     Mutant {
@@ -68,13 +68,13 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a request does not wait for bytes that were kept back",
-        file: "crates/holder/src/writes.rs",
+        file: "crates/holder/src/ordering.rs",
         from: "        let mut all = self.dirty.all();\n        if all.is_empty()",
         to: "        let mut all = Vec::new();\n        if all.is_empty()",
     },
     Mutant {
         name: "no program is told that bytes were lost",
-        file: "crates/holder/src/writes.rs",
+        file: "crates/holder/src/write_behind.rs",
         from: "            self.opens.note_error(ino, code);\n",
         to: "            let _not_told = code;\n",
     },

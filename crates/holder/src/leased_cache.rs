@@ -1,37 +1,42 @@
-//! What is kept under leases.
+//! The facts of replies that are cached under leases: attributes, names, texts, parents, listings.
+//!
+//! Each table is bounded: one that is full is cleared.
 
 use std::collections::HashMap;
 use std::mem;
 
-use crate::listings::Listings;
 use pelago_wire::{Attr, Code, Entry, Handle, InodeId, Name, Tells, Touched, limits};
 
-/// What answers said, as long as it holds.
+use crate::listings::Listings;
+
+/// The facts of replies that are cached under leases.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct LeasedCache {
     attrs: HashMap<InodeId, Attr>,
-    /// What names lead to; `None` if they do not exist.
+    /// The targets of names, by their directory; `None` for a name that does not exist.
     names: HashMap<InodeId, HashMap<Name, Option<Handle>>>,
-    count: usize,
+    /// Names of all directories.
+    name_count: usize,
     texts: HashMap<InodeId, HashMap<Text, Result<Vec<u8>, Code>>>,
+    /// The parents of directories.
     parents: HashMap<InodeId, Handle>,
     pub(crate) listings: Listings,
 }
 
-/// Something of a node that is neither a name nor an attribute.
+/// A text that belongs to a node, and changes with its attributes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Text {
     /// The target of a symbolic link.
     Target,
-    /// The names of its extended attributes.
+    /// The names of the extended attributes.
     Xattrs,
-    /// The value of one.
+    /// The value of the extended attribute with this name.
     Xattr(Vec<u8>),
 }
 
 impl Text {
-    /// Returns the text that an answer tells, and the node whose text it is.
-    pub(crate) fn told(tells: Tells<'_>) -> Option<(InodeId, Self)> {
+    /// Returns the text that a reply reports, and its node.
+    pub(crate) fn reported(tells: Tells<'_>) -> Option<(InodeId, Self)> {
         match tells {
             Tells::Target(node) => Some((node, Self::Target)),
             Tells::Xattrs(node) => Some((node, Self::Xattrs)),
@@ -48,20 +53,20 @@ impl Text {
     }
 }
 
-impl Kept {
+impl LeasedCache {
     pub(crate) fn attr(&self, ino: InodeId) -> Option<Attr> {
         self.attrs.get(&ino).copied()
     }
 
-    /// Returns what a name leads to, if that is known: `Some(None)` for one that does not exist.
+    /// Returns the target of a name, if that is known: `Some(None)` for a name that does not exist.
     pub(crate) fn name(&self, dir: InodeId, name: &Name) -> Option<Option<Handle>> {
         match self.names.get(&dir).and_then(|names| names.get(name)) {
-            Some(known) => Some(*known),
+            Some(target) => Some(*target),
             None => self.listings.is_absent(dir, name).then_some(None),
         }
     }
 
-    /// Returns the parent of a directory with its attributes, if both are kept.
+    /// Returns the parent of a directory with its attributes, if both are cached.
     pub(crate) fn parent(&self, dir: InodeId) -> Option<Entry> {
         let handle = *self.parents.get(&dir)?;
         Some(Entry { handle, attr: self.attr(handle.ino)? })
@@ -86,15 +91,15 @@ impl Kept {
     }
 
     pub(crate) fn keep_name(&mut self, dir: InodeId, name: Name, node: Option<Handle>) {
-        if self.count >= limits::HOLDER_NAMES {
+        if self.name_count >= limits::HOLDER_NAMES {
             self.names.clear();
-            self.count = 0;
-            // It is not known any more what their names lead to.
+            self.name_count = 0;
+            // Each name in a listing must have its target here.
             self.listings.drop_all();
         }
         self.listings.know(dir, &name);
         let is_new = self.names.entry(dir).or_default().insert(name, node).is_none();
-        self.count += usize::from(is_new);
+        self.name_count += usize::from(is_new);
     }
 
     pub(crate) fn keep_text(&mut self, ino: InodeId, text: Text, value: Result<Vec<u8>, Code>) {
@@ -111,7 +116,7 @@ impl Kept {
         texts.insert(text, value);
     }
 
-    /// Forgets what a change touches.
+    /// Drops what a change touches.
     pub(crate) fn drop_touched(&mut self, touched: &[Touched]) {
         for touched in touched {
             match touched {
@@ -121,6 +126,7 @@ impl Kept {
                     self.parents.remove(ino);
                 }
                 Touched::Name { dir, name } => self.drop_name(*dir, name),
+                // The bytes of files are in the cache below.
                 Touched::Bytes(_) => {}
             }
         }
@@ -130,12 +136,12 @@ impl Kept {
         self.attrs.remove(&ino);
     }
 
-    /// Forgets everything. Returns the nodes whose attributes were kept.
+    /// Drops everything. Returns the nodes whose attributes were cached.
     pub(crate) fn drop_all(&mut self) -> Vec<InodeId> {
         mem::take(self).attrs.into_keys().collect()
     }
 
-    /// Returns the file that a name leads to with its attributes, if both are kept.
+    /// Returns the target of a name with its attributes, if both are cached.
     pub(crate) fn entry(&self, dir: InodeId, name: &Name) -> Option<Entry> {
         let handle = self.name(dir, name).flatten()?;
         Some(Entry { handle, attr: self.attr(handle.ino)? })
@@ -145,7 +151,7 @@ impl Kept {
         self.listings.drop_name(dir, name);
         let Some(names) = self.names.get_mut(&dir) else { return };
         if names.remove(name).is_some() {
-            self.count -= 1;
+            self.name_count -= 1;
         }
         if names.is_empty() {
             self.names.remove(&dir);
