@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_crosses_a_change_is_not_kept() {
+    fn a_reply_that_crosses_a_change_is_not_cached() {
         let mut changes = Changes::default();
         let before = changes.now();
         assert!(changes.node_holds(ONE, before, 0));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_change_is_kept_if_nothing_else_changed_the_same() {
+    fn the_reply_to_a_change_is_cached_if_no_other_change_was_under_way() {
         let mut changes = Changes::default();
         let first = changes.now();
         changes.begin(&node());
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_crosses_the_change_of_a_name_is_not_kept() {
+    fn a_listing_that_crosses_the_change_of_a_name_is_not_cached() {
         let mut changes = Changes::default();
         let name = [Touched::Name { dir: ONE, name: Name::new(b"a").unwrap() }];
         let before = changes.now();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_that_was_asked_for_before_the_leases_ended() {
+    fn nothing_is_cached_that_was_requested_before_the_leases_ended() {
         let mut changes = Changes::default();
         let before = changes.now();
         changes.lose();

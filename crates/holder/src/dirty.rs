@@ -438,7 +438,7 @@ mod tests {
         assert_eq!(dirty.answered(ONE, 1, ZERO).len(), 1);
         assert!(dirty.flush(ONE, Box::new(|| {})).is_some(), "nothing is dirty");
         dirty.end_lease(TWO);
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing is kept back");
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing waits");
         assert_eq!(write(&mut dirty, TWO, 1, b"d"), Buffered::Full);
         assert_eq!(dirty.size(TWO), Some(1));
         dirty.answered(TWO, 3, ZERO);
@@ -506,13 +506,13 @@ mod tests {
         let most = limits::DIRTY_WRITES;
         (0..=most).for_each(|number| dirty.lease(inode(number), WriteEra::FIRST, 0));
         for number in 0..most {
-            let kept = write(&mut dirty, inode(number), 0, b"x");
-            assert_eq!(kept, Buffered::New { size: 1 });
+            let buffered = write(&mut dirty, inode(number), 0, b"x");
+            assert_eq!(buffered, Buffered::New { size: 1 });
         }
         assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::Full);
         assert_eq!(dirty.size(inode(most)), Some(0));
         assert_eq!(write(&mut dirty, inode(0), 1, b"y"), Buffered::Joined { size: 2 });
-        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are not kept back any longer");
+        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are due, as there are many");
         dirty.answered(inode(0), 1, ZERO);
         assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::New { size: 1 });
     }

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_cache_is_bounded() {
         let mut listings = Listings::default();
         let half = limits::HOLDER_NAMES as u64 / 2;
         for (dir, count) in [(1, half), (2, 2 * half), (3, 0), (4, half)] {
