@@ -1,4 +1,5 @@
-//! The sockets that clients connect to.
+//! The listening sockets of a server: a Unix socket, and TCP ports. Their ticks end sessions whose
+//! time, key or grant is over.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};

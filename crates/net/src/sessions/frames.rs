@@ -1,4 +1,4 @@
-//! The frames of a session's connection: requests, and what is said about them.
+//! The frames of a session's connection: requests, cancels, pings and the answers to recalls.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
 use pelago_wire::{Bulk, Code, Context, Done, Granted, Replayed, Request};
 
-use super::pending_reply::{PendingReply, ShareGuard, Told, failure};
+use super::pending_reply::{PendingReply, ReplyFacts, ShareGuard, failure};
 use super::{Sessions, context};
 use crate::assembler::Frame;
 use crate::link::{Bytes, Link};
@@ -95,8 +95,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the answer to a mutation that did not arrive in this run: no other one than that of
-    /// an earlier run.
+    /// Returns the answer to a mutation that did not arrive in this run: the one that an earlier
+    /// run has given, if it was carried out there.
     fn answer_before(&self, session: &Session, mutation: u64) -> Arc<[u8]> {
         match self.service.stored_reply(session.id, mutation) {
             Ok(Some(reply)) => {
@@ -140,15 +140,15 @@ impl Sessions {
         }
         let acknowledged = session.acknowledged();
         let changed = self.service.changed_node(session.id, &request);
-        let told = Told::by(&request, self.service.lease_moment());
-        let told = told.filter(|_| replayed.is_none());
+        let facts = ReplyFacts::of(&request, self.service.lease_moment());
+        let facts = facts.filter(|_| replayed.is_none());
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
         let held = match waits {
             true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
             false => {
-                // A client may have one request of any size under way. It counts for no more than
-                // a client has under way otherwise, so that what goes past it is read.
+                // A client may have one request of any size under way. It counts for no more than a
+                // client has under way otherwise, so that what goes past it is read.
                 let most = session.share.window();
                 let bytes = request.held_bytes(body.len(), bulk.len()).min(most);
                 Some(ShareGuard::Bytes(session.share.account.hold(bytes)))
@@ -159,7 +159,7 @@ impl Sessions {
         let session = Arc::clone(session);
         let epochs = session.epochs();
         let answer =
-            PendingReply { sessions, session, number, mutation, epochs, changed, told, held };
+            PendingReply { sessions, session, number, mutation, epochs, changed, facts, held };
         if is_refused {
             answer.send(Err(Code::NoLocks.into()));
             return Ok(());
