@@ -179,7 +179,7 @@ fn slow_line(listener: &UnixListener, server: &Path) {
                 if to.write_all(&buffer[..count]).is_err() {
                     return;
                 }
-                // The line is slow: this waits for nothing.
+                // The sleep is the pace of the line, and waits for no event.
                 thread::sleep(Duration::from_millis(if count < 1000 { 1 } else { 90 }));
             }
         };
@@ -346,8 +346,8 @@ fn a_read_beyond_the_share_of_its_session_holds_back_no_cancel() {
     }
 }
 
-/// Each of the mounts of one machine has as many bytes under way as its share allows, and counts
-/// as the server does: what goes past them is read by it at once.
+/// Each of the mounts of one machine has as many bytes under way as its share allows, and counts as
+/// the server does: what goes past them is read by it at once.
 #[test]
 fn full_windows_of_many_mounts_of_one_peer_hold_back_no_cancel() {
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));

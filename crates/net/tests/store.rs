@@ -411,7 +411,7 @@ fn a_server_of_no_store_is_asked_nothing() {
     let _server = one.serve(&service);
     service.store.is_on_store.store(false, Ordering::SeqCst);
     let remote = connect(&one.address);
-    // Two ticks of the client.
+    // A client requests the list with a tick: two of them pass.
     thread::sleep(Duration::from_millis(600));
     assert_eq!(answered(&ask(&remote, READ)), ONE);
     assert_eq!(service.service.asked.load(Ordering::SeqCst), 0);
