@@ -1,4 +1,4 @@
-//! Where a server is, and which key it must prove: `KEY@HOST:PORT`.
+//! The address of a server: its key, its host and its port, as `KEY@HOST:PORT`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -22,7 +22,7 @@ pub struct ServerAddress {
     port: u16,
 }
 
-/// Why a text is not an address.
+/// The reason for which a text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
