@@ -42,8 +42,8 @@ mod ranges;
 mod tests;
 mod waiters;
 
-/// How many holders the search for a deadlock looks at. Beyond that a request waits, so that no
-/// request keeps all others from the table for long.
+/// The holders that the search for a deadlock looks at. After that the request waits: the table is
+/// locked during the search.
 const DEADLOCK_HOLDERS: usize = 4096;
 
 /// The holder of locks: an owner of a session.
@@ -130,7 +130,7 @@ pub struct LockTable {
     files: BTreeMap<FileKey, LockedFile>,
     /// The open through which each holder has set its last lock of a file, for holders with locks.
     opens: BTreeMap<(Holder, FileKey), OpenId>,
-    /// The same by the open.
+    /// The same, by the open.
     holders: BTreeSet<(SessionOpen, Holder, FileKey)>,
     waiters: Waiters,
     /// Sessions with locks or waiters.
@@ -175,7 +175,7 @@ impl LockTable {
     }
 
     /// Returns the lock that conflicts with this one and begins first; `None` if this one could be
-    /// set. Its process is told to its own session only.
+    /// set. The lock has the number of its process only for the process's own session.
     #[must_use]
     pub fn test(&self, ino: InodeId, holder: Holder, lock: &FileLock) -> Option<FileLock> {
         let file = self.files.get(&FileKey::of(ino, lock.kind))?;
@@ -301,7 +301,8 @@ impl LockTable {
         if is_deadlock { Err(Code::Deadlock) } else { Ok(()) }
     }
 
-    /// Returns whether one of those that this request would wait for waits for its holder.
+    /// Returns whether a holder that this request would wait for waits for the holder of the
+    /// request, directly or through others.
     fn closes_circle(&self, request: &LockRequest) -> bool {
         let mut seen = self.blockers(request);
         let mut next: Vec<Holder> = seen.iter().copied().collect();
@@ -336,7 +337,8 @@ impl LockTable {
         file.is_none_or(|file| file.locks.conflict(request.holder, &request.lock).is_none())
     }
 
-    /// Sets a lock that conflicts with none, then grants those that it has let through.
+    /// Sets a lock that conflicts with none, then grants the waiting requests that have become
+    /// free.
     fn grant(&mut self, request: &LockRequest) -> Vec<WaiterId> {
         let file = FileKey::of(request.ino, request.lock.kind);
         let freed = request.lock.range();

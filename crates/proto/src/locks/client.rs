@@ -1,5 +1,5 @@
-//! The locks that the programs of a client hold: what it asks for again after the server has
-//! started anew, and what its programs must be told if it cannot have them back.
+//! The locks that the programs of a client hold. The client sets them again after the server has
+//! started anew. A program whose lock cannot be set again gets errors.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,27 +16,28 @@ const AT_ONCE: usize = 128;
 
 /// The locks that the programs of a client hold.
 ///
-/// A lock counts as held once the server has said so, and as given up from the moment at which its
-/// owner asks for that: another client may have it before the answer is here. So a client never
-/// asks again for more than its programs may rely on.
+/// A lock counts as held once the server has granted it, and as given up from the moment at which
+/// its owner requests that: another client may have it before the answer is here. So a client never
+/// requests more locks again than its programs may rely on.
 #[derive(Debug, Default)]
 pub struct ClientLocks {
     held: BTreeMap<Key, OwnerLocks>,
     /// The same by the opens through which they were set.
     by_open: BTreeSet<(OpenId, Key)>,
-    /// What is asked for and not answered.
+    /// Requests for locks that are not answered.
     under_way: PendingLocks,
     /// Opens through which a lock was set that is lost.
     lost_opens: BTreeSet<OpenId>,
     /// Owners that have lost their locks of a file, with those opens.
     lost_owners: BTreeMap<Key, BTreeSet<OpenId>>,
-    /// Locks that were lost, and how many of them [`ClientLocks::newly_lost`] has told.
+    /// The number of locks that were lost.
     lost: u64,
-    told: u64,
-    /// Locks that are still to be asked for.
-    to_ask: VecDeque<(Key, FileLock)>,
-    /// Requests to set locks again that are under way.
-    asked: usize,
+    /// The number of lost locks that [`ClientLocks::newly_lost`] has returned.
+    reported: u64,
+    /// Locks that are still to be set again.
+    unsent: VecDeque<(Key, FileLock)>,
+    /// The number of requests to set locks again that are under way.
+    reclaiming: usize,
 }
 
 /// Returns the key of a lock of this file.
@@ -70,7 +71,7 @@ const fn holder(owner: LockOwner) -> Holder {
 }
 
 impl ClientLocks {
-    /// An owner asks for a lock: what it gives up by that counts as given up.
+    /// Records that an owner requests a lock: what it gives up by that counts as given up.
     pub fn asks(&mut self, ino: InodeId, asked: &OwnedLock) {
         let OwnedLock { owner, lock, .. } = *asked;
         let key = key_of(ino, asked);
@@ -97,8 +98,9 @@ impl ClientLocks {
         }
     }
 
-    /// A request for a lock is sent under this number. Whether it waits for the lock. What its
-    /// owner gives up by it still counts as held here: [`ClientLocks::asks`] comes next.
+    /// Records that a request for a lock is sent under this number. `waits`: it waits until the
+    /// lock is free. [`ClientLocks::asks`] is called next: what the owner gives up still counts as
+    /// held here.
     pub fn sent(&mut self, number: u64, ino: InodeId, asked: &OwnedLock, waits: bool) {
         let key = key_of(ino, asked);
         let OwnedLock { open, lock, .. } = *asked;
@@ -110,18 +112,18 @@ impl ClientLocks {
         self.under_way.add(number, Pending { key, open, lock, waits, given_up: Vec::new() });
     }
 
-    /// A request for a lock is sent once more.
+    /// Records that a request for a lock is sent once more.
     pub fn asked_again(&mut self, number: u64) {
         self.under_way.asked_again(number);
     }
 
-    /// A request for a lock is over. Returns what its owner has asked to give up since: all of it
-    /// counts behind the lock, once that counts as held.
+    /// Records that a request for a lock is over. Returns what its owner has requested to give up
+    /// since: it is subtracted from the lock, once that counts as held.
     pub fn over(&mut self, number: u64) -> GivenUp {
         self.under_way.over(number)
     }
 
-    /// An owner has got the lock that it has asked for.
+    /// Records that an owner has got the lock that it has requested.
     pub fn granted(&mut self, ino: InodeId, asked: &OwnedLock) {
         let OwnedLock { open, owner, lock } = *asked;
         if lock.mode == LockMode::Unlock {
@@ -136,8 +138,8 @@ impl ClientLocks {
         self.by_open.insert((open, key));
     }
 
-    /// Returns the locks to set so that an owner has what it had before a lock was granted that it
-    /// does not know of.
+    /// Returns the locks to set so that an owner has what it had before a grant of which it does
+    /// not know.
     #[must_use]
     pub fn undoes(&self, ino: InodeId, asked: &OwnedLock) -> Vec<FileLock> {
         let OwnedLock { owner, lock, .. } = *asked;
@@ -164,8 +166,9 @@ impl ClientLocks {
         undone
     }
 
-    /// A process closes a descriptor of a file: its `fcntl` locks of it end. Returns whether they
-    /// were lost before: this close is the last request that can tell the process.
+    /// Records that a process closes a descriptor of a file, which ends its `fcntl` locks of the
+    /// file. Returns whether they were lost before: the process can learn that only by the error of
+    /// this close.
     pub fn closes(&mut self, ino: InodeId, owner: LockOwner) -> bool {
         let key = (FileKey::of(ino, LockKind::Posix), owner);
         let kind = LockKind::Posix;
@@ -176,7 +179,8 @@ impl ClientLocks {
         self.lost_owners.remove(&key).is_some()
     }
 
-    /// An open ends, and with it the locks of each owner that has set its last one through it.
+    /// Records that an open ends, and with it the locks of each owner that has set its last one
+    /// through it.
     pub fn releases(&mut self, open: OpenId) {
         for key in self.keys_of(open) {
             match self.held.get_mut(&key) {
@@ -196,25 +200,25 @@ impl ClientLocks {
         }
     }
 
-    /// Begins to ask for all locks again; requests of an earlier attempt are forgotten.
+    /// Begins to set all locks again; requests of an earlier attempt are forgotten.
     pub fn begin_reclaim(&mut self) {
         let all = self.held.iter().flat_map(|(key, held)| {
             held.ranges.of(holder(key.1), LockRange::ALL).into_iter().map(|lock| (*key, lock))
         });
-        self.to_ask = all.collect();
-        self.asked = 0;
+        self.unsent = all.collect();
+        self.reclaiming = 0;
     }
 
-    /// Returns the next request to send, and what it asks for; `None` if all were sent, or many are
-    /// under way.
+    /// Returns the next request to send, with its file and lock; `None` if all were sent, or many
+    /// are under way.
     pub fn next_request(&mut self) -> Option<(InodeId, OwnedLock, Request)> {
-        if self.asked >= AT_ONCE {
+        if self.reclaiming >= AT_ONCE {
             return None;
         }
-        while let Some((key, lock)) = self.to_ask.pop_front() {
+        while let Some((key, lock)) = self.unsent.pop_front() {
             let (FileKey { ino, .. }, owner) = key;
             if let Some(OwnerLocks { open, .. }) = self.held.get(&key) {
-                self.asked += 1;
+                self.reclaiming += 1;
                 let open = *open;
                 let request = Request::ReclaimLock { open, owner, lock };
                 return Some((ino, OwnedLock { open, owner, lock }, request));
@@ -224,10 +228,10 @@ impl ClientLocks {
     }
 
     /// Records the answer to a request to set a lock again. If it was refused, the owner has lost
-    /// all its locks of the file that would have ended together. A server that stops has not
-    /// refused: its next run is asked.
+    /// all its locks of the file that end together. `Unavailable` is no refusal: the server stops,
+    /// and the lock is requested from its next run.
     pub fn reclaimed(&mut self, ino: InodeId, asked: &OwnedLock, result: Result<(), Code>) {
-        self.asked = self.asked.saturating_sub(1);
+        self.reclaiming = self.reclaiming.saturating_sub(1);
         if result.is_err_and(|code| code != Code::Unavailable) {
             self.lose((FileKey::of(ino, asked.lock.kind), asked.owner));
         }
@@ -236,11 +240,12 @@ impl ClientLocks {
     /// Returns whether locks are still to be set again.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
-        self.asked > 0 || !self.to_ask.is_empty()
+        self.reclaiming > 0 || !self.unsent.is_empty()
     }
 
-    /// All locks are lost: the server has ended the session. So are those whose owner has asked to
-    /// give them up, and was not answered: others may have had them before that.
+    /// Records that all locks are lost, because the server has ended the session. Locks whose owner
+    /// has requested to give them up, without an answer yet, are lost, too: other sessions may have
+    /// had them before that request.
     pub fn lose_all(&mut self) {
         let keys: Vec<Key> = self.held.keys().copied().collect();
         keys.into_iter().for_each(|key| self.lose(key));
@@ -251,8 +256,8 @@ impl ClientLocks {
             }
             self.note_lost(key, &opens);
         }
-        self.to_ask = VecDeque::new();
-        self.asked = 0;
+        self.unsent = VecDeque::new();
+        self.reclaiming = 0;
     }
 
     /// Returns whether a lock was lost that was set through this open.
@@ -261,8 +266,8 @@ impl ClientLocks {
         !self.lost_opens.is_empty() && self.lost_opens.contains(&open)
     }
 
-    /// Returns whether an owner has lost its locks of a file, and has not closed it since: it asks
-    /// in vain through other opens too.
+    /// Returns whether an owner has lost its locks of a file, and has not closed it since: its
+    /// requests fail through other opens, too.
     #[must_use]
     pub fn has_lost(&self, ino: InodeId, asked: &OwnedLock) -> bool {
         !self.lost_owners.is_empty() && self.lost_owners.contains_key(&key_of(ino, asked))
@@ -274,9 +279,9 @@ impl ClientLocks {
         self.lost
     }
 
-    /// Returns how many locks were lost since the last call.
+    /// Returns the number of locks that were lost since the last call.
     pub const fn newly_lost(&mut self) -> u64 {
-        self.lost - std::mem::replace(&mut self.told, self.lost)
+        self.lost - std::mem::replace(&mut self.reported, self.lost)
     }
 
     fn lose(&mut self, key: Key) {

@@ -39,14 +39,14 @@ impl LockedRange {
     }
 }
 
-/// What setting a lock changed.
+/// The change by a lock that was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Ranges that the holder had before.
+    /// The number of ranges that the holder had before.
     pub(super) before: usize,
-    /// Ranges that it has now.
+    /// The number of ranges that it has now.
     pub(super) after: usize,
-    /// Whether a byte is locked less than before, so that others may get their locks.
+    /// A byte is locked less than before, so that others may get their locks.
     pub(super) weakened: bool,
 }
 
@@ -96,7 +96,7 @@ impl RangeLocks {
         }
     }
 
-    /// Returns by how many ranges, at most, the holder has more once this lock is set.
+    /// Returns the most ranges that the holder has more once this lock is set.
     pub(super) fn growth(&self, holder: Holder, lock: &FileLock) -> usize {
         let LockRange { start, end } = lock.range();
         let locks = lock.mode != LockMode::Unlock;

@@ -1,4 +1,4 @@
-//! Requests that wait for a lock, by all that names them.
+//! Requests that wait for a lock, found by their id, holder, open or number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Waiters {
     pub(super) all: BTreeMap<WaiterId, Waiter>,
     by_holder: BTreeSet<(Holder, WaiterId)>,
     by_open: BTreeSet<(SessionOpen, WaiterId)>,
-    /// Those with a number other than 0.
+    /// The waiting requests with a number other than 0.
     pub(super) by_request: BTreeMap<(SessionId, RequestId), WaiterId>,
 }
 
