@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
     }
 
-    /// A server of a new epoch takes them as numbered requests, and only so many.
+    /// A server of a new epoch takes them as numbered requests, and their number is limited.
     #[test]
     fn writes_of_all_files_are_bounded() {
         let mut dirty = Dirty::default();

@@ -25,7 +25,7 @@ pub struct Holder {
     pub(crate) this: Weak<Self>,
 }
 
-/// What the server must have before it gets a request.
+/// The bytes and opens that the server must have before it gets a request.
 struct Prerequisites {
     /// The files whose dirty bytes are sent first.
     dirty: Vec<InodeId>,

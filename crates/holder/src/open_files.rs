@@ -19,7 +19,7 @@ pub(crate) struct OpenFiles {
     unreported: usize,
     /// The number of opens that write: each recall asks whether a file has any.
     writers: usize,
-    /// The number of opens with an error that no program was told.
+    /// The number of opens with an error that no program has got.
     errors: usize,
 }
 
@@ -29,11 +29,11 @@ struct Open {
     at: At,
     /// The file may have been changed through this open.
     has_written: bool,
-    /// Why written bytes were lost, until a program is told.
+    /// The error by which written bytes were lost, until a program has got it.
     error: Option<Code>,
 }
 
-/// How an open writes.
+/// The way in which an open writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writes {
     /// It only reads.
@@ -55,7 +55,7 @@ impl Writes {
     }
 }
 
-/// Where an open is known.
+/// The ends at which an open is known.
 enum At {
     /// Only here: it was made under leases of this era.
     Here { flags: OpenFlags, caller: Caller, leases: LeaseEra },
@@ -67,7 +67,7 @@ enum At {
     Failed(Code),
 }
 
-/// What a request that names an open waits for.
+/// The report that a request waits for which names an open.
 pub(crate) enum Report {
     /// Nothing: the server knows the open, or it is not one of this client.
     Known,
@@ -147,17 +147,17 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the error of an open that no program was told.
+    /// Returns the error of an open that no program has got.
     pub(crate) fn error(&self, open: OpenId) -> Option<Code> {
         if self.errors == 0 { None } else { self.all.get(&open)?.error }
     }
 
-    /// Returns whether an open has an error that no program was told.
+    /// Returns whether an open has an error that no program has got.
     pub(crate) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Takes the error of an open, which a program is told now.
+    /// Takes the error of an open, for a program.
     pub(crate) fn take_error(&mut self, open: OpenId) -> Option<Code> {
         let code = self.all.get_mut(&open)?.error.take()?;
         self.errors -= 1;

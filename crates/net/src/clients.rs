@@ -94,7 +94,7 @@ pub enum LineError {
 pub struct ClientsError {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     #[source]
     pub source: LineError,
 }
@@ -128,7 +128,7 @@ pub enum ChangeError {
     /// No client has this key or name.
     #[error("{client} is not listed")]
     NotListed {
-        /// What was looked for.
+        /// The key or name.
         client: ClientRef,
     },
 }

@@ -133,7 +133,7 @@ mod tests {
         assert_eq!([1, 500, 999].map(admit), [None; 3]);
         assert_eq!(admit(1000), Some(3));
         assert_eq!(admit(1500), None);
-        // Nothing more comes: the rest is told all the same, once.
+        // No further line comes: the rest is reported all the same, once.
         assert!(limit.has_rest());
         assert_eq!(limit.rest(start + Duration::from_secs(2)), Some(1));
         assert_eq!(limit.rest(start + Duration::from_secs(4)), None);

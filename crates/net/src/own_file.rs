@@ -100,7 +100,7 @@ pub enum OwnFileError {
     Type {
         /// The file.
         path: PathBuf,
-        /// What it is, for a message: "a symbolic link".
+        /// The kind of file, for a message: "a symbolic link".
         found: &'static str,
     },
     /// It is larger than such a file may be, or not text.

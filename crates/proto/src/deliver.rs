@@ -138,7 +138,7 @@ pub struct Block {
     pub file: VersionId,
     /// The extent that has it. It is in memory, except for [`Deliver::next_absent`].
     pub extent: u32,
-    /// Where it begins in the file.
+    /// The offset in the file at which it begins.
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
@@ -164,7 +164,7 @@ pub struct ExtentRead {
     pub file: VersionId,
     /// The extent that is read.
     pub extent: u32,
-    /// Where it begins in the file.
+    /// The offset in the file at which it begins.
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
@@ -200,7 +200,7 @@ pub enum DeliverError {
     /// The blocks that the client has are those of a file of another length.
     #[error("the client has blocks of a file of {blocks} blocks")]
     OtherLength {
-        /// How many blocks that file has.
+        /// The number of blocks of that file.
         blocks: u32,
     },
     /// The range is not within the file.

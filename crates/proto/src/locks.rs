@@ -74,13 +74,13 @@ pub struct LockRequest {
     pub ino: InodeId,
     /// The open through which the lock is set. It is of the holder's session.
     pub open: OpenId,
-    /// Who is to hold the lock.
+    /// The owner that is to hold the lock.
     pub holder: Holder,
     /// The lock.
     pub lock: FileLock,
 }
 
-/// What became of a lock that may wait.
+/// The result of a request for a lock that may wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetLock {
     /// It is set, or removed.
@@ -113,7 +113,7 @@ impl Default for LockLimits {
     }
 }
 
-/// How much a table has.
+/// The counts of a table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LockCounts {
     /// Ranges of locks.

@@ -68,7 +68,7 @@ impl Lasting {
 
 impl Request {
     /// Returns the bytes that are in the share of a session from the moment this request is read
-    /// until its answer has left: body and bulk have so many bytes.
+    /// until its answer has left: `body` and `bulk` are its sizes.
     #[must_use]
     pub const fn held_bytes(&self, body: usize, bulk: usize) -> usize {
         limits::REQUEST_BYTES + body + bulk + self.answer_bytes()

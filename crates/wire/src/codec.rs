@@ -66,7 +66,7 @@ pub struct Replayed {
 /// The answer to a request.
 #[derive(Debug)]
 pub struct DecodedReply {
-    /// When its change was made.
+    /// The moment of its change.
     pub stamp: ReplyStamp,
     /// The reply, or the error.
     pub result: Result<Reply, Error>,
@@ -94,7 +94,7 @@ const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fit
 /// Bytes of the longest body that a client sends: of a request, or of one that is replayed.
 pub const CLIENT_BODY_BYTES: usize = MOST_REPLAYED + MOST_CALL;
 
-/// Where the body of a request has its mutation number: behind user and group.
+/// The bytes of the mutation number in the body of a request: after user and group.
 pub const MUTATION: std::ops::Range<usize> = 8..16;
 
 /// Appends the body of a request; `mutation` is 0 for a request that is none.

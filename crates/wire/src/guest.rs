@@ -4,8 +4,8 @@
 use crate::flags::OpenFlags;
 use crate::id::{Handle, OpenId};
 
-/// What a server does with a request of a guest. A node is *granted* if it is the directory of the
-/// guest's credential, or below it.
+/// The rule for a request of a guest. A node is *granted* if it is the directory of the guest's
+/// credential, or below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForGuest {
     /// It is carried out if this node is granted.

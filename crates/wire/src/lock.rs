@@ -21,7 +21,7 @@ pub enum LockKind {
     OpenFile,
 }
 
-/// What a lock permits others.
+/// The mode of a lock, by what it permits other owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockMode {
     /// Others may hold read locks of the range (`F_RDLCK`, `LOCK_SH`).
@@ -43,8 +43,8 @@ pub struct FileLock {
     pub start: u64,
     /// The last byte, at least `start`; [`FileLock::TO_END`] for a lock that grows with the file.
     pub end: u64,
-    /// The process that set the lock, as its own mount numbers processes. 0 in a reply about a
-    /// lock of another session or of kind [`LockKind::OpenFile`].
+    /// The process that set the lock, as its own mount numbers processes. 0 in a reply about a lock
+    /// of another session or of kind [`LockKind::OpenFile`].
     pub pid: u32,
 }
 

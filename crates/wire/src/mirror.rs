@@ -87,7 +87,7 @@ pub enum GroupPart {
         number: u64,
         /// Its kind.
         kind: GroupKind,
-        /// When it was cut, by the clock of the primary.
+        /// The time of the cut, by the clock of the primary.
         cut: Time,
     },
     /// Rows that have changed, in the order of their keys.
@@ -105,21 +105,21 @@ pub enum GroupPart {
     },
     /// Bytes of the content file.
     Bytes {
-        /// Where they are.
+        /// The offset of the first byte.
         offset: u64,
         /// The bytes: 1 to [`limits::GROUP_BYTES`].
         bytes: Vec<u8>,
     },
     /// A hole of the content file, which reads as zeros.
     Hole {
-        /// Where it begins.
+        /// The offset of its first byte.
         offset: u64,
         /// Its bytes.
         length: u64,
     },
     /// A file beside the table, in one part.
     File {
-        /// Which file.
+        /// The file.
         file: VolumeFile,
         /// Its bytes, at most [`limits::VOLUME_FILE_BYTES`]; `None` if there is none any more.
         bytes: Option<Vec<u8>>,

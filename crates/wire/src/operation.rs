@@ -22,7 +22,7 @@ use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
 pub struct Description {
     /// The operation.
     pub operation: Operation,
-    /// What the request changes.
+    /// The kind of change that it makes.
     pub effect: Effect,
     /// The inodes and open files that it names.
     pub subjects: Subjects,

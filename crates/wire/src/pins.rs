@@ -58,7 +58,7 @@ pub trait Pinned: Send + Sync {
     fn is_changed(&self) -> bool;
 }
 
-/// What a read does with bytes that are not in the page cache.
+/// The treatment of bytes that are not in the page cache when they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
     /// It reads them into the page cache, and they stay there.

@@ -42,7 +42,7 @@ pub struct Permissions {
     pub gid: u32,
     /// Its mode. With an access list the bits of the group are the list's mask.
     pub mode: u16,
-    /// Whether it has an access list.
+    /// It has an access list.
     pub has_acl: bool,
 }
 

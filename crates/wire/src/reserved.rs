@@ -67,10 +67,10 @@ pub const REPLIES: &[Reserved] = &[
 /// Errors.
 pub const ERRORS: &[Reserved] = &[one(38, "Moved")];
 
-/// Why a server gives no session.
+/// Codes of refusals.
 pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
 
-/// Why a server ends a connection.
+/// Codes of closings.
 pub const CLOSINGS: &[Reserved] = &[];
 
 /// Kinds of things that a recall names.

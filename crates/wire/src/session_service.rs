@@ -22,7 +22,7 @@ pub struct Served {
     /// The epoch of the server. Each run has a higher one, and begins another one if the table was
     /// opened again and may have lost what was answered.
     pub epoch: u32,
-    /// Whether every change is refused.
+    /// Each change is refused.
     pub read_only: bool,
     /// The number of the site.
     pub site: u16,

@@ -192,21 +192,21 @@ pub enum OpenEffect {
         node: Handle,
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
     /// It opens a file that it creates.
     Creates {
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
     /// It makes an open again that the server has lost.
     MakesAgain {
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
     /// It reads or writes bytes, which programs may guard by locks, or tests for a lock that is in
@@ -286,7 +286,7 @@ impl OpenEffect {
 pub enum AtStart {
     /// It waits. If it repeats what the last run may have done, it is carried out in its turn:
     /// changes of names have stored replies and are not carried out twice; and they may need the
-    /// kernel, which answers once requests of the server's own mount go on.
+    /// kernel, which answers once requests of the server's own mount are carried out.
     InTurn,
     /// It waits. If it repeats what the last run may have done, it goes before all that is new: it
     /// may write bytes or attributes a second time, over what is new.

@@ -499,7 +499,7 @@ fn passthrough_is_sent_as_direct() {
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
 }
 
-/// What no server accepts is not sent: the client's caller gets the error that a server has for it.
+/// A request that no server accepts is not sent: the client's caller gets the server's error.
 #[test]
 fn a_value_over_its_limit_is_not_encoded() {
     let node = Handle::ROOT;

@@ -29,22 +29,22 @@ pub enum AddressError {
     /// It has no `@`.
     #[error("an address is KEY@HOST:PORT, and this has no @")]
     NoKey,
-    /// What precedes the `@` is not a key.
+    /// The text before the `@` is not a key.
     #[error("the key before @ is wrong")]
     Key(#[from] KeyTextError),
     /// The host is empty, too long, or has a character that no host has.
     #[error("{host:?} is not the name or the IP address of a host")]
     Host {
-        /// What was given.
+        /// The text.
         host: String,
     },
-    /// An IPv6 address has no brackets, so its port cannot be told from it.
+    /// An IPv6 address has no brackets, so that its port cannot be distinguished from it.
     #[error("an IPv6 address stands in brackets: KEY@[ADDRESS]:PORT")]
     NoBrackets,
     /// The port is not a number from 1 to 65535.
     #[error("{port:?} is not a port: give a number from 1 to 65535")]
     Port {
-        /// What was given.
+        /// The text.
         port: String,
     },
 }

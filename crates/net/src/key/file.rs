@@ -45,7 +45,7 @@ pub enum KeyFileError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         #[source]
         source: KeyTextError,
     },

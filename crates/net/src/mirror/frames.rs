@@ -159,7 +159,7 @@ where
         })
     }
 
-    /// Keeps a frame back until [`Frames::flush`], unless much is kept back.
+    /// Buffers a frame until [`Frames::flush`], or until the buffer is full.
     pub(super) fn send(&mut self, kind: FrameKind, body: &[u8]) -> io::Result<()> {
         let bytes = u32::try_from(body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         self.out.extend_from_slice(&Header::new(kind, bytes, 0).encode());

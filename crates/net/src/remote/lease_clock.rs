@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what it is told.
+    /// A holder that counts the losses of leases.
     #[derive(Default)]
     struct Holder(Mutex<u32>);
 

@@ -16,7 +16,7 @@ pub(super) struct ReplayEntry {
     pub(super) opens: OpenUse,
     /// The inode that the mutation has created.
     pub(super) made: Option<Handle>,
-    /// That inode, or the one that it has written.
+    /// The inode that it has created, or has written to.
     pub(super) node: Option<Handle>,
     /// The time in the reply.
     pub(super) time: Option<Time>,

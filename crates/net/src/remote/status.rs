@@ -9,9 +9,9 @@ use pelago_wire::{Attr, SessionId};
 pub struct RemoteStatus {
     /// The session's id; `None` before the first.
     pub session: Option<SessionId>,
-    /// Whether there is a connection.
+    /// True if there is a connection.
     pub connected: bool,
-    /// How long ago the server was heard.
+    /// The time since the server was heard last.
     pub silent: Duration,
     /// Requests that were not answered.
     pub waiting: usize,

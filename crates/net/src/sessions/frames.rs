@@ -182,7 +182,7 @@ impl Sessions {
     }
 }
 
-/// Returns a hash by which a repeated request is told from another one.
+/// Returns a hash by which a repeated request is distinguished from another one.
 fn hash(body: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(body)
 }

@@ -12,7 +12,7 @@ use crate::session::{Peer, Session};
 
 /// A limit of the number of sessions.
 struct Share<'a> {
-    /// Whether a session counts.
+    /// Returns whether a session counts.
     counts: &'a dyn Fn(&Session) -> bool,
     most: usize,
     /// The refusal if none of them can end.

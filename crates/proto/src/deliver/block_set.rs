@@ -25,7 +25,7 @@ pub struct BlockSet {
 pub struct Run {
     /// The first block.
     pub first: u32,
-    /// How many there are, at least one.
+    /// The number of blocks, at least one.
     pub count: u32,
 }
 

@@ -61,7 +61,7 @@ impl Deliver {
         file.present.remove(extent);
         file.deficit += u64::from(self.options.extent_bytes);
         if file.elsewhere.mixed() >= limits::DELIVERY_CLIENT_CHUNKS {
-            // What is scattered so much is looked up again.
+            // A set that is too scattered is cleared: the driver looks these extents up again.
             file.elsewhere = BlockSet::empty(file.geometry.extents());
         }
         file.elsewhere.insert(extent);
@@ -69,7 +69,8 @@ impl Deliver {
             let Some(client) = self.clients.get_mut(client_id) else { continue };
             let lacked = file.geometry.count(&client.missing, extent);
             client.supply -= lacked;
-            // It has come while the extent was to be read, and looks for itself.
+            // The client has reached the extent while it was to be read, and the driver has it
+            // elsewhere.
             let waits_for = policy::waits_for(&self.options, client, file, extent);
             if waits_for || client.waits && lacked > 0 {
                 client.waits = false;

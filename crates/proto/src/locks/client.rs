@@ -408,7 +408,7 @@ mod tests {
         );
     }
 
-    /// It may have been granted before that or behind it.
+    /// The lock may have been granted before that or after it.
     #[test]
     fn what_was_given_up_while_a_lock_was_waited_for_is_perhaps_held() {
         let mut held = ClientLocks::default();
@@ -423,8 +423,8 @@ mod tests {
         assert_eq!(held.over(9), GivenUp::Nothing);
     }
 
-    /// The server does one of the two requests before what was given up, and perhaps the other one
-    /// behind it.
+    /// The server carries out one of the two requests before the unlock, and perhaps the other one
+    /// after it.
     #[test]
     fn what_was_given_up_of_a_lock_that_is_asked_for_twice_is_perhaps_held() {
         let mut held = ClientLocks::default();
@@ -441,7 +441,7 @@ mod tests {
         assert_eq!(held.over(9), GivenUp::Nothing);
     }
 
-    /// Its program was told that it did not get the lock.
+    /// The program has got an error for the lock.
     #[test]
     fn a_lock_that_is_not_wanted_is_undone_to_what_was_held() {
         let mut held = ClientLocks::default();

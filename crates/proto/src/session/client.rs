@@ -261,8 +261,8 @@ mod tests {
         assert_eq!(session.acknowledged(), 0);
     }
 
-    /// What is kept goes again, in its order, and is kept until that is safe. Its place is that of
-    /// its first answer: what was done behind it may not be answered anew when the server dies
+    /// Kept mutations are replayed in their order, and kept until that is safe. The place of each
+    /// one is that of its first answer: later ones may not be answered again when the server dies
     /// again.
     #[test]
     fn what_is_repeated_gets_another_stamp() {
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(session.acknowledged(), 3);
     }
 
-    /// What is not asked again leaves no gap: the new server never sees its number.
+    /// A request that is not repeated leaves no gap: the new server never sees its number.
     #[test]
     fn a_new_session_numbers_what_is_asked_again_in_its_order() {
         let mut session = ClientSession::new();

@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(asked, (1..=300).collect::<Vec<_>>());
     }
 
-    /// A file that is made anew is asked for behind what makes it, until that is answered.
+    /// A file that a replay creates is opened again after the replay, until that is answered.
     #[test]
     fn a_file_that_does_not_exist_yet_is_asked_for_later() {
         let mut opens = with(1..=1);

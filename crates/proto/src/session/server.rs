@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(session.mutation(1, 7), Err(SessionError::Acknowledged(1)));
     }
 
-    /// A request was given up after a deadline, and the connection comes back: it is not carried
-    /// out behind what its program has done since.
+    /// A request was given up after a deadline, and the connection comes back. The request is not
+    /// carried out after later requests of its program.
     #[test]
     fn a_cancelled_mutation_is_answered_by_what_it_did_or_never_runs() {
         let mut session = ServerSession::default();

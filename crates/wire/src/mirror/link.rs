@@ -56,16 +56,16 @@ pub trait Mirrors: Send + Sync {
     ) -> Result<Box<dyn Groups>, OfferRefused>;
 }
 
-/// Why a mirror takes nothing of a primary.
+/// The reason for which a mirror refuses the offer of a primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OfferRefused {
-    /// What it has was promoted, with this reign.
+    /// The mirror was promoted, and has this reign.
     NotPrimary(u64),
     /// Another reason, for people.
     Failed(String),
 }
 
-/// Where the groups of one connection go. Its methods block.
+/// The receiver of the groups of one connection. Its methods block.
 pub trait Groups: Send {
     /// Returns the answer to the offer.
     fn ready(&self) -> GroupState;

@@ -8,10 +8,10 @@ use proptest::sample::select;
 
 use super::*;
 
-/// Bytes of a file. The last stands for all behind it.
+/// Bytes of a file. The last one stands for all after it.
 const BYTES: u64 = 12;
 
-/// What one step does.
+/// A step of a program.
 #[derive(Debug, Clone)]
 enum Step {
     Set { request: LockRequest, wait: bool },
@@ -97,7 +97,7 @@ impl Reference {
         self.grant()
     }
 
-    /// Whether a path of waiting processes leads from the request back to its holder.
+    /// Returns whether a path of waiting processes leads from the request back to its holder.
     fn is_deadlock(&self, request: &LockRequest) -> bool {
         let mut reached = self.conflicting(request);
         loop {
