@@ -1,6 +1,20 @@
 //! The reply that a request still owes its caller, when it comes later (I-8).
 
-use pelago_wire::{Done, Error, Reply};
+use pelago_wire::{Context, Done, Error, Reply, RequestId, SessionId};
+
+/// The name of a request by which its caller can cancel it: the number in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CancelKey {
+    pub(crate) session: SessionId,
+    /// 0 for a request that is never cancelled.
+    pub(crate) request: RequestId,
+}
+
+impl From<&Context> for CancelKey {
+    fn from(context: &Context) -> Self {
+        Self { session: context.session, request: context.request }
+    }
+}
 
 /// The callback of a request whose reply comes later. Its type makes a second reply impossible, and
 /// its `drop` asserts that there was one.

@@ -58,7 +58,7 @@ pub(crate) fn measure_written(
                 report.damaged += 1;
                 continue;
             };
-            let found = measure(shard, content, (ino, &row), detects_writers, &mut report)?;
+            let found = measure(shard, content, ino, &row, detects_writers, &mut report)?;
             still_written.extend(found);
         }
     }
@@ -114,7 +114,8 @@ fn next_writing_rows(table: &dyn Table, from: &[u8]) -> Result<Vec<FoundRow>, pe
 fn measure(
     shard: &Shard,
     content: &ContentStore,
-    (ino, row): (InodeId, &Writing),
+    ino: InodeId,
+    row: &Writing,
     detects_writers: bool,
     report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {

@@ -22,7 +22,7 @@ use pelago_wire::{
     RecordedPeer, Reply, Request, RequestId, Served, Service, SessionId, SessionRecord,
 };
 
-use crate::completion::Completion;
+use crate::completion::{CancelKey, Completion};
 use crate::find_by_id::FindById;
 use crate::grace::Grace;
 use crate::leases::Leases;
@@ -249,7 +249,7 @@ impl Service for LocalService {
         if !self.dispatcher.parts.sites.is_alone() && self.dispatcher.parts.sites.cancel(context) {
             return;
         }
-        if !self.dispatcher.leases.cancel((context.session, context.request)) {
+        if !self.dispatcher.leases.cancel(CancelKey::from(context)) {
             self.dispatcher.locks.cancel(context.session, context.request);
         }
     }
@@ -263,8 +263,20 @@ impl Service for LocalService {
     }
 }
 
-/// The bytes of a request, and memory for those of its reply.
-type Memory<'a> = (&'a [u8], Option<&'a mut [u8]>);
+/// The memory of a request's bytes.
+struct Buffers<'a> {
+    /// The bytes of the request.
+    bytes: &'a [u8],
+    /// Memory of the caller for the bytes of the reply.
+    room: Option<&'a mut [u8]>,
+}
+
+impl<'a> Buffers<'a> {
+    fn of(bulk: &'a mut Bulk<'_>) -> Self {
+        let (bytes, room) = bulk.parts();
+        Self { bytes, room }
+    }
+}
 
 impl Dispatcher {
     /// Carries out a request that its session may make.
@@ -291,7 +303,7 @@ impl Dispatcher {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let invalidations = self.parts.durability.invalidations();
-        match self.run_here(call, &request, bulk.parts(), MayBlock::No) {
+        match self.run_here(call, &request, Buffers::of(&mut bulk), MayBlock::No) {
             Ok(Outcome::Reply(reply)) => return Some(Ok(reply)),
             Err(OpError::Failed(error)) => return Some(Err(error)),
             Err(OpError::WouldBlock) => {}
@@ -307,7 +319,7 @@ impl Dispatcher {
         let kept = payload_bytes(&request, bulk.bytes());
         let Some(permit) = self.parts.pool.permit_payload(caller, kept) else {
             // Decision 10: a payload that cannot be kept is written here, which slows its caller.
-            let result = self.run_here(call, &request, bulk.parts(), MayBlock::Yes);
+            let result = self.run_here(call, &request, Buffers::of(&mut bulk), MayBlock::Yes);
             self.complete(result, invalidations, done);
             return None;
         };
@@ -317,7 +329,8 @@ impl Dispatcher {
         let job = move |invocation| match invocation {
             Invocation::Run => {
                 let invalidations = dispatcher.parts.durability.invalidations();
-                let result = dispatcher.run(&call, &request, (&bytes, None), MayBlock::Yes);
+                let buffers = Buffers { bytes: &bytes, room: None };
+                let result = dispatcher.run(&call, &request, buffers, MayBlock::Yes);
                 drop((bytes, permit));
                 dispatcher.complete(result, invalidations, done);
             }
@@ -333,14 +346,14 @@ impl Dispatcher {
         &self,
         call: &Call,
         request: &Request,
-        memory: Memory<'_>,
+        buffers: Buffers<'_>,
         may_block: MayBlock,
     ) -> OpResult {
         // Recursive: a reply may call in again on this thread while `stop` waits for the lock.
         let stopped = self.stopped.read_recursive();
         match *stopped {
             true => Err(Code::Unavailable.into()),
-            false => self.run(call, request, memory, may_block),
+            false => self.run(call, request, buffers, may_block),
         }
     }
 
@@ -379,10 +392,11 @@ impl Dispatcher {
         &self,
         call: &Call,
         request: &Request,
-        (bytes, room): Memory<'_>,
+        buffers: Buffers<'_>,
         may_block: MayBlock,
     ) -> OpResult {
         let Call { context, expected } = call;
+        let Buffers { bytes, room } = buffers;
         let description = request.describe();
         // Its fields are evaluated only if the log has this level.
         let _span = tracing::debug_span!(

@@ -71,10 +71,10 @@ impl Executor<'_> {
             Request::GetAttr { node } => attr(shard.attr(*node)),
             Request::SetAttr { node, open, set } => self.set_attr(*node, *open, set),
             Request::Create { dir, name, mode, flags, open } => {
-                self.create(*dir, name, *mode, (*open, *flags))
+                self.create(*dir, name, *mode, *open, *flags)
             }
             Request::CreateUnnamed { dir, mode, flags, open } => {
-                self.create_unnamed(*dir, *mode, (*open, *flags))
+                self.create_unnamed(*dir, *mode, *open, *flags)
             }
             Request::Open { node, flags, open } => self.open(*node, *open, *flags),
             Request::Reopen { node, flags, open } => self.reopen(*node, *open, *flags),
@@ -99,13 +99,13 @@ impl Executor<'_> {
             Request::Release { open } => self.release(*open),
             Request::GetLock { open, owner, lock } => self.get_lock(*open, *owner, lock),
             Request::SetLock { open, owner, lock, wait } => {
-                self.set_lock((*open, *owner), *lock, *wait)
+                self.set_lock(*open, *owner, *lock, *wait)
             }
-            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock((*open, *owner), *lock),
+            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock(*open, *owner, *lock),
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
-            Request::Write { open, offset, flags } => self.write((*open, *offset), *flags),
+            Request::Write { open, offset, flags } => self.write(*open, *offset, *flags),
             Request::List { dir, after, behind, entries, attributes } => {
                 let behind = behind.as_ref();
                 let attributes = *attributes;
@@ -123,13 +123,13 @@ impl Executor<'_> {
             }
             Request::StatFs => self.stat_fs(),
             Request::Allocate { open, offset, length, mode } => {
-                self.allocate((self.key(*open), *offset), *length, *mode)
+                self.allocate(self.key(*open), *offset, *length, *mode)
             }
             Request::Seek { open, from } => self.seek(*open, *from),
             Request::CopyRange { from, from_offset, to, to_offset, length } => {
                 let from = self.key(*from);
                 let to = self.key(*to);
-                self.copy((from, *from_offset), (to, *to_offset), *length)
+                self.copy(from, *from_offset, to, *to_offset, *length)
             }
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),

@@ -9,7 +9,8 @@ use pelago_wire::{
 };
 
 use super::{Call, Dispatcher, shared};
-use crate::leases::{Asker, Wait};
+use crate::completion::CancelKey;
+use crate::leases::Wait;
 
 impl Dispatcher {
     /// Carries out a request of any session, and answers it once no other session has the lease on
@@ -28,13 +29,13 @@ impl Dispatcher {
             // what is opened now is read later.
             return self.dispatch_own(context, request, bulk, later);
         }
-        let asker = (context.session, context.request);
+        let key = CancelKey::from(context);
         let mut after_writers = || -> Done {
             let dispatcher = Arc::clone(self);
             let done = later();
             Box::new(move |mut result| {
-                let written = dispatcher.shown_and_written(asker.0, &mut result);
-                dispatcher.answer_after_writers(asker, written, result, done);
+                let written = dispatcher.shown_and_written(key.session, &mut result);
+                dispatcher.answer_after_writers(key, written, result, done);
             })
         };
         let answered = match context.session {
@@ -46,7 +47,7 @@ impl Dispatcher {
         if written.is_empty() {
             return Some(result);
         }
-        self.answer_after_writers(asker, written, result, later());
+        self.answer_after_writers(key, written, result, later());
         None
     }
 
@@ -183,7 +184,7 @@ impl Dispatcher {
     /// after that is for writes that the answer need not show.
     fn answer_after_writers(
         self: &Arc<Self>,
-        asker: Asker,
+        key: CancelKey,
         mut written: Vec<InodeId>,
         mut result: Result<Reply, Error>,
         done: Done,
@@ -195,7 +196,7 @@ impl Dispatcher {
         let rest = written.split_off(written.len().min(limits::RECALL_THINGS));
         let touched: Vec<Touched> = written.iter().copied().map(Touched::Node).collect();
         let dispatcher = Arc::clone(self);
-        self.announce(asker, &touched, move |wait| match wait {
+        self.announce(key, &touched, move |wait| match wait {
             Wait::Over(change) => {
                 dispatcher.leases.end(change);
                 for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
@@ -205,11 +206,11 @@ impl Dispatcher {
                         *attr = now;
                     }
                 }
-                dispatcher.answer_after_writers(asker, rest, result, done);
+                dispatcher.answer_after_writers(key, rest, result, done);
             }
             // The file is open, and must not be read before; this ends within a term.
             Wait::Cancelled if opened_file(&result).is_some() => {
-                let uncancellable = (asker.0, RequestId(0));
+                let uncancellable = CancelKey { request: RequestId(0), ..key };
                 dispatcher.answer_after_writers(uncancellable, written, result, done);
             }
             Wait::Cancelled => done(Err(Code::Interrupted.into())),

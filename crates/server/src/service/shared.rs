@@ -21,7 +21,8 @@ use pelago_wire::{
 
 use super::touches::{Announced, Impact};
 use super::{Call, Dispatcher};
-use crate::leases::{Asker, Wait};
+use crate::completion::CancelKey;
+use crate::leases::Wait;
 use crate::other_sessions::Noted;
 use crate::pool::{Caller, Invocation};
 
@@ -235,9 +236,9 @@ impl PendingChange {
         }
         let here = thread::current().id();
         let dispatcher = Arc::clone(&self.dispatcher);
-        let asker = self.asker();
+        let key = CancelKey::from(&self.context);
         let changes = Arc::clone(&announced.changes);
-        dispatcher.announce(asker, &changes, move |wait| {
+        dispatcher.announce(key, &changes, move |wait| {
             let Wait::Over(change) = wait else {
                 return self.answer(Err(Code::Interrupted.into()));
             };
@@ -323,10 +324,6 @@ impl PendingChange {
         self.context.session == SessionId::DIRECT
     }
 
-    fn asker(&self) -> Asker {
-        (self.context.session, self.context.request)
-    }
-
     /// Announces inodes that the names led to when the change was carried out, and not when it was
     /// announced: until it is answered others may show what they were before. Then answers.
     fn announce_late(self, announced: Announced, reply: Reply) {
@@ -351,7 +348,7 @@ impl PendingChange {
             cache.end(&late);
         }
         let dispatcher = Arc::clone(&self.dispatcher);
-        dispatcher.announce(self.asker(), &late, move |wait| {
+        dispatcher.announce(CancelKey::from(&self.context), &late, move |wait| {
             if let Wait::Over(change) = wait {
                 self.dispatcher.leases.end(change);
             }
@@ -430,11 +427,11 @@ impl Dispatcher {
     /// called once they have dropped it.
     pub(super) fn announce(
         self: &Arc<Self>,
-        asker: Asker,
+        request: CancelKey,
         touched: &[Touched],
         then: impl FnOnce(Wait) + Send + 'static,
     ) {
-        self.leases.announce(asker, touched, |recall| self.send(recall), then);
+        self.leases.announce(request, touched, |recall| self.send(recall), then);
     }
 
     /// Takes leases away if there are too many to grant a session more.

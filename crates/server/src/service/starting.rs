@@ -66,7 +66,7 @@ impl Dispatcher {
             }
             Step::Replay(replays) => {
                 tracing::info!(requests = replays.len(), "carrying out what may be lost");
-                self.replay(replays, (round, limit));
+                self.replay(replays, round, limit);
                 grace.replayed(round);
             }
             Step::Repeat(repeated) => {
@@ -186,7 +186,7 @@ impl Dispatcher {
     /// Carries out, one after the other, what the last run has answered and may have lost. Each
     /// gets this long. If the table fails, the clients ask for all of it again: an error of that
     /// would tell them that it is lost.
-    fn replay(self: &Arc<Self>, replays: Vec<Parked>, (round, limit): (Round, Duration)) {
+    fn replay(self: &Arc<Self>, replays: Vec<Parked>, round: Round, limit: Duration) {
         for parked in replays {
             let (over, is_over) = channel();
             let done = parked.done;
