@@ -38,6 +38,19 @@ impl Completion {
     }
 }
 
+/// Has `serve` carry out a request, and passes the result to `done`: at once, or when it comes
+/// later.
+pub(crate) fn deliver(
+    done: Done,
+    serve: impl FnOnce(&mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>>,
+) {
+    let mut done = Some(done);
+    let now = serve(&mut || done.take().expect("a service asks for one callback"));
+    if let (Some(result), Some(done)) = (now, done) {
+        done(result);
+    }
+}
+
 impl Drop for Completion {
     fn drop(&mut self) {
         assert!(

@@ -15,7 +15,7 @@ use pelago_wire::{
     Service, SessionId, limits,
 };
 
-use crate::completion::CancelKey;
+use crate::completion::{CancelKey, deliver};
 
 /// A server that is well and idle says nothing for less than that: its signs of life come three
 /// times in a term.
@@ -126,12 +126,7 @@ impl Upstream {
             result.iter_mut().for_each(keep_nothing);
             done(result);
         });
-        let mut answered = Some(answered);
-        let mut later = || answered.take().expect("a service asks for one callback");
-        let now = self.service.ask(&there, request, bulk, &mut later);
-        if let (Some(result), Some(answered)) = (now, answered) {
-            answered(result);
-        }
+        deliver(answered, |later| self.service.ask(&there, request, bulk, later));
     }
 
     /// Puts the numbers there into a request. Returns the open that it makes, with its number

@@ -9,7 +9,8 @@ use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
 use pelago_wire::{AtStart, Bulk, Code, Context, Done, Error, Reply, Request, SessionId, WriteEra};
 
-use super::{Dispatcher, LocalService};
+use super::{Dispatcher, LocalService, Submission};
+use crate::completion::deliver;
 use crate::grace::{Grace, Parked, Round, Step};
 
 /// The pause before the row of a session is deleted once more.
@@ -147,13 +148,13 @@ impl Dispatcher {
     pub(super) fn park_or_dispatch(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        if goes_on(context, &request) || self.opens_existing(context, &request) {
-            return self.dispatch_and_await_writers(context, request, bulk, later);
+        let request = &submission.request;
+        if goes_on(context, request) || self.opens_existing(context, request) {
+            return self.dispatch_and_await_writers(context, submission);
         }
+        let Submission { request, bulk, later } = submission;
         let context = *context;
         let bytes = bulk.into_bytes();
         let done = later();
@@ -224,13 +225,9 @@ impl Dispatcher {
     fn carry_out(self: &Arc<Self>, parked: Parked) {
         let Parked { context, request, bytes, done } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
-        let mut done = Some(done);
-        let now = self.dispatch_and_await_writers(&context, request, bulk, &mut || {
-            done.take().expect("a service asks for one callback")
+        deliver(done, |later| {
+            self.dispatch_and_await_writers(&context, Submission { request, bulk, later })
         });
-        if let (Some(result), Some(done)) = (now, done) {
-            done(result);
-        }
     }
 }
 
