@@ -20,6 +20,8 @@ use parking_lot::{Condvar, Mutex};
 use pelago_trace::RequestSpan;
 use pelago_wire::{Context, Done, Request, SessionId, limits};
 
+use crate::completion::CancelKey;
+
 /// What still waits for the sessions of the last run.
 pub(crate) struct Grace {
     is_over: AtomicBool,
@@ -256,8 +258,7 @@ impl Grace {
         let mut state = self.state.lock();
         let is_it = |parked: &Parked| {
             let known = &parked.context;
-            (known.session, known.request) == (context.session, context.request)
-                && known.mutation == 0
+            CancelKey::from(known) == CancelKey::from(context) && known.mutation == 0
         };
         let at = state.others.iter().position(is_it)?;
         let parked = state.others.remove(at)?;

@@ -78,7 +78,8 @@ impl Locks {
     pub(crate) fn set(
         &self,
         context: &Context,
-        (open, owner): (OpenId, LockOwner),
+        open: OpenId,
+        owner: LockOwner,
         lock: FileLock,
         wait: bool,
     ) -> Result<Option<LockRequest>, Error> {
@@ -112,7 +113,8 @@ impl Locks {
     pub(crate) fn reclaim(
         &self,
         context: &Context,
-        (open, owner): (OpenId, LockOwner),
+        open: OpenId,
+        owner: LockOwner,
         lock: FileLock,
     ) -> Result<(), Error> {
         let (ino, _) = self.opens.opened(OpenKey::of(context, open))?;

@@ -34,7 +34,7 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::policy::Policy;
 use crate::pool::Pool;
-use crate::recovery;
+use crate::recovery::{self, Measured};
 use crate::replaced::ReplacedFiles;
 use crate::service::{self, LocalService};
 use crate::sites::{SiteParts, Sites};
@@ -172,7 +172,7 @@ impl Rig {
         let content = Arc::new(ContentStore::open(dir.path()).unwrap());
         let can_detect = content.can_detect_writers().unwrap_or(false);
         let found = recovery::measure_written(&shard, &table, &content, can_detect);
-        let (recovered, written) = found.unwrap();
+        let Measured { report: recovered, still_written: written } = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));
         let descriptors = FdBudget::new(options.descriptors);
@@ -209,9 +209,14 @@ impl Rig {
             sites: no_sites(&shard, &durability),
             ownership: None,
         });
-        let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit =
-            GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None, None);
+        let commit = GroupCommit::new(
+            Arc::clone(&opens),
+            Arc::clone(&shard),
+            shared,
+            Arc::clone(&durability),
+            None,
+            None,
+        );
         Self {
             table,
             shard,

@@ -22,7 +22,7 @@ const CLI: &str = "docs/cli.md";
 const TESTING: &str = "docs/testing.md";
 
 /// The file that names the workers.
-const WORKERS: &str = "crates/server/src/server/start.rs";
+const WORKERS: &str = "crates/server/src/server/core.rs";
 /// Begins the code that makes the workers' handles, with their names as its only strings.
 const NAMES: &str = "impl WorkerNotifies {";
 

@@ -117,7 +117,7 @@ const BREACHES: &[Breach] = &[
         invariant: "I-8",
         mutant: Mutant {
             name: "I-8: a request for a lock gets no reply",
-            file: "crates/server/src/service.rs",
+            file: "crates/server/src/service/dispatch.rs",
             from: "self.locks.set_or_wait(&request, number, done);",
             to: "drop((request, number, done));",
         },
