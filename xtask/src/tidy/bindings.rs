@@ -74,9 +74,12 @@ fn packed_parameters(code: &str) -> Vec<usize> {
         let mut depth = 0;
         let mut begins = false;
         for (offset, letter) in parameters.char_indices() {
-            match letter {
-                '(' if begins => found.push(after + open + offset),
-                _ => {}
+            let is_typed = || {
+                let pattern = group(&parameters[offset..]).unwrap_or_default();
+                parameters[offset + pattern.len()..].trim_start().starts_with(':')
+            };
+            if letter == '(' && begins && is_typed() {
+                found.push(after + open + offset);
             }
             match letter {
                 '(' | '[' | '{' | '<' => depth += 1,
@@ -216,6 +219,7 @@ mod tests {
         for code in [
             "fn f(a: (u8, u8), b: fn(u8) -> u8, c: [(u8, u8); 2]) {}",
             "fn f(a: impl Fn(u8, (u8, u8))) { a.map(|(b, c)| b) }",
+            "fn f((a, b) in (any::<u8>(), any::<u8>())) {}",
         ] {
             assert!(found_in(code).is_empty(), "{code}");
         }

@@ -361,7 +361,8 @@ impl Field for TwoBits {
     type Value = (bool, bool);
     const MOST: usize = 1;
 
-    fn put((first, second): &(bool, bool), out: &mut Vec<u8>) -> Result<(), Error> {
+    fn put(bits: &(bool, bool), out: &mut Vec<u8>) -> Result<(), Error> {
+        let (first, second) = bits;
         u8::put(&(u8::from(*first) | u8::from(*second) << 1), out)
     }
 
