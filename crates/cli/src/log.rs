@@ -1,5 +1,5 @@
-//! Where log events go: warnings to the terminal, or in the background events of INFO and above to
-//! the volume's log file.
+//! The destination of log events: the terminal for warnings, or in the background the volume's log
+//! file for events of INFO and above.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Bytes above which a log file is truncated when its volume starts.
 const LOG_BYTES: u64 = 16 << 20;
-/// Bytes of events kept until the log file is known; later events are dropped.
+/// The limit for events that are buffered until the log file is known; later events are dropped.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The environment variable with the level, or with one for each module: `debug`,
+/// The environment variable with the level, or with a level for each module, as in `debug` and
 /// `pelago_server=trace,info`.
 const VARIABLE: &str = "PELAGO_LOG";
 
@@ -31,8 +31,8 @@ pub(crate) fn to_terminal() {
     let _set = registry.try_init();
 }
 
-/// Buffers events until [`to_file`] is called: nothing is written into a folder before it is known
-/// to be a volume.
+/// Buffers events until [`to_file`] is called, so that nothing is written into a folder before it
+/// is known to be a volume.
 pub(crate) fn to_buffer() {
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(&SINK);
     let registry = tracing_subscriber::registry().with(layer).with(levels(LevelFilter::INFO));
@@ -73,7 +73,7 @@ enum Target {
     File(File),
 }
 
-/// Writes one event.
+/// The writer of one event.
 struct Entry;
 
 impl<'a> MakeWriter<'a> for &'static Sink {
