@@ -62,11 +62,11 @@ pub(crate) struct Plan {
     pub(crate) listen: Option<String>,
     /// The options of the HTTP server; `None` if the tree is not served over HTTP.
     pub(crate) http: Option<HttpPlan>,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
     /// The rule by which reads set the access time.
     pub(crate) atime: Atime,
-    /// Whether setuid programs and devices work on the mount.
+    /// The rights of setuid programs and devices on the mount.
     pub(crate) trusts: Trusts,
     /// The files that are to use passthrough.
     pub(crate) passthrough: Passthrough,
@@ -105,7 +105,7 @@ pub(crate) struct Daemon {
     parts: Served,
     control: Control,
     events: Events,
-    /// Whether the volume was created by this start.
+    /// The volume was created by this start.
     pub(crate) is_new: bool,
 }
 

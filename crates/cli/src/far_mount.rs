@@ -37,11 +37,11 @@ pub(crate) struct FarPlan {
     pub(crate) source: String,
     /// The mount point, absolute.
     pub(crate) point: PathBuf,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
     /// The rule by which reads set the access time.
     pub(crate) atime: Atime,
-    /// Whether setuid programs and devices work on the mount.
+    /// The rights of setuid programs and devices on the mount.
     pub(crate) trusts: Trusts,
     /// The time without a server after which a request fails; `None` waits for ever.
     pub(crate) give_up: Option<Duration>,

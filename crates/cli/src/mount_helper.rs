@@ -255,7 +255,7 @@ mod tests {
         assert!(!is_meant(None));
     }
 
-    /// What an option becomes is an argument of the verb.
+    /// The verb accepts the arguments that options are translated to.
     #[test]
     fn the_verb_takes_the_arguments() {
         let call = call("S P -o ro,noatime,memory=64MiB,soft=30").unwrap();

@@ -53,7 +53,7 @@ pub(crate) struct UpReport {
     pub(crate) dir: PathBuf,
     /// The id of the volume, in hexadecimal digits.
     pub(crate) id: String,
-    /// Whether the previous run stopped cleanly.
+    /// The previous run stopped cleanly.
     pub(crate) started_clean: bool,
     /// The findings of the recovery at the start.
     pub(crate) recovered: RecoveredReport,
@@ -73,13 +73,13 @@ pub(crate) struct UpReport {
     pub(crate) sessions: Vec<SessionReport>,
     /// The number of sessions of the last run for which the start still waits.
     pub(crate) awaited_sessions: u64,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
     /// The data path of files.
     pub(crate) passthrough: PassthroughReport,
-    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    /// The reason why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
-    /// Why there is never a search index; `None` if there may be one.
+    /// The reason why there is never a search index; `None` if there may be one.
     pub(crate) no_index: Option<String>,
     /// The guard of the mount; `None` without a mount.
     pub(crate) guard: Option<GuardReport>,
@@ -116,9 +116,9 @@ pub(crate) struct FarReport {
     pub(crate) server: String,
     /// The mount point.
     pub(crate) mounted: PathBuf,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
-    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    /// The reason why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
     /// The guard of the mount.
     pub(crate) guard: GuardReport,

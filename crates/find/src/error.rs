@@ -59,7 +59,7 @@ pub enum QueryError {
          value that it belongs to in quotes"
     )]
     Control {
-        /// Where it is.
+        /// Its position.
         at: Position,
         /// The character.
         byte: u8,
@@ -77,13 +77,13 @@ pub enum QueryError {
     /// A bracket is not closed.
     #[error("the bracket at {at} is not closed: write `)` behind its last term")]
     Unclosed {
-        /// Where the bracket is.
+        /// The position of the bracket.
         at: Position,
     },
     /// A closing bracket has no opening one.
     #[error("the bracket at {at} closes none: remove it, or write `(` before its first term")]
     Unopened {
-        /// Where the bracket is.
+        /// The position of the bracket.
         at: Position,
     },
     /// A key is not followed by a sign that it takes.
@@ -108,7 +108,7 @@ pub enum QueryError {
     /// A key is too long.
     #[error("the key at {at} has {bytes} bytes: write one with at most {TAG_KEY_BYTES}")]
     LongKey {
-        /// Where the key begins.
+        /// The position of the key.
         at: Position,
         /// The length of the key in bytes.
         bytes: usize,
@@ -127,7 +127,7 @@ pub enum QueryError {
     /// A quoted value has no closing quote.
     #[error("the quote at {at} is not closed: write `\"` at the end of the value")]
     UnclosedQuote {
-        /// Where the quote is.
+        /// The position of the quote.
         at: Position,
     },
     /// A backslash in quotes is before a character that is neither a quote nor a backslash.
@@ -141,7 +141,7 @@ pub enum QueryError {
     /// A quoted value is followed by something other than white space or a bracket.
     #[error("expected white space or a bracket at {at} behind the quoted value: write a blank")]
     BehindQuote {
-        /// Where it is.
+        /// Its position.
         at: Position,
     },
     /// A quote is inside a value that does not begin with one.
@@ -150,7 +150,7 @@ pub enum QueryError {
          `\\\"` for a quote that belongs to it"
     )]
     QuoteInside {
-        /// Where the quote is.
+        /// The position of the quote.
         at: Position,
     },
     /// A value that must be UTF-8 is not.
@@ -167,7 +167,7 @@ pub enum QueryError {
          and NUL, and neither `.` nor `..`"
     )]
     Name {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A value is not a pattern.
@@ -184,13 +184,13 @@ pub enum QueryError {
          powers of 1024"
     )]
     Size {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A size is too large.
     #[error("the size at {at} is too large: write one below 16777216T")]
     LargeSize {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A value is neither an age nor a day.
@@ -199,31 +199,31 @@ pub enum QueryError {
          day as YYYY-MM-DD"
     )]
     When {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// An age is too large.
     #[error("the age at {at} is too large: write one below 18446744073709551616s")]
     LargeAge {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A value is not a kind of file.
     #[error("expected a kind of file at {at}: write file, dir, link, fifo, socket, char or block")]
     Kind {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A number is too large for a user id.
     #[error("the number at {at} is that of no user: write one up to 4294967295, or a name")]
     Uid {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A text has no word.
     #[error("expected a word at {at}: write at least one letter or digit")]
     NoWord {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
 }

@@ -172,6 +172,7 @@ mod tests {
             let mut total = 0;
             while let Ok(count @ 1..) = client.read(&mut [0; 64]) {
                 total += count;
+                // The pace of the client, not a wait for a condition.
                 thread::sleep(LIMIT / 10);
             }
             total
@@ -200,7 +201,7 @@ mod tests {
             let mut taken = 0;
             let mut bytes = vec![0; 64 << 10];
             while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-                // It keeps its pace also if the machine is busy.
+                // It catches up after a pause by a busy machine.
                 let due = begun.elapsed().as_millis() as usize * BYTES_EACH_MS;
                 match client.read(&mut bytes[..due.saturating_sub(taken).min(64 << 10)]) {
                     Ok(count) => taken += count,

@@ -144,14 +144,14 @@ mod tests {
         }
     }
 
-    /// What is put in is read again as what was meant.
+    /// A word after the insertion parses as the completion.
     #[test]
     fn a_replacement_is_read_as_the_completion() {
         let completion = b"k=a b'c\"d$e\\f(g)*~!\xc3\xa9;";
         for front in ["p k=", "p k='a", "p k=\"", "p 'k=", "p \"k="] {
             let line = Line::parse(front.as_bytes(), None);
             let replacement = line.replacement(completion).unwrap();
-            // The text behind the last break is replaced.
+            // The text after the last break is replaced.
             let keeps = front.rfind(['=', '\'', '"']).unwrap();
             let keeps = if line.is_in_quote() { front.rfind(['\'', '"']).unwrap() } else { keeps };
             let whole = [&front.as_bytes()[..=keeps], &replacement].concat();

@@ -197,8 +197,8 @@ fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
     assert_eq!(delivery.traffic().files, 0);
 }
 
-/// What is in the page cache is taken from there, without an extent in memory or a read, and what
-/// goes out of it is read.
+/// Bytes in the page cache are taken from there, without an extent in memory or a read. Bytes that
+/// leave the page cache are read.
 #[test]
 fn clients_in_order_take_from_the_page_cache_what_is_there() {
     for (cached, reads) in [
@@ -214,7 +214,7 @@ fn clients_in_order_take_from_the_page_cache_what_is_there() {
         }
         let seen: BTreeSet<u64> = memory.reads.lock().iter().map(|offset| offset / MIB).collect();
         assert_eq!(seen, reads.into_iter().collect());
-        // They come one behind another.
+        // Clients in order come one after another.
         assert_eq!(memory.kept.load(Ordering::Relaxed), memory.reads.lock().len() as u64);
     }
     let memory = Arc::new(Memory::default());

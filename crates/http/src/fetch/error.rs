@@ -110,7 +110,7 @@ pub enum FetchError {
     Mismatch {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
     /// Too many extents do not match their hashes.
@@ -127,7 +127,7 @@ pub enum FetchError {
     Unreadable {
         /// The number of the first such extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
         /// The number of extents that it cannot read.
         count: usize,

@@ -23,14 +23,14 @@ pub enum FetchEvent {
     Mismatch {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
     /// The server cannot read an extent. Others go on.
     Unreadable {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
     /// The received bytes are of no use, and the download begins from nothing.
