@@ -1,5 +1,5 @@
-//! Parses any bytes as a query of `pelago find`. What is one has a canonical text within the limit,
-//! which is parsed as an equal query; what is none has an error with a position in the text.
+//! Parses any bytes as a query of `pelago find`. A query has a canonical text within the limit,
+//! which parses as an equal query; an error has a position in the text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Takes any bytes apart as a request of the kernel, as they are and with the header put right, in
-//! one part as by the device and in three as by a ring; an offer is agreed on, and a listing is
+//! Parses any bytes as a request of the kernel, unchanged and with a valid header, in one part as
+//! from the device and in three parts as from a ring. An INIT is negotiated, and a listing is
 //! filled with names and must keep to its size.
 #![no_main]
 
@@ -14,7 +14,7 @@ use pelago_fuse::reply::Entry;
 use pelago_fuse::request::{self, Header, Layouts};
 use pelago_fuse::{Attr, Encode, FileType, Operation, Timestamp};
 
-/// Opcodes that there are, and some that there are not.
+/// The opcodes that exist, and some that do not.
 const OPCODES: u32 = 60;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Takes a request apart whose fields and payload are apart, as a ring brings it.
+/// Parses a request whose fields and payload are separate, as a ring passes it.
 fn take_parts(bytes: &[u8]) {
     let Some((header, rest)) = bytes.split_at_checked(Header::BYTES) else { return };
     let fields = usize::from(header[Header::BYTES - 1]).min(rest.len());
@@ -64,7 +64,7 @@ fn take(bytes: &[u8]) {
     }
 }
 
-/// A lock has a range, and its reply is what the kernel wrote.
+/// Checks that a lock has a range, and that its reply has the bytes that the kernel wrote.
 fn locked(lock: &FileLock, bytes: &[u8]) {
     assert!(lock.start <= lock.end && i64::try_from(lock.end).is_ok());
     let written = &bytes[Header::BYTES + 16..Header::BYTES + 40];
@@ -85,7 +85,7 @@ fn offered(offer: &Init) {
     }
 }
 
-/// Names out of the request's own bytes.
+/// Fills a listing with names from the bytes of the request.
 fn list(mut listing: Listing, asked: Readdir, bytes: &[u8]) {
     let entry = entry(asked.offset);
     for (offset, name) in (1..).zip(bytes.split(|&byte| byte == 0)) {

@@ -1,5 +1,5 @@
-//! Reads any bytes as a credential, as a revocation and as the block that travels by mail. What is
-//! read has one identity, and a block encodes the same chain again.
+//! Parses any bytes as a credential, as a revocation and as a block for mail. A credential has one
+//! identity, and a block encodes the same chain again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Decodes any bytes as a row of every kind, as they are and with the checksum put right. What is
-//! read must be written the same: a value has one form. Keys are parsed too.
+//! Decodes any bytes as a row of every kind, unchanged and with a valid checksum. A decoded row
+//! must encode to the same bytes: a value has one form. Keys are parsed too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -47,7 +47,7 @@ fn one<'a, R: Row<'a>>(value: &'a [u8]) {
 fn parse_key(bytes: &[u8]) {
     match Key::parse(bytes) {
         Some(Key::Name { dir, hash, name }) => assert_eq!(key::name(dir, hash, name), bytes),
-        // The hash in a cut value is that of bytes which are not there.
+        // A cut value has the hash of bytes that the key does not contain.
         Some(Key::Tag { tag, value, ino }) if value.is_whole() => {
             assert_eq!(key::tag(tag, &value.bytes(), ino), bytes);
         }

@@ -1,5 +1,5 @@
-//! Reads any bytes as the spool of a mirror: it is a whole group, whose records can all be read, or
-//! none.
+//! Reads any bytes as the spool of a mirror. It has either a whole group, whose records can all be
+//! read, or no group.
 #![no_main]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Reads any bytes as the files `format` and `seed`, as they are and with the checksum put right.
-//! What is read must be written the same.
+//! Decodes any bytes as the files `format` and `seed`, unchanged and with a valid checksum. A
+//! decoded file must encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

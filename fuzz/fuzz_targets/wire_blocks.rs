@@ -1,5 +1,5 @@
-//! Decodes any bytes as the body of an answer with blocks, in pieces, as they are and behind a head
-//! that is right. What is told lies within the file, and no more than a frame is gathered.
+//! Decodes any bytes as the body of a response with blocks, in pieces, unchanged and after a valid
+//! head. Each event is within the file, and at most one frame is buffered.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

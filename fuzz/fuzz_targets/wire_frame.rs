@@ -1,5 +1,5 @@
-//! Decodes any bytes as the header of a frame, as they are and with a kind that exists. What is
-//! decoded is encoded the same, and keeps to the limits of its kind.
+//! Decodes any bytes as the header of a frame, unchanged and with each kind that exists. A decoded
+//! header encodes to the same bytes, and keeps to the limits of its kind.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,10 +11,10 @@ fuzz_target!(|bytes: [u8; HEADER_BYTES]| {
         let mut known = bytes;
         known[8..10].copy_from_slice(&kind.number().to_le_bytes());
         decode(&known);
-        // The fields that must be zero are mostly not: so few headers would be decoded.
+        // Random bytes are rarely zero in the fields that must be zero, and so would rarely decode.
         known[10..16].fill(0);
         decode(&known);
-        // So are the high bytes of lengths.
+        // Nor are the high bytes of lengths, which would exceed the limits.
         known[2..4].fill(0);
         known[6..8].fill(0);
         decode(&known);

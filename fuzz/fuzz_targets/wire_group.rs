@@ -1,5 +1,5 @@
-//! Decodes any bytes as a part of a group, and as the state of a mirror. What is decoded is encoded
-//! the same.
+//! Decodes any bytes as a part of a group, and as the state of a mirror. A decoded value encodes to
+//! the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

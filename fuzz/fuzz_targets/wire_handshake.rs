@@ -1,5 +1,5 @@
-//! Decodes any bytes as the messages that begin and end a connection, as they are and behind the
-//! magic. What is decoded is encoded the same, except that a hello has bytes that mean nothing yet.
+//! Decodes any bytes as the messages that begin and end a connection, unchanged and after the
+//! magic. A decoded message encodes to the same bytes, except a hello, which has reserved bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

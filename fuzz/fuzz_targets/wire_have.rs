@@ -1,5 +1,5 @@
-//! Decodes any bytes as a have-map, as they are and behind a head that is right. What is decoded is
-//! encoded the same, and lies within the file.
+//! Decodes any bytes as a have-map, unchanged and after a valid head. A decoded map encodes to the
+//! same bytes, and is within the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Decodes any bytes as the credentials that a guest presents. What is decoded is encoded the same.
+//! Decodes any bytes as the credentials that a guest presents. A decoded message encodes to the
+//! same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

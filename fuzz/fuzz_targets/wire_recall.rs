@@ -1,4 +1,4 @@
-//! Decodes any bytes as a recall. What is decoded is encoded the same.
+//! Decodes any bytes as a recall. A decoded recall encodes to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! Decodes any bytes as the answer to a request and as a stored reply, as they are and with each
-//! number that exists. What is decoded is encoded the same, except for the payload of an error,
-//! which means nothing yet.
+//! Decodes any bytes as the reply to a request and as a cached reply, unchanged and with each reply
+//! number that exists. A decoded reply encodes to the same bytes, except the payload of an error,
+//! which is reserved.
 #![no_main]
 
 use std::ops::Range;
@@ -11,8 +11,9 @@ use pelago_wire::codec::{
 };
 use pelago_wire::limits;
 
-/// Where the status and the number of the reply stand.
+/// The bytes of the status.
 const STATUS: Range<usize> = 12..14;
+/// The bytes of the number of the reply.
 const NUMBER: Range<usize> = 14..16;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! Decodes any bytes as a request, as they are and with each number that exists. What is decoded is
-//! encoded the same: a request has one form.
+//! Decodes any bytes as a request, unchanged and with each request number that exists. A decoded
+//! request encodes to the same bytes: a request has one form.
 #![no_main]
 
 use std::ops::Range;
@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use pelago_wire::codec::{REQUESTS, decode_call, encode_call};
 use pelago_wire::limits;
 
-/// Where the number of the request stands.
+/// The bytes of the number of the request.
 const NUMBER: Range<usize> = 16..18;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,22 +1,23 @@
-//! What the allocator keeps of the memory that is free.
+//! The time for which the allocator keeps free memory before it returns it to the system.
 
 use pelago_server::MEMORY_BYTES;
 use tikv_jemalloc_ctl::{Access as _, AsName as _};
 
-/// How long a small process keeps free pages, and any that builds a search index, in milliseconds.
-/// jemalloc's own 10 s spare a busy process system calls; here they kept more than all caches
-/// together, and 30 MiB of what an index had freed.
+/// The time for which a small process keeps free pages, and any process that builds a search index,
+/// in milliseconds. jemalloc's default of 10 s saves system calls; here it kept more memory than
+/// all caches together, and 30 MiB that an index had freed.
 const SHORT_DECAY_MS: isize = 100;
 
-/// Gives free memory back soon if the process shall have less than the default. An allocator
-/// that refuses costs memory and nothing else.
+/// Makes the allocator return free memory soon if the process is to have less than the default. If
+/// the allocator refuses, that costs memory and nothing else.
 pub(crate) fn fit(memory_bytes: u64) {
     if is_small(memory_bytes) {
         give_back_soon(true);
     }
 }
 
-/// Returns what a server of so much memory calls while its search index reads all rows.
+/// Returns the function that a server of `memory_bytes` calls with `true` when its search index
+/// begins to read all rows, and with `false` when it ends.
 pub(crate) fn for_index(memory_bytes: u64) -> fn(bool) {
     if is_small(memory_bytes) { |_| {} } else { give_back_soon }
 }
@@ -25,7 +26,7 @@ const fn is_small(memory_bytes: u64) -> bool {
     memory_bytes < MEMORY_BYTES
 }
 
-/// Gives free memory back soon, or after the allocator's own time.
+/// Makes the allocator return free memory soon, or after its default time.
 fn give_back_soon(is_soon: bool) {
     let own = || b"opt.dirty_decay_ms\0".name().read();
     let millis = if is_soon { Ok(SHORT_DECAY_MS) } else { own() };
@@ -39,7 +40,7 @@ fn give_back_after(millis: isize) -> Result<(), tikv_jemalloc_ctl::Error> {
     let arenas: u32 = b"arenas.narenas\0".name().read()?;
     for arena in 0..arenas {
         let decay = format!("arena.{arena}.dirty_decay_ms\0");
-        // One that no thread uses yet does not exist; it begins with the value above.
+        // An arena that no thread uses yet does not exist; it begins with the value above.
         let _exists = decay.as_bytes().name().write(millis);
     }
     Ok(())

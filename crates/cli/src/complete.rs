@@ -1,11 +1,12 @@
-//! What a shell offers when a command line is being typed.
+//! Completion of command lines for bash, fish and zsh.
 //!
-//! `COMPLETE=bash pelago` prints what a shell must know, and then each press of Tab runs `pelago`
-//! with that variable again. The engine of [`clap_complete`] knows all verbs and options; this
-//! module adds tags, which the mount is asked for, and how bash cuts and quotes words.
+//! `COMPLETE=bash pelago` prints the script that registers the completion in a shell. Then each
+//! press of Tab runs `pelago` with that variable again. The engine of [`clap_complete`] completes
+//! verbs and options; this module adds tags, which it gets from the mount, and bash's rules for the
+//! division and quoting of words.
 //!
-//! A mount may hang, and a process that waits in it may not end. So a child does all work, and its
-//! parent leaves it behind after [`DEADLINE`].
+//! A mount may hang, and a process that waits for it may not end. So a child does all work, and its
+//! parent abandons it after [`DEADLINE`].
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -36,24 +37,24 @@ mod shells;
 const SHELL: &str = "COMPLETE";
 /// The variable of a child, which does the work.
 const WORKER: &str = "_PELAGO_COMPLETE";
-/// How long a shell waits at most.
+/// The longest time for which a shell waits.
 const DEADLINE: Duration = Duration::from_millis(300);
-/// Bytes of an answer; more is not read.
+/// The limit for the output of the child.
 const ANSWER_BYTES: u64 = 1 << 20;
 
 const SHELLS: Shells<'static> = Shells(&[&Bash, &FISH, &ZSH]);
 
-/// The words of the command line, for completers: the engine gives them their own word only.
+/// The words of the command line, for completers: the engine passes a completer only its own word.
 static WORDS: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Returns whether a shell asks for completions, or how to do so.
+/// Returns whether a shell requests completions, or a user the script that registers them.
 pub(crate) fn is_meant() -> bool {
     let shell = env::var_os(SHELL).unwrap_or_default();
     let name = Path::new(&shell).file_stem().map(OsStr::to_string_lossy);
     name.is_some_and(|name| SHELLS.completer(&name).is_some())
 }
 
-/// Answers a shell. What fails is not said, because a line is being typed.
+/// Answers a shell. Errors are not printed, because the user is typing a line.
 pub(crate) fn run(command: fn() -> clap::Command) -> ExitCode {
     let asks = env::args_os().nth(2).is_some();
     let done = if asks && env::var_os(WORKER).is_none() {
@@ -66,7 +67,7 @@ pub(crate) fn run(command: fn() -> clap::Command) -> ExitCode {
     if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints what a child prints, if it ends in time.
+/// Runs the child, and prints its output if it ends in time.
 fn wait_for_worker() -> io::Result<()> {
     let mut command = Command::new(env::current_exe()?);
     command.args(env::args_os().skip(1)).env(WORKER, "1");
@@ -122,7 +123,7 @@ pub(crate) fn tag(current: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Completes a key of `tag --remove`: one that the file has.
+/// Completes a key of `tag --remove` with the keys that the file has.
 pub(crate) fn key_of_file(current: &OsStr) -> Vec<CompletionCandidate> {
     let mut keys = keys_of(&words().path_of_tag());
     keys.retain(|key| key.as_bytes().starts_with(current.as_bytes()));
@@ -133,7 +134,7 @@ fn words() -> Arguments<'static> {
     Arguments(WORDS.get().map(Vec::as_slice).unwrap_or_default())
 }
 
-/// Returns what a shell can be told: lines of text.
+/// Returns the candidates that a shell can take: those that are a line of text.
 fn candidates(found: Vec<Vec<u8>>) -> Vec<CompletionCandidate> {
     let is_line = |text: &Vec<u8>| {
         str::from_utf8(text).is_ok_and(|text| !text.contains(|char: char| char.is_control()))

@@ -1,5 +1,5 @@
-//! How commands talk to a volume's process: a socket in the volume's folder, one line of JSON each
-//! way.
+//! The control socket in a volume's folder: commands send its process a request, one line of JSON,
+//! and get a reply, another line.
 //!
 //! The socket is independent of the mount, so it answers while the mount hangs. It serves the
 //! volume's user and root. A request is `{"version":1,"ask":"status"}` or
@@ -27,7 +27,7 @@ mod serve;
 
 /// The version of the protocol.
 const PROTOCOL: u64 = 1;
-/// Bytes of a line, either way.
+/// The limit for a line, in either direction.
 const LINE_BYTES: u64 = 1 << 20;
 
 /// A request to a volume's process.
@@ -42,33 +42,33 @@ pub(crate) enum Request {
     },
     /// Invite another site to the volume.
     Invite {
-        /// Its name.
+        /// The name of the site.
         name: String,
         /// The public key of the invitation.
         key: String,
-        /// The second, since 1970, from which it is void.
+        /// The time from which the invitation is void, in seconds since 1970.
         until: u64,
     },
     /// List the other sites.
     Sites,
-    /// Listen for other machines, from now on and after each start, unless it listens already.
+    /// Listen for other machines, now and after each start, unless the process listens already.
     Listen {
-        /// Where, as `HOST:PORT`; `None`: at the default port of all addresses.
+        /// The address, as `HOST:PORT`; `None` means the default port of all addresses.
         at: Option<String>,
     },
     /// Make a server the mirror of the volume.
     Mirror {
-        /// Its address, `KEY@HOST:PORT`.
+        /// The address of the server, `KEY@HOST:PORT`.
         peer: String,
     },
-    /// Give the mirror of the volume up.
+    /// Give up the mirror of the volume.
     EndMirror,
-    /// Wait for a moment until the mirror has all that was done.
+    /// Wait for a moment until the mirror has all changes that are done.
     WaitForMirror {
-        /// Before the group commit of this number; `None`: before now.
+        /// The group commit before which the changes were done; `None` means all changes up to now.
         commit: Option<u64>,
     },
-    /// Make the mirror of a volume its primary.
+    /// Promote the mirror of a volume.
     Promote {
         /// The id of the volume, in hexadecimal digits.
         volume: String,
@@ -136,8 +136,8 @@ impl Request {
     }
 }
 
-/// Returns a path to the socket in this folder that fits into a socket's address of 108 bytes. It
-/// is valid as long as the folder is open.
+/// Returns a path to the socket in this folder that fits into the 108 bytes of a socket address. It
+/// is valid while the folder is open.
 fn short_path(folder: &Folder) -> PathBuf {
     volume::socket_path(&folder.proc_path())
 }

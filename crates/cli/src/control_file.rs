@@ -1,4 +1,5 @@
-//! The hidden control file of a directory in a mount, through which its files are searched.
+//! The hidden control file of a directory in a mount: a query is written to it, and the answer read
+//! from it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,12 +14,12 @@ use self::records::Records;
 
 mod records;
 
-/// The name of the file.
+/// The name of the control file.
 const NAME: &str = ".pelago-find";
-/// Bytes of one read.
+/// The size of one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// An answer that is being read.
+/// The answer to a query, which is being read.
 #[derive(Debug)]
 pub(crate) struct Control {
     file: File,
@@ -26,7 +27,7 @@ pub(crate) struct Control {
     buffer: Vec<u8>,
 }
 
-/// Why nothing can be asked.
+/// The reason why a query fails.
 #[derive(Debug)]
 pub(crate) enum AskError {
     /// The directory is not in a mount of Pelago.
@@ -36,7 +37,7 @@ pub(crate) enum AskError {
 }
 
 impl Control {
-    /// Asks for the files below a directory, or about their tags.
+    /// Sends a query for the files below a directory, or for their tags.
     ///
     /// # Errors
     /// [`AskError`].
@@ -45,7 +46,7 @@ impl Control {
             return Err(AskError::Io(io::ErrorKind::NotADirectory.into()));
         }
         let path = directory.join(NAME);
-        // On another file system anyone may have made something of that name.
+        // On another file system any user may have created a file of that name.
         match fs::symlink_metadata(&path) {
             Ok(found) if is_of_mount(&found) => {}
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -64,10 +65,10 @@ impl Control {
         Ok(Self { file, records: Records::default(), buffer: vec![0; READ_BYTES] })
     }
 
-    /// Returns the next record, or `None` behind the last one.
+    /// Returns the next record, or `None` after the last one.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Returns an error if the file cannot be read.
     pub(crate) fn next_record(&mut self) -> io::Result<Option<Record>> {
         loop {
             if let Some(record) = self.records.take() {

@@ -1,5 +1,5 @@
-//! Credentials as the verbs write and read them: the comment that says where the volume is, and the
-//! file or the mail that a credential comes in.
+//! Credentials of the verbs `share`, `attach` and `revoke`: the comment with the volume's address,
+//! and the file or mail that contains a credential.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,34 +16,35 @@ use pelago_wire::InodeId;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// Bytes of a file that is looked at: a mail with a credential in it.
+/// The limit for a file with a credential: a mail.
 const FILE_BYTES: u64 = 1 << 20;
 /// The first words of the lines of the comment.
 const AT: &str = "at ";
 const DIRECTORY: &str = "directory ";
 const NAME: &str = "name ";
 
-/// The comment of a credential. It grants nothing, and its reader believes it nothing: the machine
-/// at the address proves the key in it, and the signed conditions name the directory.
+/// The comment of a credential. It grants nothing, and its reader does not trust it: the machine at
+/// the address proves that it has the key, and the signed conditions name the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Whereabouts {
     /// The address of the server, with its key.
     pub(crate) address: ServerAddress,
-    /// The directory, and the one above it when the credential was written.
+    /// The shared directory.
     pub(crate) directory: InodeId,
+    /// The parent of the directory when the credential was written.
     pub(crate) parent: InodeId,
-    /// Its name there, with other letters than printable ASCII written as `%XX`.
+    /// The name of the directory, with bytes other than printable ASCII written as `%XX`.
     pub(crate) name: String,
 }
 
-/// A credential for this user's key, with where to use it.
+/// A credential that was read from a file or the input.
 #[derive(Debug)]
 pub(crate) struct Received {
-    /// The texts, as they are presented.
+    /// The texts of the chain, which are presented to the server.
     pub(crate) chain: Vec<Vec<u8>>,
-    /// The last one.
+    /// The last credential of the chain.
     pub(crate) credential: Assertion,
-    /// The folder that it grants.
+    /// The folder that the credential grants.
     pub(crate) share: SharedFolder,
 }
 
@@ -94,12 +95,12 @@ impl Whereabouts {
         ]
     }
 
-    /// Returns the address that a comment says.
+    /// Returns the address in a comment.
     pub(crate) fn address_in(comment: &[String]) -> Option<ServerAddress> {
         comment.iter().find_map(|line| line.strip_prefix(AT)?.parse().ok())
     }
 
-    /// Returns the name that a comment says, for people. It is never used as a path.
+    /// Returns the name in a comment, for people. It is never used as a path.
     pub(crate) fn name_in(comment: &[String]) -> Option<&str> {
         comment.iter().find_map(|line| line.strip_prefix(NAME))
     }
@@ -119,8 +120,8 @@ pub(crate) fn printable(name: &[u8]) -> String {
     text
 }
 
-/// Reads the credential in a file, or in the standard input for `-`. Its signature is right;
-/// who may use it is not looked at.
+/// Reads the credential in a file, or in the standard input for `-`, and verifies its signature.
+/// The licensees are not checked.
 pub(crate) fn read(path: &Path) -> Outcome<Received> {
     let is_input = path.as_os_str() == "-";
     let name = if is_input { "the input".to_owned() } else { path.display().to_string() };
@@ -155,7 +156,7 @@ pub(crate) fn read(path: &Path) -> Outcome<Received> {
 }
 
 impl Received {
-    /// Returns the key by which it was signed.
+    /// Returns the key that has signed the credential.
     pub(crate) fn signer(&self) -> Option<PublicKey> {
         match self.credential.authorizer() {
             Authorizer::Key(Principal(key)) => Some(PublicKey::new(*key)),
@@ -163,12 +164,12 @@ impl Received {
         }
     }
 
-    /// Returns the keys that may use it.
+    /// Returns the keys that may use the credential.
     pub(crate) fn licensees(&self) -> Vec<PublicKey> {
         self.credential.licensees().iter().map(|Principal(key)| PublicKey::new(*key)).collect()
     }
 
-    /// Returns where the volume is.
+    /// Returns the address of the volume's server.
     pub(crate) fn address(&self) -> Outcome<ServerAddress> {
         Whereabouts::address_in(self.credential.comment()).ok_or_else(|| {
             Failure::new(Exit::Failed, CredentialError::NoAddress)

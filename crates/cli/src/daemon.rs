@@ -1,8 +1,8 @@
 //! A volume that is up: its server, its mount and its control socket.
 //!
-//! They start in this order. The server takes the volume's lock, so a mount that still names this
-//! volume is known to be dead. They stop in the reverse order: the socket is removed before the
-//! lock is released, so the next process's socket is never removed.
+//! They start in this order. The server takes the volume's lock, so an existing mount of this
+//! volume must be dead. They stop in the reverse order: the socket is removed before the lock is
+//! released, so the socket of the next process is never removed.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -50,42 +50,44 @@ mod report;
 mod sessions;
 pub(crate) mod store;
 
-/// What to start.
+/// The volume to start, and its options.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     /// The volume's folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Where to mount.
+    /// The mount point.
     pub(crate) point: PointPlan,
-    /// Where other machines connect, as `HOST:PORT`; `None` if they cannot.
+    /// The address at which the server listens for other machines, as `HOST:PORT`; `None` means the
+    /// address of an earlier start, if there is one.
     pub(crate) listen: Option<String>,
-    /// Where the tree is served over HTTP; `None` if it is not.
+    /// The options of the HTTP server; `None` if the tree is not served over HTTP.
     pub(crate) http: Option<HttpPlan>,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
-    /// Which reads set the access time.
+    /// The rule by which reads set the access time.
     pub(crate) atime: Atime,
-    /// Whether setuid programs and devices work on the mount.
+    /// The rights of setuid programs and devices on the mount.
     pub(crate) trusts: Trusts,
-    /// For which files passthrough is wanted.
+    /// The files that are to use passthrough.
     pub(crate) passthrough: Passthrough,
-    /// Whether requests come over io_uring.
+    /// The choice of `--io-uring`.
     pub(crate) io_uring: IoUring,
     /// Bytes of the largest file kept in the table, for a new volume; `None` means the default.
     pub(crate) inline_bytes: Option<u32>,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
-    /// When there is a search index.
+    /// The choice of a search index.
     pub(crate) indexing: Indexing,
-    /// Seconds that a request waits for another site.
+    /// The time in seconds for which a request waits for another site.
     pub(crate) remote_seconds: u64,
-    /// The ticket by which the volume becomes a site of one that exists elsewhere.
+    /// The ticket by which the folder becomes a site of a volume that exists at another site.
     pub(crate) joining: Option<Arc<Ticket>>,
-    /// The address of this machine for other sites, if it differs from the one it listens at.
+    /// The address of this machine for other sites, if it differs from the address at which it
+    /// listens.
     pub(crate) site_address: Option<String>,
 }
 
-/// Where to mount.
+/// The choice of a mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PointPlan {
     /// On the folder `files` of the volume.
@@ -103,7 +105,7 @@ pub(crate) struct Daemon {
     parts: Served,
     control: Control,
     events: Events,
-    /// Whether the volume was created by this start.
+    /// The volume was created by this start.
     pub(crate) is_new: bool,
 }
 
@@ -141,8 +143,8 @@ impl Daemon {
             stop_server(&server);
             drop(folder);
             drop(server);
-            // If the other office may have taken this one in, its key must not get lost: the same
-            // command goes on with it.
+            // If the other office may have accepted this one, the key must not get lost: the same
+            // command then continues with it.
             if is_new && is_refused {
                 neighbours::undo_join(&plan.dir, was_there);
             }
@@ -171,7 +173,7 @@ impl Daemon {
     }
 
     /// Serves until a signal, an unmount or a request stops it, then stops cleanly. A server that
-    /// listens outlives its mount. `tell` gets the messages for a person at a terminal.
+    /// listens outlives its mount. `tell` is called with messages for a person at a terminal.
     pub(crate) fn run(self, tell: impl Fn(&str)) -> Outcome<()> {
         let Self { parts, control, events, .. } = self;
         let outlives = parts.doors.address().is_some() || parts.mount.is_none();
@@ -192,7 +194,7 @@ impl Daemon {
     }
 }
 
-/// What serves a volume; the control socket shows it.
+/// The parts that serve a volume, which the control socket reports.
 #[derive(Clone)]
 struct Served {
     server: Arc<Server>,
@@ -217,17 +219,17 @@ impl Served {
     ) -> Outcome<Self> {
         let mount = match &plan.point {
             PointPlan::Nowhere => None,
-            PointPlan::At(point) => Some(mount_it(plan, folder, (point, false), server)?),
+            PointPlan::At(point) => Some(mount_it(plan, folder, point, false, server)?),
             PointPlan::Default => {
                 let point = volume::mount_path(&plan.dir);
-                Some(mount_it(plan, folder, (&point, true), server)?)
+                Some(mount_it(plan, folder, &point, true, server)?)
             }
         };
-        // It becomes ready while the rest starts.
+        // The guard becomes ready while the rest starts.
         let guard = mount.as_deref().map(Guard::start).map(Arc::new);
         let doors = Arc::new(Doors::open(folder, server, plan.listen.as_deref())?);
         if server.site() != InodeId::ROOT.site() {
-            // Other sites reach what has its home here.
+            // Other sites must be able to reach the files that have their home here.
             let listening = doors.listen_always(plan.listen.as_deref())?;
             if let Some(at) = plan.listen.as_deref().filter(|_| plan.joining.is_some()) {
                 doors.keep_address(at)?;
@@ -251,7 +253,7 @@ impl Served {
         })
     }
 
-    /// Answers a request of the control socket; `folder` is the one that the process serves from.
+    /// Answers a request of the control socket. `folder` is the folder of the process.
     fn answer(&self, folder: &Folder, stop: &Stop, request: Request) -> ControlReply {
         let server = &self.server;
         match request {
@@ -274,7 +276,7 @@ impl Served {
         }
     }
 
-    /// Unmounts, and stops the process. With `force` also a mount that is in use.
+    /// Unmounts and stops the process. With `force` it also unmounts a mount that is in use.
     fn stop(&self, force: bool, stop: &Stop) -> ControlReply {
         let Some(mount) = &self.mount else {
             stop.stop();
@@ -296,18 +298,13 @@ fn start_server(plan: &Plan) -> Outcome<Arc<Server>> {
         let why = "--find needs a search index, and this pelago was built without one";
         return Err(Failure::new(Exit::Usage, why).hint("build it with the feature `search`"));
     }
-    let read_only = plan.read_only;
-    let passthrough = for_server(plan.passthrough);
-    let memory_bytes = plan.memory_bytes;
-    allocator::fit(memory_bytes);
-    let indexing = plan.indexing;
-    let on_index_reading = allocator::for_index(memory_bytes);
+    allocator::fit(plan.memory_bytes);
     let mut options = Options {
-        read_only,
-        passthrough,
-        memory_bytes,
-        indexing,
-        on_index_reading,
+        read_only: plan.read_only,
+        passthrough: for_server(plan.passthrough),
+        memory_bytes: plan.memory_bytes,
+        indexing: plan.indexing,
+        on_index_reading: allocator::for_index(plan.memory_bytes),
         joining: plan.joining.as_deref().map(neighbours::joining),
         remote_timeout: Duration::from_secs(plan.remote_seconds),
         ..Options::default()
@@ -335,10 +332,12 @@ fn stop_server(server: &Server) {
     }
 }
 
+/// Mounts the volume on `point`. The default mount point is created if it does not exist.
 fn mount_it(
     plan: &Plan,
     folder: &Folder,
-    (point, is_default): (&Path, bool),
+    point: &Path,
+    is_default: bool,
     server: &Arc<Server>,
 ) -> Outcome<Arc<Mount>> {
     detach_dead(&plan.dir)?;
@@ -352,7 +351,7 @@ fn mount_it(
         read_only: plan.read_only,
         atime: plan.atime,
         trusts: plan.trusts,
-        // With passthrough the kernel reads by itself, and no access time is set.
+        // With passthrough the kernel reads files itself, and no access time is set.
         passthrough: plan.atime != Atime::Always
             && server.status().passthrough == PassthroughStatus::Available,
         inode_table_bytes: inode_table_bytes(plan.memory_bytes),

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// For which files the kernel gets descriptors, so that it reads and writes them itself.
+/// The files that use passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Passthrough {
     /// Large files, and new ones in directories of large files
@@ -14,7 +14,7 @@ pub(crate) enum Passthrough {
 }
 
 impl Passthrough {
-    /// Returns the word for it on the command line and in JSON.
+    /// Returns the name of the choice on the command line and in JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -29,7 +29,7 @@ impl Passthrough {
     }
 }
 
-/// Whether requests come over io_uring, instead of by the device.
+/// The way in which requests of the kernel come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IoUring {
     /// If the kernel offers it and it is faster; otherwise by the device
@@ -40,7 +40,7 @@ pub(crate) enum IoUring {
     Never,
 }
 
-/// How requests of the kernel come.
+/// The option for the way in which requests of the kernel come.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct RequestArgs {
     /// Exchange requests with the kernel over io_uring: if that is offered and faster (auto), or

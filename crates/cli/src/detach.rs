@@ -1,8 +1,8 @@
-//! `up --detach`: continues in the background.
+//! Continuation of a command in the background, for `--detach`.
 //!
-//! The command starts itself again and prints the output of the second process until that one
-//! serves or has ended. Output that ends with [`READY`] means that it serves; the second process
-//! then closes the terminal and the pipe.
+//! The command starts itself again and prints the output of the second process until that process
+//! serves or has ended. If its output ends with [`READY`], it serves; it then closes the terminal
+//! and the pipe.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -21,7 +21,7 @@ const READY: u8 = 0;
 pub(crate) const PROGRAM: &str = "pelago";
 /// The hidden option that makes a process the background process.
 const FLAG: &str = "--in-background";
-/// Bytes of an error message that are printed; a pipe holds as much.
+/// The limit for an error message that is printed, which is the capacity of a pipe.
 const ERROR_BYTES: u64 = 64 << 10;
 
 /// Starts the same command again in the background, and waits until it serves or has ended. Returns

@@ -1,9 +1,10 @@
-//! Processes that were killed and cannot end.
+//! Detection of processes that were killed and have not ended yet.
 
 use std::fs;
 
 /// Returns whether a process has been killed, or writes a core dump, and has not ended yet. Its
-/// main thread has ended then, or ends only when all others do; its files may still be open.
+/// main thread has ended, or ends together with the last of its threads; its files may still be
+/// open.
 pub(crate) fn is_dying(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| says_dying(&status))
 }

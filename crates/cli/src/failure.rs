@@ -1,5 +1,5 @@
-//! The error of a command: what happened and why, whether data is at risk, what to type next, and
-//! an exit code for scripts.
+//! The error of a command: its causes, the risk for data, hints for the user, and an exit code for
+//! scripts.
 
 use std::error::Error;
 use std::fmt;
@@ -30,7 +30,7 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
-    /// Returns the word for it in `--json`.
+    /// Returns the name of the code in `--json`.
     const fn word(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -58,7 +58,7 @@ impl From<Kind> for Exit {
     }
 }
 
-/// Whether data may be lost.
+/// The risk for stored data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Risk {
     /// Stored data is not affected.
@@ -67,7 +67,7 @@ pub(crate) enum Risk {
     Some(&'static str),
 }
 
-/// A failed command, as it is printed.
+/// The error of a command.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -85,7 +85,7 @@ impl Failure {
         Self { exit, source: source.into(), risk: Risk::None, hints: Vec::new() }
     }
 
-    /// Adds something to type next.
+    /// Adds a hint: what the user can do next.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hints.push(hint.into());
         self

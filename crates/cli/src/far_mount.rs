@@ -24,28 +24,28 @@ use crate::runtime_dir::RuntimeDir;
 use crate::status_report::{FarReport, GuardReport};
 use crate::{allocator, stale_mount};
 
-/// How long the first session may take: a server that has started waits for its earlier clients
-/// first, and carries out what they repeat.
+/// The longest time until the first session begins: a server that has just started first waits for
+/// its earlier clients, and executes the requests that they repeat.
 const PATIENCE: Duration = Duration::from_secs(3 * limits::TERM_SECONDS);
 
-/// What to mount.
+/// The server, the mount point and the options of a mount.
 #[derive(Debug, Clone)]
 pub(crate) struct FarPlan {
     /// The server.
     pub(crate) target: ServerTarget,
-    /// The server as the user named it; `df` and `mount` show it.
+    /// The server as the user has named it, for `df` and `mount`.
     pub(crate) source: String,
     /// The mount point, absolute.
     pub(crate) point: PathBuf,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
-    /// Which reads set the access time.
+    /// The rule by which reads set the access time.
     pub(crate) atime: Atime,
-    /// Whether setuid programs and devices work on the mount.
+    /// The rights of setuid programs and devices on the mount.
     pub(crate) trusts: Trusts,
-    /// After this time without a server a request fails; `None` waits for ever.
+    /// The time without a server after which a request fails; `None` waits for ever.
     pub(crate) give_up: Option<Duration>,
-    /// Whether requests of the kernel come over io_uring.
+    /// The choice of `--io-uring`.
     pub(crate) io_uring: IoUring,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct FarPlan {
     pub(crate) guest: Option<Guest>,
 }
 
-/// A guest: what it presents, and what is its root.
+/// The credentials of a guest, and its root.
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
     /// The texts of the credentials.
@@ -66,12 +66,12 @@ pub(crate) struct Guest {
 pub(crate) struct FarMount {
     parts: Parts,
     control: Control,
-    /// Goes after the control socket in it.
+    /// Dropped after the control socket, which is in this folder.
     pub(crate) runtime_dir: RuntimeDir,
     events: Events,
 }
 
-/// What the control socket shows.
+/// The parts of a mount that the control socket reports.
 #[derive(Clone)]
 struct Parts {
     remote: Arc<Remote>,
@@ -112,9 +112,9 @@ impl FarMount {
         let files = Files::new(Arc::clone(&holder) as _);
         remove_dead(&plan.point)?;
         let mount = Arc::new(mount(files, &options).map_err(errors::mount_failed)?);
-        // It becomes ready while the rest starts.
+        // The guard becomes ready while the rest starts.
         let guard = Arc::new(Guard::start(&mount));
-        // They come past the view of a guest, who gets none.
+        // The server sends attributes of all directories, which a guest may not see.
         if let Some(dirs) = mount.dir_attrs().filter(|_| plan.guest.is_none()) {
             remote.tell_dirs(Box::new(move |attr, since| dirs.tell(attr, since)));
         }
@@ -187,7 +187,8 @@ impl Parts {
         Control::open(&runtime_dir.folder, Arc::new(handler))
     }
 
-    /// Returns the server of the session: of several of a shared store the one that it has now.
+    /// Returns the server of the session. Of several servers of a shared store it is the present
+    /// one.
     fn server(&self) -> String {
         let server = self.remote.server().filter(|_| self.plan.guest.is_none());
         server.map_or_else(|| self.plan.source.clone(), |server| server.to_string())
@@ -228,7 +229,7 @@ fn service(remote: &Arc<Remote>, guest: Option<&Guest>) -> Arc<dyn LeasedService
     }
 }
 
-/// Removes dead mounts of ours from the point of a new one.
+/// Removes dead Pelago mounts from a mount point.
 fn remove_dead(point: &Path) -> Outcome<()> {
     while let Some(mount) = stale_mount::dead_at(point) {
         tracing::info!(point = %point.display(), "detaching a dead mount");
@@ -261,7 +262,7 @@ fn connect_failed(error: ConnectError, source: &str) -> Failure {
     Failure::new(exit, FarError { source: error, server: source.to_owned() }).hint(hint)
 }
 
-/// Returns what a person can do about a refusal.
+/// Returns the hint for a refusal.
 const fn remedy(code: RefusalCode) -> &'static str {
     match code {
         RefusalCode::OtherVersion => "use the same version of pelago on both machines",

@@ -1,4 +1,4 @@
-//! The limit of file sizes, RLIMIT_FSIZE (`ulimit -f`).
+//! The limit for the size of files that the process may write, RLIMIT_FSIZE (`ulimit -f`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,8 +9,9 @@ use signal_hook::consts::SIGXFSZ;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 
-/// Bytes that the largest file of a volume's own may need: a journal 64 MiB and what arrives until
-/// the memtable is sealed, the reserve 64 MiB, a file of a sorted run 32 MiB and its block index.
+/// The limit that a volume needs at least for its own files: a journal has 64 MiB and the bytes
+/// that arrive until the memtable is sealed, the reserve 64 MiB, a file of a sorted run 32 MiB and
+/// its block index.
 const MIN_BYTES: u64 = 256 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +21,8 @@ struct TooSmall {
     limit: u64,
 }
 
-/// Raises the soft limit to the hard one, and makes a write beyond it fail with `EFBIG`: by default
-/// the signal SIGXFSZ kills the process.
+/// Raises the soft limit to the hard limit, and makes a write beyond it fail with `EFBIG`: by
+/// default the signal SIGXFSZ kills the process.
 pub(crate) fn raise_limit() {
     // A handler, because an ignored signal would be inherited by child processes.
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {

@@ -1,8 +1,8 @@
 //! The guard of a mount: a small process that ends the mount's connection with the kernel when the
-//! process that serves it dies (decision 27).
+//! process that serves the mount dies (decision 27).
 //!
-//! It is this program under another name, which [`process`] runs. It must be started by the main
-//! thread: the kernel tells it when the *thread* that started it ends, and only the main thread
+//! The guard is this program under another name, for which [`process`] runs. The main thread must
+//! start it: the kernel signals it when the *thread* that started it ends, and only the main thread
 //! lives as long as the mount.
 
 use std::io::{self, Read as _};
@@ -21,15 +21,15 @@ pub(crate) mod process;
 
 /// The name of the program as a guard.
 const PROGRAM: &str = "pelago-guard";
-/// Guards of one mount that are started after the first: what kills them may kill all.
+/// The limit for guards of one mount that are started after the first was killed.
 const MOST_REPLACED: u32 = 10;
-/// The longest time until a guard is ready; a loaded machine needs less.
+/// The longest time until a guard is ready, with a reserve for a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The last words of a guard that is ready.
+/// The message of a guard that is ready.
 const READY: &str = "ready";
-/// Bytes of a guard's words that are read.
+/// The limit for the message of a guard.
 const WORDS_BYTES: u64 = 4096;
-/// The settings of the allocator that let a process with one thread stay small.
+/// The settings of the allocator for a small process with one thread.
 const ALLOCATOR: (&str, &str) =
     ("_RJEM_MALLOC_CONF", "background_thread:false,tcache:false,narenas:1");
 
@@ -38,7 +38,7 @@ pub(crate) struct Guard(Mutex<Current>);
 
 struct Current {
     state: State,
-    /// Guards that were started after the first.
+    /// The number of guards that were started after the first.
     replaced: u32,
 }
 
@@ -58,13 +58,13 @@ impl Guard {
         Self(Mutex::new(Current { state: State::start(mount), replaced: 0 }))
     }
 
-    /// Waits until it is ready, or has said why it cannot be.
+    /// Waits until the guard is ready, or has failed.
     pub(crate) fn wait_until_ready(&self) {
         self.0.lock().state.wait_until_ready();
     }
 
-    /// Starts another one if it has ended before its mount: it was killed. Only the main thread may
-    /// call it.
+    /// Starts another guard if the guard has ended before its mount, because it was killed. Only
+    /// the main thread may call it.
     pub(crate) fn replace_if_killed(&self, mount: &Mount) {
         let mut current = self.0.lock();
         let State::Ready(child) = &mut current.state else { return };
@@ -79,10 +79,10 @@ impl Guard {
         current.state.wait_until_ready();
     }
 
-    /// Returns its process id.
+    /// Returns the process id of the guard.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the reason why there is no guard.
     pub(crate) fn pid(&self) -> Result<u32, String> {
         match &mut self.0.lock().state {
             State::Starting(child) | State::Ready(child) => match child.try_wait() {
@@ -94,7 +94,7 @@ impl Guard {
         }
     }
 
-    /// Ends it with its mount.
+    /// Ends the guard, after its mount has ended.
     pub(crate) fn end(&self) {
         let ended = State::Missing("the mount has ended".to_owned());
         let before = std::mem::replace(&mut self.0.lock().state, ended);
@@ -137,17 +137,17 @@ impl State {
     }
 }
 
-/// Has this process end at once if a signal kills it. Before it writes a core dump all its threads
-/// wait for the last one, with the requests that the kernel has given to the queues of their ring.
-/// These are not freed by the end of the connection.
+/// Switches core dumps of this process off, so that it ends at once when a signal kills it. Before
+/// a core dump all its threads wait for the last one, and the end of the connection does not free
+/// the requests that the kernel has put into the queues of their ring.
 fn write_no_core_dump() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::debug!(%error, "a core dump may keep programs waiting");
     }
 }
 
-/// Starts this program as the guard of a mount. It has none of this process's descriptors but its
-/// end of a pipe, on which it says how it went.
+/// Starts this program as the guard of a mount. The guard inherits only one descriptor: its end of
+/// a pipe, to which it writes whether it is ready.
 fn spawn(mount: &MountEntry) -> io::Result<Child> {
     // The file may have been replaced by a newer version.
     let mut command = Command::new("/proc/self/exe");
@@ -165,7 +165,7 @@ fn end(child: &mut Child) {
     }
 }
 
-/// Reads what a guard says until it closes its end.
+/// Reads the message of a guard until the guard closes the pipe.
 fn hear(mut pipe: ChildStdout) -> io::Result<String> {
     let deadline = Instant::now() + PATIENCE;
     let mut said = Vec::new();

@@ -1,6 +1,6 @@
-//! When a volume has a search index, as the command line says it.
+//! The options `--find` and `--no-find`: the choice of a search index.
 
-/// When a volume has a search index.
+/// The choice of a search index.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Indexing {
     /// Build the search index at once, not with the first search that needs it

@@ -1,8 +1,8 @@
-//! Finds the volume that a command means: by its folder, by a path in its mount or folder, by the
-//! current folder, or because only one is up.
+//! Location of the volume for a command: by its folder, by a path in its mount or folder, by the
+//! current folder, or because only one volume is up.
 //!
 //! A mount may hang or be dead, so symbolic links are resolved here one by one, and nothing below a
-//! mount of ours is ever opened.
+//! Pelago mount is ever opened.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -17,20 +17,20 @@ use rustix::io::Errno;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{output, runtime_dir};
 
-/// Symbolic links in one path; the kernel's limit.
+/// The limit for symbolic links in one path, the same as the kernel's.
 const SYMLINKS: usize = 40;
 
 /// A volume that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VolumeRef {
-    /// Its folder, absolute.
+    /// The folder of the volume, absolute.
     pub(crate) dir: PathBuf,
-    /// Where it is mounted in this process's mount namespace; `None` if it is not. The mount may be
-    /// dead.
+    /// The mount point in this process's mount namespace; `None` if the volume is not mounted
+    /// there. The mount may be dead.
     pub(crate) mounted: Option<PathBuf>,
 }
 
-/// Why no volume was found.
+/// The reason why no volume was found.
 #[derive(Debug, thiserror::Error)]
 enum LocateError {
     #[error("{} is not in a volume", .0.display())]
@@ -62,8 +62,8 @@ pub(crate) fn default_dir() -> Outcome<PathBuf> {
     }
 }
 
-/// Finds the volume with the folder `dir` (`-V`), or the one that `path` lies in, or without both
-/// the one of the current folder, the only one that is up, or the default one.
+/// Finds the volume with the folder `dir` (`-V`), or the volume that contains `path`. Without both
+/// it finds the volume of the current folder, the only volume that is up, or the default volume.
 pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
     let mounts = mountinfo::ours().map_err(mounts_failed)?;
     if let Some(dir) = dir {
@@ -92,13 +92,13 @@ pub(crate) fn find(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef
     here.map_or_else(|| only_one(&mounts), Ok)
 }
 
-/// Finds a volume as [`find`] does, or a folder that keeps mirrors, or that of a server of a shared
-/// store: for the commands that work on all of them.
+/// Finds a volume as [`find`] does, or a folder that keeps mirrors, or the folder of a server of a
+/// shared store, for the commands that work on all of them.
 pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<VolumeRef> {
     if let Some(given) = dir.or(path) {
         let mounts = mountinfo::ours().map_err(mounts_failed)?;
         let resolved = resolve(given, &mounts).map_err(|error| resolve_failed(given, error))?;
-        // A mount is not touched: its server may be away.
+        // A path in a mount is not opened: its server may not answer.
         let is_other = || is_mirrors(&resolved.path) || store_of(&resolved.path).is_some();
         if resolved.mount.is_none() && is_other() {
             return Ok(VolumeRef { dir: resolved.path, mounted: None });
@@ -107,13 +107,13 @@ pub(crate) fn find_any(dir: Option<&Path>, path: Option<&Path>) -> Outcome<Volum
     find(dir, path)
 }
 
-/// Returns whether `dir` keeps mirrors of volumes, and is no volume itself.
+/// Returns whether `dir` keeps mirrors of volumes, and is not a volume itself.
 pub(crate) fn is_mirrors(dir: &Path) -> bool {
     !is_volume(dir) && has_mirrors(dir)
 }
 
-/// Returns the folder of the shared store whose server has the folder `dir`; `None` if there is
-/// none, or it cannot be read.
+/// Returns the folder of the shared store whose server has the folder `dir`; `None` if `dir` is not
+/// the folder of such a server, or cannot be read.
 pub(crate) fn store_of(dir: &Path) -> Option<PathBuf> {
     if is_volume(dir) {
         return None;
@@ -121,7 +121,7 @@ pub(crate) fn store_of(dir: &Path) -> Option<PathBuf> {
     volume::store_of(dir).ok().flatten()
 }
 
-/// Returns `path` absolute, with symbolic links resolved up to the first mount of ours.
+/// Returns `path` absolute, with symbolic links resolved up to the first Pelago mount.
 pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
     let mounts = mountinfo::ours().map_err(mounts_failed)?;
     let resolved = resolve(path, &mounts).map_err(|error| resolve_failed(path, error))?;
@@ -129,8 +129,9 @@ pub(crate) fn absolute(path: &Path) -> Outcome<PathBuf> {
 }
 
 /// Returns the mounts that earlier runs of the volume in `dir` have left behind, the newest first.
-/// The caller knows that no process serves the volume, so a mount with its name is dead even if the
-/// kernel still answers from its caches. A mount that only lies in its folder is probed.
+/// The caller has made sure that no process serves the volume, so a mount with its name is dead
+/// even if the kernel still answers from its caches. A mount in its folder that has another name is
+/// probed.
 pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<MountEntry> {
     let mut mounts = mountinfo::ours().unwrap_or_default();
     mounts.retain(|mount| {
@@ -141,7 +142,7 @@ pub(crate) fn dead_mounts_of(dir: &Path) -> Vec<MountEntry> {
     mounts
 }
 
-/// Returns the folders of all volumes that are mounted here.
+/// Returns the folders of all volumes that are mounted in this mount namespace.
 pub(crate) fn all_up() -> Vec<PathBuf> {
     let mounts = mountinfo::ours().unwrap_or_default();
     let mut dirs: Vec<PathBuf> = mounts.iter().filter_map(volume_of).collect();
@@ -150,14 +151,14 @@ pub(crate) fn all_up() -> Vec<PathBuf> {
     dirs
 }
 
-/// Returns the mounts that are served from this folder, of a volume or of a mount.
+/// Returns the mounts that are served from this folder, which is that of a volume or of a mount.
 pub(crate) fn mounts_of(dir: &Path) -> Vec<MountEntry> {
     let mut mounts = mountinfo::ours().unwrap_or_default();
     mounts.retain(|mount| served_from(mount).as_deref() == Some(dir));
     mounts
 }
 
-/// Returns whether `dir` contains a volume's `format` file, or the second one.
+/// Returns whether `dir` contains the file `format` of a volume, or its copy.
 pub(crate) fn is_volume(dir: &Path) -> bool {
     ["format", "format.copy"].iter().any(|name| fs::symlink_metadata(dir.join(name)).is_ok())
 }
@@ -205,8 +206,8 @@ fn volume_at(dir: PathBuf, mounts: &[MountEntry]) -> VolumeRef {
     VolumeRef { dir, mounted }
 }
 
-/// Returns the folder with the control socket of a mount's process: the volume's, which is the
-/// mount's source, or that of the mount itself if another process serves the volume.
+/// Returns the folder with the control socket of a mount's process: the volume's folder, which is
+/// the mount's source, or the runtime folder of the mount if another process serves the volume.
 pub(crate) fn served_from(mount: &MountEntry) -> Option<PathBuf> {
     let source = PathBuf::from(&mount.source);
     if source.is_absolute() && is_volume(&source) {
@@ -215,8 +216,8 @@ pub(crate) fn served_from(mount: &MountEntry) -> Option<PathBuf> {
     runtime_dir::of(mount)
 }
 
-/// Returns the folder of the volume that is mounted here: the one it is served from, or if the
-/// mount table garbled its name, the volume's folder that contains the mount point.
+/// Returns the folder of a mounted volume: the folder that it is served from, or, if the mount
+/// table garbled its name, the volume's folder that contains the mount point.
 fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
     if let Some(dir) = served_from(mount) {
         return Some(dir);
@@ -229,12 +230,12 @@ fn volume_of(mount: &MountEntry) -> Option<PathBuf> {
 struct Resolved {
     /// Absolute, without symbolic links above the mount.
     path: PathBuf,
-    /// The mount of ours that contains it.
+    /// The Pelago mount that contains the path.
     mount: Option<MountEntry>,
 }
 
-/// Resolves symbolic links as the kernel would, but never below a mount of ours. Components that do
-/// not exist are kept.
+/// Resolves symbolic links as the kernel would, but never below a Pelago mount. Components that do
+/// not exist stay.
 fn resolve(path: &Path, mounts: &[MountEntry]) -> io::Result<Resolved> {
     let mut rest: VecDeque<OsString> = VecDeque::new();
     let push = |rest: &mut VecDeque<OsString>, path: &Path| {
@@ -267,7 +268,7 @@ fn resolve(path: &Path, mounts: &[MountEntry]) -> io::Result<Resolved> {
             done.extend(rest);
             return Ok(Resolved { path: done, mount: Some(mount.clone()) });
         }
-        // An error means that this component is no symbolic link, or does not exist.
+        // An error means that this component is not a symbolic link, or does not exist.
         if let Ok(target) = fs::read_link(&done) {
             links += 1;
             if links > SYMLINKS {

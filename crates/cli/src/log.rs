@@ -16,10 +16,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// Bytes above which a log file is truncated when its volume starts.
 const LOG_BYTES: u64 = 16 << 20;
-/// Bytes of events kept until the log file is known; later events are dropped.
+/// The limit for events that are buffered until the log file is known; later events are dropped.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The environment variable with the level, or with one for each module: `debug`,
+/// The environment variable with the level, or with a level for each module, as in `debug` and
 /// `pelago_server=trace,info`.
 const VARIABLE: &str = "PELAGO_LOG";
 
@@ -112,7 +112,7 @@ enum Target {
     File(File),
 }
 
-/// Writes one event.
+/// The writer of one event.
 struct Entry;
 
 impl<'a> MakeWriter<'a> for &'static Sink {

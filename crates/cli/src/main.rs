@@ -80,9 +80,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Aborts the process on a panic. Our locks do not poison, so going on could write inconsistent
-/// memory to disk; a volume recovers from a crash. Panics of the engine are caught by its caller
-/// and become errors (decision 6).
+/// Aborts the process on a panic. Pelago's locks are not poisoned, so other threads could write
+/// inconsistent memory to disk; a volume recovers from a crash. Panics of the engine are caught by
+/// its caller and become errors (decision 6).
 fn abort_on_bug(panic: &PanicHookInfo<'_>) {
     if panics_are_caught() || index_panics_are_caught() {
         tracing::error!(%panic, "a panic in the engine");

@@ -1,4 +1,5 @@
-//! A process that keeps mirrors: the folder, the port for their primaries, and the control socket.
+//! The process of `serve --mirrors`: the folder of the mirrors, the listener for their primaries,
+//! and the control socket.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,10 +15,10 @@ use crate::daemon::Events;
 use crate::daemon::listening::{self, ALL_ADDRESSES, Listening};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::{MirrorReport, MirrorsReport};
-use crate::verbs::up::Printing;
+use crate::verbs::serving::Printing;
 use crate::{detach, file_sizes, locate, output};
 
-/// The mirrors that the control socket answers for.
+/// The mirrors that the control socket reports.
 struct Kept {
     store: Arc<MirrorStore>,
     report: MirrorsReport,
@@ -35,7 +36,7 @@ enum KeepError {
     Control(#[source] std::io::Error),
 }
 
-/// Keeps mirrors in `dir` until it is stopped. The folder is made if it is missing.
+/// Keeps mirrors in `dir` until it is stopped. The folder is created if it does not exist.
 pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<ExitCode> {
     let events = Events::new()?;
     file_sizes::check_limit()?;
@@ -86,14 +87,14 @@ pub(crate) fn serve(dir: &Path, listen: Option<&str>, how: Printing) -> Outcome<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the mirror of a volume in `dir` its primary; no process keeps the folder.
+/// Promotes the mirror of a volume in `dir`, which no process serves.
 pub(crate) fn promote(dir: &Path, volume: VolumeId) -> Outcome<Promoted> {
     let folder = Folder::open(dir).map_err(VolumeError::from)?;
     let store = MirrorStore::open(&folder).map_err(failed)?;
     store.promote(volume).map_err(failed)
 }
 
-/// Opens the folder, which must keep mirrors, or be empty or missing.
+/// Opens the folder, which must contain mirrors, be empty, or not exist.
 fn open(dir: &Path) -> Outcome<Folder> {
     let shown = || dir.display().to_string();
     if locate::is_volume(dir) {
@@ -113,7 +114,7 @@ fn open(dir: &Path) -> Outcome<Folder> {
     Ok(folder)
 }
 
-/// Makes the folder in the one that has it, which must be there.
+/// Creates the folder in its parent, which must exist.
 fn create(dir: &Path, missing: FolderError) -> Result<Folder, FolderError> {
     match (dir.parent(), dir.file_name()) {
         (Some(parent), Some(name)) => {

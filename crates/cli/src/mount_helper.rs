@@ -1,9 +1,9 @@
-//! `mount.pelago`: what mount(8) calls for `mount -t pelago`, and so for a line of `/etc/fstab`.
+//! `mount.pelago`: the helper that mount(8) calls for `mount -t pelago`, and so for a line of
+//! `/etc/fstab`.
 //!
-//! It is this binary under another name, by a link in `/sbin`. mount(8) gives it a source, a mount
-//! point and a list of options; it runs `pelago mount` with the arguments that mean the same, in
-//! the background. An option that has no such argument is refused, as file systems of the kernel
-//! do.
+//! The helper is this binary under another name, by a link in `/sbin`. mount(8) passes it a source,
+//! a mount point and a list of options. It runs `pelago mount` in the background with equivalent
+//! arguments. An option without an equivalent is refused, as file systems of the kernel do.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -18,30 +18,30 @@ use crate::failure::Exit;
 const NAME: &str = "mount.pelago";
 /// The argument with which `pelago mount` continues in the background.
 const DETACH: &str = "--detach";
-/// Exit codes of mount(8): the invocation or the permissions are wrong.
+/// The exit code of mount(8) for a wrong invocation or missing permissions.
 const USAGE: u8 = 1;
-/// The same: the mount failed.
+/// The exit code of mount(8) for a mount that failed.
 const FAILED: u8 = 32;
 
-/// Options that are for mount(8), for systemd, or ask for what is the case anyway. Those that begin
-/// with `x-` and `X-` are for others too.
+/// Options that are for mount(8) or for systemd, or that Pelago fulfils anyway. Options that begin
+/// with `x-` or `X-` are also for other programs.
 const IGNORED: &[&str] = &[
     "defaults", "async", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail",
     "_netdev", "exec", "nosuid", "nodev", "silent", "loud", "diratime",
 ];
 
-/// The call of `pelago` that a call of the helper means.
+/// The call of `pelago` that is equivalent to a call of the helper.
 #[derive(Debug, PartialEq, Eq)]
 struct MountCall {
-    /// The arguments of `pelago`, its verb first.
+    /// The arguments of `pelago`, with the verb first.
     args: Vec<OsString>,
     /// The file of the private key, from the option `key=FILE`.
     key: Option<String>,
-    /// Whether everything is done but the mount (`-f`).
+    /// The mount itself is left out (`-f`).
     is_fake: bool,
 }
 
-/// Why a call of the helper means nothing.
+/// The reason why a call of the helper is refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum MountHelperError {
     #[error("usage: {NAME} SOURCE POINT [-fnsv] [-o OPTIONS]")]
@@ -56,22 +56,22 @@ enum MountHelperError {
     NotText,
 }
 
-/// What the options ask for; of options that exclude each other, the last one counts.
+/// The parsed options. Of options that exclude each other, the last one counts.
 #[derive(Debug, Default)]
 struct MountOptions {
-    /// Options of `pelago mount` without a value.
+    /// The options of `pelago mount` that have no value.
     set: BTreeSet<&'static str>,
     memory: Option<String>,
     soft: Option<String>,
     key: Option<String>,
 }
 
-/// Returns whether the program was called by the name of the helper.
+/// Returns whether the program was called by the helper's name.
 pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
     program.and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == NAME)
 }
 
-/// Mounts as mount(8) asks. `args` are those after the program's name.
+/// Mounts for mount(8). `args` are the arguments after the program's name.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let call = match translate(args) {
         Ok(call) if call.is_fake => return ExitCode::SUCCESS,
@@ -100,7 +100,7 @@ fn start(call: &MountCall) -> std::io::Result<Option<i32>> {
     Ok(command.status()?.code())
 }
 
-/// Returns the exit code of mount(8) for one of `pelago`.
+/// Translates an exit code of `pelago` into one of mount(8).
 fn code_of(code: Option<i32>) -> u8 {
     const USED: i32 = Exit::Usage as i32;
     const DENIED: i32 = Exit::Denied as i32;
@@ -111,7 +111,7 @@ fn code_of(code: Option<i32>) -> u8 {
     }
 }
 
-/// Translates the arguments of mount(8), which may stand in any order.
+/// Translates the arguments of mount(8), which may come in any order.
 fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHelperError> {
     let mut operands = Vec::new();
     let mut lists = Vec::new();
@@ -135,7 +135,7 @@ fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHel
                     match flag {
                         'f' => is_fake = true,
                         's' => is_sloppy = true,
-                        // No `/etc/mtab`; more words.
+                        // Do not write `/etc/mtab`, and be verbose: neither has an effect.
                         'n' | 'v' => {}
                         _ => return Err(MountHelperError::Flag { flag: flags.to_owned() }),
                     }
@@ -157,7 +157,7 @@ fn translate(args: impl Iterator<Item = OsString>) -> Result<MountCall, MountHel
     args.extend(options.set.iter().map(OsString::from));
     args.extend(options.memory.map(|size| format!("--memory={size}").into()));
     args.extend(options.soft.map(|seconds| format!("--soft={seconds}").into()));
-    // The source and the point are no options, whatever they begin with.
+    // After `--` the source and the point are not options, even if they begin with `-`.
     args.extend(["--".into(), source, point]);
     Ok(MountCall { args, key: options.key, is_fake })
 }
@@ -200,7 +200,7 @@ impl MountOptions {
     }
 }
 
-/// Divides a list of options at its commas, except at those in double quotes, as libmount does.
+/// Divides a list of options at its commas, except commas in double quotes, as libmount does.
 fn split(list: &str) -> Vec<String> {
     let mut options = Vec::new();
     let mut option = String::new();
@@ -255,7 +255,7 @@ mod tests {
         assert!(!is_meant(None));
     }
 
-    /// What an option becomes is an argument of the verb.
+    /// The verb accepts the arguments that options are translated to.
     #[test]
     fn the_verb_takes_the_arguments() {
         let call = call("S P -o ro,noatime,memory=64MiB,soft=30").unwrap();

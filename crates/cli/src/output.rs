@@ -1,4 +1,4 @@
-//! Prints text for people and JSON for programs.
+//! Output of text for people and of JSON for programs, with control characters escaped.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// Prints `text`, which contains its line ends. A closed pipe is no failure. Except for line ends,
-/// characters that control a terminal are escaped: other users choose paths and names.
+/// Prints `text`, which contains its line ends. A closed pipe is not a failure. Except line ends,
+/// characters that control a terminal are escaped, because other users choose paths and names.
 pub(crate) fn print(text: &str) -> Outcome<()> {
     write_out(&escape(text, is_control_except_newline, escape_rust))
 }
@@ -20,13 +20,13 @@ pub(crate) fn print_error(text: &str) {
     let _printed = writeln!(io::stderr(), "{text}");
 }
 
-/// Returns a name that other users chose, escaped to be a part of one line.
+/// Escapes a name that other users may have chosen, so that it is a part of one line.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
     escape(name, is_control, escape_rust)
 }
 
-/// Returns whether a terminal may take a character as a command or change the direction of the text
-/// behind it.
+/// Returns whether a character can control a terminal, or change the direction of the text after
+/// it.
 fn is_control(sign: char) -> bool {
     let is_directional = matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}')
         || matches!(sign, '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}');
@@ -53,8 +53,8 @@ fn escape_rust(to: &mut String, sign: char) {
     to.extend(sign.escape_unicode());
 }
 
-/// Escapes a character as in a JSON string. Each one for which [`is_control`] is true fits into
-/// four digits.
+/// Escapes a character as in a JSON string. Each character for which [`is_control`] is true fits
+/// into four digits.
 fn escape_json(to: &mut String, sign: char) {
     let _infallible = write!(to, "\\u{:04x}", u32::from(sign));
 }
@@ -73,8 +73,8 @@ fn write_bytes(bytes: &[u8]) -> Outcome<bool> {
     }
 }
 
-/// Prints bytes as they are. Returns whether there is still a reader: `head` ends before a long
-/// output does.
+/// Prints bytes unchanged. Returns whether there is still a reader: `head` ends before a long
+/// output ends.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Outcome<bool> {
     write_bytes(bytes)
 }

@@ -1,9 +1,9 @@
 //! Retries while another process of the volume is exiting.
 //!
-//! A killed process releases its locks a moment after it was killed, one after the other. A start
-//! right after a `kill -9` waits for that, but never for a process that serves the volume. If the
-//! guard of its mount was killed too, a thread of it may wait for a program that waits for the
-//! process: then the mount is ended first.
+//! A killed process releases its locks a moment after the kill, one after the other. A start right
+//! after a `kill -9` waits for that, but never for a process that serves the volume. If the guard
+//! of the mount was killed too, a thread of the killed process may wait for a program that waits
+//! for the mount: then the mount's connection is ended first.
 
 use std::path::Path;
 use std::thread;
@@ -17,10 +17,11 @@ use pelago_store::volume::VolumeError;
 use crate::control::{AskError, ask_status};
 use crate::stale_mount;
 
-/// How long a process may take to exit: the kernel frees its memory before it closes its files.
+/// The longest time that a process may take to exit: the kernel frees its memory before it closes
+/// its files.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a serving process may take to answer before it counts as one that is exiting.
+/// The time without an answer after which a process counts as exiting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An error that may go away by itself.
@@ -80,7 +81,7 @@ pub(crate) fn retry_while_exiting<T, E: Transient>(
     }
 }
 
-/// Returns whether a process answers for the volume.
+/// Returns whether a process answers on the volume's control socket.
 fn is_served(dir: &Path) -> bool {
     ask_status(dir, ANSWER_TIMEOUT).as_ref().map_or_else(AskError::is_answer, |_| true)
 }

@@ -1,12 +1,14 @@
-//! Folders of mounts that have no volume on this machine: each has a control socket and a log.
+//! Runtime folders of mounts whose volume another process serves: each has a control socket and a
+//! log.
 //!
-//! They are in `$XDG_RUNTIME_DIR/pelago`, else in `/run/pelago` for root and in `/tmp/pelago-UID`
-//! for others, and are named by the device number of their mount, which no other mount of the
-//! machine has at that time. A process holds a lock on the folder of its mount, so that folders of
-//! killed processes are told from those in use.
+//! The folders are in `/run/pelago` for root, and in `$XDG_RUNTIME_DIR/pelago` or `/tmp/pelago-UID`
+//! for other users. Each is named by the device number of its mount, which is unique on the machine
+//! at that time. A process holds a lock on the folder of its mount, which distinguishes it from the
+//! folders of killed processes.
 //!
-//! Every user can write `/tmp`. So all of this is opened below descriptors: a link, or a folder
-//! that is not this user's alone, is never used, and only folders with names of ours are removed.
+//! Every user can write `/tmp`. So all folders are opened relative to descriptors: a symbolic link,
+//! or a folder that other users may write, is never used, and only folders with names of this form
+//! are removed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -24,7 +26,7 @@ const LOG: &str = "log";
 
 /// The folder of a mount. It is removed when this is dropped.
 pub(crate) struct RuntimeDir {
-    /// Locked until the process ends.
+    /// The folder, locked until the process ends.
     pub(crate) folder: Folder,
 }
 
@@ -35,11 +37,11 @@ impl RuntimeDir {
         let MountsFolder { above, name } = mounts_folder();
         let created = Folder::open(&above).and_then(|above| above.create_folder(&name));
         let parent = created.map_err(refused)?;
-        // Its lock ends with this function.
+        // The lock ends with this function.
         parent.lock().map_err(refused)?;
         remove_stale_in(&parent);
         let name = name_of(&mounted);
-        // A mount with this device is gone if its number is used again.
+        // An older mount with this device number is gone if the number is used again.
         parent.remove_tree(&name).map_err(refused)?;
         let folder = parent.create_folder(&name).map_err(refused)?;
         match folder.try_lock().map_err(refused)? {
@@ -63,7 +65,7 @@ impl Drop for RuntimeDir {
     }
 }
 
-/// Removes the folder of a mount. The mount is gone, so another one may have its device number by
+/// Removes the folder of a mount. The mount is gone, so another mount may have its device number
 /// now, and a folder of the same name.
 fn remove_own(parent: &Folder, own: &Folder) -> Result<(), FolderError> {
     let name = own.path().file_name().unwrap_or_default();
@@ -75,16 +77,17 @@ fn remove_own(parent: &Folder, own: &Folder) -> Result<(), FolderError> {
     }
 }
 
-/// Returns the folder of a mount; `None` if its process is neither of this user nor of root, or if
-/// the folder is not this user's alone.
+/// Returns the folder of a mount; `None` if this user has no such folder, or if other users may
+/// write it.
 pub(crate) fn of(mount: &MountEntry) -> Option<PathBuf> {
     let folder = open_parent().and_then(|parent| parent.open_folder(&name_of(mount)));
     folder.ok().map(|folder| folder.path().to_owned())
 }
 
-/// Removes the folders of mounts that are gone and whose process has ended without removing them.
+/// Removes the folders of mounts that are gone and whose process has ended without removing its
+/// folder.
 pub(crate) fn remove_stale() {
-    // Without the folder of all mounts there is none of one.
+    // Without the folder of all mounts no mount has a folder.
     let Ok(parent) = open_parent() else { return };
     if parent.lock().is_ok() {
         remove_stale_in(&parent);
@@ -95,7 +98,7 @@ fn remove_stale_in(parent: &Folder) {
     let Ok(mounts) = mountinfo::ours() else { return };
     let in_use: Vec<OsString> = mounts.iter().map(name_of).collect();
     for name in parent.entries().unwrap_or_default() {
-        // A dead mount is found by its folder until it is unmounted.
+        // A dead mount keeps its folder until it is unmounted: by it `unmount` finds the mount.
         if is_of_mount(&name) && !in_use.contains(&name) && is_unlocked(parent, &name) {
             match parent.remove_tree(&name) {
                 Ok(()) => {
@@ -107,12 +110,12 @@ fn remove_stale_in(parent: &Folder) {
     }
 }
 
-/// Returns whether this is a folder whose process has ended.
+/// Returns whether the process of a folder has ended.
 fn is_unlocked(parent: &Folder, name: &OsStr) -> bool {
     parent.open_folder(name).and_then(|folder| folder.try_lock()).unwrap_or(false)
 }
 
-/// Returns whether a folder is that of a mount.
+/// Returns whether a folder is the runtime folder of a mount.
 pub(crate) fn is_one(dir: &Path) -> bool {
     let MountsFolder { above, name } = mounts_folder();
     dir.parent() == Some(&above.join(name))
@@ -132,11 +135,11 @@ fn is_of_mount(name: &OsStr) -> bool {
         && parts.next().is_none()
 }
 
-/// The place of the folder that has those of all mounts.
+/// The path of the folder that contains the folders of all mounts.
 struct MountsFolder {
-    /// A folder of the system, or of the session.
+    /// The parent, which the system or the session has created.
     above: PathBuf,
-    /// A name in it.
+    /// The name in the parent.
     name: OsString,
 }
 
@@ -152,13 +155,13 @@ fn mounts_folder() -> MountsFolder {
     }
 }
 
-/// Opens the folder that has those of all mounts, if it is this user's alone.
+/// Opens the folder that contains the folders of all mounts, if no other user may write it.
 fn open_parent() -> Result<Folder, FolderError> {
     let MountsFolder { above, name } = mounts_folder();
     Folder::open(&above)?.open_folder(&name)
 }
 
-/// Returns the error for a folder that is not used.
+/// Returns the error for a folder that is refused.
 fn refused(error: FolderError) -> io::Error {
     let path = error.path().to_owned();
     let found = error.found();

@@ -1,6 +1,6 @@
-//! Parses sizes on the command line: `4096`, `4KiB`, `1MiB`.
+//! Parsing of sizes on the command line, such as `4096`, `4KiB` and `1MiB`.
 
-/// Why a text is not a size.
+/// The reason why a text is not a size.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SizeError {
     /// It is not a number and a known unit.
@@ -11,7 +11,7 @@ pub(crate) enum SizeError {
     TooLarge,
 }
 
-/// Returns the number of bytes that `text` means. Units are binary; without one it is bytes.
+/// Parses a size into bytes. Units are binary; without a unit the number is bytes.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

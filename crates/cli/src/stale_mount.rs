@@ -1,4 +1,4 @@
-//! Ends and unmounts mounts whose process is gone, or was killed and cannot end.
+//! Removal of mounts whose process is gone, or was killed and cannot end.
 
 use std::io;
 use std::path::Path;
@@ -12,19 +12,19 @@ use rustix::process::geteuid;
 
 use crate::{control, dying, locate};
 
-/// Ends the connection of a mount, so that programs and threads that wait in it go on with errors,
-/// and detaches it.
+/// Ends the connection of a mount, so that programs and threads that wait for it get errors, and
+/// detaches it.
 ///
 /// # Errors
 /// As [`detach`].
 pub(crate) fn remove(mount: &MountEntry) -> io::Result<()> {
     abort(mount);
     let topmost = mountinfo::at(&mount.point)?;
-    // A forced end may have unmounted it.
+    // A forced end of the connection may have unmounted it.
     if topmost.is_some_and(|found| found.id == mount.id) { detach(&mount.point) } else { Ok(()) }
 }
 
-/// Detaches a mount from the tree without asking the process behind it, like `umount -l`.
+/// Detaches a mount from the tree without a request to its process, like `umount -l`.
 ///
 /// # Errors
 /// The kernel's error as root; what `fusermount3` printed as another user.
@@ -42,31 +42,31 @@ pub(crate) fn detach(point: &Path) -> io::Result<()> {
     Err(io::Error::other(says.trim().to_owned()))
 }
 
-/// Returns the mount of ours on this point, if it is the topmost there and its process is gone or
-/// dying.
+/// Returns the Pelago mount on this point, if it is the topmost mount there and its process is gone
+/// or dying.
 pub(crate) fn dead_at(point: &Path) -> Option<MountEntry> {
     let mount = mountinfo::at(point).ok()??;
     if mount.fs_type != FS_TYPE {
         return None;
     }
     let is_dying = locate::served_from(&mount).is_some_and(|dir| server_is_dying(&dir));
-    // A mount with a dying process hangs, and must not be asked.
+    // A mount with a dying process hangs, and must not be probed.
     (is_dying || mountinfo::is_dead(point)).then_some(mount)
 }
 
-/// Returns whether the process that serves in a folder, of a volume or of a mount, was killed and
-/// has not ended yet. It still holds all its files.
+/// Returns whether the process that serves a folder, of a volume or of a mount, was killed and has
+/// not ended yet. Such a process still has its files open.
 pub(crate) fn server_is_dying(dir: &Path) -> bool {
     let pid = match control::server_pid(dir) {
         Ok(pid) => pid,
-        // It has not listened yet, or not any more.
+        // It does not listen yet, or no longer.
         Err(_) => volume::lock_holder(dir),
     };
     pid.is_some_and(dying::is_dying)
 }
 
-/// Ends the connections of the mounts that are served from a folder by a process that is dying, so
-/// that it can end.
+/// Ends the connections of the mounts that a dying process serves from a folder, so that the
+/// process can end.
 pub(crate) fn free(dir: &Path) {
     locate::mounts_of(dir).iter().for_each(abort);
 }

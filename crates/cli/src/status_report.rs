@@ -1,7 +1,7 @@
-//! The status of a volume, as `status` and `up` print it.
+//! The status of a volume, which `status` and `up` print.
 //!
 //! The process that serves a volume fills an [`UpReport`] and sends it over the control socket as
-//! JSON; the command that asked reads it back. [`json`] alone knows the keys.
+//! JSON; the command parses it. Only [`json`] knows the keys.
 
 use std::path::PathBuf;
 
@@ -20,14 +20,14 @@ pub(crate) use mirror_line::MirrorLine;
 pub(crate) use mirrors::{MirrorReport, MirrorsReport, PromotedReport};
 pub(crate) use store::{StandbyReport, StoreLine};
 
-/// What `status` reports.
+/// The result of `status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StatusReport {
     /// A process serves the volume.
     Up(Box<UpReport>),
     /// This is a mount of a volume that another process serves.
     Far(FarReport),
-    /// These are the mirrors of volumes that are elsewhere.
+    /// A process keeps the mirrors of volumes of other machines.
     Mirrors(MirrorsReport),
     /// This is a server that stands by at a shared store.
     Standby(StandbyReport),
@@ -40,7 +40,7 @@ pub(crate) enum StatusReport {
     },
     /// No process keeps the mirrors in this folder.
     MirrorsDown(PathBuf),
-    /// No process answers for it.
+    /// No process answers for the volume.
     Down(DownReport),
 }
 
@@ -53,49 +53,49 @@ pub(crate) struct UpReport {
     pub(crate) pid: u32,
     /// Its folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Its identity, in hexadecimal digits.
+    /// The id of the volume, in hexadecimal digits.
     pub(crate) id: String,
-    /// Whether the previous run stopped cleanly.
+    /// The previous run stopped cleanly.
     pub(crate) started_clean: bool,
-    /// What recovery found at the start.
+    /// The findings of the recovery at the start.
     pub(crate) recovered: RecoveredReport,
-    /// Where it is mounted; `None` if it is served without a mount.
+    /// The mount point; `None` if the volume is served without a mount.
     pub(crate) mounted: Option<PathBuf>,
-    /// Where other machines connect, `KEY@HOST:PORT`; `None` if they cannot.
+    /// The address for other machines, `KEY@HOST:PORT`; `None` if they cannot connect.
     pub(crate) listening: Option<String>,
-    /// Where the tree is served over HTTP, as a URL; `None` if it is not.
+    /// The URL of the tree over HTTP; `None` if it is not served over HTTP.
     pub(crate) http: Option<String>,
-    /// What the HTTP server has sent; `None` if there is none.
+    /// The counters of the HTTP server; `None` if there is none.
     pub(crate) http_traffic: Option<HttpReport>,
-    /// Its mirror; `None` if it has none.
+    /// The mirror of the volume; `None` if it has none.
     pub(crate) mirror: Option<MirrorLine>,
-    /// The shared store on which it lies; `None` if it lies on none.
+    /// The shared store that contains the volume; `None` if it is not in a shared store.
     pub(crate) store: Option<StoreLine>,
     /// Mounts by other processes and machines.
     pub(crate) sessions: Vec<SessionReport>,
-    /// Sessions of the last run that the start still waits for.
+    /// The number of sessions of the last run for which the start still waits.
     pub(crate) awaited_sessions: u64,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
-    /// Which path the bytes of files take.
+    /// The data path of files.
     pub(crate) passthrough: PassthroughReport,
-    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    /// The reason why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
-    /// Why there is never a search index; `None` if there may be one.
+    /// The reason why there is never a search index; `None` if there may be one.
     pub(crate) no_index: Option<String>,
     /// The guard of the mount; `None` without a mount.
     pub(crate) guard: Option<GuardReport>,
-    /// When this run began, in seconds since 1970.
+    /// The start of this run, in seconds since 1970.
     pub(crate) since: i64,
-    /// Which batches are done and which are safe.
+    /// The numbers of the batches that are done, and of those that are safe.
     pub(crate) durability: DurabilityReport,
-    /// Open files.
+    /// The number of open files.
     pub(crate) open_files: u64,
-    /// Files that were closed but that a program may still write.
+    /// The number of files that were closed but that a program may still write.
     pub(crate) pending_closes: u64,
-    /// Ranges of bytes that file locks cover.
+    /// The number of ranges that file locks cover.
     pub(crate) locks: u64,
-    /// Requests that wait for a file lock.
+    /// The number of requests that wait for a file lock.
     pub(crate) lock_waiters: u64,
     /// Space on the disk below; `None` if it could not be measured.
     pub(crate) space: Option<SpaceReport>,
@@ -103,7 +103,7 @@ pub(crate) struct UpReport {
     pub(crate) memory: Vec<MemoryReport>,
     /// The background jobs.
     pub(crate) workers: Vec<WorkerReport>,
-    /// What the table costs.
+    /// The space that the table takes, and its speed.
     pub(crate) table: TableReport,
 }
 
@@ -114,29 +114,29 @@ pub(crate) struct FarReport {
     pub(crate) pelago: String,
     /// The process that serves the mount.
     pub(crate) pid: u32,
-    /// The server of its session, or as the user named it.
+    /// The server of its session, or the server as the user has named it.
     pub(crate) server: String,
     /// The mount point.
     pub(crate) mounted: PathBuf,
-    /// Whether changes are refused.
+    /// Changes are refused.
     pub(crate) read_only: bool,
-    /// Why requests of the kernel come by the device; `None` if they come over io_uring.
+    /// The reason why requests of the kernel come by the device; `None` if they come over io_uring.
     pub(crate) no_ring: Option<String>,
     /// The guard of the mount.
     pub(crate) guard: GuardReport,
     /// The session's id, in hexadecimal digits.
     pub(crate) session: Option<String>,
-    /// Whether there is a connection.
+    /// The session has a connection.
     pub(crate) connected: bool,
-    /// Milliseconds since the server was heard.
+    /// Milliseconds since the server last sent something.
     pub(crate) silent_ms: u64,
-    /// Requests that wait for the server.
+    /// The number of requests that wait for the server.
     pub(crate) waiting: u64,
-    /// Connections that were made.
+    /// The number of connections that were made.
     pub(crate) connections: u64,
-    /// Requests that the server was asked, without repetitions.
+    /// The number of requests that were sent, without repetitions.
     pub(crate) requests: u64,
-    /// File locks that programs held and that were lost.
+    /// The number of file locks that programs held and that were lost.
     pub(crate) locks_lost: u64,
     /// Inode numbers of files of which written bytes were lost.
     pub(crate) lost_writes: Vec<u64>,
@@ -145,9 +145,9 @@ pub(crate) struct FarReport {
 /// The guard of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GuardReport {
-    /// It runs, as this process.
+    /// The guard runs, with this process id.
     Process(u32),
-    /// There is none, for this reason.
+    /// There is no guard, for this reason.
     Missing(String),
 }
 
@@ -162,58 +162,58 @@ impl From<Result<u32, String>> for GuardReport {
 pub(crate) struct SessionReport {
     /// The session's id, in hexadecimal digits.
     pub(crate) id: String,
-    /// The key of the machine, or the user of this one.
+    /// The key of the other machine, or the user of this machine.
     pub(crate) peer: String,
-    /// Whether it has a connection.
+    /// The session has a connection.
     pub(crate) connected: bool,
-    /// Milliseconds since it was heard.
+    /// Milliseconds since the client last sent something.
     pub(crate) silent_ms: u64,
-    /// Requests that run.
+    /// The number of requests that run.
     pub(crate) running: u64,
 }
 
-/// What an HTTP server has sent, and what it is sending.
+/// The counters of an HTTP server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HttpReport {
-    /// Bytes of files that were read from the disk, as far as the kernel tells.
+    /// Bytes of files that were read from the disk, as far as the kernel reports it.
     pub(crate) disk_bytes: u64,
-    /// Bytes of files that were given to clients.
+    /// Bytes of files that were sent to clients.
     pub(crate) served_bytes: u64,
-    /// Extents that were read, each for all clients that want it.
+    /// Extents that were read; each read serves all clients that want the extent.
     pub(crate) extents_read: u64,
     /// Extents that are in memory.
     pub(crate) extents_in_memory: u64,
-    /// Clients that ask for a read.
+    /// Clients that wait for a read.
     pub(crate) askers: u64,
     /// Clients that get extents from memory.
     pub(crate) clients: u64,
-    /// Files of which they get them.
+    /// Files that are being delivered to these clients.
     pub(crate) files: u64,
 }
 
-/// What recovery found of files that were open when the previous run ended.
+/// The findings of the recovery about files that were open when the previous run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct RecoveredReport {
     /// Files that were checked.
     pub(crate) files: u64,
     /// Files whose size or times were corrected.
     pub(crate) corrected: u64,
-    /// Files that are empty now: their bytes were never synced.
+    /// Files that are empty now, because their bytes were never synced.
     pub(crate) emptied: u64,
-    /// Files that are shorter than their rows said.
+    /// Files that are shorter than the sizes in their rows.
     pub(crate) shortened: u64,
     /// Files whose content is damaged.
     pub(crate) damaged: u64,
-    /// Small files of the volume that were damaged and are written again.
+    /// Small files of the volume that were damaged and were written again.
     pub(crate) mended: u64,
 }
 
-/// Which data path is asked for, and which one is in use.
+/// The choice of the data path, and the reason if it is not in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PassthroughReport {
     /// The choice of `--passthrough`.
     pub(crate) wanted: Passthrough,
-    /// Why bytes are copied through the process; `None` if passthrough works.
+    /// The reason why bytes are copied through the process; `None` if passthrough works.
     pub(crate) why_not: Option<String>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) struct DurabilityReport {
     pub(crate) safe: u64,
     /// The longest time between two syncs, in milliseconds.
     pub(crate) sync_interval_ms: u64,
-    /// How long the oldest batch that is not safe has waited, in milliseconds; 0 if all are safe.
+    /// The age of the oldest batch that is not safe, in milliseconds; 0 if all are safe.
     pub(crate) unsafe_for_ms: u64,
 }
 
@@ -237,9 +237,9 @@ pub(crate) struct SpaceReport {
     pub(crate) bytes: u64,
     /// Bytes that can still be written.
     pub(crate) available_bytes: u64,
-    /// Whether the reserve is held back for deleting on a full disk.
+    /// The reserve is held back for deleting on a full disk.
     pub(crate) holds_reserve: bool,
-    /// Whether new data is refused.
+    /// New data is refused.
     pub(crate) is_short: bool,
 }
 
@@ -261,13 +261,13 @@ pub(crate) struct WorkerReport {
     pub(crate) name: String,
     /// Its state, in one lower-case word.
     pub(crate) doing: String,
-    /// Items it has finished.
+    /// The number of items that it has finished.
     pub(crate) items: u64,
     /// The last failure, if there was one.
     pub(crate) last_error: Option<String>,
 }
 
-/// What the table costs.
+/// The space that the table takes, and its speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TableReport {
     /// Bytes of the table's files.
@@ -276,7 +276,7 @@ pub(crate) struct TableReport {
     pub(crate) journal_bytes: u64,
     /// Bytes of memory that wait to be written.
     pub(crate) memory_bytes: u64,
-    /// Whether compaction keeps up with the writes.
+    /// Compaction keeps up with the writes.
     pub(crate) keeps_up: bool,
 }
 
@@ -285,15 +285,15 @@ pub(crate) struct TableReport {
 pub(crate) struct DownReport {
     /// Its folder, absolute.
     pub(crate) dir: PathBuf,
-    /// Whether it is the folder of a mount, whose volume another process serves.
+    /// The folder is that of a mount, whose volume another process serves.
     pub(crate) is_far: bool,
     /// The process that is starting or stopping it; `None` if it is down.
     pub(crate) pid: Option<u32>,
-    /// Whether its process was killed and cannot end.
+    /// The process was killed and cannot end.
     pub(crate) is_dying: bool,
-    /// Whether the last run stopped cleanly.
+    /// The last run stopped cleanly.
     pub(crate) stopped_cleanly: bool,
-    /// A mount whose process is gone.
+    /// The mount whose process is gone.
     pub(crate) dead_mount: Option<PathBuf>,
 }
 

@@ -1,19 +1,18 @@
-//! The invitation of a site, as one word that is sent and pasted.
+//! Tickets: the invitation of a site as one word, which a person sends and pastes.
 //!
-//! It has the private half of a key that is used once: the site's server signs with it that its own
-//! key is the one that was invited. So a ticket is a secret until it was used.
+//! A ticket contains the private half of a key that is used once: with it the site's server signs
+//! that its own key is the invited one. So a ticket is a secret until it was used.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
-use pelago_keynote::{Credential, Principal, SiteInvitation, WriteError};
+use pelago_keynote::{Credential, Principal, SiteInvitation, WriteError, hex};
 use pelago_net::key::address::ServerAddress;
 use pelago_net::key::{PrivateKey, PublicKey};
 
-/// The beginning of each ticket: what it is, and the version of its form.
+/// The beginning of each ticket, with the version of its form.
 const BEGINNING: &str = "pelago-ticket:1";
-/// Bytes of the signature that the end of a ticket has, so that a part of one is no ticket.
+/// Bytes of the signature at the end of a ticket. They make a cut ticket invalid.
 const SUM_BYTES: usize = 8;
 
 /// The invitation of a site.
@@ -21,7 +20,7 @@ const SUM_BYTES: usize = 8;
 pub(crate) struct Ticket {
     /// The number of the site.
     pub(crate) site: u16,
-    /// The second, since 1970, from which it is void.
+    /// The time from which the ticket is void, in seconds since 1970.
     pub(crate) until: u64,
     /// The id of the volume.
     pub(crate) volume: [u8; 16],
@@ -29,11 +28,11 @@ pub(crate) struct Ticket {
     pub(crate) name: String,
     /// The key that is used once.
     pub(crate) key: PrivateKey,
-    /// The address of the server that has invited, with its key.
+    /// The address of the inviting server, with its key.
     pub(crate) founder: ServerAddress,
 }
 
-/// Why a text is no ticket.
+/// The reason why a text is not a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TicketError {
     #[error("this is no ticket: one begins with `{BEGINNING}:`")]
@@ -43,7 +42,7 @@ pub(crate) enum TicketError {
 }
 
 impl Ticket {
-    /// Returns the sentence by which the bearer names the key of its server.
+    /// Returns the credential by which the bearer of the ticket names the key of its server.
     ///
     /// # Errors
     /// [`WriteError`].
@@ -60,12 +59,13 @@ impl Ticket {
     fn without_sum(&self) -> String {
         let Self { site, until, volume, name, key, founder } = self;
         let secret = key.to_secret_text();
-        format!("{BEGINNING}:{site}:{until}:{}:{name}:{secret}:{founder}", hex(volume))
+        let volume = hex::text(volume);
+        format!("{BEGINNING}:{site}:{until}:{volume}:{name}:{secret}:{founder}")
     }
 
     fn sum(&self) -> String {
         let signature = self.key.signing_key().sign(self.without_sum().as_bytes());
-        hex(&signature.as_ref()[..SUM_BYTES])
+        hex::text(&signature.as_ref()[..SUM_BYTES])
     }
 }
 
@@ -88,7 +88,7 @@ impl FromStr for Ticket {
         let ticket = Self {
             site: parsed(next()?)?,
             until: parsed(next()?)?,
-            volume: unhex(next()?).ok_or(TicketError::Changed)?,
+            volume: hex::read(next()?).ok_or(TicketError::Changed)?,
             name: next()?.to_owned(),
             key: PrivateKey::from_secret_text(next()?).map_err(|_| TicketError::Changed)?,
             founder: parsed(next()?)?,
@@ -99,25 +99,6 @@ impl FromStr for Ticket {
 
 fn parsed<T: FromStr>(text: &str) -> Result<T, TicketError> {
     text.parse().map_err(|_| TicketError::Changed)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-/// Returns the 16 bytes of 32 hexadecimal digits.
-pub(crate) fn unhex(text: &str) -> Option<[u8; 16]> {
-    let mut bytes = [0; 16];
-    if text.len() != 2 * bytes.len() {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Questions of commands to the process of a volume that is up on this machine.
+//! Requests of commands to the process of a volume that is up on this machine.
 
 use std::path::Path;
 use std::time::Duration;
 
+use pelago_keynote::hex;
 use pelago_net::key::address::ServerAddress;
 
 use crate::control::{ControlReply, Request, ask, ask_status};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::status_report::StatusReport;
-use crate::ticket::unhex;
 
 /// The longest time that the process of the volume may take to answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,7 +43,7 @@ pub(crate) fn volume_id(dir: &Path) -> Outcome<[u8; 16]> {
         |why: &str| Failure::new(Exit::Unreachable, UpVolumeError::NoVolume(why.to_owned()));
     match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => {
-            unhex(&report.id).ok_or_else(|| failed("its id is no number"))
+            hex::read(&report.id).ok_or_else(|| failed("its id is no number"))
         }
         Ok(_) => Err(failed("it serves no volume")),
         Err(error) => Err(failed(&error.to_string())),

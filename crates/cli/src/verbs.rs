@@ -12,6 +12,7 @@ pub(crate) mod key;
 pub(crate) mod mount;
 pub(crate) mod revoke;
 pub(crate) mod serve;
+pub(crate) mod serving;
 pub(crate) mod share;
 pub(crate) mod site;
 pub(crate) mod status;

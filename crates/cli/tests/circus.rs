@@ -1,5 +1,5 @@
-//! A crowd downloads one file from a server that has less memory than the file is large. What it
-//! costs is counted in bytes that the server reads from its disk.
+//! Downloads of one file by a crowd, from a server with less memory than the file. The cost is
+//! measured in bytes that the server reads from its disk.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

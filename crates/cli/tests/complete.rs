@@ -1,4 +1,4 @@
-//! What bash offers for a line that is being typed, on a mount.
+//! Completions in bash, for a line that is being typed, on a mount.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,8 +11,8 @@ use crate::harness::program::{DEADLINE, Ran, pelago, run, until};
 use crate::harness::volume::{Volume, cannot_mount};
 use rustix::process::geteuid;
 
-/// Sources what the program prints, and calls the function as bash does for a line and what is
-/// behind the cursor.
+/// Registers the completion, and calls its function as bash does for the text before and after the
+/// cursor.
 const SCRIPT: &str = r#"
 source <(COMPLETE=bash "$0")
 COMP_LINE=$1$2 COMP_POINT=${#1}
@@ -20,7 +20,7 @@ _pelago_complete
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-fn bash(dir: &Path, uid: Option<u32>, line: (&str, &str)) -> Ran {
+fn bash(dir: &Path, uid: Option<u32>, before: &str, after: &str) -> Ran {
     let mut command = match uid {
         Some(uid) => {
             let mut command = Command::new("setpriv");
@@ -30,22 +30,22 @@ fn bash(dir: &Path, uid: Option<u32>, line: (&str, &str)) -> Ran {
         }
         None => Command::new("bash"),
     };
-    command.args(["--norc", "-c", SCRIPT, env!("CARGO_BIN_EXE_pelago"), line.0, line.1]);
+    command.args(["--norc", "-c", SCRIPT, env!("CARGO_BIN_EXE_pelago"), before, after]);
     run(command.current_dir(dir).env("HOME", "/").env("LC_ALL", "C"))
 }
 
-/// Waits until this is offered: a loaded machine may need longer than a shell waits.
+/// Waits until these completions are offered: a loaded machine may need longer than a shell waits.
 fn offers(dir: &Path, uid: Option<u32>, line: &str, expected: &[&str]) {
     let mut found = Vec::new();
     let until = Instant::now() + DEADLINE;
     while Instant::now() < until {
-        let ran = bash(dir, uid, (line, "")).expect_success();
+        let ran = bash(dir, uid, line, "").expect_success();
         found = ran.out.lines().map(str::to_owned).collect();
         found.retain(|text| !text.is_empty());
         if found == expected {
             return;
         }
-        // Each try is a shell of its own.
+        // The pause between tries, each of which starts a shell.
         thread::sleep(Duration::from_millis(100));
     }
     panic!("{line}: {found:?} instead of {expected:?}");
@@ -70,7 +70,7 @@ fn verbs_and_options_are_offered_without_a_mount() {
     offers(dir.path(), None, "pelago find kind=fi", &["file", "fifo"]);
     offers(dir.path(), None, "pelago find 'a=b kind=d", &["a=b kind=dir"]);
     // Not a word of an error.
-    let ran = bash(dir.path(), None, ("pelago find project=", "")).expect_success();
+    let ran = bash(dir.path(), None, "pelago find project=", "").expect_success();
     assert_eq!((ran.out.trim(), ran.err.as_str()), ("", ""));
     // Another meaning of the variable is none of ours.
     let version = run(pelago(dir.path(), ["version"]).env("COMPLETE", "1")).expect_success();
@@ -111,7 +111,7 @@ fn tags_are_offered_to_who_may_see_them() {
     // The path behind the cursor says where to look.
     let behind = format!(" {}", files.join("own").display());
     until("the keys of a folder", || {
-        let ran = bash(&volume.root, None, ("pelago find project=re", &behind)).expect_success();
+        let ran = bash(&volume.root, None, "pelago find project=re", &behind).expect_success();
         ran.out == "resignation \n"
     });
     if geteuid().is_root() {

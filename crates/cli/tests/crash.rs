@@ -1,4 +1,4 @@
-//! No acknowledged change is lost by a crash. A witness in another process works on the mount and
+//! Crashes lose no acknowledged change. A witness in another process works on the mount and
 //! logs acknowledged operations outside of it; the volume's process is killed at a random moment;
 //! after the next `up` everything is there.
 //!

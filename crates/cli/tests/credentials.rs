@@ -1,4 +1,4 @@
-//! Credentials that cannot be used: one error that names the thing and what to do, word for word.
+//! Credentials that cannot be used: one error with a hint, word for word.
 //!
 //! No test here mounts: a volume is made by the library.
 

@@ -1,7 +1,7 @@
 //! Many clients that download one file at the same time from a server with little memory.
 //!
-//! One thread reads for all of them, a little for each in turn, so they are equally fast, or one is
-//! so many times slower than another, without a clock.
+//! One thread reads for all clients, a little for each in turn. So they are equally fast, or one is
+//! a given factor slower than another, without a clock.
 
 use std::fs;
 
@@ -109,8 +109,8 @@ fn clients_that_stall_or_vanish_do_not_stop_the_others() {
     served.volume.finish();
 }
 
-/// What is in memory and in sockets is far less than the file, so no client has all of it when it
-/// is emptied and written anew. All get the old one: it is there until the last of them has it.
+/// Memory and sockets hold far less than the file, so no client has all of it when it is emptied
+/// and written anew. All clients get the old version, which stays until the last of them has it.
 #[test]
 fn a_file_that_is_rewritten_under_a_crowd_is_never_mixed() {
     let Some(served) = Served::new() else { return };

@@ -124,7 +124,7 @@ impl<'a> Exerciser<'a> {
         let (at, length) = self.range(self.bytes.len());
         let mut found = vec![0; length];
         self.file.read_exact_at(&mut found, at as u64).unwrap();
-        self.compare(&found, at, (operation, "read"));
+        self.compare(&found, at, operation, "read");
     }
 
     /// Stores through the mapping, and sometimes calls `msync`.
@@ -151,7 +151,7 @@ impl<'a> Exerciser<'a> {
             return;
         }
         let found = self.mapping.as_mut().unwrap().get(at, length);
-        self.compare(found.as_bytes(), at, (operation, "load"));
+        self.compare(found.as_bytes(), at, operation, "load");
     }
 
     fn truncate(&mut self) {
@@ -231,7 +231,7 @@ impl<'a> Exerciser<'a> {
         }
     }
 
-    fn compare(&self, found: &[u8], at: usize, (operation, how): (usize, &str)) {
+    fn compare(&self, found: &[u8], at: usize, operation: usize, how: &str) {
         let expected = &self.bytes[at..at + found.len()];
         let wrong = found.iter().zip(expected).position(|(one, other)| one != other);
         if let Some(wrong) = wrong {

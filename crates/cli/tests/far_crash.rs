@@ -1,6 +1,6 @@
-//! The server is killed and started again, and again, under the mounts of two other processes: by
-//! its Unix socket, and by TLS. A witness works on each. It sees no error; whatever it was answered
-//! is there in the end, once, in both mounts, and nothing else is.
+//! Repeated kills of a server with mounts of two other processes: by its Unix socket, and by TLS. A
+//! witness works on each mount. It sees no error; in the end each acknowledged operation is there,
+//! once, in both mounts, and nothing else is.
 //!
 //! `PELAGO_CRASH_FAR_ROUNDS` sets the number of kills, by default 5; `PELAGO_CRASH_SEED` repeats a
 //! run.
@@ -23,8 +23,8 @@ const ROUNDS: u64 = 5;
 const LONGEST: Duration = Duration::from_millis(1500);
 /// Kills on one volume; then a new one, so that its logs stay short.
 const ROUNDS_OF_A_VOLUME: u64 = 10;
-/// What a witness logs at least before it counts as working, in bytes. What it had under way is a
-/// tenth of that.
+/// Bytes that a witness must log before it counts as working. Operations under way are a tenth of
+/// that.
 const WORK: u64 = 4000;
 
 /// Not a test of its own: the witness, as a process that the test below starts.
@@ -132,7 +132,7 @@ impl World {
         // This sleep does not wait for a condition: the moment of the crash is random.
         thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
         self.volume.kill();
-        // Programs also wait for a server that takes a while.
+        // Nor does this one: the server is down for a random time.
         thread::sleep(LONGEST.mul_f64(random.below(300) as f64 / 1000.0));
         self.serve();
     }

@@ -1,5 +1,5 @@
-//! The first steps of a user, through the binary: create a volume, write, lose its process, start
-//! it again, print its state, unmount it.
+//! The first steps of a user with the binary: create a volume, write, lose its process, start it
+//! again, print its state, unmount it.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -331,7 +331,7 @@ impl Slow {
                 for mut taker in &takers {
                     let _nothing_or_some = taker.read(&mut [0; 512]);
                 }
-                // Slow is what they are.
+                // The pace of slow clients, not a wait for a condition.
                 thread::sleep(Duration::from_millis(200));
             }
             drop(posters);

@@ -4,54 +4,38 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use tempfile::TempDir;
 
 use crate::harness::program::until;
-use crate::harness::volume::{cannot_mount, detach_all, folder};
-use crate::machines::network::{Machine, Network, cannot_network, tried};
-use crate::machines::world::{kill, watch};
+use crate::machines::lab::{Lab, kill, pid_of};
+use crate::machines::network::{Machine, tried};
 
 /// The time in which those that are left hear that a site is gone.
 const HEARS: Duration = Duration::from_secs(15);
 
 /// Machines of one network, and the processes that were started on them.
 struct Machines {
-    network: Network,
-    root: PathBuf,
-    pids: Arc<Mutex<Vec<Pid>>>,
-    _watchdog: Sender<()>,
-    _folder: TempDir,
+    lab: Lab,
 }
 
 impl Machines {
     /// Returns an empty network; `None` if this machine cannot have one.
     fn new() -> Option<Self> {
-        if let Some(reason) = cannot_mount().or_else(cannot_network) {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let (folder, root) = folder();
-        let network = Network::new();
-        let pids = Arc::default();
-        let _watchdog = watch(Arc::clone(&pids));
-        Some(Self { network, root, pids, _watchdog, _folder: folder })
+        Some(Self { lab: Lab::new()? })
     }
 
     fn machine(&self, number: u8, name: &str) -> Machine {
-        self.network.machine(number, &self.root.join(name))
+        self.lab.machine(number, name)
     }
 
     /// Notes the process that serves this folder or mount, so that it ends with the test. Returns
     /// it.
     fn note(&self, machine: &Machine, of: &str) -> Pid {
         let status = machine.types(&format!("pelago status {of} --json --timeout 100")).json();
-        let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
-        self.pids.lock().unwrap().push(pid);
+        let pid = pid_of(&status);
+        self.lab.ends(pid);
         pid
     }
 
@@ -99,15 +83,6 @@ impl Machines {
             let text = fs::read_to_string(log).unwrap();
             assert!(!text.contains("panicked"), "{}: {text}", log.display());
         }
-    }
-}
-
-impl Drop for Machines {
-    fn drop(&mut self) {
-        for pid in self.pids.lock().unwrap().drain(..) {
-            kill(pid);
-        }
-        detach_all(&self.root);
     }
 }
 
@@ -256,7 +231,7 @@ fn all_of_it_together() {
     assert_eq!(checked["whole"], true, "{checked}");
 }
 
-/// Who may share, may do so after a promotion too, at the new address.
+/// A root may also share after a promotion, at the new address.
 #[test]
 fn share_and_mirror() {
     let Some(machines) = Machines::new() else { return };
@@ -338,7 +313,7 @@ fn share_find_and_http() {
     assert_ne!(tried(&bob, "cat ~/shared/note").code, Some(0));
 }
 
-/// What has its home here is passed through in an office that has joined, too.
+/// Passthrough also works in an office that has joined, for files that have their home there.
 #[test]
 fn office_and_passthrough() {
     let Some(machines) = Machines::new() else { return };
@@ -395,7 +370,7 @@ fn a_shared_store_with_each_of_the_others() {
     let Some(machines) = Machines::new() else { return };
     let [one, two, client] = [(1, "one"), (2, "two"), (3, "client")]
         .map(|(number, name)| machines.machine(number, name));
-    let team = machines.root.join("team");
+    let team = machines.lab.root.join("team");
     let team = team.to_str().unwrap();
     let owner = machines.serve_store(&one, team);
     machines.serve_store(&two, team);

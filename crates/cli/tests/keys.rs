@@ -193,7 +193,7 @@ fn a_wrong_line_is_named() {
     assert_eq!(home.clients(), text);
 }
 
-/// What a person wrote into the list stays.
+/// Lines that a person has written into the list stay.
 #[test]
 fn comments_stay() {
     let home = Home::new();

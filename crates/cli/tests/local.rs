@@ -1,4 +1,4 @@
-//! One mount on the machine of its volume, and what needs none.
+//! Tests with one mount on the machine of its volume, and tests without a mount.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,4 +1,4 @@
-//! The memory of a volume's process and the option that limits it.
+//! The memory of a volume's process, and the option that limits it.
 
 use std::path::Path;
 use std::{fs, thread};

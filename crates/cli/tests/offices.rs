@@ -1,5 +1,5 @@
-//! Tickets and invitations that cannot be used: one error that names the thing and what to do, word
-//! for word, and nothing is made.
+//! Tickets and invitations that cannot be used: one error with a hint, word for word, and nothing
+//! is created.
 //!
 //! No test here mounts.
 

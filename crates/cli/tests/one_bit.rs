@@ -1,6 +1,6 @@
-//! One flipped bit in a volume that is down, in any of its files but the content: `up` serves what
-//! was there or an error, or refuses; `check --salvage` gives all that is whole, names the rest,
-//! and changes nothing.
+//! One flipped bit in any file but the content of a volume that is down: `up` serves the old state
+//! or an error, or refuses; `check --salvage` copies all whole files, names the rest, and changes
+//! nothing.
 //!
 //! `PELAGO_ONE_BIT` sets the number of flips, by default one for each file and some more;
 //! `PELAGO_ONE_BIT_SEED` repeats a run.
@@ -107,9 +107,9 @@ struct Flipped<'a> {
     volume: &'a Volume,
     /// A volume of its own.
     dir: PathBuf,
-    /// Where its files are salvaged to.
+    /// The folder to which its files are salvaged.
     to: PathBuf,
-    /// What is flipped, for messages and choices.
+    /// The flipped bit, for messages and choices.
     file: String,
     what: String,
 }

@@ -1,5 +1,5 @@
-//! A volume's folder that other users can write: links, files and folders that they plant are not
-//! followed, not written and not mounted over.
+//! A volume's folder that other users can write: symbolic links, files and folders that they plant
+//! are not followed, not written and not mounted over.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};

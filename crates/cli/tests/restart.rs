@@ -1,5 +1,5 @@
-//! The server is killed under a mount by another process, and starts again: the programs of that
-//! mount go on, nothing that was answered is lost, and nothing happens twice.
+//! Restarts of a killed server under a mount by another process: the programs of that mount go on,
+//! no acknowledged operation is lost, and none is done twice.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -159,7 +159,7 @@ fn mount(volume: &Volume, point: &Path) -> Child {
     child
 }
 
-/// What programs were answered: names, and the bytes of their files.
+/// The acknowledged state: names, and the bytes of their files.
 type Answered = BTreeMap<String, Vec<u8>>;
 
 /// Creates, writes, renames and removes files in a directory of its own until it is told to stop.
@@ -259,7 +259,7 @@ fn a_load_goes_on_without_an_error_when_the_server_is_killed() {
     world.finish();
 }
 
-/// What is open stays so, also a file without a name, and one that was renamed meanwhile.
+/// Open files stay open, including one without a name and one that was renamed meanwhile.
 #[test]
 fn open_files_survive() {
     let Some(mut world) = World::new() else { return };

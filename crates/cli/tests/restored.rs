@@ -1,5 +1,5 @@
-//! A volume put back in part: its search index, table and content from two moments, or from two
-//! volumes. Whatever starts finds every file that is there; what does not start says so.
+//! Volumes restored in part: the search index, table and content are from two moments, or from two
+//! volumes. If such a volume starts, searches find every file; if not, the error says why.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! A volume that nothing can open: what of it can be copied out; and one whose files were lost or
-//! shortened: `check` and `up` say so.
+//! Volumes that cannot be opened: all readable files are copied out. Volumes with lost or shortened
+//! files: `check` and `up` report them.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -297,7 +297,7 @@ fn an_ordinary_user_keeps_tags_and_times_of_what_is_read_only() {
     for (path, good) in good {
         let good = good.unwrap();
         let found = found[&path].as_ref().unwrap().clone();
-        assert_eq!(found.of_owner((0, 0)), good, "{path}");
+        assert_eq!(found.of_owner(0, 0), good, "{path}");
     }
 }
 

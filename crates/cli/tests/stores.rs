@@ -1,4 +1,5 @@
-//! `serve --store`: refusals word for word, with nothing made, and what a server says.
+//! `serve --store`: refusals word for word, after which nothing was created, and the output of a
+//! server.
 //!
 //! No test here mounts.
 

@@ -1,4 +1,4 @@
-//! The one text of a query.
+//! The canonical text of a query.
 
 use crate::expr::{Expr, FileOwner, Term, When};
 use crate::syntax::{AGE_UNITS, RESERVED, SIZE_UNITS, is_boundary, is_control, word_of};
@@ -31,7 +31,7 @@ fn write_joined(out: &mut Vec<u8>, parts: &[Expr], between: &[u8], is_in: fn(&Ex
     }
 }
 
-/// Writes an expression, in brackets if they are needed.
+/// Writes an expression, in brackets if `has_brackets`.
 fn write_part(out: &mut Vec<u8>, part: &Expr, has_brackets: bool) {
     if has_brackets {
         out.push(b'(');
@@ -96,7 +96,7 @@ fn write_term(out: &mut Vec<u8>, term: &Term) {
     }
 }
 
-/// Writes a number with the largest unit that divides it, if there is one.
+/// Writes a number in the largest unit that divides it, if there is one.
 fn write_number(out: &mut Vec<u8>, number: u64, units: &[(u8, u64)]) {
     let divides = |(_, unit): &&(u8, u64)| number != 0 && number.is_multiple_of(*unit);
     match units.iter().find(divides) {
@@ -108,7 +108,7 @@ fn write_number(out: &mut Vec<u8>, number: u64, units: &[(u8, u64)]) {
     }
 }
 
-/// Writes a value, in quotes if they are needed or wanted.
+/// Writes a value, in quotes if it needs them or `is_quoted`.
 pub(crate) fn write_value(out: &mut Vec<u8>, value: &[u8], is_quoted: bool) {
     let is_plain = |byte: &u8| !is_boundary(*byte) && !is_control(*byte) && *byte != b'"';
     if !is_quoted && !value.is_empty() && value.iter().all(is_plain) {

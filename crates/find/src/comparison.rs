@@ -1,8 +1,8 @@
-//! Comparisons of sizes and times.
+//! The comparison operators of sizes and times.
 
 use std::cmp::Ordering;
 
-/// A comparison of what a file has with what a query says.
+/// A comparison of a file's value with the value in a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `<`
@@ -18,7 +18,8 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// Returns whether the comparison holds for a file that is so, measured by the query's value.
+    /// Returns whether the comparison holds for a file whose value has this order to the query's
+    /// value.
     #[must_use]
     pub const fn holds(self, file: Ordering) -> bool {
         match self {
@@ -30,7 +31,7 @@ impl Comparison {
         }
     }
 
-    /// Returns the sign as it is written.
+    /// Returns the sign of the comparison in a query.
     #[must_use]
     pub const fn sign(self) -> &'static str {
         match self {

@@ -23,7 +23,7 @@ impl Day {
         is_day.then_some(Self { year, month, day })
     }
 
-    /// Parses `YYYY-MM-DD`; returns `None` if that is no day.
+    /// Parses `YYYY-MM-DD`; returns `None` if the text is not a day.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('-');
@@ -37,7 +37,7 @@ impl Day {
         Self::new(year, u8::try_from(month).ok()?, u8::try_from(day).ok()?)
     }
 
-    /// Returns how a time lies to this day: before it, on it, or after it.
+    /// Returns the order of a time to this day: before it, on it, or after it.
     #[must_use]
     pub fn order(self, time: Time) -> Ordering {
         time.seconds.div_euclid(DAY_SECONDS).cmp(&self.number())
@@ -56,9 +56,9 @@ impl Day {
         let year = i64::from(self.year);
         let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
         let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-        // The months from March on have 153 days in each five, in an order that this rounds to.
+        // From March on, each five months have 153 days; the rounding gives each month its length.
         let day_of_year = (153 * month + 2) / 5 + i64::from(self.day) - 1;
-        // 1970-01-01 is so many days after 0000-03-01.
+        // 1970-01-01 is 719 468 days after 0000-03-01.
         365 * year + leap_days + day_of_year - 719_468
     }
 }
@@ -81,7 +81,7 @@ const fn days_of(year: u16, month: u8) -> Option<u8> {
     })
 }
 
-/// Parses digits, without the sign that the standard library takes.
+/// Parses digits. Unlike the standard library it takes no sign.
 fn number(digits: &str) -> Option<u16> {
     let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().ok()).flatten()

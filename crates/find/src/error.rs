@@ -1,4 +1,4 @@
-//! What is wrong with a text that is no query.
+//! The errors of a text that is not a query, with their positions.
 
 use std::fmt;
 
@@ -10,20 +10,20 @@ use crate::unit::Unit;
 /// A position in the text of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
-    /// Bytes in front of it.
+    /// The number of bytes before it.
     pub offset: usize,
-    /// Characters in front of it and 1 more.
+    /// The number of its character, counted from 1.
     pub column: usize,
 }
 
-/// What is wrong with a text that is no query, and where.
+/// An error in the text of a query, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
     /// The text is longer than a query.
     #[error("the query has {bytes} bytes and must end at {at}: write at most {QUERY_BYTES} bytes")]
     TooLong {
-        /// Where a query must end.
+        /// The position at which a query must end.
         at: Position,
         /// The bytes of the text.
         bytes: usize,
@@ -42,58 +42,58 @@ pub enum QueryError {
     /// There are more terms than a query may have.
     #[error("the term at {at} is one too many: write at most {QUERY_TERMS} terms")]
     TooManyTerms {
-        /// Where the first term beyond the limit is.
+        /// The position of the first term beyond the limit.
         at: Position,
     },
-    /// Brackets and `not` are too deep inside each other.
+    /// Brackets and `not` are nested too deeply.
     #[error(
         "the bracket or `not` at {at} is too deep: write at most {QUERY_NESTING} inside each other"
     )]
     TooDeep {
-        /// Where the first one beyond the limit is.
+        /// The position of the first one beyond the limit.
         at: Position,
     },
-    /// A control character stands outside of quotes.
+    /// A control character is outside of quotes.
     #[error(
         "the control character {byte:#04x} at {at} is outside of quotes: remove it, or put the \
          value that it belongs to in quotes"
     )]
     Control {
-        /// Where it is.
+        /// Its position.
         at: Position,
         /// The character.
         byte: u8,
     },
-    /// Something else stands where a term must begin.
+    /// Something else is at a position where a term must begin.
     #[error(
         "expected a term at {at}, found {found}: write one such as name=NAME or KEY=VALUE there"
     )]
     NoTerm {
-        /// Where the term must begin.
+        /// The position at which the term must begin.
         at: Position,
-        /// What is there.
+        /// The text at that position.
         found: Found,
     },
     /// A bracket is not closed.
     #[error("the bracket at {at} is not closed: write `)` behind its last term")]
     Unclosed {
-        /// Where the bracket is.
+        /// The position of the bracket.
         at: Position,
     },
-    /// A bracket closes none.
+    /// A closing bracket has no opening one.
     #[error("the bracket at {at} closes none: remove it, or write `(` before its first term")]
     Unopened {
-        /// Where the bracket is.
+        /// The position of the bracket.
         at: Position,
     },
-    /// A key is not followed by one of its signs.
+    /// A key is not followed by a sign that it takes.
     #[error("expected a sign at {at} directly behind `{key}`: write {usage}")]
     Sign {
-        /// Where the sign must be.
+        /// The position at which the sign must be.
         at: Position,
         /// The key.
         key: String,
-        /// The terms that begin so.
+        /// The terms that begin with this key.
         usage: &'static str,
     },
     /// The key of a tag is missing.
@@ -102,95 +102,95 @@ pub enum QueryError {
          behind `tag:`"
     )]
     NoKey {
-        /// Where the key must begin.
+        /// The position at which the key must begin.
         at: Position,
     },
     /// A key is too long.
     #[error("the key at {at} has {bytes} bytes: write one with at most {TAG_KEY_BYTES}")]
     LongKey {
-        /// Where the key begins.
+        /// The position of the key.
         at: Position,
-        /// Its bytes.
+        /// The length of the key in bytes.
         bytes: usize,
     },
-    /// A value is missing, or empty where it must not be.
+    /// A value is missing, or is empty although it must not be.
     #[error(
         "expected a value for `{key}` at {at}: write it directly behind the sign (only the value \
          of a tag may be empty, and is then written \"\")"
     )]
     NoValue {
-        /// Where the value must begin.
+        /// The position at which the value must begin.
         at: Position,
         /// The key.
         key: String,
     },
-    /// A quoted value does not end.
+    /// A quoted value has no closing quote.
     #[error("the quote at {at} is not closed: write `\"` at the end of the value")]
     UnclosedQuote {
-        /// Where the quote is.
+        /// The position of the quote.
         at: Position,
     },
-    /// A backslash in quotes stands before another character.
+    /// A backslash in quotes is before a character that is neither a quote nor a backslash.
     #[error(
         "expected `\\\"` or `\\\\` at {at} in a quoted value: write `\\\\` for the backslash itself"
     )]
     QuoteEscape {
-        /// Where the backslash is.
+        /// The position of the backslash.
         at: Position,
     },
-    /// Something follows a quoted value directly.
+    /// A quoted value is followed by something other than white space or a bracket.
     #[error("expected white space or a bracket at {at} behind the quoted value: write a blank")]
     BehindQuote {
-        /// Where it is.
+        /// Its position.
         at: Position,
     },
-    /// A quote stands inside a value that does not begin with one.
+    /// A quote is inside a value that does not begin with one.
     #[error(
         "the quote at {at} is inside a value without quotes: put the whole value in quotes, with \
          `\\\"` for a quote that belongs to it"
     )]
     QuoteInside {
-        /// Where the quote is.
+        /// The position of the quote.
         at: Position,
     },
-    /// A value that must be text is not.
+    /// A value that must be UTF-8 is not.
     #[error("expected UTF-8 in the value of `{key}` at {at}: write it in that encoding")]
     NotUtf8 {
-        /// Where the wrong byte is.
+        /// The position of the first invalid byte.
         at: Position,
         /// The key.
         key: String,
     },
-    /// A value is no name of a file.
+    /// A value is not the name of a file.
     #[error(
         "expected the last component of a path at {at}: write 1 to {NAME_BYTES} bytes without `/` \
          and NUL, and neither `.` nor `..`"
     )]
     Name {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
-    /// A value is no pattern.
+    /// A value is not a pattern.
     #[error("expected a pattern, which is wrong at {at}: {problem}")]
     Glob {
-        /// Where it is wrong.
+        /// The position of the error in the text of the query.
         at: Position,
-        /// What is wrong.
+        /// The error of the pattern.
         problem: GlobError,
     },
-    /// A value is no size.
+    /// A value is not a size.
     #[error(
         "expected a size at {at}: write a number of bytes, or one with K, M, G or T behind it for \
          powers of 1024"
     )]
     Size {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A size is too large.
     #[error("the size at {at} is too large: write one below 16777216T")]
     LargeSize {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A value is neither an age nor a day.
@@ -199,42 +199,42 @@ pub enum QueryError {
          day as YYYY-MM-DD"
     )]
     When {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// An age is too large.
     #[error("the age at {at} is too large: write one below 18446744073709551616s")]
     LargeAge {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
-    /// A value is no kind of file.
+    /// A value is not a kind of file.
     #[error("expected a kind of file at {at}: write file, dir, link, fifo, socket, char or block")]
     Kind {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
-    /// A number is that of no user.
+    /// A number is too large for a user id.
     #[error("the number at {at} is that of no user: write one up to 4294967295, or a name")]
     Uid {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
     /// A text has no word.
     #[error("expected a word at {at}: write at least one letter or digit")]
     NoWord {
-        /// Where the value begins.
+        /// The position of the value.
         at: Position,
     },
 }
 
-/// What stands where a term must begin.
+/// The text at a position where a term must begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
     /// Nothing: the text has ended.
     End,
-    /// One of the words between terms.
+    /// A keyword that joins terms.
     Keyword(&'static str),
     /// A bracket without a term before it.
     Bracket,

@@ -1,4 +1,4 @@
-//! Whether a file matches.
+//! Evaluation of a query for one file.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,7 +7,7 @@ use pelago_wire::{FileKind, Time};
 
 use crate::expr::{Expr, FileOwner, Term, When};
 
-/// A file of which a query is asked.
+/// A file for which a query is evaluated.
 pub trait Candidate {
     /// Returns the last component of the file's path.
     fn name(&self) -> &[u8];
@@ -15,7 +15,7 @@ pub trait Candidate {
     /// Returns the kind of the file.
     fn kind(&self) -> FileKind;
 
-    /// Returns the bytes of the file.
+    /// Returns the size of the file in bytes.
     fn size(&self) -> u64;
 
     /// Returns the time of the last change of the bytes.
@@ -27,17 +27,17 @@ pub trait Candidate {
     /// Returns the value of the tag with this key, the extended attribute `user.tag.KEY`.
     fn tag(&self, key: &str) -> Option<Cow<'_, [u8]>>;
 
-    /// Returns whether the text of the file has all these words, at least one, which are as
-    /// [`words`](crate::words) makes them.
+    /// Returns whether the text of the file has all these words. They are at least one, in the form
+    /// that [`words`](crate::words) returns.
     fn has_text(&self, words: &[String]) -> bool;
 
-    /// Returns the number of the user with this name; `None` if there is none, who then owns
-    /// nothing.
+    /// Returns the id of the user with this name; `None` if there is no such user, who then owns no
+    /// file.
     fn uid_of(&self, name: &str) -> Option<u32>;
 }
 
-/// Returns whether a file matches at a time. Parts are asked in the order in which they stand, as
-/// far as needed.
+/// Returns whether a file matches at the time `now`. Parts are evaluated in their order, until the
+/// result is certain.
 pub(crate) fn matches(expr: &Expr, file: &(impl Candidate + ?Sized), now: Time) -> bool {
     match expr {
         Expr::And(parts) => parts.iter().all(|part| matches(part, file, now)),
@@ -62,8 +62,8 @@ fn term_matches(term: &Term, file: &(impl Candidate + ?Sized), now: Time) -> boo
     }
 }
 
-/// Returns how the age of a change compares with an age, or its day with a day. A change after
-/// `now` has a negative age.
+/// Returns the order of a change's age to an age, or of its day to a day. A change after `now` has
+/// a negative age.
 fn order(when: When, mtime: Time, now: Time) -> Ordering {
     match when {
         When::Ago(seconds) => {
@@ -75,7 +75,7 @@ fn order(when: When, mtime: Time, now: Time) -> Ordering {
     }
 }
 
-/// Returns nanoseconds; those of any 65 bits of seconds fit.
+/// Returns nanoseconds. The result fits for every number of seconds with 65 bits.
 fn nanos(seconds: i128, nanos: u32) -> i128 {
     seconds * 1_000_000_000 + i128::from(nanos)
 }

@@ -1,4 +1,4 @@
-//! A query as a tree.
+//! The tree of a query: expressions and terms.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ use crate::glob::Glob;
 /// `Or`, and each has two parts or more.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Expr {
-    /// Every part matches.
+    /// True if every part matches.
     And(Vec<Self>),
-    /// A part matches.
+    /// True if at least one part matches.
     Or(Vec<Self>),
-    /// The part does not match.
+    /// True if the part does not match.
     Not(Box<Self>),
     /// One question about a file.
     Term(Term),
@@ -39,34 +39,34 @@ pub enum Term {
     Name(Name),
     /// The last component of the file's path matches this pattern.
     NameLike(Glob),
-    /// The size of the file compares so.
+    /// The size of the file compares with a number of bytes.
     Size {
-        /// How the size is compared.
+        /// The operator.
         comparison: Comparison,
-        /// With so many bytes.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// The time of the last change of the bytes compares so.
+    /// The time of the last change of the bytes compares with an age or a day.
     Mtime {
-        /// How the age of the change is compared with an age, or its day with a day.
+        /// The operator, for the age of the change or its day.
         comparison: Comparison,
-        /// With this age or day.
+        /// The age or day.
         when: When,
     },
     /// The file is of this kind.
     Kind(FileKind),
     /// The file is owned by this user.
     Owner(FileOwner),
-    /// The text of the file has all these words, which are as [`words`](crate::words) makes them.
+    /// The text of the file has all these words, in the form that [`words`](crate::words) returns.
     Text(Vec<String>),
 }
 
 /// An age or a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
-    /// So many seconds before the evaluation.
+    /// An age in seconds before the evaluation.
     Ago(u64),
-    /// A day in UTC, as a whole.
+    /// A whole day in UTC.
     Day(Day),
 }
 
@@ -75,7 +75,7 @@ pub enum When {
 pub enum FileOwner {
     /// The user with this number.
     Uid(u32),
-    /// The user with this name, which is resolved where the query is evaluated.
+    /// The user with this name. The machine that evaluates the query resolves it.
     Name(String),
 }
 
@@ -85,7 +85,7 @@ pub enum FileOwner {
 pub struct TagKey(Box<str>);
 
 impl TagKey {
-    /// Returns these characters as a key, or `None` if they are none.
+    /// Returns a key of these characters, or `None` if they are not a key.
     #[must_use]
     pub fn new(key: &str) -> Option<Self> {
         is_tag_key(key).then(|| Self(key.into()))

@@ -9,43 +9,43 @@ pub struct Glob {
     parts: Box<[Part]>,
 }
 
-/// Bytes that every name has which a pattern matches, beside each other.
+/// A run of bytes that every name contains which a pattern matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Literal {
     /// The bytes, at least one, unless they are the whole name.
     pub bytes: Vec<u8>,
-    /// The name begins with them.
+    /// The name begins with the bytes.
     pub is_begin: bool,
-    /// The name ends with them.
+    /// The name ends with the bytes.
     pub is_end: bool,
 }
 
-/// What is wrong with a pattern. The offset is in its bytes.
+/// An error in a pattern, with its offset in the bytes of the pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GlobError {
     /// A `[` has no `]`.
     #[error("`[` has no `]` behind it: close it, or write `\\[` for the character itself")]
     Unclosed {
-        /// Where the `[` is.
+        /// The offset of the `[`.
         offset: usize,
     },
     /// Nothing is between the brackets.
     #[error("`[` has no character before its `]`: name some, or write `\\]` for that one")]
     EmptyClass {
-        /// Where the `[` is.
+        /// The offset of the `[`.
         offset: usize,
     },
     /// A range has its end before its beginning.
     #[error("the range ends before it begins: exchange its two ends")]
     Range {
-        /// Where the range begins.
+        /// The offset of the range.
         offset: usize,
     },
     /// Nothing follows a backslash.
     #[error("no character follows `\\`: name one, or write `\\\\` for the backslash itself")]
     Escape {
-        /// Where the backslash is.
+        /// The offset of the backslash.
         offset: usize,
     },
 }
@@ -62,7 +62,7 @@ impl GlobError {
     }
 }
 
-/// A part of a pattern: all but `Run` stand for one character.
+/// A part of a pattern. Each matches one character, except `Run`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Part {
     One(Unit),
@@ -85,7 +85,7 @@ impl Glob {
         let mut reader = Reader { pattern, at: 0 };
         let mut parts = Vec::new();
         while let Some(part) = reader.part()? {
-            // Two runs are one.
+            // Two adjacent runs mean the same as one.
             if part != Part::Run || parts.last() != Some(&Part::Run) {
                 parts.push(part);
             }
@@ -99,8 +99,9 @@ impl Glob {
         &self.pattern
     }
 
-    /// Returns what the pattern says literally: the longest runs of characters that stand for
-    /// themselves, in their order. A pattern for one name is one run that begins and ends it.
+    /// Returns the literals of the pattern: the longest runs of characters that stand for
+    /// themselves, in their order. A pattern that matches one name only has one literal, which is
+    /// both its begin and its end.
     #[must_use]
     pub fn literals(&self) -> Vec<Literal> {
         let mut literals = Vec::new();
@@ -120,14 +121,14 @@ impl Glob {
         literals
     }
 
-    /// Returns whether the pattern matches a name, in time of the product of their lengths at most:
-    /// if the parts behind a run do not fit, only the last run grows, because an earlier one could
-    /// reach nothing that the last one cannot.
+    /// Returns whether the pattern matches a name. The time is at most proportional to the product
+    /// of their lengths: if the parts after a run do not match, only the last run grows, because a
+    /// longer earlier run could reach no position that the last run cannot reach.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
         let mut part = 0;
         let mut at = 0;
-        // The part behind the last run, and where the name goes on behind what the run has.
+        // The part after the last run, and the offset in the name up to which the run has matched.
         let mut run: Option<(usize, usize)> = None;
         loop {
             let next = Unit::at(name, at);
@@ -155,7 +156,7 @@ impl Glob {
 }
 
 impl Part {
-    /// Returns the only character that the part stands for, if it is one.
+    /// Returns the character that the part matches, if it matches only one.
     fn only(&self) -> Option<Unit> {
         match self {
             Self::One(one) => Some(*one),
@@ -198,7 +199,7 @@ impl Reader<'_> {
         }))
     }
 
-    /// Reads what follows a `[` at an offset.
+    /// Reads the class after a `[` at an offset.
     fn class(&mut self, offset: usize) -> Result<Part, GlobError> {
         let is_negated = self.take(EXCLAMATION);
         let mut ranges = Vec::new();
@@ -217,7 +218,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the `-` and the end of a range, if there are any; a `-` before the `]` is itself.
+    /// Reads the `-` and the end of a range, if there are any. A `-` before the `]` is a character.
     fn end_of_range(&mut self, first: Unit, offset: usize) -> Result<Unit, GlobError> {
         let before = self.at;
         if !self.take(DASH) {
@@ -233,7 +234,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns a unit that was read at an offset, or the one behind it if it is a backslash.
+    /// Returns a unit that was read at an offset, or the next unit if it is a backslash.
     fn escaped(&mut self, unit: Unit, offset: usize) -> Result<Unit, GlobError> {
         if unit == BACKSLASH { self.unit().ok_or(GlobError::Escape { offset }) } else { Ok(unit) }
     }

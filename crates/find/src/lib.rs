@@ -1,11 +1,11 @@
-//! The language of `pelago find`: which files a query means, as `docs/query.md` specifies it.
+//! The query language of `pelago find`, which `docs/query.md` specifies.
 //!
-//! [`Query::parse`] reads a query, [`Query::matches`] asks it of one file, and [`Query::to_bytes`]
-//! writes it in its one canonical form. That text is also what one server sends to another, so no
-//! second encoding exists. [`Expr`] is the tree, for an index that plans from it.
+//! [`Query::parse`] reads a query, [`Query::matches`] evaluates it for one file, and
+//! [`Query::to_bytes`] writes its canonical text. Servers send each other that text, so there is no
+//! second encoding. [`Expr`] is the tree of a query, from which an index plans.
 //!
-//! Nothing here does I/O, reads a clock or resolves a user: the caller gives the time, and answers
-//! the questions of [`Candidate`].
+//! This crate does no I/O, reads no clock and resolves no user: the caller passes the time, and
+//! implements [`Candidate`].
 
 #![forbid(unsafe_code)]
 

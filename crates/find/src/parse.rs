@@ -28,17 +28,18 @@ pub(crate) fn parse(text: &[u8]) -> Result<Expr, QueryError> {
 
 struct Parser<'a> {
     lexer: Lexer<'a>,
-    /// The next token and its offset.
+    /// The next token.
     token: Token<'a>,
+    /// The offset of the next token.
     at: usize,
-    /// The terms that were read.
+    /// The number of terms that were read.
     terms: usize,
-    /// The open brackets and `not`.
+    /// The number of open brackets and `not`.
     nesting: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// Parses parts between which `or` stands.
+    /// Parses parts that `or` joins.
     fn or(&mut self) -> Result<Expr, QueryError> {
         let mut parts = Vec::new();
         loop {
@@ -53,7 +54,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses parts between which `and` or nothing stands.
+    /// Parses parts that are joined by `and` or by nothing.
     fn and(&mut self) -> Result<Expr, QueryError> {
         let mut parts = Vec::new();
         loop {
@@ -69,13 +70,13 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parses a term, a bracket, or one of them behind `not`.
+    /// Parses a term or a bracket, either of them after any number of `not`.
     fn not(&mut self) -> Result<Expr, QueryError> {
         let at = self.at;
         let found = match std::mem::replace(&mut self.token, Token::End) {
             Token::Term(raw) => {
                 self.count(at)?;
-                // Before the next token is read, so that the first error is the one that is told.
+                // Before the next token is read, so that the first error in the text is returned.
                 let term = term::term(&self.lexer, &raw)?;
                 self.advance()?;
                 return Ok(Expr::Term(term));
@@ -112,7 +113,7 @@ impl<'a> Parser<'a> {
         Err(QueryError::TooManyTerms { at: self.lexer.position(at) })
     }
 
-    /// Counts a bracket or `not`, so that the stack has a limit, and reads what is behind it.
+    /// Counts a bracket or `not`, so that the stack has a limit, and reads the next token.
     fn enter(&mut self, at: usize) -> Result<(), QueryError> {
         self.nesting += 1;
         if self.nesting <= QUERY_NESTING {

@@ -1,4 +1,4 @@
-//! A query: a text that was parsed.
+//! A parsed query.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ impl Query {
     /// Returns [`QueryError`] with the first thing that is wrong.
     pub fn parse(text: &[u8]) -> Result<Self, QueryError> {
         let query = Self { expr: parse::parse(text)? };
-        // Lower case can have more bytes, and a bracket gets a blank in front of it.
+        // Lower case can have more bytes, and the canonical text has a blank before a bracket.
         let bytes = query.to_bytes().len();
         if bytes > QUERY_BYTES {
             return Err(QueryError::LongCanonical { at: Position::of(text, text.len()), bytes });
@@ -37,13 +37,13 @@ impl Query {
         &self.expr
     }
 
-    /// Returns the canonical text, which is parsed as an equal query.
+    /// Returns the canonical text. It parses as an equal query.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         canonical::text(&self.expr)
     }
 
-    /// Returns whether a file matches; ages are those at `now`.
+    /// Returns whether a file matches. Ages are measured at `now`.
     #[must_use]
     pub fn matches(&self, file: &(impl Candidate + ?Sized), now: Time) -> bool {
         evaluate::matches(&self.expr, file, now)

@@ -1,27 +1,27 @@
-//! Which texts are most about the words of a query.
+//! BM25 ranking of texts by the words of a query.
 
-/// How strongly a further occurrence of a word counts, as usual for BM25.
+/// The weight of further occurrences of a word, as usual for BM25.
 const K1: f64 = 1.2;
-/// How strongly the length of a text counts, as usual for BM25.
+/// The weight of the length of a text, as usual for BM25.
 const B: f64 = 0.75;
 
-/// The usual length of a text, in words, if no other texts are looked at.
+/// The average length of a text in words that a score without other texts assumes.
 const USUAL_LENGTH: f64 = 256.0;
 
-/// What was counted in a text.
+/// The counts of words in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextCounts<'a> {
-    /// How often it has each word of the query. All texts have the words in one order.
+    /// The number of occurrences of each word of the query, in the same order for all texts.
     pub frequencies: &'a [u32],
-    /// How many words it has.
+    /// The number of words of the text.
     pub length: u32,
 }
 
-/// Returns texts by their BM25 scores: the place of each in `texts` and its score, the highest
-/// score first, and equal ones in the order in which they were given.
+/// Ranks texts by their BM25 scores. Returns the index of each in `texts` and its score, the
+/// highest score first, and equal scores in the order of `texts`.
 ///
-/// How rare a word is, and how long a text is usually, are counted in exactly these texts. So the
-/// caller gives only those that the asker may see, and no other file can change what it is told.
+/// The rarity of a word and the average length of a text are computed from exactly these texts. So
+/// the caller passes only texts that the user may read, and no other file can change the result.
 #[must_use]
 pub fn rank(texts: &[TextCounts<'_>]) -> Vec<(usize, f64)> {
     let weights = weights(texts);
@@ -29,7 +29,7 @@ pub fn rank(texts: &[TextCounts<'_>]) -> Vec<(usize, f64)> {
     let mut ranked: Vec<(usize, f64)> = texts
         .iter()
         .map(|text| {
-            // Without any word there is no usual length, and all texts have the same one.
+            // If no text has a word, there is no average length, and all lengths are equal.
             let length = f64::from(text.length) * texts.len() as f64;
             let relative = if lengths > 0.0 { length / lengths } else { 1.0 };
             let scores = text.frequencies.iter().zip(&weights);
@@ -42,25 +42,25 @@ pub fn rank(texts: &[TextCounts<'_>]) -> Vec<(usize, f64)> {
     ranked
 }
 
-/// Returns a score of one text that depends on no other one: as in [`rank`], with words that are
-/// all as rare and texts of a usual length of 256 words.
+/// Returns a score of one text that depends on no other text: as in [`rank`], if all words were
+/// equally rare and texts had 256 words on average.
 ///
-/// It tells which of many texts are worth a place among those that are ranked.
+/// It selects from many texts the texts that are worth ranking.
 #[must_use]
 pub fn score_alone(text: TextCounts<'_>) -> f64 {
     let relative = f64::from(text.length) / USUAL_LENGTH;
     text.frequencies.iter().map(|frequency| score(*frequency, relative)).sum()
 }
 
-/// Returns the score of a text for one word, which it has so often.
+/// Returns the score of a text for one word that it has `frequency` times.
 ///
-/// `relative`: the length of the text, in usual lengths.
+/// `relative` is the length of the text divided by the average length.
 fn score(frequency: u32, relative: f64) -> f64 {
     let frequency = f64::from(frequency);
     frequency * (K1 + 1.0) / (frequency + K1 * (1.0 - B + B * relative))
 }
 
-/// Returns the weight of each word: the rarer it is, the more it counts.
+/// Returns the weight of each word: a rare word has a high weight.
 fn weights(texts: &[TextCounts<'_>]) -> Vec<f64> {
     let words = texts.iter().map(|text| text.frequencies.len()).max().unwrap_or(0);
     let weight = |word: usize| {

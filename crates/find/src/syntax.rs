@@ -1,15 +1,16 @@
-//! What the text of a query is made of: characters, reserved keys, units, and words for kinds.
+//! The lexical elements of a query: classes of characters, reserved keys, units, and words for
+//! kinds.
 
 use pelago_wire::FileKind;
 
-/// Keys that are no tags unless `tag:` stands in front of them.
+/// Keys that name a tag only after `tag:`.
 pub(crate) const RESERVED: [&str; 7] = ["name", "size", "mtime", "kind", "owner", "text", "tag"];
 
-/// Letters behind a size and their bytes, from the largest on.
+/// The letters after a size and their bytes, the largest first.
 pub(crate) const SIZE_UNITS: [(u8, u64); 4] =
     [(b'T', 1 << 40), (b'G', 1 << 30), (b'M', 1 << 20), (b'K', 1 << 10)];
 
-/// Letters behind an age and their seconds, from the largest on. A year has 365 days.
+/// The letters after an age and their seconds, the largest first. A year has 365 days.
 pub(crate) const AGE_UNITS: [(u8, u64); 6] =
     [(b'y', 365 * 86_400), (b'w', 7 * 86_400), (b'd', 86_400), (b'h', 3600), (b'm', 60), (b's', 1)];
 
@@ -53,7 +54,7 @@ pub(crate) const fn is_boundary(byte: u8) -> bool {
     is_space(byte) || matches!(byte, b'(' | b')')
 }
 
-/// Returns whether a byte is a control character, which stands in quotes only.
+/// Returns whether a byte is a control character, which is allowed in quotes only.
 pub(crate) const fn is_control(byte: u8) -> bool {
     byte.is_ascii_control()
 }

@@ -1,13 +1,13 @@
-//! Words of a text: what `text:` of a query asks for, and what an index of texts has.
+//! The words of a text, for the term `text:` and for an index of texts.
 
 use std::collections::BTreeSet;
 
-/// Splits a text into its words: runs of Unicode letters and digits, in lower case. A word of the
-/// result is split into itself. Texts are not normalized: an accent that is a character of its own
-/// divides words.
+/// Splits a text into its words: runs of Unicode letters and digits, in lower case. If a word of
+/// the result is split again, the result is that word. Texts are not normalized: an accent that is
+/// a character of its own divides words.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|letter: char| !letter.is_alphanumeric());
-    // The lower case of a letter may have an accent of its own, as that of `İ`.
+    // The lower case of a letter may contain a combining accent, for example the one of `İ`.
     let lower = |run: &str| -> String {
         if run.is_ascii() {
             return run.to_ascii_lowercase();
@@ -17,8 +17,8 @@ pub fn words(text: &str) -> impl Iterator<Item = String> {
     runs.filter(|run| !run.is_empty()).map(lower)
 }
 
-/// Returns the text that a file begins with, or `None` if it is no UTF-8. `bytes` are the first of
-/// the file, so that the last letter may be cut.
+/// Returns the text at the begin of a file, or `None` if it is not UTF-8. `bytes` are the first
+/// bytes of the file, so the last letter may be cut.
 #[must_use]
 pub fn text(bytes: &[u8]) -> Option<&str> {
     match str::from_utf8(bytes) {
@@ -30,7 +30,8 @@ pub fn text(bytes: &[u8]) -> Option<&str> {
     }
 }
 
-/// Returns whether a text has all these words, at least one, which are as [`words`] makes them.
+/// Returns whether a text has all these words. They are in the form that [`words`] returns; without
+/// a word the result is `false`.
 #[must_use]
 pub fn has_words(text: &str, wanted: &[String]) -> bool {
     let mut missing: BTreeSet<&str> = wanted.iter().map(String::as_str).collect();

@@ -1,48 +1,48 @@
-//! A query that is being typed: what its last term may become.
+//! Completions of a query that is being typed.
 
 use crate::canonical::write_value;
 use crate::expr::TagKey;
 use crate::syntax::{KINDS, RESERVED, is_boundary, word_of};
 
-/// How terms begin that are not about tags.
+/// The beginnings of the terms that are not about tags.
 const TERMS: [&str; 10] =
     ["kind=", "mtime<", "mtime>", "name=", "name~", "owner=", "size<", "size>", "tag:", "text:"];
 
-/// A query whose last term may go on.
+/// A query whose last term may be continued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unfinished {
-    /// What is in front of the part that may go on.
+    /// The text before the part that may be continued.
     before: Vec<u8>,
     wanted: Wanted,
     /// The value has begun with a quote.
     is_quoted: bool,
 }
 
-/// What makes a list of what may follow.
+/// The list that the caller must provide for completions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nothing: this is not known.
+    /// Nothing: completions are not known.
     Nothing,
-    /// The keys of tags that begin so, for [`Unfinished::with_keys`].
+    /// The keys of tags with a prefix, for [`Unfinished::with_keys`].
     Keys {
-        /// How they begin.
+        /// The prefix.
         prefix: String,
-        /// `tag:` stands in front of it.
+        /// `tag:` precedes the key.
         is_named: bool,
     },
-    /// The values of a key that begin so, for [`Unfinished::with_values`].
+    /// The values of a key with a prefix, for [`Unfinished::with_values`].
     Values {
         /// The key.
         key: String,
-        /// How they begin.
+        /// The prefix.
         prefix: Vec<u8>,
     },
-    /// The kinds of files that begin so, for [`Unfinished::with_kinds`].
+    /// The kinds of files with a prefix, for [`Unfinished::with_kinds`].
     Kinds(Vec<u8>),
 }
 
 impl Unfinished {
-    /// Reads a query up to where it is being typed.
+    /// Parses a query up to the point at which it is being typed.
     #[must_use]
     pub fn parse(text: &[u8]) -> Self {
         let (start, quote) = last_term(text);
@@ -70,7 +70,7 @@ impl Unfinished {
         let (prefix, is_quoted) = match (value.strip_prefix(b"\""), quote) {
             (Some(inside), Some(_)) => (unescaped(inside), true),
             (None, None) => (value.to_vec(), false),
-            // The quotes are closed, or stand where none may.
+            // The quotes are closed, or are not at the begin of the value.
             _ => return nothing(),
         };
         let is_tag = is_named || !RESERVED.contains(&key.as_str());
@@ -84,13 +84,14 @@ impl Unfinished {
         Self { before, wanted, is_quoted }
     }
 
-    /// Returns what is needed to go on.
+    /// Returns the list that is needed for completions.
     #[must_use]
     pub const fn wanted(&self) -> &Wanted {
         &self.wanted
     }
 
-    /// Returns the query with each of these keys, and with each other term that begins so.
+    /// Returns the query continued with each of these keys, and with each other term that has the
+    /// prefix.
     #[must_use]
     pub fn with_keys<'a>(&self, keys: impl IntoIterator<Item = &'a str>) -> Vec<Vec<u8>> {
         let Wanted::Keys { prefix, is_named } = &self.wanted else { return Vec::new() };
@@ -104,7 +105,7 @@ impl Unfinished {
         keys.map(of_key).chain(others.map(|term| whole(term))).collect()
     }
 
-    /// Returns the query with each of these values, in quotes where they are needed.
+    /// Returns the query continued with each of these values, in quotes if they need them.
     #[must_use]
     pub fn with_values<'a>(&self, values: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
         let whole = |value: &[u8]| {
@@ -115,7 +116,7 @@ impl Unfinished {
         values.into_iter().map(whole).collect()
     }
 
-    /// Returns the query with each kind that begins so.
+    /// Returns the query continued with each kind that has the prefix.
     #[must_use]
     pub fn with_kinds(&self) -> Vec<Vec<u8>> {
         let Wanted::Kinds(prefix) = &self.wanted else { return Vec::new() };
@@ -124,7 +125,7 @@ impl Unfinished {
     }
 }
 
-/// Returns where the last term begins, and where its quote does if that is open.
+/// Returns the offset of the last term, and that of its quote if the quote is open.
 fn last_term(text: &[u8]) -> (usize, Option<usize>) {
     let mut start = 0;
     let mut quote = None;

@@ -1,6 +1,6 @@
-//! Bytes as characters, where they are UTF-8, and as bytes where they are not.
+//! The units of a name: characters of its UTF-8 parts, and single bytes of the other parts.
 
-/// A character, or a byte that is part of none.
+/// A character, or a byte that is not part of a character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Unit(u32);
 

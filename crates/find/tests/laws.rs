@@ -1,5 +1,5 @@
-//! Laws of queries, with random ones: the canonical text means the same, a query matches what a
-//! naive evaluator says, and no bytes end the process.
+//! Properties of random queries: the canonical text has the same meaning, a query matches the same
+//! files as a naive evaluator, and no bytes crash the process.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
 const NOW: Time = Time { seconds: 1_800_000_000, nanos: 0 };
-/// Tags that the files of the laws may have, each with the value `1`.
+/// The tags that the test files may have, each with the value `1`.
 const TAGS: [&str; 4] = ["a", "b", "or", "size"];
 
 fn config() -> ProptestConfig {
@@ -62,7 +62,7 @@ impl Candidate for Tagged {
     }
 }
 
-/// A query as it is meant, before it is written.
+/// The meaning of a query, before it is written.
 #[derive(Debug, Clone)]
 enum Meant {
     /// The number of a tag, and whether its value is written.
@@ -93,8 +93,8 @@ impl Meant {
         }
     }
 
-    /// Writes a query with the brackets that it needs; `binds` is how tightly what it stands in
-    /// does: 0 for `or`, 1 for `and`, 2 for `not`.
+    /// Writes a query with the brackets that it needs; `binds` is the precedence of the outer
+    /// expression: 0 for `or`, 1 for `and`, 2 for `not`.
     fn bare(&self, binds: u8) -> String {
         let (own, text) = match self {
             Self::Tag(..) => (3, self.bracketed()),
@@ -141,7 +141,7 @@ fn quoted(value: &[u8]) -> Vec<u8> {
     [b"\"".to_vec(), escaped.collect(), b"\"".to_vec()].concat()
 }
 
-/// Makes texts that are terms, most of them right.
+/// Generates texts of terms, most of them valid.
 fn term() -> impl Strategy<Value = Vec<u8>> {
     let value =
         vec(prop_oneof![3 => any::<u8>(), 1 => prop::sample::select(b"\"\\ ()[]*".to_vec())], 1..9);
@@ -180,7 +180,7 @@ fn term() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Makes texts of pieces of the language, most of them wrong as a whole.
+/// Generates texts of pieces of the language, most of them invalid as a whole.
 fn soup() -> impl Strategy<Value = Vec<u8>> {
     let pieces =
         vec!["and", "or", "not", "(", ")", " ", "a=", "tag:", "name~", "\"", "\\", "1", "x"];
@@ -189,7 +189,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
     vec(piece, 0..20).prop_map(|pieces| pieces.concat())
 }
 
-/// Returns what can stand between two terms, with or without sense.
+/// Generates the text between two terms, valid or not.
 fn joint() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![" ", " and ", " or ", " not ", " (", ") "])
 }

@@ -1,7 +1,7 @@
-//! Whether the server's user may read a file or pass through a directory.
+//! Access checks by mode bits, for the user as whom the server reads.
 //!
-//! The kernel checks that below a mount; here nothing else does. A file or directory with an access
-//! control list is refused: what it says besides the mode is not looked at.
+//! Below a mount the kernel checks access; over HTTP only this module does. A file or directory
+//! with an access control list is refused before this check, because the server evaluates no lists.
 
 use std::convert::Infallible;
 
@@ -10,17 +10,17 @@ use pelago_wire::{Attr, ModeRights, Permissions, Process};
 /// The user as whom the server reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadAs {
-    /// Its user id; 0 may read everything.
+    /// The user id; 0 may read everything.
     pub uid: u32,
-    /// The id of its group.
+    /// The id of the user's group.
     pub gid: u32,
-    /// The ids of all its groups.
+    /// The ids of all groups of the user.
     pub gids: Vec<u32>,
 }
 
 impl ReadAs {
-    /// Returns whether the mode of a file or directory without an access list permits this
-    /// (path_resolution(7)).
+    /// Returns whether the mode of a file or directory without an access control list grants these
+    /// rights (path_resolution(7)).
     pub(crate) fn may(&self, wanted: ModeRights, attr: &Attr) -> bool {
         let process =
             Process { uid: self.uid, gid: self.gid, groups: &self.gids, reads_all: self.uid == 0 };

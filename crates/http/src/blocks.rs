@@ -1,4 +1,4 @@
-//! The blocks of a file as the body of an answer (`docs/protocol.md`, "Blocks over HTTP").
+//! The blocks of a file as the body of a response (`docs/protocol.md`, "Blocks over HTTP").
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
@@ -10,12 +10,12 @@ use pelago_wire::limits::BLOCK_BYTES;
 
 use crate::delivery::{Client, Piece};
 
-/// A body with the blocks that a client lacks, in the order in which they are in memory.
+/// A body with the blocks that a client lacks, in the order in which they come into memory.
 pub(crate) struct Blocks {
     client: Client,
     /// Frames and payloads that hyper takes next.
     ready: VecDeque<Bytes>,
-    /// Whether the last frame is among them, or was taken.
+    /// The last frame is in `ready`, or was taken from it.
     is_ended: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Bodies of answers.
+//! Bodies of responses, and the error that cuts one.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -13,23 +13,23 @@ use crate::blocks::Blocks;
 use crate::delivery::{Client, Piece};
 use crate::pinned::ReadError;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) enum Content {
-    /// It is ready; empty once it was taken.
+    /// Bytes in memory; empty once they were taken.
     Ready(Bytes),
-    /// It comes piece by piece: so many bytes are left, if that is known.
+    /// Pieces that come one by one, and the number of bytes that are left, if that is known.
     Coming(Receiver<Result<Bytes, Broken>>, Option<u64>),
-    /// So many bytes of a file, in order.
+    /// Bytes of a file in order, and the number of bytes that are left.
     Ordered(Box<Client>, u64),
     /// The blocks of a file in any order.
     Blocks(Box<Blocks>),
 }
 
-/// An answer ends before its end: the connection is closed, so that no client takes what it has for
+/// The error that cuts a response: the connection is closed, so that no client takes its part for
 /// the whole.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The file was changed, and the bytes of the version that was asked for are gone.
+    /// The file was changed, and the bytes of the requested version are gone.
     Changed,
     Failed(Error),
 }
@@ -37,7 +37,7 @@ pub(crate) enum Broken {
 impl Content {
     pub(crate) const EMPTY: Self = Self::Ready(Bytes::new());
 
-    /// Returns what stands for a body in an answer that has none: only its size is asked for.
+    /// Returns a body for the response to a HEAD request, of which hyper uses only the size.
     pub(crate) fn unsent(size: Option<u64>) -> Self {
         Self::Coming(channel(1).1, size)
     }

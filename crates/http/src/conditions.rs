@@ -1,4 +1,4 @@
-//! Conditional requests (RFC 9110, 13): whether a file is sent, and whether a part of it.
+//! Conditional requests (RFC 9110, 13): evaluation of their headers against a version of a file.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,22 +8,23 @@ use hyper::header::{
 };
 use pelago_wire::{Attr, Time};
 
-/// What stands for the bytes of a file at a moment.
+/// The validators of a version of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
     /// A strong entity tag: inode and change time. Inode numbers are never used again, and each
-    /// change of the bytes changes that time, also if a program sets the time of modification back.
+    /// change of the bytes changes the change time, even if a program sets the modification time
+    /// back.
     pub(crate) tag: String,
     pub(crate) modified: SystemTime,
 }
 
-/// What conditions say.
+/// The result of the conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Send,
-    /// The client has it (304).
+    /// The client has this version (304).
     NotModified,
-    /// It is not what the client means (412).
+    /// The client requires another version (412).
     Failed,
 }
 
@@ -54,9 +55,9 @@ impl Version {
         }
     }
 
-    /// Returns whether a Range header counts: the client has the other bytes of this version.
+    /// Returns whether a Range header applies: the client has the other bytes of this version.
     pub(crate) fn takes_range(&self, headers: &HeaderMap) -> bool {
-        // A date is no proof: two versions may have one.
+        // A date proves nothing: two versions may have the same date.
         headers.get(IF_RANGE).is_none_or(|it| it.as_bytes() == self.tag.as_bytes())
     }
 
@@ -65,7 +66,7 @@ impl Version {
     }
 }
 
-/// Returns a header that is text.
+/// Returns the value of a header, if it is text.
 pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }

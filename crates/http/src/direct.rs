@@ -1,4 +1,4 @@
-//! Answers with few bytes of a file, which are read for them alone.
+//! Responses with few bytes of a file, read for one client alone and not through a delivery.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::delivery::Delivery;
 use crate::pinned::PinnedFile;
 use crate::places::{AddressPlaces, PieceRight, ReplyPieces};
 
-/// A piece of a file, and the right to have it in memory.
+/// A piece of a file, and its permit to be in memory.
 struct PlacedPiece {
     piece: Vec<u8>,
     _right: PieceRight,
@@ -23,7 +23,7 @@ impl AsRef<[u8]> for PlacedPiece {
     }
 }
 
-/// Returns a body with these bytes of a file, which are read as the client takes them.
+/// Returns a body with a part of a file, which is read while the client takes it.
 pub(crate) fn content(
     file: PinnedFile,
     part: Range<u64>,

@@ -1,4 +1,4 @@
-//! Errors as answers.
+//! Responses to requests that fail: a status and a line of text for each error.
 
 use hyper::StatusCode;
 use pelago_proto::deliver::DeliverError;
@@ -8,7 +8,7 @@ use crate::request_body::NoBody;
 use crate::target::BadTarget;
 use crate::tree::Refusal;
 
-/// An error as an answer: a status, and one line for a person.
+/// The response to a request that fails: a status, and one line for a person.
 pub(crate) struct Failure(pub(crate) StatusCode, pub(crate) String);
 
 impl From<BadTarget> for Failure {

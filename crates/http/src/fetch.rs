@@ -1,15 +1,16 @@
-//! Downloads a file over HTTP: as blocks in any order from a Pelago, each extent checked against
-//! its hash, and as it is from any other server.
+//! Downloads of a file over HTTP: from a Pelago server as blocks in any order, each extent checked
+//! against its hash; from any other server as bytes in order.
 //!
-//! What was received is kept beside the target, so that the same call goes on where one was killed.
+//! The received bytes are kept beside the target, so that the same call continues a download that
+//! was killed.
 
 use tokio::runtime::Builder;
 
 pub use error::FetchError;
 pub use event::FetchEvent;
-pub use lie::Lie;
 pub use plan::{FetchPlan, Fetched};
 pub use url::UrlError;
+pub use violation::ServerViolation;
 
 use run::Run;
 use url::Url;
@@ -19,7 +20,6 @@ mod any_order;
 mod connect;
 mod error;
 mod event;
-mod lie;
 mod plain;
 mod plan;
 mod received;
@@ -27,9 +27,10 @@ mod requests;
 mod run;
 mod state;
 mod url;
+mod violation;
 mod workspace;
 
-/// Downloads a file. `observe` is told what happens.
+/// Downloads a file. `observe` is called with each event.
 ///
 /// # Errors
 /// Returns [`FetchError`] if the file is not at its target.

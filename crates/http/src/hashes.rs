@@ -1,4 +1,4 @@
-//! The hashes of extents, and the root of a file.
+//! A cache of the hashes of extents, and the root of a file.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use parking_lot::Mutex;
 use pelago_wire::blocks::{ExtentHash, Extents, ROOT_CONTEXT};
 use pelago_wire::limits::{EXTENT_HASHES, HASHED_VERSIONS};
 
-/// The hashes of the extents that were read lately, so that nothing is read only to be hashed.
+/// A cache of the hashes of recently read extents, so that no extent is read only to be hashed.
 #[derive(Debug, Default)]
 pub(crate) struct ExtentHashes {
-    /// Versions of files; the one that was used last is at the back.
+    /// Versions of files; the most recently used is at the back.
     files: Mutex<VecDeque<VersionHashes>>,
 }
 
@@ -38,8 +38,8 @@ impl ExtentHashes {
         found.hashes.get(index(extent)).copied().flatten()
     }
 
-    /// Remembers the hash of an extent. The versions that were used least recently make room; one
-    /// that alone is over the limit is not remembered.
+    /// Caches the hash of an extent. The least recently used versions make room; a version that
+    /// alone exceeds the limit is not cached.
     pub(crate) fn put(&self, tag: &str, file: Extents, extent: u64, hash: ExtentHash) {
         let count = index(file.count());
         if count > EXTENT_HASHES {
@@ -61,7 +61,7 @@ impl ExtentHashes {
         files.push_back(found);
     }
 
-    /// Returns the root of the version with this tag, if the hashes of all its extents are here.
+    /// Returns the root of the version with this tag, if the hashes of all its extents are cached.
     pub(crate) fn root(&self, tag: &str, file: Extents) -> Option<ExtentHash> {
         if file.count() == 0 {
             return Some(root(file, []));
@@ -73,7 +73,7 @@ impl ExtentHashes {
     }
 }
 
-/// Returns a number of an extent as an index; one that does not fit is beyond every list.
+/// Returns the number of an extent as an index; a number that does not fit is beyond every list.
 fn index(extent: u64) -> usize {
     usize::try_from(extent).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,4 @@
-//! Requests for blocks: which requests those are, and what a client says that it has.
+//! Requests for blocks, and the have-map in their body.
 
 use bytes::Bytes;
 use hyper::body::Body;
@@ -12,12 +12,12 @@ use crate::failure::Failure;
 use crate::places::AddressPlaces;
 use crate::request_body;
 
-/// Returns whether a client takes blocks in any order.
+/// Returns whether a client accepts blocks in any order.
 pub(crate) fn accepts_blocks(headers: &HeaderMap) -> bool {
     text(headers, &ACCEPT).is_some_and(|accept| accept.contains(BLOCKS_TYPE))
 }
 
-/// Returns the bytes of the have-map of a request by a client with these places.
+/// Receives the bytes of the have-map of a request. `places` are the memory permits of its client.
 pub(crate) async fn receive<B>(
     headers: &HeaderMap,
     body: B,
@@ -30,7 +30,7 @@ where
         let text = format!("the body of a POST is a have-map, {HAVE_TYPE}");
         return Err(Failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     }
-    // Blocks of any version would be joined with those of another one.
+    // Otherwise blocks of different versions would be mixed.
     if text(headers, &IF_MATCH).is_none_or(|tags| tags.contains(['*', ','])) {
         let text = "a POST names one entity tag in If-Match: the version that the client has";
         return Err(Failure(StatusCode::PRECONDITION_REQUIRED, text.to_owned()));

@@ -1,13 +1,13 @@
-//! The HTTP server: a tree, read-only, for browsers and every tool that downloads; and [`fetch()`],
-//! the client that takes the blocks of a file in any order.
+//! A read-only HTTP server of a tree, for browsers and download tools, and [`fetch()`], a client
+//! that takes the blocks of a file in any order.
 //!
-//! The server reads through [`pelago_client::Files`], as one user of the machine. hyper and its
-//! runtime are known in this crate only.
+//! The server reads through [`pelago_client::Files`], as one user of the machine. No other crate
+//! uses hyper or its runtime.
 
 #![forbid(unsafe_code)]
 
 pub use access::ReadAs;
-pub use fetch::{FetchError, FetchEvent, FetchPlan, Fetched, Lie, UrlError, fetch};
+pub use fetch::{FetchError, FetchEvent, FetchPlan, Fetched, ServerViolation, UrlError, fetch};
 pub use server::{HttpOptions, HttpServer};
 pub use traffic::HttpTraffic;
 

@@ -1,4 +1,5 @@
-//! Directories as pages: HTML for people, JSON for programs. No scripts, nothing from elsewhere.
+//! Listings of directories: HTML pages for people, JSON for programs. A page has no scripts, and
+//! loads nothing from other servers.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,14 +14,14 @@ use crate::body::{Broken, Content};
 use crate::places::{AddressPlaces, LARGE_BYTES, PieceRight, ReplyPieces};
 use crate::tree::{Tree, wait};
 
-/// Names that are listed at a time, and those for a small page.
+/// Names that are listed at a time, for a large page and for a small one.
 const NAMES: u32 = 256;
 const FEW_NAMES: u32 = 16;
-/// What stays as it is in a URL (RFC 3986, 2.3).
+/// The characters that are encoded in a URL: all but the unreserved ones (RFC 3986, 2.3) and `/`.
 const KEPT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What a listing is written in.
+/// The format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Html,
@@ -29,7 +30,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Returns what a client takes that sends this Accept header.
+    /// Returns the format for a client that sends this Accept header.
     pub(crate) fn accepted(header: Option<&str>) -> Self {
         let wants = |kind| header.is_some_and(|it| it.contains(kind));
         let json = wants("application/json") || wants("application/x-ndjson");
@@ -82,7 +83,7 @@ impl Format {
     }
 }
 
-/// A page of names, and the right to have it in memory.
+/// A page of names, and its permit to be in memory.
 struct PlacedPage {
     page: String,
     _right: PieceRight,
@@ -94,11 +95,12 @@ impl AsRef<[u8]> for PlacedPage {
     }
 }
 
-/// Returns a body with the names of a directory, which are read as the client takes them.
+/// Returns a body with the names of a directory, which are read while the client takes them.
 pub(crate) fn content(
     tree: Arc<Tree>,
     dir: Entry,
-    (path, format): (String, Format),
+    path: String,
+    format: Format,
     places: AddressPlaces,
 ) -> Content {
     let (to, pieces) = channel(1);
@@ -120,7 +122,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Sends all names, page by page; `page` is what stands before them.
+    /// Sends all names, page by page; `page` has the text before the first name.
     async fn send(
         &self,
         mut page: String,
@@ -143,8 +145,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Appends names to a page until it has so many bytes, or a line more. Returns where the next
-    /// page begins; `None` after the last one.
+    /// Appends names to a page until it has `bytes` bytes, or a line more. Returns the cookie at
+    /// which the next page begins; `None` after the last page.
     async fn fill(
         &self,
         page: &mut String,
@@ -179,7 +181,7 @@ const fn kind(kind: FileKind) -> &'static str {
     }
 }
 
-/// Returns a text that HTML shows as it is.
+/// Escapes a text for HTML.
 pub(crate) fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut html, letter| {
         match letter {

@@ -1,4 +1,4 @@
-//! A file whose bytes are sent: those of one version, whatever becomes of the file.
+//! A pinned file: the bytes of one version, even if the file changes while they are sent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use tokio::task::spawn_blocking;
 use crate::conditions::Version;
 use crate::tree::{Tree, wait};
 
-/// A pinned file. Its end ends the pin.
+/// A pinned file. Its drop ends the pin.
 pub(crate) struct PinnedFile {
-    /// `None` at its end.
+    /// `None` only during the drop.
     pinned: Option<Arc<dyn Pinned>>,
     pub(crate) version: Version,
 }
 
-/// Why bytes of a version cannot be had.
+/// The reason why bytes of a version cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadError {
     /// The file was changed, and the bytes of this version are gone.
     Changed,
-    /// These bytes cannot be read; others may.
+    /// These bytes cannot be read; other bytes may be readable.
     Unreadable(Error),
     /// Nothing can be read.
     Failed(Error),
@@ -33,7 +33,7 @@ pub(crate) enum ReadError {
 /// A block of a pinned file.
 struct OwnedBlock(PinnedBlock);
 
-/// An open file. Its end releases it.
+/// An open file. Its drop releases it.
 struct OpenFile<'a> {
     tree: &'a Tree,
     open: OpenId,
@@ -43,10 +43,10 @@ impl PinnedFile {
     /// Pins a file.
     ///
     /// # Errors
-    /// Those of [`pelago_wire::Pins::pin`], and of an open to read.
+    /// Those of [`pelago_wire::Pins::pin`], and of an open for reading.
     pub(crate) async fn of(tree: &Tree, node: Handle) -> Result<Self, PinError> {
-        // As every open it makes clients give back what they have of the file. It lasts no longer:
-        // opens by others must not depend on it.
+        // Like every open, this one recalls the leases of clients on the file. It ends at once,
+        // because opens by others must not depend on it.
         let opening = tree.files.open(&tree.context(), node, OpenFlags::READ);
         let Opened { open, .. } = wait(opening).await?;
         let _open = OpenFile { tree, open };
@@ -56,7 +56,7 @@ impl PinnedFile {
         Ok(Self { pinned: Some(pinned), version })
     }
 
-    /// Returns the bytes.
+    /// Returns the pin.
     fn pinned(&self) -> &Arc<dyn Pinned> {
         self.pinned.as_ref().expect("it is there until the end")
     }
@@ -86,9 +86,9 @@ impl PinnedFile {
         if read < buffer.len() { Err(ReadError::Changed) } else { Ok(buffer) }
     }
 
-    /// Fills a buffer from the page cache. Returns whether all of it is there.
+    /// Fills a buffer from the page cache. Returns whether the whole buffer was filled.
     pub(crate) fn read_cached(&self, buffer: &mut [u8], offset: u64) -> bool {
-        // A file that has changed is found out by a read that waits.
+        // A change of the file is found by the next read that waits for the disk.
         self.pinned().read_cached(buffer, offset).is_ok_and(|read| read == Some(buffer.len()))
     }
 
@@ -97,7 +97,7 @@ impl PinnedFile {
         self.pinned().is_cached(part.start, part.end - part.start)
     }
 
-    /// Reads a part of the file, all of it, as blocks with memory of their own.
+    /// Reads a whole part of the file, as blocks with memory of their own.
     pub(crate) async fn read_blocks(
         &self,
         part: Range<u64>,
@@ -131,7 +131,8 @@ impl From<PinError> for ReadError {
 impl Drop for PinnedFile {
     fn drop(&mut self) {
         let pinned = self.pinned.take();
-        // The last descriptor of a large file that is gone already frees its blocks.
+        // If the file is unlinked, closing its last descriptor frees its blocks, which can take
+        // long.
         if let Ok(runtime) = Runtime::try_current() {
             drop(runtime.spawn_blocking(move || drop(pinned)));
         }
@@ -156,10 +157,10 @@ fn length(part: &Range<u64>) -> Result<usize, ReadError> {
     length.map_err(|_large| ReadError::Failed(Code::Bug.into()))
 }
 
-/// Runs what waits for the disk on a thread that may.
+/// Runs work that waits for the disk on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PinError> + Send + 'static,
 ) -> Result<T, PinError> {
-    // It fails if the server ends, or the work has panicked.
+    // The join fails if the server ends, or if the work has panicked.
     spawn_blocking(work).await.unwrap_or_else(|_ended| Err(Error::from(Code::Unavailable).into()))
 }

@@ -1,8 +1,8 @@
-//! The memory for answers that read for themselves, and for have-maps: places for large pieces,
-//! each as long as the piece is in memory, and a share of them for each address.
+//! Permits ("places") for large pieces of memory: of responses that do their own reads, and of
+//! have-maps. A permit lasts as long as its piece is in memory, and each address has a share.
 //!
-//! Nothing waits for a place that a client has who takes nothing: without one an answer goes on
-//! with small pieces, of which a connection has one at a time.
+//! No response waits for a place, which a client that takes nothing could hold for ever: without a
+//! place a response goes on with small pieces, one at a time for each connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -14,15 +14,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of a piece that has a place.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
-/// Bytes of one that has none.
+/// Bytes of a piece without a place.
 pub(crate) const SMALL_BYTES: usize = 4 << 10;
-/// Large pieces of one answer that are in memory at a time.
+/// Large pieces of one response that are in memory at a time.
 const AHEAD: u32 = 2;
 
 /// The places of a server.
 pub(crate) struct Places {
     all: Arc<Semaphore>,
-    /// Those of each address that has a connection. A leaf lock.
+    /// The places of each address that has a connection. A leaf lock.
     addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
@@ -33,20 +33,20 @@ pub(crate) struct AddressPlaces {
     own: Arc<Semaphore>,
 }
 
-/// The right to have a large piece in memory. It ends with the piece.
+/// The permit to have a large piece in memory. It ends with the piece.
 pub(crate) struct PlaceGuard {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
 }
 
-/// The pieces of one answer.
+/// The pieces of one response.
 pub(crate) struct ReplyPieces {
     places: AddressPlaces,
-    /// Rights to have pieces in memory: [`AHEAD`] large ones or one small one.
+    /// Permits to have pieces in memory: [`AHEAD`] large ones or one small one.
     pieces: Arc<Semaphore>,
 }
 
-/// The right of an answer to have a piece of so many bytes.
+/// The permit of a response to have a piece of `bytes` bytes in memory.
 pub(crate) struct PieceRight {
     pub(crate) bytes: usize,
     _place: Option<PlaceGuard>,
@@ -58,8 +58,8 @@ impl Places {
         Self { all: Arc::new(Semaphore::new(HTTP_PLACES)), addresses: Mutex::default() }
     }
 
-    /// Returns the places of an address; with IPv6 its first 64 bits count, because a machine
-    /// chooses the others.
+    /// Returns the places of an address. Of an IPv6 address only the first 64 bits count, because a
+    /// machine chooses the others itself.
     pub(crate) fn of(&self, address: IpAddr) -> AddressPlaces {
         let mut addresses = self.addresses.lock();
         let address = source(address);
@@ -92,23 +92,23 @@ impl AddressPlaces {
         Some(PlaceGuard { _all: all, _own: own })
     }
 
-    /// Returns a place once one is free.
+    /// Waits until a place is free, and returns it.
     pub(crate) async fn place(&self) -> Option<PlaceGuard> {
-        // They are never closed.
+        // The semaphores are never closed.
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(PlaceGuard { _all: all, _own: own })
     }
 
-    /// Begins an answer.
+    /// Begins a response.
     pub(crate) fn answer(self) -> ReplyPieces {
         ReplyPieces { places: self, pieces: Arc::new(Semaphore::new(AHEAD as usize)) }
     }
 }
 
 impl ReplyPieces {
-    /// Returns the right to have one more piece in memory, of at most `wanted` bytes, once the
-    /// client has taken enough of those before.
+    /// Returns the permit to have one more piece in memory, of at most `wanted` bytes, once the
+    /// client has taken enough of the earlier pieces.
     pub(crate) async fn piece(&self, wanted: u64) -> Option<PieceRight> {
         let large = usize::try_from(wanted).unwrap_or(usize::MAX).min(LARGE_BYTES);
         let mut piece = Arc::clone(&self.pieces).acquire_owned().await.ok()?;
@@ -116,7 +116,7 @@ impl ReplyPieces {
         if place.is_some() {
             return Some(PieceRight { bytes: large, _place: place, _piece: piece });
         }
-        // Alone in memory.
+        // A small piece is alone in memory: it takes all permits of the response.
         let rest = Arc::clone(&self.pieces).acquire_many_owned(AHEAD - 1).await.ok()?;
         piece.merge(rest);
         Some(PieceRight { bytes: large.min(SMALL_BYTES), _place: None, _piece: piece })

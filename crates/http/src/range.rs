@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-/// Which bytes of a file an answer has.
+/// The part of a file that a response has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All of them.
+    /// The whole file.
     Whole,
-    /// These; not empty, and within the file.
+    /// A range that is not empty, and within the file.
     Some(Range<u64>),
-    /// None: the range begins behind the end.
+    /// Nothing: the range begins beyond the end of the file.
     Unsatisfiable,
 }
 
-/// Returns which bytes of a file of this size a Range header asks for.
+/// Returns the part of a file of this size that a Range header requests.
 ///
-/// A header that is not understood, and one with several ranges, asks for all: a server may ignore
-/// it, and many small ranges would cost it more than the whole.
+/// A header with an unknown syntax or with several ranges is ignored, as a server may: many small
+/// ranges would cost the server more than the whole file.
 pub(crate) fn part(header: &str, size: u64) -> Part {
     let Some((first, last)) =
         header.trim().strip_prefix("bytes=").and_then(|it| it.split_once('-'))
@@ -41,7 +41,7 @@ pub(crate) fn part(header: &str, size: u64) -> Part {
     if range.is_empty() { Part::Unsatisfiable } else { Part::Some(range) }
 }
 
-/// Reads digits; numbers beyond 64 bits are the greatest.
+/// Parses digits; a number beyond 64 bits becomes the greatest.
 fn number(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The body of a request: at most so many bytes, within a time.
+//! Receipt of a request's body, within a limit of bytes and of time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use hyper::body::Body;
 
 use crate::places::{AddressPlaces, SMALL_BYTES};
 
-/// A client sends the body of its request within this time.
+/// The time within which a client must send the body of its request.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Why there is no body.
+/// The reason why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoBody {
     TooLong,
@@ -41,7 +41,7 @@ where
     let mut place = None;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let frame = frame.map_err(|_error| NoBody::Cut)?;
-        // Trailers say nothing.
+        // Trailers have no meaning here.
         let Ok(bytes) = frame.into_data() else { continue };
         if all.len() + bytes.len() > limit {
             return Err(NoBody::TooLong);

@@ -1,4 +1,4 @@
-//! Answers to requests: GET and HEAD of files and directories.
+//! Responses to requests: GET and HEAD of files and directories, and POST of a have-map.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -32,11 +32,11 @@ use crate::target::Target;
 use crate::tree::Tree;
 use crate::{direct, have_map};
 
-/// When a client may ask again: for a file that is open for writing, or a server with too many
-/// downloads.
+/// The time after which a client may repeat a request for a file that is open for writing, or to a
+/// server with too many downloads.
 const RETRY: Duration = Duration::from_secs(5);
-/// What the browser is to make of a file: it asks again before it uses a copy, runs nothing of it,
-/// believes its media type, and shows it to no page of another site.
+/// The headers of each response. They make a browser revalidate a cached copy before it uses it,
+/// run no script of a file, believe its media type, and show it to no page of another site.
 const COMMON: [(HeaderName, &str); 4] = [
     (CACHE_CONTROL, "no-cache"),
     (HeaderName::from_static("content-security-policy"), "default-src 'none'; sandbox"),
@@ -44,18 +44,20 @@ const COMMON: [(HeaderName, &str); 4] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// What is served, and how.
+/// The tree that is served, and the state that its requests share.
 pub(crate) struct Served {
     tree: Arc<Tree>,
     delivery: Arc<Delivery>,
-    /// Memory for answers that read for themselves, and for have-maps that are received.
+    /// Permits for the memory of responses that do their own reads, and of have-maps that are
+    /// received.
     places: Places,
-    /// It listens to this machine alone: a request must name it so, or a web page from elsewhere
-    /// could read the answer under a name that was made to lead here (DNS rebinding).
+    /// The server listens to this machine alone. The Host header of a request must then name this
+    /// machine, or a web page of another site could read the response under a host name that was
+    /// made to resolve to this address (DNS rebinding).
     is_local: bool,
 }
 
-/// A request for a file, as its head says it.
+/// The head of a request for a file, and its have-map.
 struct FileRequest<'a> {
     path: &'a str,
     headers: &'a HeaderMap,
@@ -69,13 +71,13 @@ impl Served {
         Self { tree, delivery, places: Places::new(), is_local }
     }
 
-    /// Returns the memory for what a client at this address asks.
+    /// Returns the memory permits for requests of a client at this address.
     pub(crate) fn places_of(&self, address: IpAddr) -> AddressPlaces {
         self.places.of(address)
     }
 
-    /// Answers a request of a client with these places. A HEAD gets the answer to a GET; its body
-    /// is left out on the way.
+    /// Answers a request of a client with these memory permits. A HEAD gets the response to a GET;
+    /// hyper leaves out its body.
     pub(crate) async fn answer<B>(
         self: Arc<Self>,
         request: Request<B>,
@@ -145,7 +147,7 @@ impl Served {
                 let accept = text(&head.headers, &ACCEPT);
                 let format = Format::accepted(accept);
                 let tree = Arc::clone(&self.tree);
-                let body = listing::content(tree, found, (shown(&target), format), places);
+                let body = listing::content(tree, found, shown(&target), format, places);
                 let answer = with_common(StatusCode::OK);
                 Ok(finish(answer.header(CONTENT_TYPE, format.media_type()), body))
             }
@@ -190,11 +192,11 @@ impl Served {
         if request.is_head {
             return Ok(finish(answer, Content::unsent(None)));
         }
-        let client = Client::join(&self.delivery, (file, extents), Order::Any, have.as_ref())?;
+        let client = Client::join(&self.delivery, file, extents, Order::Any, have.as_ref())?;
         Ok(finish(answer, Content::Blocks(Box::new(Blocks::new(client)))))
     }
 
-    /// Answers with the bytes of a file, or with some of them, in order.
+    /// Answers with the bytes of a file, or with a range of them, in order.
     fn bytes(
         &self,
         file: PinnedFile,
@@ -228,7 +230,7 @@ impl Served {
         let body = match shared {
             Some(extents) => {
                 let order = Order::Ascending { from: part.start, to: part.end };
-                let client = Client::join(&self.delivery, (file, extents), order, None)?;
+                let client = Client::join(&self.delivery, file, extents, order, None)?;
                 Content::Ordered(Box::new(client), length)
             }
             None => {
@@ -242,7 +244,7 @@ impl Served {
 }
 
 impl Version {
-    /// Begins an answer about this version of a file.
+    /// Begins a response about this version of a file.
     fn answer(&self, status: StatusCode) -> Builder {
         with_common(status)
             .header(ETAG, &self.tag)
@@ -267,7 +269,7 @@ fn finish(builder: Builder, body: Content) -> Response<Content> {
     })
 }
 
-/// Returns a path that is none of another machine: a browser takes `//name/` for one.
+/// Returns a path with one slash in front: a browser takes `//name/` for a path of another machine.
 fn path_on(path: &str) -> String {
     format!("/{}", path.trim_start_matches('/'))
 }
@@ -289,8 +291,8 @@ fn names_this_machine(host: Option<&HeaderValue>) -> bool {
         || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns whether a browser says that a page of another site wants this (Fetch Metadata), and not
-/// its user, who follows a link.
+/// Returns whether the browser says (Fetch Metadata) that a page of another site sends this
+/// request, and not its user by following a link.
 fn is_of_another_site(headers: &HeaderMap) -> bool {
     let says = |name: &'static str| text(headers, &HeaderName::from_static(name));
     let is_other = matches!(says("sec-fetch-site"), Some("cross-site" | "same-site"));

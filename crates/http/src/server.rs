@@ -1,4 +1,4 @@
-//! The listener, and the thread that serves its connections.
+//! The HTTP listener, and the thread that serves its connections.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -23,35 +23,36 @@ use crate::traffic::HttpTraffic;
 use crate::tree::Tree;
 use crate::watched::Watched;
 
-/// A client takes [`HTTP_LEAST_BYTES`] within this time, if there is as much for it.
+/// The time within which a client must take [`HTTP_LEAST_BYTES`], if as many bytes wait for it.
 const TAKEN_WITHIN: Duration = Duration::from_secs(HTTP_STALLED_SECONDS);
-/// A client that has connected sends its request within this time.
+/// The time within which a client that has connected must send the headers of its request.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
-/// Threads that wait for the disk, or compute hashes.
+/// The number of threads that wait for the disk or compute hashes.
 const WORKERS: usize = 32;
-/// The headers of a request.
+/// The limit for the headers of a request.
 const HEADER_BYTES: usize = 16 << 10;
-/// A connection asks for more to send while it has less than this: it sends two blocks at a time.
+/// A connection takes more of the body while it has less than this: it sends two blocks at a time.
 const WRITE_BYTES: usize = BLOCK_BYTES + HEADER_BYTES;
-/// The pause after a connection could not be accepted: there are too many open files.
+/// The pause after a failed accept, which fails if there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What is served.
+/// The tree that is served, and the limits of the server.
 pub struct HttpOptions {
     /// The tree.
     pub files: Files,
-    /// The user as whom it is read.
+    /// The user as whom the server reads it.
     pub reader: ReadAs,
-    /// Pins what is sent of a file. One that is open for writing is not served.
+    /// Pins the files that are sent. A file that is open for writing cannot be pinned, and is not
+    /// served.
     pub pins: Arc<dyn Pins>,
-    /// Bytes of extents that are kept in memory; there are at least two. Blocks from the page cache
-    /// take up to a quarter as much.
+    /// Bytes of the extents that are kept in memory; at least two extents are. Blocks from the page
+    /// cache take up to a quarter as much.
     pub memory_bytes: u64,
     /// Connections at a time; others wait until one ends.
     pub connections: usize,
 }
 
-/// A server of one tree. Its end closes all connections.
+/// A server of one tree. Its drop closes all connections.
 pub struct HttpServer {
     address: SocketAddr,
     delivery: Arc<Delivery>,
@@ -60,10 +61,10 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Starts a server at an address of this machine. With port 0 the system chooses one.
+    /// Starts a server at an address of this machine. For port 0 the system chooses a port.
     ///
     /// # Errors
-    /// The system's, if it does not let this process listen there, or gives no thread.
+    /// Returns the error of the system if this process cannot listen there, or gets no thread.
     pub fn open(address: SocketAddr, options: HttpOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -97,7 +98,7 @@ impl HttpServer {
         self.address
     }
 
-    /// Returns what it has sent, and what it is sending.
+    /// Returns the counters of the server.
     #[must_use]
     pub fn traffic(&self) -> HttpTraffic {
         self.delivery.traffic()
@@ -131,7 +132,7 @@ async fn accept(listener: TcpListener, served: Arc<Served>, connections: usize) 
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,

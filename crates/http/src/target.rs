@@ -3,18 +3,18 @@
 use pelago_wire::Name;
 use percent_encoding::percent_decode_str;
 
-/// The longest path, in bytes that are not encoded: as for Linux.
+/// The longest path in decoded bytes, as on Linux.
 pub(crate) const PATH_BYTES: usize = 4096;
 
 /// A path in the tree, from its root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) names: Vec<Name>,
-    /// It ends with a slash: only a directory is meant.
+    /// The path ends with a slash, and so can name only a directory.
     pub(crate) is_dir: bool,
 }
 
-/// Why a target names nothing.
+/// The reason why a target is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BadTarget {
     /// It is not the path of a URL: no slash in front, or `..`, or a byte that no name has.
@@ -24,8 +24,8 @@ pub(crate) enum BadTarget {
 }
 
 impl Target {
-    /// Reads the path of a URL. Names may have any bytes, percent-encoded; `.` means nothing, and
-    /// `..` is refused, because a client resolves that itself (RFC 3986, 5.2.4).
+    /// Parses the path of a URL. Names may have any bytes, percent-encoded. A segment `.` is
+    /// skipped, and `..` is refused, because a client resolves it itself (RFC 3986, 5.2.4).
     pub(crate) fn parse(path: &str) -> Result<Self, BadTarget> {
         let rest = path.strip_prefix('/').ok_or(BadTarget::NotAPath)?;
         if path.len() > 3 * PATH_BYTES {

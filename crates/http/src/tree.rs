@@ -1,4 +1,4 @@
-//! The tree that is served: paths are resolved here, and may be read by the server's user only.
+//! Resolution of paths in the served tree, with access checks for the server's user.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,31 +12,31 @@ use tokio::sync::oneshot;
 use crate::access::ReadAs;
 use crate::target::Target;
 
-/// Symbolic links in one path, as many as Linux follows (path_resolution(7)).
+/// The limit for symbolic links in one path, the same as on Linux (path_resolution(7)).
 const LINKS: u32 = 40;
 
-/// A tree, and the user who reads it.
+/// A tree, and the user as whom it is read.
 pub(crate) struct Tree {
     pub(crate) files: Files,
     pub(crate) reader: ReadAs,
-    /// Pins what is sent of a file.
+    /// Pins the files that are sent.
     pub(crate) pins: Arc<dyn Pins>,
 }
 
-/// Why a path leads to nothing that may be read.
+/// The reason why a path is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is nothing of that name.
+    /// A name on the path does not exist.
     NotFound,
-    /// The server's user may not.
+    /// The server's user has no permission.
     Forbidden,
-    /// It has an access control list, which the server does not look at.
+    /// A file or directory has an access control list, which the server does not evaluate.
     HasAcl,
     /// A symbolic link leads out of the tree.
     LeadsOut,
     /// There are too many symbolic links.
     TooManyLinks,
-    /// The server has failed.
+    /// An operation of the server has failed.
     Failed(Error),
 }
 
@@ -70,7 +70,7 @@ impl Tree {
         Context::direct(self.reader.uid, 0)
     }
 
-    /// Returns what a path leads to. Symbolic links are followed, within the tree.
+    /// Resolves a path. Symbolic links are followed within the tree.
     pub(crate) async fn find(&self, target: &Target) -> Result<Entry, Refusal> {
         let root = wait(self.files.get_attr(&self.context(), Handle::ROOT)).await?;
         let mut at = vec![Entry { handle: Handle::ROOT, attr: root }];
@@ -109,7 +109,7 @@ impl Tree {
             .ok_or(Refusal::NotFound)
     }
 
-    /// Checks whether the server's user may do this.
+    /// Checks that the server's user has these rights.
     pub(crate) async fn check(&self, wanted: ModeRights, entry: &Entry) -> Result<(), Refusal> {
         if self.reader.uid != 0 && self.has_acl(entry.handle, &entry.attr).await? {
             return Err(Refusal::HasAcl);

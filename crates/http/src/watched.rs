@@ -1,4 +1,4 @@
-//! A connection that ends if the client takes too little of what waits for it.
+//! A connection that ends if its client takes the bytes that wait for it too slowly.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,29 +11,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A connection whose client takes some bytes in each time that others wait, or is cut.
+/// A connection that is cut if bytes wait for `limit` and the client takes less than `least` bytes
+/// in that time.
 pub(crate) struct Watched {
     stream: TcpStream,
-    /// The longest time for which bytes may wait before `least` of them are taken.
+    /// The longest time for which bytes may wait until the client has taken `least` bytes.
     limit: Duration,
     least: usize,
-    /// Rings at the end of that time.
+    /// The timer that ends at that limit.
     alarm: Option<Pin<Box<Sleep>>>,
-    /// Since when bytes wait; for how long others did before, and how many were taken meanwhile.
+    /// The time since which bytes wait now.
     since: Option<Instant>,
+    /// The time for which bytes waited before, since `taken` was 0.
     waited: Duration,
+    /// Bytes that were taken since the limit began anew.
     taken: usize,
 }
 
 impl Watched {
     pub(crate) const fn new(stream: TcpStream, limit: Duration, least: usize) -> Self {
-        let since = None;
-        let waited = Duration::ZERO;
-        let taken = 0;
-        Self { stream, limit, least, alarm: None, since, waited, taken }
+        Self { stream, limit, least, alarm: None, since: None, waited: Duration::ZERO, taken: 0 }
     }
 
-    /// Passes the result of a write on, unless bytes wait for longer than the limit.
+    /// Passes on the result of a write, unless bytes wait for longer than the limit.
     fn watch(
         &mut self,
         context: &mut Context<'_>,
@@ -55,22 +55,22 @@ impl Watched {
         ready!(alarm.as_mut().poll(context));
         self.since = None;
         self.waited = self.limit;
-        // The system wakes us only once a third of the buffer is free, which takes a slow client
-        // longer. If the buffer has room for anything, the client has taken something.
+        // The kernel wakes this task only once a third of the socket's buffer is free, which takes
+        // a slow client longer. If the buffer has any room, the client has taken something.
         let count = match send(&self.stream, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Err(Errno::AGAIN) => 0,
             sent => sent?,
         };
         self.note_taken(count);
-        // These bytes may be one small piece. The writes that follow count what else has room; the
-        // first one without room rings at once, unless these were enough.
+        // These bytes may be one small piece. The next writes count the rest of the room; the first
+        // write without room ends the connection at once, unless these bytes were enough.
         match count {
             0 => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             _ => Poll::Ready(Ok(count)),
         }
     }
 
-    /// Counts bytes that were taken. Once these are enough, the time begins anew.
+    /// Counts bytes that were taken. Once they are enough, the limit begins anew.
     fn note_taken(&mut self, count: usize) {
         self.taken += count;
         if self.taken >= self.least {
@@ -172,6 +172,7 @@ mod tests {
             let mut total = 0;
             while let Ok(count @ 1..) = client.read(&mut [0; 64]) {
                 total += count;
+                // The pace of the client, not a wait for a condition.
                 thread::sleep(LIMIT / 10);
             }
             total
@@ -185,8 +186,8 @@ mod tests {
         drop(taker);
     }
 
-    /// The system says that there is room only once a third of its buffer is free: a client that
-    /// takes enough may need more than the limit for that.
+    /// The kernel reports room only once a third of its buffer is free: a client that takes enough
+    /// may need more than the limit for that.
     #[test]
     fn a_slow_client_that_takes_enough_gets_everything() {
         const LIMIT: Duration = Duration::from_millis(500);
@@ -200,7 +201,7 @@ mod tests {
             let mut taken = 0;
             let mut bytes = vec![0; 64 << 10];
             while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
-                // It keeps its pace also if the machine is busy.
+                // It catches up after a pause by a busy machine.
                 let due = begun.elapsed().as_millis() as usize * BYTES_EACH_MS;
                 match client.read(&mut bytes[..due.saturating_sub(taken).min(64 << 10)]) {
                     Ok(count) => taken += count,

@@ -1,7 +1,7 @@
-//! The form in which a chain of credentials travels by mail: base64 between two lines.
+//! The block that carries a chain of credentials in a mail: base64 between two lines.
 //!
-//! What is encoded is each text, with its length before it as u16 little-endian. Line ends, quoting
-//! and blanks that mail adds do no harm, because they are no part of what was signed.
+//! The block encodes each text, preceded by its length as u16 little-endian. Line ends, quoting and
+//! blanks that mail adds do no harm, because they are not part of the signed texts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,12 +10,12 @@ use crate::{CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES};
 
 const BEGIN: &str = "-----BEGIN PELAGO CREDENTIAL-----";
 const END: &str = "-----END PELAGO CREDENTIAL-----";
-/// Columns of a line.
+/// The width of a line of base64.
 const COLUMNS: usize = 64;
-/// Bytes of a text that is looked at: a mail around the block.
+/// The limit for a text that is searched for a block: a mail.
 const TEXT_BYTES: usize = 1 << 20;
 
-/// Why a text has no chain of credentials.
+/// The reason why a text has no chain of credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArmorError {
     /// The text is too long.
@@ -30,7 +30,7 @@ pub enum ArmorError {
     /// There is another block.
     #[error("there is more than one credential block: give each by itself")]
     Several,
-    /// The block is not base64, or not what it must encode.
+    /// The block is not base64, or does not encode a chain.
     #[error("the credential block is damaged: copy it again, all of it")]
     Damaged,
     /// There are too many credentials, or they are too long.
@@ -89,7 +89,7 @@ pub fn unarmor(text: &str) -> Result<Vec<String>, ArmorError> {
     Ok(chain)
 }
 
-/// Returns a line without what mail puts around it.
+/// Returns a line without the quoting and blanks that mail adds.
 fn unquoted(line: &str) -> &str {
     line.trim_start_matches(['>', ' ', '\t']).trim_end()
 }

@@ -1,4 +1,4 @@
-//! Assertions: a policy, or a signed credential.
+//! Assertions: policies and signed credentials.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,12 +11,12 @@ use crate::principal::Principal;
 use crate::signature::{BadSignature, Signature};
 use crate::token::{self, Token};
 
-/// Licensees of one assertion.
+/// The limit for the licensees of one assertion.
 const LICENSEES: usize = 16;
 /// The authorizer of a policy.
 const POLICY: &str = "POLICY";
 
-/// An assertion.
+/// An assertion: a policy or a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assertion {
     text: String,
@@ -24,29 +24,30 @@ pub struct Assertion {
     licensees: Vec<Principal>,
     conditions: Option<Conditions>,
     comment: Vec<String>,
-    /// The signature, and where its field begins; `None` for a policy.
+    /// The signature, and the offset of its field; `None` for a policy.
     signature: Option<(Signature, usize)>,
 }
 
-/// The one who grants.
+/// The party that grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Authorizer {
-    /// The reader of the policy, who believes it without a signature.
+    /// The reader of the policy, who trusts it without a signature.
     Policy,
     /// The holder of a key.
     Key(Principal),
 }
 
-/// The identity of a credential: the hash of its text without the signature, of which there may be
-/// more than one.
+/// The identity of a credential: the hash of its text without the signature, because one text may
+/// have more than one valid signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CredentialId(pub [u8; 32]);
 
 impl Assertion {
-    /// Reads an assertion. Its signature is not verified yet.
+    /// Parses an assertion. Its signature is not verified yet.
     ///
-    /// A credential must have all of `Licensees`, `Conditions` and `Signature`: without them it
-    /// would, by the RFC, license everybody, or grant everything. A policy has no signature.
+    /// A credential must have all of `Licensees`, `Conditions` and `Signature`: by the RFC, without
+    /// licensees it would license every key, and without conditions grant everything. A policy has
+    /// no signature.
     ///
     /// # Errors
     /// [`AssertionError`].
@@ -86,13 +87,13 @@ impl Assertion {
         Ok(Self { text, authorizer, licensees, conditions, comment, signature })
     }
 
-    /// Returns the one who grants.
+    /// Returns the party that grants.
     #[must_use]
     pub const fn authorizer(&self) -> &Authorizer {
         &self.authorizer
     }
 
-    /// Returns those to whom it is granted, at least one. Each of them alone is licensed.
+    /// Returns the licensees, at least one. Each of them alone is licensed.
     #[must_use]
     pub fn licensees(&self) -> &[Principal] {
         &self.licensees
@@ -116,7 +117,7 @@ impl Assertion {
         &self.text
     }
 
-    /// Verifies the signature of a credential. A policy has none and is never verified.
+    /// Verifies the signature of a credential. For a policy, which has none, this is an error.
     ///
     /// # Errors
     /// [`BadSignature`].
@@ -127,7 +128,7 @@ impl Assertion {
         }
     }
 
-    /// Returns the identity: the BLAKE3 hash of all before the signature.
+    /// Returns the identity: the BLAKE3 hash of the text before the signature.
     #[must_use]
     pub fn id(&self) -> CredentialId {
         CredentialId(*blake3::hash(self.unsigned().as_bytes()).as_bytes())
@@ -161,7 +162,7 @@ fn check_order(fields: &[Field<'_>]) -> Result<(), AssertionError> {
     Ok(())
 }
 
-/// Reads the field `Authorizer`: one string.
+/// Parses the field `Authorizer`: one string.
 fn authorizer(value: &str) -> Result<Authorizer, AssertionError> {
     let field = "Authorizer";
     match tokens(field, value)?.as_slice() {
@@ -171,7 +172,7 @@ fn authorizer(value: &str) -> Result<Authorizer, AssertionError> {
     }
 }
 
-/// Reads the field `Licensees`: strings that are joined by `||`.
+/// Parses the field `Licensees`: strings that are joined by `||`.
 fn licensees(value: &str) -> Result<Vec<Principal>, AssertionError> {
     let field = "Licensees";
     let tokens = tokens(field, value)?;
@@ -201,7 +202,7 @@ fn principal(field: &'static str, text: &str) -> Result<Principal, AssertionErro
     text.parse().map_err(|why| AssertionError::Principal { field, why })
 }
 
-/// Reads the last line. It has one form only, so that a credential has one text.
+/// Parses the signature, the last line. It has one form only, so that a credential has one text.
 fn signature(
     text: &str,
     fields: &[Field<'_>],

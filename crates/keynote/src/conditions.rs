@@ -1,6 +1,6 @@
 //! The field `Conditions`: the tests that an action must pass (RFC 2704, 5).
 //!
-//! This version takes a conjunction of comparisons of strings, with the value `"true"`:
+//! This version accepts a conjunction of comparisons of strings, with the value `"true"`:
 //!
 //! ```text
 //! test "&&" test ... "->" "\"true\"" ";"
@@ -12,7 +12,7 @@ use std::fmt;
 use crate::error::{ALTERNATIVES, ConditionsError, TESTS};
 use crate::token::{self, Token};
 
-/// The compliance value of an action that passes.
+/// The compliance value of an action that passes all tests.
 const TRUE: &str = "true";
 
 /// The tests of an assertion, all of which an action must pass.
@@ -21,12 +21,12 @@ pub struct Conditions {
     tests: Vec<Test>,
 }
 
-/// A test.
+/// A test of an action's attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Test {
     /// An attribute has this value.
     Equals(Compared),
-    /// The value of an attribute has a part that matches this regular expression.
+    /// A part of the value of an attribute matches this regular expression.
     Matches(Compared),
     /// At least one of these attributes has its value: two comparisons or more.
     OneOf(Vec<Compared>),
@@ -88,7 +88,7 @@ impl Conditions {
     }
 }
 
-/// Tokens that are left.
+/// The tokens that are not parsed yet.
 struct Tokens<'a> {
     rest: &'a [Token<'a>],
 }

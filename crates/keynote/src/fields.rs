@@ -14,20 +14,22 @@ const NAMES: [&str; 7] = [
     "Signature",
 ];
 
-/// A field: its name, as the RFC writes it, and its value with its lines joined.
+/// A field of an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
+    /// The name, as the RFC writes it.
     pub(crate) name: &'static str,
-    /// All after the colon, without the line's end. Line breaks in it are followed by a blank.
+    /// The text after the colon, without the last line break. In the text a blank or a tab follows
+    /// each line break.
     pub(crate) value: &'a str,
-    /// Where the field begins in the text.
+    /// The offset of the field in the text.
     pub(crate) at: usize,
 }
 
 /// Divides a text into its fields.
 ///
 /// A field begins at the first column; a line that begins with a blank or a tab continues it. Only
-/// printable ASCII, tabs and line feeds are taken: another program must not see another text.
+/// printable ASCII, tabs and line feeds are accepted, so that every program sees the same text.
 ///
 /// # Errors
 /// [`AssertionError`] that names the line or the field.

@@ -1,19 +1,24 @@
-//! Hexadecimal digits. Only small ones are read, so that a value has one text.
+//! Hexadecimal digits. Only lower case is parsed, so that a value has one text.
 
 use std::fmt;
 
 /// Writes bytes as hexadecimal digits.
-pub(crate) fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+///
+/// # Errors
+/// Those of the formatter.
+pub fn write(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
 /// Returns bytes as hexadecimal digits.
-pub(crate) fn text(bytes: &[u8]) -> String {
+#[must_use]
+pub fn text(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads exactly `N` bytes; `None` for any other text.
-pub(crate) fn read<const N: usize>(text: &str) -> Option<[u8; N]> {
+/// Parses the digits of exactly `N` bytes; `None` for any other text.
+#[must_use]
+pub fn read<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
         return None;

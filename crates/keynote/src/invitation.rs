@@ -1,13 +1,14 @@
-//! The form of the sentence by which the bearer of an invitation names the key of its site.
+//! The credential by which the bearer of an invitation names the key of its site.
 //!
-//! An invitation has the private half of a key that is used once. With it the new site signs that
-//! its own key is the one which was invited, so that the key of a site never travels.
+//! An invitation contains the private half of a key that is used once. With it the new site signs
+//! that its own key is the invited one, so that the key of a site never leaves the site.
 
 use crate::assertion::Assertion;
 use crate::conditions::{Compared, Conditions, Test};
 use crate::share::APPLICATION;
 
-/// What the bearer of an invitation grants to the key of its site: to be a site of the volume.
+/// The right that the bearer of an invitation grants to the key of its site: to be a site of the
+/// volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SiteInvitation {
     /// The id of the volume.
@@ -17,7 +18,7 @@ pub struct SiteInvitation {
 }
 
 impl SiteInvitation {
-    /// Returns the conditions of the sentence.
+    /// Returns the conditions of the credential.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         Conditions::new(vec![
@@ -27,7 +28,7 @@ impl SiteInvitation {
         ])
     }
 
-    /// Returns what an assertion grants; `None` unless it has exactly this form.
+    /// Returns the right that an assertion grants; `None` unless it has exactly this form.
     #[must_use]
     pub fn of(sentence: &Assertion) -> Option<Self> {
         let tests = sentence.conditions().map(Conditions::tests)?;

@@ -1,16 +1,16 @@
 //! KeyNote assertions: signed sentences that grant rights between keys (RFC 2704, RFC 2792).
 //!
-//! An [`Assertion`] is a text of fields. A *policy* says which keys are believed at all; a
-//! *credential* is signed by a key and grants another key something under conditions. The crate
-//! reads texts, writes and verifies signatures, and knows neither a clock nor a file. What an
-//! attribute of a condition means is for its caller to say.
+//! An [`Assertion`] is a text of fields. A *policy* names the keys that are trusted; a *credential*
+//! is signed by a key and grants rights to another key under conditions. The crate parses and
+//! writes texts, and makes and verifies signatures. It uses neither a clock nor a file. The caller
+//! defines the meaning of the attributes in conditions.
 //!
-//! This version takes a part of the language: conjunctions of comparisons of strings, and one
-//! licensee, or several joined by `||`. What it does not take is an error that names it, and is
-//! never skipped: a skipped test would grant more than was signed.
+//! This version accepts a part of the language: conjunctions of comparisons of strings, and one
+//! licensee, or several joined by `||`. Any other part of the language is an error that names it,
+//! and is never skipped: a skipped test would grant more than was signed.
 //!
-//! A [`Revocation`] is our own sentence: it takes a credential back. [`armor`](mod@armor) has the
-//! form in which credentials travel by mail.
+//! A [`Revocation`] is Pelago's own sentence: it takes a credential back. [`armor`](mod@armor) has
+//! the form in which credentials are sent by mail.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ mod assertion;
 mod conditions;
 mod error;
 mod fields;
-mod hex;
+pub mod hex;
 mod invitation;
 mod principal;
 mod revocation;
@@ -39,11 +39,11 @@ mod signature;
 mod token;
 mod write;
 
-/// Bytes of one assertion, its signature included.
+/// The limit for an assertion in bytes, its signature included.
 pub const CREDENTIAL_BYTES: usize = 8 << 10;
-/// Assertions of one chain.
+/// The limit for the assertions of one chain.
 pub const CHAIN_LINKS: usize = 16;
-/// Bytes of a chain of assertions.
+/// The limit for a chain of assertions in bytes.
 pub const CHAIN_BYTES: usize = 32 << 10;
-/// Bytes of a sentence that takes a credential back.
+/// The limit for a revocation in bytes.
 pub const REVOCATION_BYTES: usize = 1 << 10;

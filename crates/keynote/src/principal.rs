@@ -1,15 +1,15 @@
-//! Principals: the keys that authorize and are licensed.
+//! Principals: the keys that authorize, and the keys that are licensed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::hex;
 
-/// The algorithm of our keys, with the encoding of their bits (RFC 2792, 2).
+/// The algorithm of Pelago's keys, with the encoding of their bits (RFC 2792, 2).
 const ALGORITHM: &str = "ed25519-hex:";
 
-/// The points of small order that libsodium refuses too, without the sign of x: for such a key some
-/// signatures verify that need no private half.
+/// The points of small order, without the sign of x; libsodium refuses the same. For such a key
+/// there are signatures that verify and that need no private half.
 const SMALL_ORDER: [&str; 7] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "0100000000000000000000000000000000000000000000000000000000000000",
@@ -20,21 +20,21 @@ const SMALL_ORDER: [&str; 7] = [
     "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
 ];
 
-/// A key: an Ed25519 public key (RFC 8032). Its text is `ed25519-hex:` and 64 digits, small ones
-/// only, so that a key has one text.
+/// An Ed25519 public key (RFC 8032). Its text is `ed25519-hex:` and 64 lower-case digits, so that a
+/// key has one text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal(pub [u8; 32]);
 
-/// Why a text is no principal of this version.
+/// The reason why a text is not a principal of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PrincipalError {
     /// It is a key of another algorithm.
     #[error("the key `{0}...` is of an algorithm that this version of pelago does not have")]
     Algorithm(String),
-    /// It is a key that everybody has.
+    /// It is a key for which anyone can sign.
     #[error("the key is one for which everybody can sign")]
     SmallOrder,
-    /// It is no key at all.
+    /// It is not a key.
     #[error("a principal is `ed25519-hex:` and 64 hexadecimal digits, small ones")]
     NoKey,
 }

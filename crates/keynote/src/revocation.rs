@@ -26,25 +26,25 @@ pub struct Revocation {
     pub credential: CredentialId,
     /// The key that takes it back.
     pub by: Principal,
-    /// When it was signed: seconds since 1970.
+    /// The time of the signature, in seconds since 1970.
     pub at: u64,
     unsigned: String,
     signature: Signature,
 }
 
-/// Why a text is no revocation.
+/// The reason why a text is not a revocation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RevocationError {
     /// It is too long, or not ASCII.
     #[error("a revocation is a text of at most {REVOCATION_BYTES} bytes")]
     NoText,
-    /// A line is not as it must be.
+    /// A line is missing, or has a wrong value.
     #[error("the line `{0}` of the revocation is missing, or not as it must be")]
     Line(&'static str),
 }
 
 impl Revocation {
-    /// Returns the sentence by which the holder of `key` takes a credential back.
+    /// Writes and signs the revocation of a credential by the holder of `key`.
     #[must_use]
     pub fn sign(
         volume: [u8; 16],
@@ -61,7 +61,7 @@ impl Revocation {
         signature::sign(&unsigned, key)
     }
 
-    /// Reads a sentence. Its signature is not verified yet.
+    /// Parses a revocation. Its signature is not verified yet.
     ///
     /// # Errors
     /// [`RevocationError`].
@@ -106,7 +106,7 @@ impl Revocation {
     }
 }
 
-/// Reads a number that has one text.
+/// Parses a number in its canonical form, without a sign or leading zeros.
 fn number(text: &str) -> Option<u64> {
     text.parse().ok().filter(|number: &u64| number.to_string() == text)
 }

@@ -1,28 +1,29 @@
-//! The form of the credentials that Pelago writes: one directory of one volume, to be read.
+//! The form of the credentials that Pelago writes: the right to read one directory of one volume.
 //!
-//! This version takes exactly this form. Any other test is refused by its name and never skipped.
+//! This version accepts exactly this form. Any other test is an error that names it, and is never
+//! skipped.
 
 use crate::assertion::Assertion;
 use crate::conditions::{Compared, Conditions, Test};
 
-/// The application of our credentials, as RFC 2704 (2.3) wants it named.
+/// The name of the application in Pelago's credentials, which RFC 2704 (2.3) requires.
 pub(crate) const APPLICATION: &str = "pelago";
-/// The rights that are granted: to read, and to see what can be executed.
+/// The granted rights: to read, and to execute.
 const RIGHTS: [&str; 2] = ["r", "x"];
 
-/// What a credential grants.
+/// The directory that a credential grants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedFolder {
     /// The id of the volume.
     pub volume: [u8; 16],
-    /// The inode number of the directory: it and all below it may be read.
+    /// The inode number of the directory. The directory and everything below it may be read.
     pub directory: u64,
 }
 
-/// Why the conditions of an assertion are no [`SharedFolder`].
+/// The reason why the conditions of an assertion are not those of a [`SharedFolder`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SharedFolderError {
-    /// A test is none of this form.
+    /// A test is not part of this form.
     #[error("the credential has the test `{0}`, which this version of pelago does not take")]
     Unknown(String),
     /// A test is missing.
@@ -31,7 +32,7 @@ pub enum SharedFolderError {
 }
 
 impl SharedFolder {
-    /// Returns the conditions under which an action is one of this share.
+    /// Returns the conditions of the credential.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         let rights = RIGHTS.iter().map(|right| Compared::new("right", right)).collect();
@@ -44,7 +45,7 @@ impl SharedFolder {
         ])
     }
 
-    /// Returns what an assertion grants.
+    /// Returns the directory that an assertion grants.
     ///
     /// # Errors
     /// [`SharedFolderError`].
@@ -88,8 +89,8 @@ fn grants_rights(rights: &[Compared]) -> bool {
         && rights.iter().map(|right| right.text.as_str()).eq(RIGHTS)
 }
 
-/// Returns the inode number of the pattern `/HEX/`, which has one text for each number. Without the
-/// slashes it would match longer numbers too.
+/// Parses the inode number in a pattern `/HEX/`, which has one text for each number. Without the
+/// slashes the pattern would match longer numbers too.
 fn directory(pattern: &str) -> Option<u64> {
     let digits = pattern.strip_prefix('/')?.strip_suffix('/')?;
     let number = u64::from_str_radix(digits, 16).ok()?;

@@ -1,9 +1,9 @@
 //! Signatures of sentences (RFC 2704, 4.6.7; RFC 2792, 3).
 //!
-//! What is signed are the bytes of the text before the field `Signature`, followed by the name of
-//! the algorithm with its colon. So a signature cannot be taken for one of another algorithm. A
-//! credential begins with `KeyNote-Version`, a revocation with `Pelago-Revocation`: neither can be
-//! taken for the other, nor for what TLS or SSH sign.
+//! A signature covers the bytes of the text before the field `Signature`, followed by the name of
+//! the algorithm with its colon. So it is not valid for another algorithm. A credential begins with
+//! `KeyNote-Version`, a revocation with `Pelago-Revocation`: neither can be mistaken for the other,
+//! nor for the bytes that TLS or SSH sign.
 
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 
@@ -15,24 +15,24 @@ const ALGORITHM: &str = "sig-ed25519-hex:";
 /// The name of the field, with its colon.
 pub(crate) const FIELD: &str = "Signature:";
 
-/// The signature is not one of this text by this key.
+/// The error of a signature that is not valid for its text and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the signature is not one of this text by its key")]
 pub struct BadSignature;
 
-/// A signature of Ed25519.
+/// An Ed25519 signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signature([u8; 64]);
 
 impl Signature {
-    /// Reads the value of the field: a blank, and the string `"sig-ed25519-hex:..."` with 128 small
-    /// digits. There is no other text of it.
+    /// Parses the value of the field: a blank, and the string `"sig-ed25519-hex:..."` with 128
+    /// lower-case digits. A signature has no other text.
     pub(crate) fn read(value: &str) -> Option<Self> {
         let text = value.strip_prefix(" \"")?.strip_suffix('"')?;
         hex::read(text.strip_prefix(ALGORITHM)?).map(Self)
     }
 
-    /// Checks that this is the signature of `unsigned`, all before the field, by `key`.
+    /// Verifies that this is the signature of `unsigned`, the text before the field, by `key`.
     pub(crate) fn verify(&self, unsigned: &str, key: &Principal) -> Result<(), BadSignature> {
         let key = UnparsedPublicKey::new(&ED25519, key.0);
         key.verify(&signed_bytes(unsigned), &self.0).map_err(|_| BadSignature)

@@ -27,7 +27,7 @@ pub(crate) enum Token<'a> {
     End,
 }
 
-/// The operators that this version takes.
+/// The operators that this version accepts.
 const OPERATORS: [(&str, Token<'static>); 8] = [
     ("==", Token::Equals),
     ("~=", Token::Matches),
@@ -39,7 +39,7 @@ const OPERATORS: [(&str, Token<'static>); 8] = [
     (";", Token::End),
 ];
 
-/// The operators of the RFC that this version does not take, the longest first.
+/// The operators of the RFC that this version does not accept, the longest first.
 const OTHERS: [&str; 20] = [
     "!=", "<=", ">=", "<", ">", "!", "@", "&", "$", "{", "}", ".", "+", "-", "*", "/", "%", "^",
     "#", ",",
@@ -48,7 +48,7 @@ const OTHERS: [&str; 20] = [
 /// Divides a value into its tokens.
 ///
 /// # Errors
-/// [`ConditionsError`] that names what this version does not take.
+/// [`ConditionsError`] that names the text which this version does not accept.
 pub(crate) fn divide(value: &str) -> Result<Vec<Token<'_>>, ConditionsError> {
     let mut tokens = Vec::new();
     let mut rest = value.trim_start();

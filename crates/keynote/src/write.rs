@@ -1,4 +1,4 @@
-//! Writing policies and credentials.
+//! The writer of policies and credentials.
 
 use std::fmt::Write as _;
 
@@ -10,24 +10,24 @@ use crate::conditions::Conditions;
 use crate::principal::Principal;
 use crate::signature;
 
-/// A credential that is to be signed.
+/// The content of a credential that is not signed yet.
 #[derive(Debug, Clone)]
 pub struct Credential<'a> {
-    /// Lines for people and programs, which grant nothing: printable ASCII.
+    /// Lines for people and programs, in printable ASCII. They grant nothing.
     pub comment: &'a [String],
     /// The key that is licensed.
     pub licensee: Principal,
-    /// What it may do.
+    /// The conditions under which the key is licensed.
     pub conditions: &'a Conditions,
 }
 
-/// Why a sentence cannot be written.
+/// The reason why a policy or credential cannot be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// A line of the comment has another character than printable ASCII, or a blank at an end.
     #[error("the comment has a line that is not printable ASCII: {0:?}")]
     Comment(String),
-    /// A name or a value in it is none, so that it would not be read as it is meant.
+    /// A name or a value in it is not valid, so that a reader would get another meaning.
     #[error("the credential would not be read as it is meant")]
     Unreadable,
     /// It would be longer than a credential may be.
@@ -50,7 +50,7 @@ impl Credential<'_> {
         if text.len() > CREDENTIAL_BYTES {
             return Err(WriteError::TooLong);
         }
-        // What is signed must be what was meant, also by those who read it.
+        // A reader must get the meaning that the caller has asked to sign.
         let read = Assertion::parse(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
         let is_meant = read.conditions() == Some(self.conditions)
             && read.licensees() == [self.licensee]
@@ -59,7 +59,7 @@ impl Credential<'_> {
     }
 }
 
-/// Returns the text of a policy that believes these keys.
+/// Returns the text of a policy that trusts these keys.
 ///
 /// # Errors
 /// [`WriteError`].

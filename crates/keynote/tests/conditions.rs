@@ -1,5 +1,5 @@
-//! The language of conditions: what is taken, what is refused word for word, and which conditions
-//! are those of a share.
+//! Tests of the language of conditions: accepted texts, the error of each refused text, and the
+//! conditions of a share.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Compared, Conditions, SharedFolder, Test};
@@ -21,14 +21,14 @@ fn read(value: &str) -> Conditions {
     Assertion::parse(with(value).as_bytes()).expect(value).conditions().unwrap().clone()
 }
 
-/// Returns why these are no conditions.
+/// Returns the error of conditions that are refused.
 fn refused(value: &str) -> String {
     let says = Assertion::parse(with(value).as_bytes()).map(drop).expect_err(value).to_string();
     let why = says.strip_prefix("the field `Conditions` of the credential: ").expect(&says);
     why.to_owned()
 }
 
-/// Returns why a test with this before its value is none.
+/// Returns the error of a test with this text before its value.
 fn test(text: &str) -> String {
     refused(&format!("{text} -> \"true\";"))
 }
@@ -216,7 +216,7 @@ fn there_are_at_most_32_tests_of_16_alternatives() {
     assert_eq!(test(&vec![one_of(2); 33].join("&&")), too_many);
 }
 
-/// Expressions at which other evaluators end or answer yes.
+/// Expressions at which other evaluators crash or grant.
 #[test]
 fn an_expression_of_an_adversary_is_refused_before_it_is_evaluated() {
     let cases = [
@@ -248,7 +248,7 @@ fn parentheses_as_deep_as_a_credential_end_no_stack() {
     assert_eq!(says.to_string(), "the credential is longer than 8192 bytes");
 }
 
-/// Returns why the conditions of a share are none with another text in them.
+/// Returns the error of a share's conditions in which a text is replaced.
 fn no_share(from: &str, to: &str) -> String {
     let good = share().conditions().to_string();
     let value = good.replacen(from, to, 1);

@@ -1,4 +1,5 @@
-//! The fields of an assertion: each rule with what it takes, and what it refuses word for word.
+//! Tests of the fields of an assertion: for each rule accepted texts, and the error of refused
+//! ones.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
@@ -14,12 +15,12 @@ mod signed;
 const NO_FIELD: &str = "a line of the credential begins no field";
 const NO_PRINCIPAL: &str = "a principal is `ed25519-hex:` and 64 hexadecimal digits, small ones";
 
-/// Returns why a text is no assertion.
+/// Returns the error of a text that is not an assertion.
 fn refused(text: &str) -> String {
     Assertion::parse(text.as_bytes()).map(drop).expect_err(text).to_string()
 }
 
-/// Returns a credential in which the first `from` is `to`.
+/// Returns the credential in which the first `from` is replaced by `to`.
 fn changed(from: &str, to: &str) -> String {
     let good = credential(&["one", "two"]);
     let text = good.replacen(from, to, 1);
@@ -133,7 +134,7 @@ fn a_letter_that_is_no_printable_ascii_is_named() {
     }
 }
 
-/// What mail and editors do without harm to the meaning is read, but is no longer signed.
+/// Changes by mail and editors that keep the meaning are parsed, but the signature is not valid.
 #[test]
 fn a_change_of_blanks_is_read_and_not_verified() {
     let cases = [

@@ -1,4 +1,4 @@
-//! Laws with random shares and random changes of good texts, from fixed seeds.
+//! Properties of random shares and of random changes to valid texts, from fixed seeds.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
@@ -11,7 +11,7 @@ use signed::{credential, key, share};
 #[path = "common/signed.rs"]
 mod signed;
 
-/// Pieces of the language: what a random change puts into a text.
+/// Pieces of the language, which random changes insert into a text.
 const PIECES: [&str; 32] = [
     "\n",
     "\t",
@@ -63,7 +63,7 @@ impl Random {
         usize::try_from(self.next() % bound as u64).unwrap()
     }
 
-    /// Returns a place between two letters of a text.
+    /// Returns an offset between two letters of a text.
     fn place(&mut self, text: &str) -> usize {
         let at = self.below(text.len() + 1);
         (at..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap()
@@ -96,7 +96,7 @@ impl Random {
         SharedFolder { volume, directory: self.next() >> shift }
     }
 
-    /// Returns a printable text, quotes and backslashes often.
+    /// Returns a printable text, with many quotes and backslashes.
     fn text(&mut self) -> String {
         let length = self.below(12);
         let letters = ['"', '\\', ' ', '\t', 'a', '~', '(', ';', ':', '-', '>', '&'];
@@ -121,7 +121,7 @@ impl Random {
     }
 }
 
-/// Checks what holds for each text that is read; returns whether it is.
+/// Checks the properties of each text that parses. Returns whether this one parses.
 fn is_read(text: &str) -> bool {
     let Ok(read) = Assertion::parse(text.as_bytes()) else { return false };
     assert_eq!(read.text(), text);

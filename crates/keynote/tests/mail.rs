@@ -1,4 +1,4 @@
-//! The block in which a chain of credentials travels: what mail does to it, and what is damage.
+//! Tests of the block for mail: changes that mail makes and that do no harm, and damage.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use base64::Engine as _;

@@ -1,4 +1,4 @@
-//! What a signature covers: identities, other encodings, and the other kind of sentence.
+//! Tests of signatures: identities, other encodings, and the other kind of sentence.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{

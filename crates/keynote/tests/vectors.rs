@@ -1,4 +1,4 @@
-//! Golden texts from fixed seeds: what was written once is written so for ever, and is read.
+//! Golden texts from fixed seeds: each version writes the same texts, and parses them.
 //!
 //! `PELAGO_GOLDEN=accept` rewrites the files; read the diff.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]

@@ -1,4 +1,4 @@
-//! What is written is what was meant, also by those who read it.
+//! Tests of the writer: a reader gets the meaning that the caller has asked for.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{

@@ -1,11 +1,12 @@
-//! A small seeded generator (xoshiro256**, seeded by splitmix64), and bytes made from a seed.
+//! A small seeded random generator (xoshiro256**, seeded by splitmix64), and bytes made from a
+//! seed.
 //!
-//! The same seed gives the same numbers on every machine and in every version, so a seed in a
-//! report repeats what it reports.
+//! The same seed gives the same numbers on every machine and in every version, so the seed in a
+//! report reproduces it.
 
 #![forbid(unsafe_code)]
 
-/// A seeded generator of numbers. Not for secrets.
+/// A seeded generator of random numbers. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Random([u64; 4]);
 

@@ -1,8 +1,8 @@
-//! Threads that start while a request is served.
+//! Threads that are started while a request is served, without its processor and scheduling policy.
 //!
-//! A thread inherits the processors and the scheduling policy of the one that starts it. A request
-//! may be served by a thread that is bound to one processor and lets all others go first there
-//! (`SCHED_IDLE`). What that starts must do neither.
+//! A thread inherits the processors and the scheduling policy of the thread that starts it. The
+//! thread that serves a request may be bound to one processor, and may let all other threads run
+//! first there (`SCHED_IDLE`). A thread that it starts must inherit neither.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -27,7 +27,7 @@ pub fn spawn<T: Send + 'static>(
     if policy() != Some(libc::SCHED_IDLE) {
         return start();
     }
-    // The new thread would have it until it runs, which others could keep it from.
+    // The new thread would have this policy until it first runs, which other threads could delay.
     set_policy(libc::SCHED_OTHER);
     let started = start();
     set_policy(libc::SCHED_IDLE);
@@ -53,7 +53,7 @@ fn set_policy(policy: i32) {
     }
 }
 
-/// Lets this thread run where the first one of the process may.
+/// Lets this thread run on all processors of the first thread of the process.
 fn unbind() {
     let unbound = sched_getaffinity(Some(getpid()))
         .and_then(|processors| sched_setaffinity(None, &processors));

@@ -1,15 +1,15 @@
-//! The words of a command line that is being typed, as far as completers must understand them.
+//! The path arguments in a command line that is being typed, which completers need.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// The words, that of the program included.
+/// The words of the command line, the program included.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arguments<'a>(pub(super) &'a [OsString]);
 
 impl<'a> Arguments<'a> {
-    /// Returns where `find` is to look.
+    /// Returns the folder that `find` searches.
     pub(super) fn path_of_find(self) -> PathBuf {
         self.positional(1, &["--limit"]).map_or_else(|| PathBuf::from("."), PathBuf::from)
     }
@@ -19,7 +19,8 @@ impl<'a> Arguments<'a> {
         self.positional(0, &["--remove"]).map_or_else(|| PathBuf::from("."), PathBuf::from)
     }
 
-    /// Returns a word behind the verb that belongs to no option. These options take a value.
+    /// Returns a positional argument of the verb by its number. The options in `with_value` take a
+    /// value.
     fn positional(self, number: usize, with_value: &[&str]) -> Option<&'a OsString> {
         let mut words = self.0.iter().skip(2);
         let mut seen = 0;

@@ -1,4 +1,4 @@
-//! Asks a mount which tags there are. Whatever fails, there are none.
+//! Queries to a mount for the tags of its files. If a query fails, the result is empty.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,18 +9,18 @@ use rustix::fs::listxattr;
 
 use crate::control_file::{Control, Record};
 
-/// Room for the names of all attributes of a file: what the kernel lets through.
+/// The limit of the kernel for the names of all attributes of a file.
 const NAMES_BYTES: usize = 64 << 10;
 
-/// Returns the keys that files below a directory have and that begin so.
+/// Returns the keys with a prefix that files below a directory have.
 pub(super) fn keys(dir: &Path, prefix: &str) -> Vec<String> {
     let parts = parts(dir, format!("?tags {prefix}").as_bytes());
     parts.into_iter().filter_map(|key| String::from_utf8(key).ok()).collect()
 }
 
-/// Returns the values of a key that files below a directory have and that begin so.
+/// Returns the values of a key with a prefix that files below a directory have.
 pub(super) fn values(dir: &Path, key: &str, prefix: &[u8]) -> Vec<Vec<u8>> {
-    // A line end behind it does not count, so one that is meant has another behind it.
+    // The mount drops one line end at the end. With this one, a line end of the prefix stays.
     let question = [format!("?values {key} ").as_bytes(), prefix, b"\n"].concat();
     parts(dir, &question)
 }
@@ -36,7 +36,7 @@ pub(super) fn keys_of(path: &Path) -> Vec<String> {
     keys
 }
 
-/// Returns the directory that the mount of a file begins with, as far as it can be listed.
+/// Returns the highest directory in the mount of a file that can be listed.
 pub(super) fn top_of_mount(path: &Path) -> PathBuf {
     let Ok(path) = fs::canonicalize(path) else { return path.to_owned() };
     let device = |path: &Path| fs::symlink_metadata(path).map(|found| found.dev()).ok();

@@ -1,16 +1,16 @@
-//! The words of a line of bash, and how a word goes on in it.
+//! Division of a line of bash into words, and the text that completes the last word.
 //!
-//! bash gives a completer its own cut of the line, which ends words at `=` and leaves quotes in
-//! them. So the line is read here, as far as a completer must understand it: quotes and
-//! backslashes, and no variables.
+//! bash passes a completer words that end at `=` and contain their quotes. So the line is parsed
+//! again here, as far as a completer needs it: quotes and backslashes, but no variables.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// Where readline begins the text that a completion replaces, besides behind white space.
+/// The characters, besides white space, after which readline begins the text that a completion
+/// replaces.
 const BREAKS: &[u8] = b"\"'><=;|&(:";
 
-/// The words in front of a cursor, without quotes.
+/// The words before a cursor, without quotes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
     /// The words; the cursor is in the last one, which may be empty.
@@ -25,13 +25,13 @@ pub(super) struct Line {
 #[derive(Default)]
 struct Word {
     bytes: Vec<u8>,
-    /// Bytes in front of the text that a completion replaces.
+    /// The number of bytes before the text that a completion replaces.
     kept: usize,
     has_begun: bool,
 }
 
 impl Line {
-    /// Reads a line up to the cursor. `home` stands for a `~`.
+    /// Parses a line up to the cursor. `home` replaces a `~`.
     pub(super) fn parse(before: &[u8], home: Option<&[u8]>) -> Self {
         let mut words = Vec::new();
         let mut word = Word::default();
@@ -74,8 +74,8 @@ impl Line {
         Self { words, kept, quote }
     }
 
-    /// Returns the text that readline is to put in for a completion of the last word; `None` if it
-    /// would change what readline keeps.
+    /// Returns the text that readline is to insert for a completion of the last word; `None` if the
+    /// completion differs in the part that readline keeps.
     pub(super) fn replacement(&self, completion: &[u8]) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         for byte in completion.strip_prefix(self.kept.as_slice())? {
@@ -89,7 +89,7 @@ impl Line {
         Some(text)
     }
 
-    /// Returns whether the cursor is in a quote, which readline closes by itself.
+    /// Returns whether the cursor is in a quote, which readline closes itself.
     pub(super) const fn is_in_quote(&self) -> bool {
         self.quote.is_some()
     }
@@ -144,14 +144,14 @@ mod tests {
         }
     }
 
-    /// What is put in is read again as what was meant.
+    /// A word after the insertion parses as the completion.
     #[test]
     fn a_replacement_is_read_as_the_completion() {
         let completion = b"k=a b'c\"d$e\\f(g)*~!\xc3\xa9;";
         for front in ["p k=", "p k='a", "p k=\"", "p 'k=", "p \"k="] {
             let line = Line::parse(front.as_bytes(), None);
             let replacement = line.replacement(completion).unwrap();
-            // The text behind the last break is replaced.
+            // The text after the last break is replaced.
             let keeps = front.rfind(['=', '\'', '"']).unwrap();
             let keeps = if line.is_in_quote() { front.rfind(['\'', '"']).unwrap() } else { keeps };
             let whole = [&front.as_bytes()[..=keeps], &replacement].concat();

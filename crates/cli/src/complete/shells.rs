@@ -1,4 +1,4 @@
-//! What each shell is told, and how it asks.
+//! The completers for bash, fish and zsh: the script of each shell, and its requests.
 
 use std::ffi::OsString;
 use std::io;
@@ -11,20 +11,21 @@ use clap_complete::env::{self as builtin, EnvCompleter};
 use super::WORDS;
 use super::shell_words::Line;
 
-/// bash. The engine's own completer takes words as bash cuts them, at each `=`, and quotes none.
+/// The completer for bash. The engine's own completer takes words as bash divides them, at each
+/// `=`, and does not quote its results.
 pub(super) struct Bash;
 
-/// A shell whose completer is the engine's own, but for the quotes of the words that it gives.
+/// The engine's own completer for a shell, which first gets its words without quotes.
 pub(super) struct Unquoting {
     shell: &'static dyn EnvCompleter,
-    /// It gives all words with their quotes, not only the last one.
+    /// The shell passes all words with their quotes, not only the last one.
     quotes_all: bool,
 }
 
-/// fish.
+/// The completer for fish.
 pub(super) const FISH: Unquoting = Unquoting { shell: &builtin::Fish, quotes_all: false };
 
-/// zsh.
+/// The completer for zsh.
 pub(super) const ZSH: Unquoting = Unquoting { shell: &builtin::Zsh, quotes_all: true };
 
 impl EnvCompleter for Bash {
@@ -72,7 +73,7 @@ complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
         let home = std::env::var_os("HOME");
         let home = home.as_ref().map(|home| home.as_bytes());
         let line = Line::parse(before.as_bytes(), home);
-        // The rest of the word at the cursor is no word of its own.
+        // The rest of the word at the cursor is not a word of its own.
         let all = Line::parse(&[before.as_bytes(), behind.as_bytes()].concat(), home).words;
         let behind = all.get(line.words.len()..).unwrap_or_default();
         let index = line.words.len() - 1;
@@ -82,7 +83,8 @@ complete -o nospace -o nosort -F _pelago_complete {bin} 2>/dev/null ||
         for candidate in &found {
             texts.extend(line.replacement(candidate.get_value().as_bytes()));
         }
-        // A single one is taken; the cursor goes on behind it if nothing is to follow at once.
+        // bash inserts a single candidate. A blank after it ends the word, unless the word is to be
+        // continued.
         if let [text] = texts.as_mut_slice()
             && !line.is_in_quote()
             && !text.ends_with(b"=")
@@ -128,7 +130,7 @@ impl EnvCompleter for Unquoting {
     }
 }
 
-/// Asks the engine, whose completers read the words.
+/// Runs the engine, after it has set the words for its completers.
 fn complete(
     command: &mut clap::Command,
     words: Vec<OsString>,
@@ -139,7 +141,7 @@ fn complete(
     engine::complete(command, words, index, dir)
 }
 
-/// Returns a word as the program will get it.
+/// Returns a word as the shell will pass it to the program.
 fn unquoted(word: &OsString) -> OsString {
     let home = std::env::var_os("HOME");
     let line = Line::parse(word.as_bytes(), home.as_ref().map(|home| home.as_bytes()));

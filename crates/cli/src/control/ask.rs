@@ -1,4 +1,4 @@
-//! The asking end of the control socket.
+//! The client end of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use super::{ControlReply, LINE_BYTES, Request, short_path};
 use crate::status_report::StatusReport;
 
-/// Why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     /// No process listens.
@@ -28,7 +28,7 @@ pub(crate) enum AskError {
     /// The deadline passed without an answer.
     #[error("its process does not answer")]
     Silent,
-    /// The answer cannot be parsed.
+    /// The answer is malformed.
     #[error("its process gave an answer that this version cannot read: is it another pelago?")]
     Garbled,
     /// The process answered with an error.
@@ -43,7 +43,7 @@ pub(crate) enum AskError {
 }
 
 impl AskError {
-    /// Returns whether a process answered, although not with the requested value.
+    /// Returns whether a process has answered, although not with the requested value.
     pub(crate) const fn is_answer(&self) -> bool {
         matches!(self, Self::Denied | Self::Garbled | Self::Refused { .. })
     }
@@ -56,11 +56,11 @@ pub(crate) struct Conversation {
     process: Option<OwnedFd>,
 }
 
-/// Returns the process that listens in `dir`; `None` if it is in another PID namespace. It need not
-/// answer.
+/// Returns the process that listens in `dir`; `None` if it is in another PID namespace. The process
+/// may hang.
 ///
 /// # Errors
-/// If none listens.
+/// Returns an error if no process listens.
 pub(crate) fn server_pid(dir: &Path) -> io::Result<Option<u32>> {
     let peer = socket_peercred(connect(dir)?);
     let pid = peer.ok().map(|peer| peer.pid.as_raw_pid());
@@ -95,11 +95,11 @@ pub(crate) fn ask(
     let mut stream = connect(dir).map_err(connect_error)?;
     let timeouts = stream.set_read_timeout(Some(timeout));
     timeouts.and_then(|()| stream.set_write_timeout(Some(timeout))).map_err(AskError::Io)?;
-    // Before the answer: the process is alive, so no other one has its id.
+    // Before the answer: the process is alive now, so no other process has its id.
     let process = process_of(&stream);
     let mut line = request.to_json().to_string();
     line.push('\n');
-    // A denial is sent before the request is read, so a failed write may still have an answer.
+    // The server sends a denial before it reads the request, so a failed write may have an answer.
     let sent = stream.write_all(line.as_bytes());
     let mut reader = BufReader::new(stream);
     let mut answer = Vec::new();
@@ -138,8 +138,8 @@ impl Conversation {
             && self.process.is_none_or(|process| has_ended(&process, deadline))
     }
 
-    /// Waits until the other end of the connection is closed. The process then closes what it has
-    /// open, but may not have closed everything yet.
+    /// Waits until the other end of the connection is closed. The process is closing its files
+    /// then, but may not have closed all of them yet.
     fn wait_for_close(&mut self, deadline: Instant) -> bool {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -167,14 +167,14 @@ fn has_ended(process: &OwnedFd, deadline: Instant) -> bool {
         match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
             Err(Errno::INTR) => {}
             Ok(0) => return false,
-            // If it cannot be polled, the closed connection has to do.
+            // If the descriptor cannot be polled, the closed connection must suffice.
             Ok(_) | Err(_) => return true,
         }
     }
 }
 
-/// Returns a descriptor that polls readable when the process at the other end has ended; `None` in
-/// another PID namespace, or on a kernel without them.
+/// Returns a pidfd of the process at the other end, which becomes readable when the process ends;
+/// `None` if the process is in another PID namespace, or the kernel has no pidfds.
 fn process_of(stream: &UnixStream) -> Option<OwnedFd> {
     let peer = socket_peercred(stream).ok()?;
     pidfd_open(peer.pid, PidfdFlags::empty()).ok()

@@ -1,4 +1,4 @@
-//! What a volume's process answers.
+//! Replies of the control socket, and their encoding in JSON.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::status_report::{
     FarReport, FromJson, MirrorsReport, PromotedReport, StandbyReport, UpReport,
 };
 
-/// The error that stands for [`ControlReply::Denied`].
+/// The text of the error that encodes [`ControlReply::Denied`].
 const DENIED: &str = "denied";
 
 /// The answer to a [`Request`](super::Request).
@@ -25,18 +25,18 @@ pub(crate) enum ControlReply {
     Standby(StandbyReport),
     /// To `promote`: the mirror is the primary.
     Promoted(PromotedReport),
-    /// To `mirror` and `end-mirror`: it is the mirror of the volume, or none is any more.
+    /// To `mirror` and `end-mirror`: the mirror of the volume is set, or given up.
     MirrorSet,
-    /// To `wait-for-mirror`.
+    /// To `wait-for-mirror`: the state of the mirror.
     Mirrored {
-        /// The group commit that is waited for: the mirror is to have what was done before it.
+        /// The group commit: the mirror is to have all changes that were done before it.
         commit: u64,
-        /// The mirror has it.
+        /// The mirror has these changes.
         done: bool,
     },
     /// To `unmount`: the volume was unmounted here, and the process is stopping.
     Unmounted(PathBuf),
-    /// To `unmount`: this mount is in use, and nothing was changed.
+    /// To `unmount`: this mount is in use, and nothing has changed.
     Busy(PathBuf),
     /// To `listen`: the address of the server, with its key.
     Listening(String),
@@ -44,9 +44,9 @@ pub(crate) enum ControlReply {
     Invited(u16),
     /// To `sites`: the number of the site that answers, and the other sites of the volume.
     Sites {
-        /// The site that answers.
+        /// The number of the site that answers.
         own: u16,
-        /// The others.
+        /// The other sites.
         others: Vec<SiteLine>,
     },
     /// The sender is neither the volume's user nor root.
@@ -58,17 +58,17 @@ pub(crate) enum ControlReply {
 /// Another site of the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SiteLine {
-    /// Its number.
+    /// The number of the site.
     pub(crate) site: u16,
-    /// Its name.
+    /// The name of the site.
     pub(crate) name: String,
-    /// It has joined; else it is invited.
+    /// The site has joined; otherwise it is invited.
     pub(crate) has_joined: bool,
-    /// The place of its server, `HOST:PORT`; empty if that is unknown.
+    /// The address of its server, `HOST:PORT`; empty if it is unknown.
     pub(crate) address: String,
-    /// Milliseconds since its server was heard; `None` if it was not asked yet.
+    /// Milliseconds since its server last sent something; `None` if no request was sent yet.
     pub(crate) silent_ms: Option<u64>,
-    /// Requests that it was sent.
+    /// The number of requests that were sent to the site.
     pub(crate) requests: u64,
 }
 
@@ -124,7 +124,7 @@ impl fmt::Display for SiteLine {
     }
 }
 
-/// A site that is well says something more often than this.
+/// The silence after which a site may be down: a live site sends something more often.
 const SILENT_MS: u64 = 8_000;
 
 impl ControlReply {
@@ -150,7 +150,7 @@ impl ControlReply {
         }
     }
 
-    /// Parses a line; `None` if it is not an answer of this version.
+    /// Parses a line; `None` if it is not a reply of this version.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let object: Value = serde_json::from_slice(line).ok()?;
         if let Some(says) = object["error"].as_str() {

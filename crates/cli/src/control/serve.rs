@@ -1,4 +1,4 @@
-//! The answering end of the control socket.
+//! The server end of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,22 +14,22 @@ use rustix::process::geteuid;
 
 use super::{ControlReply, LINE_BYTES, Request, remove_socket, short_path};
 
-/// Connections at a time; more are closed at once.
+/// The limit for connections at a time; further ones are closed at once.
 const CONNECTIONS: usize = 16;
-/// How long a peer may take to send or receive a line.
+/// The longest time that a peer may take to send or receive a line.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers a request; called from several threads.
+/// The handler of requests, which is called from several threads.
 pub(crate) type Handler = dyn Fn(Request) -> ControlReply + Send + Sync;
 
-/// The control socket of a volume that is up. Dropping it waits for answers under way, then removes
+/// The control socket of a volume that is up. Its drop waits for requests under way, then removes
 /// the socket.
 pub(crate) struct Control {
     folder: Folder,
     in_flight: Arc<InFlight>,
 }
 
-/// Counts requests that were received and not answered yet. Its lock is a leaf.
+/// The number of requests that were received and not answered yet. Its lock is a leaf.
 #[derive(Default)]
 struct InFlight {
     count: Mutex<usize>,
@@ -51,7 +51,7 @@ impl Control {
 }
 
 impl Drop for Control {
-    /// The request that stopped this process is answered before the process ends.
+    /// Waits until the request that stopped this process is answered.
     fn drop(&mut self) {
         self.in_flight.wait();
         if let Err(error) = remove_socket(&short_path(&self.folder)) {
@@ -130,7 +130,7 @@ fn converse(mut stream: UnixStream, handler: &Handler, in_flight: &InFlight) -> 
     in_flight.end();
     sent?;
     if unmounts {
-        // The connection is left open: its end tells the peer that this process has ended.
+        // The connection stays open: its end informs the peer that this process has ended.
         stream.set_read_timeout(None)?;
         let _gone = stream.read(&mut [0]);
     }

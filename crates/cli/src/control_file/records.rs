@@ -1,23 +1,23 @@
-//! The records that are read from the control file, as `docs/query.md` specifies them.
+//! Parsing of the records in the control file, as `docs/query.md` specifies them.
 
 use pelago_wire::Time;
 
 /// A record of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// A file that was found, by its path from the directory that was searched.
+    /// The path of a hit, relative to the searched directory.
     Hit(Vec<u8>),
-    /// A key of tags, or a value.
+    /// A key or a value of tags.
     Part(Vec<u8>),
-    /// So many files were examined so far.
+    /// The number of files that were examined so far.
     Progress(u64),
     /// The answer is complete, and has every change up to a time.
     End { as_of: Time, examined: u64 },
-    /// Why the answer ends here.
+    /// The error that ends the answer.
     Error(String),
 }
 
-/// Cuts records out of what is read.
+/// A buffer that divides the bytes that are read into records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     bytes: Vec<u8>,
@@ -32,7 +32,7 @@ impl Records {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole record, if there is one. Records of a later version are left out.
+    /// Returns the next whole record, if there is one. Records of a later version are skipped.
     pub(crate) fn take(&mut self) -> Option<Record> {
         loop {
             let rest = &self.bytes[self.taken..];
@@ -64,7 +64,7 @@ fn parse(record: &[u8]) -> Option<Record> {
     })
 }
 
-/// Returns what is in front of the first blank and what is behind it.
+/// Divides a text at its first blank.
 fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = text.iter().position(|byte| *byte == b' ')?;
     Some((&text[..at], &text[at + 1..]))

@@ -1,4 +1,4 @@
-//! Failures of starting, mounting and stopping, each with what to do next.
+//! Failures of starting, mounting and stopping, each with a hint.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output;
 use crate::verbs::check::salvage_hint;
 
-/// Checks that a mount point given by the user is a directory, before anything is created. What is
-/// mounted on it is checked later.
+/// Checks that a mount point given by the user is a directory, before anything is created. An
+/// existing mount on it is checked later.
 pub(super) fn expect_point(point: &Path, dir: &Path) -> Outcome<()> {
     if is_mounted(point) {
         return Ok(());
@@ -43,7 +43,7 @@ pub(super) fn is_mounted(point: &Path) -> bool {
 #[error("{} keeps mirrors, and is no volume", .0.display())]
 struct KeepsMirrors(PathBuf);
 
-/// Describes that a folder is not to be served as a volume.
+/// Returns the failure of a start in a folder that keeps mirrors.
 pub(super) fn keeps_mirrors(dir: &Path) -> Failure {
     Failure::new(Exit::Failed, KeepsMirrors(dir.to_owned())).hint(
         "`pelago serve DIR --mirrors` keeps them; `pelago site promote DIR/mirrors/VOLUME --force` \
@@ -55,7 +55,7 @@ pub(super) fn keeps_mirrors(dir: &Path) -> Failure {
 #[error("{} is the folder of a server of a shared store, and is no volume", .0.display())]
 struct IsStoreServer(PathBuf);
 
-/// Describes that the folder of a server of a shared store is not to be served as a volume.
+/// Returns the failure of a start in the folder of a server of a shared store.
 pub(super) fn is_store_server(dir: &Path, store: &Path) -> Failure {
     let hint = format!("`pelago serve {} --store {}` starts it", dir.display(), store.display());
     Failure::new(Exit::Usage, IsStoreServer(dir.to_owned())).hint(hint)
@@ -73,7 +73,7 @@ enum PointError {
     },
 }
 
-/// Describes why the server did not start.
+/// Returns the failure of a server that did not start.
 pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
     let path = dir.display();
     match error {
@@ -107,7 +107,7 @@ pub(crate) fn start_failed(error: StartError, dir: &Path) -> Failure {
     }
 }
 
-/// Describes why mounting failed.
+/// Returns the failure of a mount.
 pub(crate) fn mount_failed(error: MountError) -> Failure {
     let (exit, hint) = match &error {
         MountError::PointMissing(point) => {
@@ -145,12 +145,12 @@ pub(crate) fn mount_failed(error: MountError) -> Failure {
     Failure::new(exit, error).hint(hint)
 }
 
-/// Describes why the default mount point could not be created or used.
+/// Returns the failure of a default mount point that could not be created or used.
 pub(super) fn point_not_made(error: VolumeError) -> Failure {
     Failure::from(error).hint("or name an empty folder with `--mount POINT`")
 }
 
-/// Describes why a dead mount of an earlier run could not be detached.
+/// Returns the failure of a dead mount that could not be detached.
 pub(crate) fn detach_failed(source: io::Error, point: &Path) -> Failure {
     Failure::new(Exit::Denied, PointError::NotDetached { point: point.to_owned(), source })
         .hint(detach_hint(point))
@@ -160,14 +160,14 @@ fn detach_hint(point: &Path) -> String {
     format!("run `umount -l {}` as the user who mounted it, then retry", point.display())
 }
 
-/// Describes why the server did not stop cleanly.
+/// Returns the failure of a server that did not stop cleanly.
 pub(super) fn stop_failed(error: StopError) -> Failure {
     Failure::new(Exit::Failed, error)
         .at_risk("yes, changes that were not fsynced; everything else is kept")
         .hint("`pelago up` recovers the volume")
 }
 
-/// Describes why the first Ctrl-C did not stop the volume, and what does.
+/// Returns the message of a first Ctrl-C that did not stop the volume.
 pub(super) fn still_used(error: &UnmountError, point: &Path) -> String {
     let users = mount_users(point).unwrap_or_default();
     let named = |user: &MountUser| format!("{} ({})", user.pid, output::name(&user.command));

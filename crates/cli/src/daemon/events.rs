@@ -1,4 +1,4 @@
-//! What stops a process that serves a mount: a signal, an unmount, or a request.
+//! Events that stop a process: a signal, an unmount, or a request of the control socket.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -13,16 +13,17 @@ use crate::daemon::errors;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::guard::Guard;
 
-/// Events that may wait; of each kind one suffices.
+/// The capacity of the queue of events. One event of each kind suffices.
 const EVENTS: usize = 16;
-/// How often, and after which pause, a busy mount is unmounted again: a program that has just ended
-/// may not have closed its files yet.
+/// The number of attempts to unmount a busy mount: a program that has just ended may not have
+/// closed its files yet.
 const UNMOUNT_TRIES: u32 = 5;
+/// The pause between two attempts.
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A reason to stop.
 enum Event {
-    /// This signal arrived.
+    /// A signal arrived.
     Signal(i32),
     /// The mount was unmounted, or its connection to the kernel failed.
     MountEnded,
@@ -30,7 +31,7 @@ enum Event {
     Stop,
 }
 
-/// The reasons to stop, as they come. Made before anything is started, so that a signal meanwhile
+/// The queue of events. It is created before anything is started, so that a signal during the start
 /// stops the volume cleanly.
 pub(crate) struct Events {
     signals: Signals,
@@ -45,12 +46,12 @@ pub(crate) struct Watched<'a> {
     pub(crate) guard: &'a Guard,
 }
 
-/// Asks a process to stop, although its mount may be in use.
+/// A handle that stops a process even if its mount is in use.
 #[derive(Clone)]
 pub(crate) struct Stop(SyncSender<Event>);
 
 impl Stop {
-    /// Asks.
+    /// Stops the process.
     pub(crate) fn stop(&self) {
         post(&self.0, Event::Stop);
     }
@@ -65,15 +66,15 @@ impl Events {
         Ok(Self { signals, sender, events })
     }
 
-    /// Returns what a request to stop calls.
+    /// Returns the handle for a request to stop.
     pub(crate) fn stop(&self) -> Stop {
         Stop(self.sender.clone())
     }
 
-    /// Waits until a signal, an unmount or a request stops this process, and unmounts. If it
-    /// `outlives` its mount, an unmount alone does not stop it. `tell` gets the messages for a
-    /// person at a terminal. Only the main thread may call it: it starts a guard that was killed
-    /// again.
+    /// Waits until a signal, an unmount or a request stops this process, and unmounts. If the
+    /// process `outlives` its mount, an unmount alone does not stop it. `tell` is called with
+    /// messages for a person at a terminal. Only the main thread may call it, because it restarts a
+    /// guard that was killed.
     pub(crate) fn wait(
         self,
         watched: Option<Watched<'_>>,
@@ -120,7 +121,7 @@ impl Events {
     }
 }
 
-/// Unmounts; if the mount is busy, tries again for a fifth of a second.
+/// Unmounts. If the mount is busy, it tries again for a fifth of a second.
 pub(crate) fn unmount(mount: &Mount) -> Result<(), UnmountError> {
     for _ in 1..UNMOUNT_TRIES {
         match mount.unmount() {
@@ -157,8 +158,8 @@ fn watch(
 
 fn post(sender: &SyncSender<Event>, event: Event) {
     match sender.try_send(event) {
-        // The events in a full queue stop the volume too, or it was busy when a child of it ended;
-        // a closed one means that it is stopping.
+        // If the queue is full, its events stop the volume too, or concern a child that ended; if
+        // it is closed, the process is stopping.
         Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
     }
 }

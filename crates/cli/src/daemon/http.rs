@@ -14,15 +14,15 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// The port of a server unless another one is given.
+/// The default port of the HTTP server.
 const PORT: u16 = 8080;
 
-/// Where and to whom the tree is served over HTTP.
+/// The options of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpPlan {
-    /// Where it listens, as `HOST:PORT` or `HOST`.
+    /// The address at which it listens, as `HOST:PORT` or `HOST`.
     pub(crate) address: String,
-    /// Other machines may connect, and every program on them may read.
+    /// Other machines may connect, and any program on them may read.
     pub(crate) public: bool,
     /// The name of the user as whom the tree is read.
     pub(crate) reader: String,
@@ -55,12 +55,12 @@ pub(super) fn open(
     HttpServer::open(address, options).map_err(failed)
 }
 
-/// Returns the bytes of extents in memory, if the caches of the volume have `memory_bytes`.
+/// Returns the memory for extents, if the caches of the volume have `memory_bytes`.
 fn delivery_bytes(memory_bytes: u64) -> u64 {
     limits::DELIVERY_BYTES.min(memory_bytes / 5 * 2)
 }
 
-/// Returns how many connections there may be: an eighth of the descriptors.
+/// Returns the limit for connections: an eighth of the descriptors.
 fn connections() -> usize {
     let descriptors = getrlimit(Resource::Nofile).current;
     let share = descriptors.and_then(|all| usize::try_from(all / 8).ok());
@@ -78,7 +78,7 @@ fn resolve(address: &str) -> io::Result<SocketAddr> {
     found.next().ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))
 }
 
-/// Returns a user of this machine with all groups.
+/// Returns a user of this machine with all its groups.
 fn reader(name: &str) -> Outcome<ReadAs> {
     let unknown = || {
         Failure::new(Exit::Usage, format!("this machine has no user `{name}`"))

@@ -1,4 +1,4 @@
-//! The address at which a server listens for other machines, its key, and its list of them.
+//! The listener for other machines: its address, the server's key, and the client list.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
@@ -18,7 +18,7 @@ use crate::failure::{Exit, Failure, Outcome};
 
 /// All addresses of this machine, at the default port.
 pub(crate) const ALL_ADDRESSES: &str = "0.0.0.0:7440";
-/// Bytes of the file `listen`: a host name has at most 253.
+/// The limit for the file `listen` in bytes: a host name has at most 253.
 const LISTEN_BYTES: usize = 512;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +37,14 @@ enum ListenError {
     File(#[from] OwnFileError),
 }
 
-/// The address that others are told, and the parts that a listener needs.
+/// A listener, and its address for other machines.
 pub(crate) struct Listening<T> {
     pub(crate) server: T,
     pub(crate) address: ServerAddress,
 }
 
-/// Listens at `HOST:PORT` with the key of the folder, for the machines that it lists. `start`
-/// begins it, and returns the address with the port that was chosen.
+/// Listens at `HOST:PORT` with the key of the folder, for the machines in its client list. `start`
+/// starts the listener, and returns it and its local address with the chosen port.
 pub(crate) fn listen<T>(
     folder: &Folder,
     at: &str,
@@ -55,7 +55,7 @@ pub(crate) fn listen<T>(
     listen_by(&key, at, |address| start(address, &key, clients))
 }
 
-/// Listens at `HOST:PORT` by `start`, for a server with this key.
+/// Resolves `HOST:PORT` and calls `start` with the address, for a server with this key.
 fn listen_by<T>(
     key: &PrivateKey,
     at: &str,
@@ -72,8 +72,8 @@ fn listen_by<T>(
     Ok(Listening { server, address })
 }
 
-/// Listens at `HOST:PORT` without taking connections yet. Returns the socket and the address that
-/// others are told, with the key of the folder.
+/// Listens at `HOST:PORT` without accepting connections yet. Returns the socket and the address for
+/// other machines, with the key of the folder.
 pub(crate) fn bind(folder: &Folder, at: &str) -> Outcome<Listening<TcpListener>> {
     listen_by(&own_key(folder)?, at, |address| {
         let socket = TcpListener::bind(address)?;
@@ -82,7 +82,7 @@ pub(crate) fn bind(folder: &Folder, at: &str) -> Outcome<Listening<TcpListener>>
     })
 }
 
-/// Returns the key of the server, which is made if there is none.
+/// Returns the key of the server. It is created if there is none.
 pub(crate) fn own_key(folder: &Folder) -> Outcome<PrivateKey> {
     OwnFile::at(folder, folder.path(), volume::KEY)
         .map_err(ListenError::from)
@@ -109,8 +109,8 @@ pub(crate) fn kept_address(folder: &Folder) -> Outcome<Option<String>> {
     }
 }
 
-/// Writes the file `listen` of the folder: where each later start listens, unless it is told
-/// another address.
+/// Writes the file `listen` of the folder: the address at which each later start listens, unless it
+/// is given another address.
 pub(crate) fn keep_address(folder: &Folder, at: &str) -> Outcome<()> {
     let kept = listen_file(folder).and_then(|file| {
         let edit = file.edit()?;
@@ -123,7 +123,7 @@ fn listen_file(folder: &Folder) -> Result<OwnFile, OwnFileError> {
     OwnFile::at(folder, folder.path(), volume::LISTEN)
 }
 
-/// Returns the address that `HOST:PORT`, `HOST` or `:PORT` means.
+/// Resolves `HOST:PORT`, `HOST` or `:PORT`.
 fn resolve(listen: &str) -> io::Result<SocketAddr> {
     if let Ok(address) = listen.parse() {
         return Ok(address);
@@ -139,7 +139,7 @@ fn resolve(listen: &str) -> io::Result<SocketAddr> {
     (host, port).to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Returns the host to show: the one that was named, or this machine's name for all addresses.
+/// Returns the host to show: the given host, or this machine's name if it listens at all addresses.
 fn host(listen: &str, local: SocketAddr) -> String {
     if local.ip().is_unspecified() {
         return uname().nodename().to_string_lossy().into_owned();

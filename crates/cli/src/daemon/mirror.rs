@@ -1,4 +1,4 @@
-//! The mirror of the volume, as this process reaches it.
+//! The connection to the volume's mirror, and the requests about the mirror.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,11 @@ use super::neighbours::key_of;
 use crate::control::ControlReply;
 use crate::status_report::MirrorLine;
 
-/// The longest time for which one request waits for the mirror; the command asks again.
+/// The longest time for which one request waits for the mirror; the command repeats the request.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// Tells the server how its mirror is reached. The process stops if the mirror was promoted.
+/// Passes the server the function that connects to its mirror. The process stops if the mirror was
+/// promoted.
 pub(super) fn connect(folder: &Folder, server: &Server, stop: Stop) {
     let folder = folder.clone();
     let connect = Arc::new(move |peer: &str, volume: VolumeId, offer: Offer| {
@@ -60,7 +61,7 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
     }
     let offer = Offer { reign: server.reign(), run: [0; 16] };
     match offer_to(folder, peer, server.status().volume, offer) {
-        // The mirror gets the volume by another connection.
+        // The server sends the volume over another connection.
         Ok(link) => drop(link),
         Err(error) => return ControlReply::Failed(error.to_string()),
     }
@@ -70,7 +71,7 @@ pub(super) fn set(parts: &Served, folder: &Folder, peer: &str) -> ControlReply {
     }
 }
 
-/// Gives the mirror up.
+/// Gives up the mirror.
 pub(super) fn end(server: &Server) -> ControlReply {
     match server.remove_mirror() {
         Ok(()) => ControlReply::MirrorSet,
@@ -78,7 +79,8 @@ pub(super) fn end(server: &Server) -> ControlReply {
     }
 }
 
-/// Waits for a moment until the mirror has all that was done before a group commit, or now.
+/// Waits for a moment until the mirror has all changes that were done before a group commit, or
+/// before now.
 pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     let commit = commit.map_or_else(|| server.next_commit(), |commit| Ok(Commit(commit)));
     let waited = commit.and_then(|commit| Ok((commit, server.wait_for_mirror(commit, WAIT)?)));
@@ -91,7 +93,7 @@ pub(super) fn wait(server: &Server, commit: Option<u64>) -> ControlReply {
     }
 }
 
-/// Returns what `status` says of the mirror.
+/// Returns the state of the mirror for `status`.
 pub(super) fn line(server: &Server) -> Option<MirrorLine> {
     server.mirror().map(|progress| MirrorLine {
         state: match &progress.phase {

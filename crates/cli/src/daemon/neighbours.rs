@@ -1,4 +1,4 @@
-//! The other sites of the volume, as this process reaches them.
+//! Connections to the other sites of the volume, and the joining of a site.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -23,12 +23,12 @@ use super::Plan;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::ticket::Ticket;
 
-/// The longest time that the server which has invited may take to accept a connection.
+/// The longest time that the inviting server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The pause after an attempt to tell the other site where this one is.
+/// The pause after an attempt to send this site's address to the first site.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The other sites of the volume.
+/// The sessions with the other sites of the volume.
 #[derive(Default)]
 pub(super) struct Neighbours {
     remotes: Mutex<HashMap<u16, Arc<Remote>>>,
@@ -48,7 +48,7 @@ pub(super) enum JoinError {
     File(#[from] OwnFileError),
 }
 
-/// Returns what the volume is made from by a ticket.
+/// Returns the properties of a new volume from its ticket.
 pub(super) fn joining(ticket: &Ticket) -> Joining {
     Joining {
         volume: VolumeId(ticket.volume),
@@ -62,7 +62,7 @@ pub(super) fn joining(ticket: &Ticket) -> Joining {
     }
 }
 
-/// Makes sure that the server which has invited takes connections, before anything is made.
+/// Checks that the inviting server accepts connections, before anything is created.
 pub(super) fn expect_reachable(ticket: &Ticket) -> Outcome<()> {
     let founder = &ticket.founder;
     let connected = (founder.host(), founder.port()).to_socket_addrs().and_then(|mut found| {
@@ -77,8 +77,8 @@ pub(super) fn expect_reachable(ticket: &Ticket) -> Outcome<()> {
     })
 }
 
-/// Removes a volume that was just made, and could not join. Nothing is in it yet. A folder that was
-/// there before stays, empty as it was.
+/// Removes a volume that was just created and could not join. It is empty. A folder that existed
+/// before stays, and is empty again.
 pub(super) fn undo_join(dir: &Path, was_there: bool) {
     let undone = match was_there {
         false => fs::remove_dir_all(dir),
@@ -89,7 +89,7 @@ pub(super) fn undo_join(dir: &Path, was_there: bool) {
     }
 }
 
-/// Removes what is in a folder, but for what a new file system has there by itself.
+/// Removes the content of a folder, except the `lost+found` of a file system.
 fn empty(dir: &Path) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
@@ -103,7 +103,7 @@ fn empty(dir: &Path) -> io::Result<()> {
 }
 
 impl Neighbours {
-    /// Tells the server how other sites are reached.
+    /// Passes the server the function that connects to other sites.
     pub(super) fn connect(self: &Arc<Self>, plan: &Plan, folder: &Folder, server: &Server) {
         let this = Arc::clone(self);
         let folder = folder.clone();
@@ -133,7 +133,7 @@ impl Neighbours {
                 Ok(remote) => {
                     let remote = Arc::new(remote);
                     let old = this.remotes.lock().insert(neighbour.site, Arc::clone(&remote));
-                    // Its session ends with a goodbye, which takes a moment.
+                    // The end of its session sends a message, which takes a moment.
                     let parting = thread::Builder::new().name("parting".to_owned());
                     drop(parting.spawn(move || drop(old)));
                     Some(remote as Arc<dyn Service>)
@@ -146,7 +146,7 @@ impl Neighbours {
         }));
     }
 
-    /// Joins the volume: the server that has invited knows this one when this returns.
+    /// Joins the volume. When it returns, the inviting server knows this site.
     pub(super) fn join(&self, server: &Server) -> Outcome<()> {
         let Err(error) = server.tell_address(InodeId::ROOT.site(), "") else { return Ok(()) };
         Err(match self.refusal() {
@@ -157,7 +157,7 @@ impl Neighbours {
         })
     }
 
-    /// Returns whether the server that has invited has said that this one does not join.
+    /// Returns whether the inviting server has refused this site.
     pub(super) fn is_refused(&self) -> bool {
         self.refusal().is_some()
     }
@@ -166,7 +166,7 @@ impl Neighbours {
         self.remotes.lock().get(&InodeId::ROOT.site()).and_then(|remote| remote.refusal())
     }
 
-    /// Tells the first site again and again where this one is, until it knows.
+    /// Sends this site's address to the first site, and repeats that until it succeeds.
     pub(super) fn tell_address(server: &Arc<Server>, address: String) {
         let server = Arc::downgrade(server);
         let tell = move || {
@@ -176,7 +176,7 @@ impl Neighbours {
                     Err(error) => tracing::debug!(%error, "the first site does not know us yet"),
                 }
                 drop(server);
-                // The other site may be away for days.
+                // The other site may be unreachable for days.
                 thread::sleep(PAUSE);
             }
         };
@@ -185,7 +185,7 @@ impl Neighbours {
         }
     }
 
-    /// Ends the sessions at other sites, which release what was open there.
+    /// Ends the sessions at other sites, which closes the files that are open there.
     pub(super) fn end(&self) {
         let remotes: Vec<_> = self.remotes.lock().drain().collect();
         for (_, remote) in remotes {
@@ -194,8 +194,8 @@ impl Neighbours {
     }
 }
 
-/// Returns the address by which the first site reaches this one: that of the interface from which
-/// this machine reaches the first site, if it listens at all of them.
+/// Returns the address by which the first site reaches this one. If this site listens at all
+/// addresses, it is the address of the interface that leads to the first site.
 pub(super) fn own_address(
     plan: &Plan,
     listening: &ServerAddress,
@@ -226,7 +226,7 @@ pub(super) fn own_address(
     Some(format!("{host}:{}", listening.port()))
 }
 
-/// Returns the key of the volume's server, which is made if there is none.
+/// Returns the key of the volume's server. It is created if there is none.
 pub(super) fn key_of(folder: &Folder) -> Result<PrivateKey, JoinError> {
     let file = OwnFile::at(folder, folder.path(), volume::KEY)?;
     Ok(file::read_or_create(&file)?)

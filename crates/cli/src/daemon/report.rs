@@ -1,4 +1,4 @@
-//! Fills the status of a volume from its server and its mount.
+//! The status of a volume, from the state of its server and its mount.
 
 use pelago_http::HttpTraffic;
 use pelago_mount::{Mount, NoRing};
@@ -83,7 +83,7 @@ pub(super) fn report(parts: &Served) -> UpReport {
     }
 }
 
-/// Returns why bytes are copied through this process; `None` if passthrough works.
+/// Returns the reason why bytes are copied through this process; `None` if passthrough works.
 fn why_not(passthrough: PassthroughStatus, mount: Option<&Mount>) -> Option<String> {
     let Some(mount) = mount else {
         return Some("the volume is not mounted here".to_owned());
@@ -101,7 +101,7 @@ fn why_not(passthrough: PassthroughStatus, mount: Option<&Mount>) -> Option<Stri
     Some(why_not.to_owned())
 }
 
-/// Returns why requests come by the device; `None` if they come over io_uring.
+/// Returns the reason why requests come by the device; `None` if they come over io_uring.
 pub(crate) fn no_ring(mount: &Mount) -> Option<String> {
     match mount.ring() {
         Ok(()) => None,
@@ -110,7 +110,7 @@ pub(crate) fn no_ring(mount: &Mount) -> Option<String> {
     }
 }
 
-/// Returns why there is never a search index; `None` if there may be one.
+/// Returns the reason why there is never a search index; `None` if there may be one.
 fn no_index(indexing: Indexing) -> Option<String> {
     let why = match indexing {
         _ if !HAS_SEARCH_INDEX => "this pelago was built without the feature `search`",

@@ -1,4 +1,4 @@
-//! The sockets that mounts by other processes and machines connect to.
+//! The sockets to which mounts of other processes and machines connect.
 
 use std::path::PathBuf;
 use std::{fs, io};
@@ -13,10 +13,10 @@ use pelago_store::volume;
 use super::listening::{self, ALL_ADDRESSES};
 use crate::failure::{Exit, Failure, Outcome};
 
-/// The sessions of other mounts, and where they come from.
+/// The sessions of other mounts, and the sockets that accept them.
 pub(super) struct Doors {
     pub(super) sessions: SessionServer,
-    /// Where machines connect; `None` if only processes of this machine can.
+    /// The address for other machines; `None` if only processes of this machine can connect.
     address: Mutex<Option<ServerAddress>>,
     /// The socket for processes of this machine; `None` if there is none.
     socket: Option<PathBuf>,
@@ -51,19 +51,21 @@ impl Doors {
         Ok(doors)
     }
 
-    /// Returns the sessions that come by an address alone; `folder` is the server's own one.
+    /// Returns sessions that are accepted at an address only, without a socket for this machine.
+    /// `folder` is the server's own folder.
     pub(super) fn at(folder: &Folder, sessions: SessionServer, address: ServerAddress) -> Self {
         let address = Mutex::new(Some(address));
         Self { sessions, address, socket: None, folder: folder.clone() }
     }
 
-    /// Returns where machines connect; `None` if only processes of this machine can.
+    /// Returns the address for other machines; `None` if only processes of this machine can
+    /// connect.
     pub(super) fn address(&self) -> Option<ServerAddress> {
         self.address.lock().clone()
     }
 
-    /// Listens for other machines, unless it does already, and at each start from now on. Returns
-    /// the address.
+    /// Listens for other machines, unless the server listens already, and makes each later start
+    /// listen too. Returns the address.
     pub(super) fn listen_always(&self, at: Option<&str>) -> Outcome<ServerAddress> {
         let mut address = self.address.lock();
         if let Some(address) = &*address {
@@ -76,8 +78,8 @@ impl Doors {
         Ok(listening)
     }
 
-    /// Writes the volume's file `listen`: where each later start listens, unless it is told another
-    /// address.
+    /// Writes the volume's file `listen`: the address at which each later start listens, unless it
+    /// is given another address.
     pub(super) fn keep_address(&self, at: &str) -> Outcome<()> {
         listening::keep_address(&self.folder, at)
     }
@@ -91,7 +93,7 @@ impl Doors {
 }
 
 impl Drop for Doors {
-    /// Removes the socket, so that nothing is left that no process serves.
+    /// Removes the socket, which no process serves any more.
     fn drop(&mut self) {
         if let Some(socket) = &self.socket
             && let Err(error) = fs::remove_file(socket)

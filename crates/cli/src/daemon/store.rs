@@ -28,22 +28,23 @@ use crate::data_path::Passthrough;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::retry::retry_while_exiting;
 use crate::status_report::{StandbyReport, UpReport};
-use crate::verbs::up::Printing;
+use crate::verbs::serving::Printing;
 use crate::{allocator, detach, file_sizes, output};
 
-/// The time between two looks at who owns the volume.
+/// The time between two checks of the owner.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause after the volume could not be taken; meanwhile another server may try.
+/// The pause after a failed attempt to take the volume, in which another server may try.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The store to serve, and the server's own settings.
+/// The store to serve, and the server's own options.
 #[derive(Debug, Clone)]
 pub(crate) struct StorePlan {
     /// The folder of the server, absolute.
     pub(crate) dir: PathBuf,
     /// The folder of the store, absolute.
     pub(crate) store: PathBuf,
-    /// The address at which it listens, `HOST:PORT`; `None` means the one of the last start.
+    /// The address at which the server listens, `HOST:PORT`; `None` means the address of the last
+    /// start.
     pub(crate) listen: Option<String>,
     /// Bytes of all caches and tables together.
     pub(crate) memory_bytes: u64,
@@ -67,7 +68,7 @@ fn system(error: io::Error) -> Failure {
     Failure::new(Exit::Failed, StoreError::System(error))
 }
 
-/// The state of the process, which the control socket shows.
+/// The state of the process, which the control socket reports.
 struct Process {
     plan: StorePlan,
     own: Folder,
@@ -76,17 +77,17 @@ struct Process {
     stop: Stop,
     /// Not held while a server starts or stops.
     role: Mutex<Role>,
-    /// Why the process ends, if that is a failure. A leaf lock.
+    /// The failure that ends the process, if there is one. A leaf lock.
     failure: Mutex<Option<Failure>>,
 }
 
-/// The part of the process at the store.
+/// The role of the process at the store.
 enum Role {
     /// It stands by.
     StandsBy {
         /// The owner, if it is known.
         owner: Option<String>,
-        /// Why this server could not take the volume when it was free.
+        /// The reason why this server could not take the volume when it was free.
         trouble: Option<String>,
     },
     /// It owns the volume.
@@ -97,7 +98,7 @@ impl Role {
     const NOTHING_KNOWN: Self = Self::StandsBy { owner: None, trouble: None };
 }
 
-/// The socket for clients, and what a listener needs besides.
+/// The socket for clients, the key for it, and the store with the client list.
 struct Entrance {
     socket: TcpListener,
     key: PrivateKey,
@@ -109,7 +110,7 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     let events = Events::new()?;
     file_sizes::check_limit()?;
     allocator::fit(plan.memory_bytes);
-    // Before anything is made.
+    // Before anything is created.
     volume::expect_store(&plan.store)?;
     if plan.store.starts_with(&plan.dir) {
         return Err(Failure::new(Exit::Usage, StoreError::Inside)
@@ -130,7 +131,7 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     let mut standby = begun.map_err(|error| start_failed(error, &plan.store))?;
     own.remember(&plan.store, standby.id())?;
     if plan.listen.is_some() {
-        // So that a later start needs no address.
+        // A later start then needs no address.
         listening::keep_address(own.folder(), &at)?;
     }
     let process = Arc::new(Process {
@@ -165,12 +166,13 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     if !how.json && !how.in_background {
         output::print("stopped   everything is safe\n")?;
     }
-    // The lock is held to the end: another process of this folder takes this one for dead.
+    // The lock is held to the end: without it, another process of this folder would take this one
+    // for dead.
     drop(own);
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what this process tells other servers of itself.
+/// Returns the description of this process for other servers.
 fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
     let boot = boot_id().map_err(|error| Failure::new(Exit::Failed, StoreError::Boot(error)))?;
     Ok(ServerSays {
@@ -182,8 +184,8 @@ fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
 }
 
 impl Process {
-    /// Looks once who owns the volume. Returns `None` if this process does now, and serves it; else
-    /// the time until the next look.
+    /// Checks the owner of the volume once. Returns `None` if this process owns it now, and serves
+    /// it; otherwise the time until the next check.
     fn look(self: &Arc<Self>, standby: &mut Standby, at: &Entrance) -> Outcome<Option<Duration>> {
         match standby.look() {
             Ok(Standing::Waits(owner)) => {
@@ -242,8 +244,8 @@ impl Process {
         Ok(())
     }
 
-    /// Tells clients who owns the volume, and looks each second, on a thread of its own, until this
-    /// process owns it or the other end of `watch` is gone.
+    /// Stands by on a thread of its own: it sends clients to the owner, and checks the owner each
+    /// second, until this process owns the volume or the other end of `watch` is gone.
     fn stand_by(
         self: &Arc<Self>,
         mut standby: Standby,
@@ -258,7 +260,7 @@ impl Process {
             while watch.recv_timeout(next) == Err(RecvTimeoutError::Timeout) {
                 match process.look(&mut standby, &entrance) {
                     Ok(Some(pause)) => next = pause,
-                    // Clients that wait to be accepted find the new server.
+                    // Clients that wait to be accepted then reach the new server.
                     Ok(None) => return drop(answers.take()),
                     Err(failure) => return process.fail(failure),
                 }
@@ -283,14 +285,14 @@ impl Process {
         answers.map_err(system)
     }
 
-    /// Ends the process with this failure.
+    /// Stops the process with this failure.
     fn fail(&self, failure: Failure) {
         tracing::error!("{}", failure.chain());
         self.failure.lock().get_or_insert(failure);
         self.stop.stop();
     }
 
-    /// Stops what runs. Dropping `ended` ends the thread that stands by.
+    /// Stops the server or the thread that stands by. The drop of `ended` ends that thread.
     fn end(&self, ended: Sender<()>, turns: Option<JoinHandle<()>>) -> Outcome<()> {
         drop(ended);
         if turns.is_some_and(|turns| turns.join().is_err()) {
@@ -308,7 +310,7 @@ impl Process {
         }
     }
 
-    /// Prints what the process is.
+    /// Prints the role of the process.
     fn print(&self, how: Printing) -> Outcome<()> {
         match &*self.role.lock() {
             Role::Owns(served) => {
@@ -377,7 +379,7 @@ fn open_control(process: &Arc<Process>) -> Outcome<Control> {
     })
 }
 
-/// Returns what the owner prints when it begins.
+/// Returns the lines that the owner prints at its start.
 fn owner_lines(report: &UpReport, dir: &Path) -> String {
     let store = report.store.as_ref().map(|store| store.folder.display().to_string());
     let address = report.listening.as_deref().unwrap_or_default();

@@ -1,12 +1,13 @@
-//! The process of a guard: it waits until the process that serves a mount dies, and then ends the
+//! The process of a guard: it waits until its parent, which serves a mount, dies, and then ends the
 //! mount's connection with the kernel.
 //!
-//! The kernel sends a signal when the main thread of that process ends. A process that writes a
-//! core dump does not get so far: its threads wait for one that may be waiting for this guard. So
-//! the guard also looks at its state, once a second.
+//! The kernel sends a signal when the main thread of the parent ends. While the parent writes a
+//! core dump that does not happen: its threads wait for one that may be waiting for this guard. So
+//! the guard also checks the state of the parent once a second.
 //!
-//! It leads a session of its own, and only `kill -9` ends it, so that no Ctrl-C for its parent and
-//! no end of a service reaches it first. It has one descriptor, no folder and no terminal.
+//! The guard leads a session of its own, and only `kill -9` ends it, so that neither a Ctrl-C for
+//! its parent nor the stop of a service ends it first. It has no descriptor besides those for the
+//! end of the connection, and neither a current folder nor a terminal.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -26,13 +27,13 @@ use crate::dying;
 
 /// The signal that the kernel sends when the main thread of the parent has ended.
 const PARENT_ENDED: Signal = Signal::USR1;
-/// Signals that end the parent, or its service, and not its guard.
+/// Signals that end the parent, or its service, and must not end its guard.
 const NOT_FOR_US: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-/// The pause between two looks at the parent without a signal.
+/// The pause between two checks of the parent without a signal.
 const PAUSE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// The same after a signal, which comes a moment before the state of the parent shows it.
+/// The pause after a signal, which arrives a moment before the state of the parent changes.
 const SHORT_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-/// Looks after a signal. It may have come from elsewhere.
+/// The number of checks after a signal. Another process may have sent it.
 const LOOKS: u32 = 100;
 /// The first descriptor that is not a standard one.
 const FIRST_OTHER: i32 = 3;
@@ -67,12 +68,13 @@ pub(super) fn arguments(mount: &MountEntry, parent: u32) -> [OsString; 4] {
     [mount.device.clone().into(), mount.id.to_string().into(), parent.to_string().into(), point]
 }
 
-/// Returns whether the program was called by the name of a guard.
+/// Returns whether the program was called by the guard's name.
 pub(crate) fn is_meant(program: Option<&OsStr>) -> bool {
     program == Some(OsStr::new(PROGRAM))
 }
 
-/// Waits for the end of the parent. `args` are those after the program's name.
+/// Waits for the end of the parent, and aborts the connection. `args` are the arguments after the
+/// program's name.
 pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     let guard = match Guard::new(args) {
         Ok(guard) => guard,
@@ -91,12 +93,12 @@ pub(crate) fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// A guard at its post.
+/// A guard that watches its parent.
 struct Guard {
     parent: u32,
     aborter: Aborter,
-    /// Whether a signal has come since the last look.
-    told: Arc<AtomicBool>,
+    /// Set by a signal; cleared by the next check.
+    is_signalled: Arc<AtomicBool>,
 }
 
 impl Guard {
@@ -104,9 +106,9 @@ impl Guard {
         let Post { mount, parent } = post(args).ok_or(GuardError::Usage)?;
         let failed = |what| move |source| GuardError::System { what, source };
         close_inherited().map_err(failed("closing descriptors"))?;
-        let told = Arc::new(AtomicBool::new(false));
+        let is_signalled = Arc::new(AtomicBool::new(false));
         for signal in NOT_FOR_US.into_iter().chain([PARENT_ENDED.as_raw()]) {
-            let caught = signal_hook::flag::register(signal, Arc::clone(&told));
+            let caught = signal_hook::flag::register(signal, Arc::clone(&is_signalled));
             caught.map_err(failed("catching a signal"))?;
         }
         let asked = set_parent_process_death_signal(Some(PARENT_ENDED));
@@ -114,24 +116,24 @@ impl Guard {
         // Fails only if the process leads a session already.
         let _session = setsid();
         chdir("/").map_err(|error| failed("chdir")(error.into()))?;
-        // What `ps` and `top` show; without it they show `exe`.
+        // The name in `ps` and `top`, which otherwise show `exe`.
         let _named = set_name(c"pelago-guard");
-        let guard = Self { parent, aborter: Aborter::of(&mount)?, told };
-        // The parent may have ended before the kernel was asked.
+        let guard = Self { parent, aborter: Aborter::of(&mount)?, is_signalled };
+        // The parent may have ended before PR_SET_PDEATHSIG was set.
         if guard.is_alone() { Err(GuardError::NoParent) } else { Ok(guard) }
     }
 
     /// Waits until the parent has ended.
     fn wait(&self) {
         while !self.is_alone() {
-            if self.told.swap(false, Ordering::Relaxed) && self.becomes_alone() {
+            if self.is_signalled.swap(false, Ordering::Relaxed) && self.becomes_alone() {
                 return;
             }
             pause(PAUSE);
         }
     }
 
-    /// Looks again and again for a moment, and returns whether the parent has ended.
+    /// Checks the parent repeatedly for a moment, and returns whether it has ended.
     fn becomes_alone(&self) -> bool {
         (0..LOOKS).any(|_| {
             pause(SHORT_PAUSE);
@@ -145,11 +147,11 @@ impl Guard {
     }
 }
 
-/// Sleeps, until a signal comes at the latest.
+/// Sleeps for this time, or until a signal arrives.
 fn pause(time: Timespec) {
     match nanosleep(&time) {
         NanosleepRelativeResult::Ok | NanosleepRelativeResult::Interrupted(_) => {}
-        // The kernel takes such a time.
+        // The kernel accepts each of these times.
         NanosleepRelativeResult::Err(_) => {}
     }
 }
@@ -166,13 +168,13 @@ fn post(args: impl Iterator<Item = OsString>) -> Option<Post> {
     Some(Post { mount, parent: parent.to_str()?.parse().ok()? })
 }
 
-/// Says something to the parent, if it still hears.
+/// Writes a message to the parent. If the parent is gone, the message is lost.
 fn say(words: &str) {
     let _gone = rustix::io::write(rustix::stdio::stdout(), words.as_bytes());
 }
 
-/// Closes all descriptors but the standard ones: the parent may have inherited some itself, and
-/// its own close by themselves.
+/// Closes all descriptors except the standard ones. The parent's own close on exec, but it may have
+/// inherited others.
 fn close_inherited() -> io::Result<()> {
     let open = fs::read_dir("/proc/self/fd")?;
     let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
@@ -182,7 +184,7 @@ fn close_inherited() -> io::Result<()> {
 }
 
 fn close(descriptor: i32) {
-    // One is that of the folder which was read, and is closed already.
+    // One is the descriptor of /proc/self/fd itself, which is closed already.
     let _closed = nix::unistd::close(descriptor);
 }
 

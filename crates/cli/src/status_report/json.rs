@@ -1,4 +1,4 @@
-//! The keys of a status in JSON, written and read side by side.
+//! Encoding and decoding of a status in JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::json::VERSION;
 
 /// A value that can be read from JSON.
 pub(crate) trait FromJson: Sized {
-    /// Reads the value; `None` if it has another type or a field of it is missing. Unknown fields
-    /// are ignored: a newer pelago may send more.
+    /// Decodes the value; `None` if it has another type or lacks a field. Unknown fields are
+    /// ignored, because a newer pelago may send more.
     fn from_json(value: &Value) -> Option<Self>;
 }
 
-/// Reads one field. A missing one counts as null, which only an `Option` accepts.
+/// Decodes one field. A missing field counts as null, which only an `Option` accepts.
 fn field<T: FromJson>(object: &Value, key: &str) -> Option<T> {
     T::from_json(&object[key])
 }
@@ -154,7 +154,7 @@ impl GuardReport {
         }
     }
 
-    /// Returns why there is none.
+    /// Returns the reason why there is no guard.
     pub(super) fn why_not(&self) -> Option<&str> {
         match self {
             Self::Process(_) => None,
@@ -162,15 +162,15 @@ impl GuardReport {
         }
     }
 
-    /// Reads the guard of a mount from the object of its status; `Some(None)` if there is no word
-    /// of it.
+    /// Decodes the guard of a mount from the object of its status; `Some(None)` if the object says
+    /// nothing about a guard.
     fn read(status: &Value) -> Option<Option<Self>> {
         let process: Option<u32> = field(status, "guard")?;
         let why_not: Option<String> = field(status, "no_guard")?;
         Some(process.map(Self::Process).or_else(|| why_not.map(Self::Missing)))
     }
 
-    /// Returns that of a mount by a pelago that has no guards.
+    /// Returns the report for a mount of an older pelago, which has no guards.
     fn unknown() -> Self {
         Self::Missing("the mount's pelago is an older one".to_owned())
     }
@@ -284,7 +284,7 @@ impl FromJson for RecoveredReport {
         Some(Self {
             files: field(value, "files")?,
             corrected: field(value, "corrected")?,
-            // A server of an older pelago does not count these.
+            // An older pelago does not send these.
             emptied: field(value, "emptied").unwrap_or(0),
             shortened: field(value, "shortened").unwrap_or(0),
             damaged: field(value, "damaged")?,
@@ -293,7 +293,7 @@ impl FromJson for RecoveredReport {
     }
 }
 
-/// Returns the word for how requests of the kernel come.
+/// Returns the name of the way in which requests of the kernel come.
 const fn requests_by(no_ring: Option<&str>) -> &'static str {
     if no_ring.is_none() { "io_uring" } else { "device" }
 }
@@ -491,7 +491,7 @@ impl<T: FromJson> FromJson for Vec<T> {
     }
 }
 
-/// Returns a path as JSON holds it: bytes that are not UTF-8 become U+FFFD.
+/// Returns a path for JSON: bytes that are not UTF-8 become U+FFFD.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! The mirror of a volume, as its primary reports it.
+//! The state of a volume's mirror, which the primary reports.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,19 @@ use crate::output;
 /// The mirror of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MirrorLine {
-    /// Its address, `KEY@HOST:PORT`.
+    /// The address of the mirror, `KEY@HOST:PORT`.
     pub(crate) peer: String,
     /// The reign of this primary.
     pub(crate) reign: u64,
-    /// The stage that it has reached, for people.
+    /// The state of the mirror, for people.
     pub(crate) state: String,
-    /// It has one state of the volume, and gets each change.
+    /// The mirror has a whole state of the volume, and receives each change.
     pub(crate) follows: bool,
-    /// Bytes of changes that it does not have.
+    /// Bytes of the changes that the mirror does not have.
     pub(crate) bytes_at_risk: u64,
-    /// Milliseconds since the oldest of them was made; 0 if it has all.
+    /// The age of the oldest of these changes in milliseconds; 0 if the mirror has all changes.
     pub(crate) ms_at_risk: u64,
-    /// The time of the cut whose state it has, in seconds since 1970.
+    /// The time of the cut whose state the mirror has, in seconds since 1970.
     pub(crate) as_of: Option<i64>,
 }
 

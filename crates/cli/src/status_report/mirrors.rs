@@ -1,4 +1,4 @@
-//! The mirrors that a process keeps, and one that was promoted.
+//! Reports on the mirrors that a process keeps, and on a mirror that was promoted.
 
 use std::path::PathBuf;
 
@@ -12,15 +12,15 @@ use crate::json::VERSION;
 /// The mirrors of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MirrorsReport {
-    /// The version of pelago that keeps them.
+    /// The version of pelago that keeps the mirrors.
     pub(crate) pelago: String,
-    /// The process that does.
+    /// The process that keeps the mirrors.
     pub(crate) pid: u32,
-    /// Their folder, absolute.
+    /// The folder of the mirrors, absolute.
     pub(crate) dir: PathBuf,
     /// The address for primaries, `KEY@HOST:PORT`.
     pub(crate) listening: String,
-    /// Each mirror.
+    /// The mirrors.
     pub(crate) mirrors: Vec<MirrorReport>,
 }
 
@@ -31,17 +31,18 @@ pub(crate) struct MirrorReport {
     pub(crate) volume: String,
     /// The reign of its primary; 0 if no copy is complete.
     pub(crate) reign: u64,
-    /// The last group that it has.
+    /// The number of the last group that the mirror has.
     pub(crate) number: u64,
-    /// When that was cut, in seconds since 1970 by the clock of the primary.
+    /// The time of that group's cut, in seconds since 1970 by the clock of the primary.
     pub(crate) cut: Option<i64>,
     /// The primary is connected.
     pub(crate) connected: bool,
-    /// Since when, in seconds since 1970; `None`: since the start of the process.
+    /// The time since which it is connected or not, in seconds since 1970; `None` means since the
+    /// start of the process.
     pub(crate) since: Option<i64>,
-    /// The reign with which it was promoted.
+    /// The reign of the promotion, if the mirror was promoted.
     pub(crate) promoted: Option<u64>,
-    /// Why the last group was not kept.
+    /// The reason why the last group was not kept.
     pub(crate) error: Option<String>,
 }
 
@@ -50,11 +51,11 @@ pub(crate) struct MirrorReport {
 pub(crate) struct PromotedReport {
     /// The folder of the volume.
     pub(crate) path: PathBuf,
-    /// Its reign.
+    /// The reign of the volume.
     pub(crate) reign: u64,
-    /// The last group of the earlier primary that it has, if that is known.
+    /// The number of the last group of the earlier primary that the volume has, if it is known.
     pub(crate) number: Option<u64>,
-    /// When that was cut, in seconds since 1970 by the clock of that primary.
+    /// The time of that group's cut, in seconds since 1970 by the clock of that primary.
     pub(crate) cut: Option<i64>,
 }
 
@@ -246,7 +247,7 @@ impl FromJson for PromotedReport {
     }
 }
 
-/// Returns the time of day, which is the same everywhere.
+/// Returns the time of day in UTC.
 fn time(seconds: i64) -> String {
     let day = seconds.rem_euclid(86_400);
     format!("{:02}:{:02}:{:02} UTC", day / 3_600, day / 60 % 60, day % 60)

@@ -1,4 +1,4 @@
-//! A server of a shared store: what it says while it stands by, and what the owner adds.
+//! Reports on servers of a shared store: one that stands by, and the owner.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::json::VERSION;
 pub(crate) struct StandbyReport {
     /// The version of pelago that stands by.
     pub(crate) pelago: String,
-    /// The process that does.
+    /// The process that stands by.
     pub(crate) pid: u32,
     /// The folder of the server, absolute.
     pub(crate) dir: PathBuf,
@@ -24,7 +24,7 @@ pub(crate) struct StandbyReport {
     pub(crate) listening: String,
     /// The address of the server that owns the volume; `None` if it is not known.
     pub(crate) owner: Option<String>,
-    /// Why this server could not take the volume when it was free.
+    /// The reason why this server could not take the volume when it was free.
     pub(crate) trouble: Option<String>,
 }
 
@@ -108,7 +108,7 @@ impl StoreLine {
         json!({ "folder": self.folder.to_string_lossy(), "servers": self.servers })
     }
 
-    /// Returns the text after the label.
+    /// Returns the text after the label of the line.
     pub(super) fn text(&self) -> String {
         let folder = self.folder.display();
         let count = self.servers.len();

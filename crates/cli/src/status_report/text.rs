@@ -1,4 +1,4 @@
-//! The status of a volume, for people: lines of a label and a text, ten columns apart.
+//! The status of a volume as text: lines of a label and a text, which begins in column 11.
 
 use std::path::Path;
 
@@ -80,7 +80,7 @@ impl UpReport {
         lines
     }
 
-    /// Returns the line on the paths of bytes and of requests; nothing without a mount.
+    /// Returns the line on the paths of bytes and of requests; empty without a mount.
     pub(crate) fn speed_line(&self) -> String {
         let bytes = self.passthrough.path();
         let requests = requests(self.no_ring.as_deref());
@@ -90,7 +90,7 @@ impl UpReport {
             .unwrap_or_default()
     }
 
-    /// Returns what follows the process in a line: that the mount is read-only, or nothing.
+    /// Returns the text after the process in a line: that the mount is read-only, or nothing.
     pub(crate) const fn mode(&self) -> &'static str {
         if self.read_only { ", read-only" } else { "" }
     }
@@ -119,7 +119,8 @@ impl UpReport {
 }
 
 impl RecoveredReport {
-    /// Returns the lines on what the start has lost or mended; nothing if there is nothing to say.
+    /// Returns the lines on files that the start has found lost or damaged, or has mended; empty if
+    /// there are none.
     pub(crate) fn lines(&self) -> String {
         let count = |number: u64| match number {
             1 => "1 file".to_owned(),
@@ -149,7 +150,7 @@ impl RecoveredReport {
 }
 
 impl PassthroughReport {
-    /// Returns the path of bytes, and why it is not the other one.
+    /// Returns the path of bytes, and the reason if it is the daemon path.
     fn path(&self) -> String {
         match (&self.why_not, self.wanted) {
             (Some(why_not), _) => format!("daemon path: {why_not}"),
@@ -161,7 +162,7 @@ impl PassthroughReport {
     }
 }
 
-/// Returns how requests of the kernel come, and why not the other way.
+/// Returns the way in which requests of the kernel come, and the reason if it is the device.
 fn requests(no_ring: Option<&str>) -> String {
     match no_ring {
         None => "requests over io_uring".to_owned(),
@@ -169,7 +170,7 @@ fn requests(no_ring: Option<&str>) -> String {
     }
 }
 
-/// Returns the line on a start that is not over; nothing after it.
+/// Returns the line on a start that is not over; empty after the start.
 fn awaited_line(sessions: u64) -> String {
     match sessions {
         0 => String::new(),
@@ -188,7 +189,7 @@ fn space_line(space: Option<&SpaceReport>) -> String {
     format!("space     {free} free of {all}{short}\n")
 }
 
-/// A server that was silent for so long may be lost.
+/// The silence in milliseconds after which a server may be lost.
 const GONE_MS: u64 = 10_000;
 
 impl FarReport {

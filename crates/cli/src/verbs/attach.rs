@@ -12,12 +12,12 @@ use pelago_wire::InodeId;
 
 use super::key::own_key;
 use super::mount::serve;
-use super::up::parse_memory;
+use super::serving::ServingArgs;
 use crate::credential::{self, Whereabouts};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarPlan, Guest};
-use crate::{detach, locate, log, output};
+use crate::{locate, output};
 
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. It shows \
@@ -36,22 +36,16 @@ pub(crate) struct Args {
     /// Continue in the background
     #[arg(long)]
     detach: bool,
-    #[command(flatten)]
-    log: log::LogArgs,
     /// Fail operations after this many seconds without the server, instead of waiting for it
     #[arg(long, value_name = "SECONDS")]
     soft: Option<u64>,
     #[command(flatten)]
     requests: RequestArgs,
-    /// Memory for caches and tables, at least 20MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
-    memory: u64,
+    #[command(flatten)]
+    serving: ServingArgs,
     /// Print one JSON object when the folder is mounted
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be the background process of `--detach`
-    #[arg(long, hide = true)]
-    in_background: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +62,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         return Err(Failure::new(Exit::Usage, AttachError::Input)
             .hint("save the credential to a file first"));
     }
-    if args.detach && !args.in_background {
-        return detach::restart_in_background();
+    if let Some(code) = args.serving.begin(args.detach)? {
+        return Ok(code);
     }
-    if args.in_background {
-        detach::leave_terminal();
-    }
-    log::begin(args.log, args.in_background);
-    serve(&plan(args)?, args.json, args.in_background)
+    serve(&plan(args)?, args.serving.printing(args.json))
 }
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
@@ -104,7 +94,7 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         trusts: Trusts::default(),
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
-        memory_bytes: args.memory,
+        memory_bytes: args.serving.memory,
         guest: Some(Guest {
             credentials: received.chain,
             directory: InodeId::from_raw(received.share.directory),

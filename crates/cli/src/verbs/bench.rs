@@ -228,9 +228,9 @@ fn run_lib(args: &LibArgs) -> Outcome<()> {
     }
 }
 
-/// A volume that listens, and sessions that ask nothing.
+/// A volume that listens, and sessions that send no requests.
 struct IdleSessions {
-    /// Dropped first: their ends are told to the server.
+    /// Dropped first, so that the server is informed of their ends.
     _remotes: Vec<Remote>,
     _server: SessionServer,
 }

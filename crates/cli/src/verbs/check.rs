@@ -41,7 +41,7 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// Checks the volume; the exit code is that of "damaged" if damage is left.
+/// Checks the volume. The exit code is that of "damaged" if damage is left.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     log::to_terminal();
     let dir = match &args.dir {
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(if now.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Damaged as u8) })
 }
 
-/// Copies what can be read; the exit code is that of "damaged" if something is lost.
+/// Copies all readable files. The exit code is that of "damaged" if something is lost.
 fn salvage(dir: &Path, to: &Path, json: bool) -> Outcome<ExitCode> {
     let done = retry_while_exiting(dir, || check::salvage(dir, to));
     let done = done.map_err(|error| salvage_failed(error, dir))?;
@@ -107,7 +107,7 @@ fn salvage(dir: &Path, to: &Path, json: bool) -> Outcome<ExitCode> {
     Ok(if done.is_whole() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Damaged as u8) })
 }
 
-/// Lines of the report that are printed.
+/// The number of lines of the report that are printed.
 const PRINTED_LINES: usize = 20;
 
 fn salvage_lines(done: &Salvaged, to: &Path) -> String {
@@ -242,7 +242,7 @@ fn check_failed(error: CheckError, dir: &Path) -> Failure {
     }
 }
 
-/// Returns what to do about a volume that nothing can open.
+/// Returns the hint for a volume that cannot be opened.
 pub(crate) fn salvage_hint(dir: &Path) -> String {
     let dir = dir.display();
     format!("`pelago check --salvage {dir} TO` copies what can be read into the folder TO")

@@ -27,9 +27,9 @@ folder.
 
 The exit code is 0 if a file matches, and 1 if none does.";
 
-/// The exit code if no file matches, as that of grep.
+/// The exit code if no file matches, the same as grep's.
 const NO_MATCH: u8 = 1;
-/// Seconds that an answer may be behind without a note.
+/// The age of an answer in seconds from which on a message says that changes may be missing.
 const BEHIND_SECONDS: i64 = 2;
 
 /// Find files by tags, names, sizes, times and texts.
@@ -53,14 +53,22 @@ pub(crate) struct Args {
     print0: bool,
 }
 
-/// What is known at the end of a search.
+/// The result of a search.
 struct Searched {
     count: usize,
     /// The paths, if they are printed together.
     paths: Vec<Value>,
-    /// Up to when the answer has every change, and how many files were examined for it; `None` if
-    /// it was not read to its end.
-    end: Option<(Time, u64)>,
+    /// `None` if the answer was not read to its end.
+    end: Option<AnswerEnd>,
+}
+
+/// The last record of an answer.
+#[derive(Clone, Copy)]
+struct AnswerEnd {
+    /// The time up to which the answer has every change.
+    as_of: Time,
+    /// The number of files that were examined.
+    examined: u64,
 }
 
 /// Prints the files that match.
@@ -80,11 +88,11 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             "version": json::VERSION,
             "query": String::from_utf8_lossy(&query),
             "paths": paths,
-            "as_of": end.map(|(as_of, _)| as_of.seconds as f64 + f64::from(as_of.nanos) / 1e9),
-            "examined": end.map(|(_, examined)| examined),
+            "as_of": end.map(|it| it.as_of.seconds as f64 + f64::from(it.as_of.nanos) / 1e9),
+            "examined": end.map(|it| it.examined),
         }))?;
     }
-    if let Some(behind) = end.and_then(|(as_of, _)| seconds_behind(as_of, clock::now())) {
+    if let Some(behind) = end.and_then(|it| seconds_behind(it.as_of, clock::now())) {
         output::print_error(&format!(
             "pelago: what changed in the last {behind} seconds may be missing"
         ));
@@ -92,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(if count > 0 { ExitCode::SUCCESS } else { ExitCode::from(NO_MATCH) })
 }
 
-/// Reads the answer, and prints each path as it comes, unless they are printed together.
+/// Reads the answer, and prints each path when it arrives, unless they are printed together.
 fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<Searched> {
     let mut searched = Searched { count: 0, paths: Vec::new(), end: None };
     while searched.count < args.limit.unwrap_or(usize::MAX) {
@@ -117,7 +125,7 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
             Some(Record::Part(_)) => {}
             Some(Record::Progress(examined)) => status.draw(examined, searched.count),
             Some(Record::End { as_of, examined }) => {
-                searched.end = Some((as_of, examined));
+                searched.end = Some(AnswerEnd { as_of, examined });
                 break;
             }
             Some(Record::Error(why)) => {
@@ -132,7 +140,7 @@ fn read(args: &Args, control: &mut Control, status: &mut StatusLine) -> Outcome<
     Ok(searched)
 }
 
-/// Returns the exit code for an answer that ended with a message of the server.
+/// Returns the exit code for an answer that ended with an error of the server.
 fn exit_of(why: &str) -> Exit {
     let code = Code::ALL.iter().find(|code| code.says() == why);
     match code.map_or(Exit::Usage, |code| code.kind().into()) {
@@ -142,14 +150,14 @@ fn exit_of(why: &str) -> Exit {
     }
 }
 
-/// Returns the path of a file that was found below a folder.
+/// Returns the path of a hit below a folder.
 fn below(folder: &Path, hit: &[u8]) -> PathBuf {
     let folder = folder.as_os_str().as_bytes();
     let between: &[u8] = if folder.ends_with(b"/") { b"" } else { b"/" };
     OsString::from_vec([folder, between, hit].concat()).into()
 }
 
-/// Returns how far an answer is behind, if that is worth a note.
+/// Returns the age of an answer in seconds, if it is worth a message.
 fn seconds_behind(as_of: Time, now: Time) -> Option<i64> {
     let behind = now.seconds.saturating_sub(as_of.seconds);
     (behind > BEHIND_SECONDS).then_some(behind)

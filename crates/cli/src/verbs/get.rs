@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use pelago_http::{FetchError, FetchEvent, FetchPlan, Fetched, fetch};
+use pelago_keynote::hex;
 use serde_json::json;
 
 use crate::failure::{Exit, Failure, Outcome};
@@ -17,7 +18,7 @@ with its hash (BLAKE3) before the file appears as DST; a file there is replaced 
 received waits in `.DST.pelago-get` beside it: after a kill, a lost server or a full disk the same \
 command goes on. From a server that is no Pelago it downloads without the comparison.";
 
-/// Between two lines of progress.
+/// The shortest time between two lines of progress.
 const REDRAW: Duration = Duration::from_millis(200);
 
 /// Download a file from `pelago up --http`, and check every MiB of it.
@@ -40,13 +41,13 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
-/// What is shown while a file comes.
+/// The reporter of a download's progress.
 struct Reporter {
     /// Only the result is printed.
     is_silent: bool,
     is_terminal: bool,
     total: Option<u64>,
-    /// When the line was drawn, and how much had come by then.
+    /// The time when the line was drawn, and the bytes that had been received by then.
     drawn: Option<(Instant, u64)>,
 }
 
@@ -144,7 +145,7 @@ fn lines(fetched: &Fetched, took: Duration) -> String {
         bytes => format!(", {} of it earlier", output::bytes(*bytes)),
     };
     let checked = match root {
-        Some(root) => format!("every MiB matches its hash; the root is {}", hex(root)),
+        Some(root) => format!("every MiB matches its hash; the root is {}", hex::text(root)),
         None => "no: the server sends no hashes".to_owned(),
     };
     format!(
@@ -163,18 +164,14 @@ fn to_json(fetched: &Fetched) -> serde_json::Value {
         "received": fetched.received,
         "resumed": fetched.resumed,
         "verified": fetched.root.is_some(),
-        "root": fetched.root.as_ref().map(|root| hex(root)),
+        "root": fetched.root.as_ref().map(|root| hex::text(root)),
         "root_confirmed": fetched.is_confirmed,
         "refetched": fetched.refetched,
         "restarts": fetched.restarts,
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Describes why there is no file, and what to do about it.
+/// Returns the failure of a download, with a hint.
 fn failed(error: FetchError, args: &Args) -> Failure {
     const AGAIN: &str = "run the same command again: it goes on with what was received";
     let exit = match &error {

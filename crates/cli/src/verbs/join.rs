@@ -9,12 +9,13 @@ use pelago_server::Indexing;
 use pelago_store::clock;
 use pelago_store::volume::Volume;
 
-use super::up::{Printing, parse_memory, parse_seconds, serve};
+use super::serving::ServingArgs;
+use super::up::{parse_seconds, serve};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::locate;
 use crate::ticket::Ticket;
-use crate::{detach, locate, log};
 
 const AFTER: &str = "\
 DIR becomes the folder of this office: one tree with the office that has invited, mounted on \
@@ -48,16 +49,10 @@ pub(crate) struct Args {
     #[arg(long)]
     detach: bool,
     #[command(flatten)]
-    log: log::LogArgs,
-    /// Memory for caches and tables, at least 20MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
-    memory: u64,
+    serving: ServingArgs,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be the background process of `--detach`
-    #[arg(long, hide = true)]
-    in_background: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,13 +75,9 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         return Err(Failure::new(Exit::Failed, JoinError::Expired)
             .hint("ask for another one: `pelago site invite` prints it"));
     }
-    if args.detach && !args.in_background {
-        return detach::restart_in_background();
+    if let Some(code) = args.serving.begin(args.detach)? {
+        return Ok(code);
     }
-    if args.in_background {
-        detach::leave_terminal();
-    }
-    log::begin(args.log, args.in_background);
     let plan = Plan {
         dir,
         point: match args.mount.as_deref().map(locate::absolute).transpose()? {
@@ -101,17 +92,17 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
         passthrough: Passthrough::Auto,
         io_uring: IoUring::Never,
         inline_bytes: None,
-        memory_bytes: args.memory,
+        memory_bytes: args.serving.memory,
         indexing: Indexing::Auto,
         remote_seconds: args.remote_timeout,
         joining: Some(Arc::new(ticket)),
         site_address: args.address,
     };
-    serve(&plan, Printing { json: args.json, in_background: args.in_background })
+    serve(&plan, args.serving.printing(args.json))
 }
 
-/// Makes sure that a volume which exists is the one that the ticket is for: a join that was cut off
-/// is repeated.
+/// Checks that an existing volume is the volume and the site of the ticket, for a join that was
+/// interrupted and is repeated.
 fn expect_same(dir: &Path, ticket: &Ticket) -> Outcome<()> {
     let volume = Volume::open(dir)
         .map_err(|error| Failure::new(Exit::Failed, error).hint("join with an empty folder"))?;

@@ -122,7 +122,8 @@ fn show(args: &ShowArgs) -> Outcome<()> {
         Some(dir) => {
             let dir = locate::find_any(Some(dir), None)?.dir;
             let file = own_file(&dir, volume::KEY)?;
-            // It is to be listed elsewhere before the server connects for the first time.
+            // The key is created now: other machines list it before the server first connects to
+            // them.
             (file::read_or_create(&file).map_err(server_key_failed)?, file.path().to_owned())
         }
         None => {
@@ -159,11 +160,11 @@ fn path_of(given: &Option<PathBuf>) -> Outcome<PathBuf> {
     std::path::absolute(path).map_err(|error| Failure::new(Exit::Failed, error))
 }
 
-/// Returns a file in a volume's folder; of a server of a shared store, in the folder that has it.
-/// Refuses a volume of another user, because its server would refuse files of this one.
+/// Returns a file in a volume's folder; for a server of a shared store, in its own folder or the
+/// store's. Refuses a volume of another user, because its server would refuse files of this user.
 pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
     let folder = match locate::store_of(dir) {
-        // The key is the server's; all else belongs to the volume.
+        // The key is the server's; all other files belong to the volume.
         Some(store) if name != volume::KEY => volume::open_folder(&store)?,
         Some(_) => Folder::open(dir).map_err(VolumeError::from)?,
         None if locate::is_mirrors(dir) => Folder::open(dir).map_err(VolumeError::from)?,
@@ -173,8 +174,7 @@ pub(super) fn own_file(dir: &Path, name: &str) -> Outcome<OwnFile> {
         .map_err(|error| Failure::new(Exit::from(error.kind()), error))
 }
 
-/// Describes why the key of this user is not used, and what to do about it. `given` is the argument
-/// of `--path`.
+/// Returns the failure of this user's key, with a hint. `given` is the argument of `--path`.
 fn key_file_failed(error: KeyFileError, given: &Option<PathBuf>) -> Failure {
     let exit = match &error {
         KeyFileError::NoHome => Exit::Usage,
@@ -200,7 +200,7 @@ fn key_file_failed(error: KeyFileError, given: &Option<PathBuf>) -> Failure {
     Failure::new(exit, error).hint(hint)
 }
 
-/// Describes why the key of a volume's server is not used.
+/// Returns the failure of the key of a volume's server, with a hint.
 fn server_key_failed(error: KeyFileError) -> Failure {
     let hint = match &error {
         KeyFileError::Empty { .. } | KeyFileError::Several { .. } | KeyFileError::Line { .. } => {

@@ -11,11 +11,11 @@ use pelago_net::ServerTarget;
 use pelago_net::key::address::{AddressError, ServerAddress};
 
 use super::key::own_key;
-use super::up::parse_memory;
+use super::serving::{Printing, ServingArgs};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarMount, FarPlan};
-use crate::{detach, locate, log, output};
+use crate::{detach, locate, output};
 
 const AFTER: &str = "\
 The server is the socket `pelago.sock` in the folder of a volume that is up here, or the address \
@@ -35,8 +35,6 @@ pub(crate) struct Args {
     /// Continue in the background
     #[arg(long)]
     detach: bool,
-    #[command(flatten)]
-    log: log::LogArgs,
     /// Mount read-only
     #[arg(long)]
     read_only: bool,
@@ -48,34 +46,26 @@ pub(crate) struct Args {
     soft: Option<u64>,
     #[command(flatten)]
     requests: RequestArgs,
-    /// Memory for caches and tables, at least 20MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
-    memory: u64,
+    #[command(flatten)]
+    serving: ServingArgs,
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be the background process of `--detach`
-    #[arg(long, hide = true)]
-    in_background: bool,
 }
 
 /// Connects, mounts, and serves the mount until it is unmounted.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    if args.detach && !args.in_background {
-        return detach::restart_in_background();
+    if let Some(code) = args.serving.begin(args.detach)? {
+        return Ok(code);
     }
-    if args.in_background {
-        detach::leave_terminal();
-    }
-    log::begin(args.log, args.in_background);
-    serve(&plan(args)?, args.json, args.in_background)
+    serve(&plan(args)?, args.serving.printing(args.json))
 }
 
 /// Mounts, and serves the mount until it is unmounted.
-pub(super) fn serve(plan: &FarPlan, json: bool, in_background: bool) -> Outcome<ExitCode> {
+pub(super) fn serve(plan: &FarPlan, how: Printing) -> Outcome<ExitCode> {
     let mount = FarMount::start(plan)?;
     let report = mount.report();
-    if json {
+    if how.json {
         output::print_json(&report.to_json())?;
     } else {
         let point = report.mounted.display();
@@ -87,7 +77,7 @@ pub(super) fn serve(plan: &FarPlan, json: bool, in_background: bool) -> Outcome<
             report.server,
         ))?;
     }
-    if !in_background {
+    if !how.in_background {
         mount.run(output::print_error)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -108,12 +98,13 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         trusts: Trusts::default(),
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
-        memory_bytes: args.memory,
+        memory_bytes: args.serving.memory,
         guest: None,
     })
 }
 
-/// Returns the server, and how it is shown. What has an `@` and is no file is an address.
+/// Returns the server, and its text for people. An argument with an `@` that is not a file is an
+/// address.
 fn server(named: &Path) -> Outcome<(ServerTarget, String)> {
     match named.to_str() {
         Some(text) if text.contains('@') && !named.exists() => {
@@ -134,7 +125,7 @@ fn bad_address(error: AddressError) -> Failure {
     Failure::new(Exit::Usage, error).hint("`pelago up --listen` prints the address of its server")
 }
 
-/// Checks that there is a socket, for an error that names the mistake.
+/// Checks that the path is a socket, so that the error names the mistake.
 fn expect_socket(path: &Path) -> Outcome<()> {
     match path.metadata() {
         Ok(meta) if meta.file_type().is_socket() => Ok(()),

@@ -24,7 +24,7 @@ It is for a root of the volume, on its machine, while the volume is up. The cred
 ever, also after a restart: who came with it reads nothing more, by name or by an open file. What \
 was read before stays read.";
 
-/// The longest time that the server may take.
+/// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Take a credential back.
@@ -61,7 +61,7 @@ enum RevokeError {
     NotUp,
 }
 
-/// Signs the sentence, and has the server carry it out.
+/// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let Received { credential, share, .. } = credential::read(&args.file)?;
     let dir = match &args.volume {
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder of the volume that a credential is for, if it is up and mounted here.
+/// Returns the folder of a credential's volume, if it is up and mounted on this machine.
 fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
     let id = VolumeId(share.volume).to_string();
     let is_it = |dir: &PathBuf| match ask_status(dir, PATIENCE) {
@@ -99,7 +99,7 @@ fn print(args: &Args, id: CredentialId) -> Outcome<()> {
     output::print(&format!("revoked   {}: it grants nothing any more\n", args.file.display()))
 }
 
-/// Asks the server of the volume in `dir`, over its socket.
+/// Sends a revocation to the server of the volume in `dir`, over its socket.
 fn ask(dir: &Path, sentence: Vec<u8>) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let options = RemoteOptions {

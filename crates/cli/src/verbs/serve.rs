@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use pelago_mount::{Atime, Trusts};
 
-use super::up::{Printing, parse_memory, parse_seconds, serve};
+use super::serving::ServingArgs;
+use super::up::{parse_seconds, serve};
 use crate::daemon::store::{self, StorePlan};
 use crate::daemon::{Plan, PointPlan};
 use crate::data_path::{IoUring, Passthrough};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::indexing::Indexing;
-use crate::{detach, locate, log, mirrors};
+use crate::{locate, mirrors};
 
 const AFTER: &str = "\
 The volume is not mounted here. Processes of this machine mount it by the socket `pelago.sock` in \
@@ -34,8 +35,6 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
-    #[command(flatten)]
-    log: log::LogArgs,
     /// Keep mirrors of volumes that are elsewhere, in a folder that is no volume; `pelago key
     /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
@@ -51,9 +50,8 @@ pub(crate) struct Args {
     /// Refuse changes
     #[arg(long)]
     read_only: bool,
-    /// Memory for caches and tables, at least 20MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
-    memory: u64,
+    #[command(flatten)]
+    serving: ServingArgs,
     #[command(flatten)]
     indexing: Indexing,
     /// How long a program waits for another office if that is silent
@@ -62,12 +60,9 @@ pub(crate) struct Args {
     /// Print one JSON object when the volume is served
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be the background process of `--detach`
-    #[arg(long, hide = true)]
-    in_background: bool,
 }
 
-/// A volume of several shards is asked for.
+/// The error of a request for a volume of several shards.
 #[derive(Debug, thiserror::Error)]
 #[error("a volume of {0} shards is not built yet: it has 1")]
 struct Shards(u16);
@@ -80,14 +75,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     let dir = args.dir.clone().map_or_else(locate::default_dir, Ok)?;
     let dir = locate::absolute(&dir)?;
-    if args.detach && !args.in_background {
-        return detach::restart_in_background();
+    if let Some(code) = args.serving.begin(args.detach)? {
+        return Ok(code);
     }
-    if args.in_background {
-        detach::leave_terminal();
-    }
-    log::begin(args.log, args.in_background);
-    let how = Printing { json: args.json, in_background: args.in_background };
+    let how = args.serving.printing(args.json);
     if args.mirrors {
         return mirrors::serve(&dir, args.listen.as_deref(), how);
     }
@@ -97,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
                 dir,
                 store: locate::absolute(store)?,
                 listen: args.listen.clone(),
-                memory_bytes: args.memory,
+                memory_bytes: args.serving.memory,
             },
             how,
         );
@@ -113,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         passthrough: Passthrough::Never,
         io_uring: IoUring::Never,
         inline_bytes: None,
-        memory_bytes: args.memory,
+        memory_bytes: args.serving.memory,
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
         joining: None,

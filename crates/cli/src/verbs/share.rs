@@ -112,9 +112,9 @@ enum ShareError {
     Written(#[from] WriteError),
 }
 
-/// A spare root, which was just made.
+/// A spare root, which was just created.
 struct Spare {
-    /// The text of its private half, which is printed once.
+    /// The text of the private half of its key, which is printed once.
     secret: String,
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     let address = listen(&dir, args.at.as_deref())?;
     let share = SharedFolder { volume: volume_id(&dir)?, directory: directory.ino.raw() };
-    // After all that may fail: the spare key is printed once.
+    // After all steps that may fail, because the spare key is printed once.
     let spare = become_root(&dir, &key)?;
     let whereabouts = Whereabouts {
         address: address.clone(),
@@ -161,13 +161,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Not where the credential goes, which may be a file or a mail.
+    // Not to the standard output, which gets the credential and may be a file or a mail.
     output::print_error(&said(&args.path, &args.to, &address, spare.as_ref()));
     output::print(&block)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns what a person is told.
+/// Returns the lines for a person.
 fn said(path: &Path, to: &PublicKey, address: &ServerAddress, spare: Option<&Spare>) -> String {
     let mut text = format!(
         "shared    {} with {to}, to be read\n\
@@ -205,7 +205,7 @@ fn examine(found: &VolumeRef, path: &Path) -> Outcome<Directory> {
         Failure::new(Exit::NotFound, ShareError::Examined { path: path.to_owned(), source })
     };
     let meta = fs::metadata(path).map_err(failed)?;
-    // A symbolic link, or another mount, may lead elsewhere: its numbers are of another tree.
+    // A symbolic link, or another mount, may lead to a tree with other inode numbers.
     if meta.dev() != fs::metadata(point).map_err(failed)?.dev() {
         return Err(not_here());
     }
@@ -223,12 +223,12 @@ fn examine(found: &VolumeRef, path: &Path) -> Outcome<Directory> {
     })
 }
 
-/// Makes this user's key a root of the volume with its first share, and a spare one beside it.
+/// Makes this user's key a root of the volume if this is its first share, and creates a spare root.
 fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
     let file = own_file(dir, volume::POLICY)?;
     let failed = |error: OwnFileError| Failure::new(Exit::from(error.kind()), error);
     let own = Principal(*key.public().as_bytes());
-    // Of two first shares at once, one waits for the other, and then finds its file.
+    // Of two first shares at once, the second waits for the first, and then finds its file.
     let edit = file.edit().map_err(failed)?;
     match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
         Ok((text, _)) => {

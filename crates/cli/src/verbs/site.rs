@@ -17,7 +17,7 @@ use crate::ticket::Ticket;
 use crate::up_volume::{PATIENCE, listen, volume_id};
 use crate::{json, locate, mirrors, output};
 
-/// How long an invitation holds.
+/// The time for which an invitation is valid.
 const INVITED_SECONDS: u64 = 24 * 60 * 60;
 
 const INVITE: &str = "\
@@ -36,7 +36,7 @@ For when the primary of a volume is gone. What it did after the last group that 
 lost, and if it lives, there are two primaries until it hears of the promotion. Stop it first, if \
 that is possible.";
 
-/// The longest time of a promotion, which carries out what the primary has sent.
+/// The longest time of a promotion, which executes the groups that the primary has sent.
 const PROMOTION: Duration = Duration::from_secs(600);
 
 /// Invite another office to a volume, list the offices, give it a mirror and promote that.
@@ -176,7 +176,7 @@ fn invite(args: &InviteArgs) -> Outcome<()> {
             .hint("invite it to the whole tree: leave the folder out"));
     }
     let dir = locate::find(args.volume.as_deref(), None)?.dir;
-    // Before it begins to listen for an office that is not invited.
+    // Before the volume listens: if this fails, no office is invited.
     sites_of(&dir)?;
     let listening = listen(&dir, args.at.as_deref())?;
     let founder = match &args.address {

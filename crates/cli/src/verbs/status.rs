@@ -41,13 +41,13 @@ struct NotReached {
     source: AskError,
 }
 
-/// Prints the state; the exit code is that of "unreachable" if the volume is not up.
+/// Prints the state. The exit code is that of "unreachable" if the volume is not up.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let volume = locate::find_any(args.volume.as_deref(), args.path.as_deref())?;
     // A socket accepts no timeout of zero.
     let timeout = Duration::from_secs(args.timeout.max(1));
     let unreachable = ExitCode::from(Exit::Unreachable as u8);
-    // It would not answer.
+    // A dying process would not answer.
     let is_dying = stale_mount::server_is_dying(&volume.dir);
     let asked = if is_dying { Err(AskError::NotUp) } else { ask_status(&volume.dir, timeout) };
     let (report, code) = match asked {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(code)
 }
 
-/// Describes why a volume's process did not answer, and what to do about it.
+/// Returns the failure of a process that did not answer, with a hint.
 pub(crate) fn ask_failed(error: AskError, volume: &VolumeRef) -> Failure {
     let (exit, hint) = match &error {
         AskError::NotUp => (Exit::Unreachable, "`pelago up` starts and mounts it".to_owned()),
@@ -90,7 +90,7 @@ pub(crate) fn ask_failed(error: AskError, volume: &VolumeRef) -> Failure {
     Failure::new(exit, NotReached { dir: volume.dir.clone(), source: error }).hint(hint)
 }
 
-/// Returns what the folder and the mount table show of a volume that is not served.
+/// Returns the report on a volume that is not served, from its folder and the mount table.
 fn down(volume: VolumeRef, is_dying: bool) -> DownReport {
     DownReport {
         is_far: runtime_dir::is_one(&volume.dir),

@@ -21,7 +21,7 @@ const AFTER: &str = "\
 A tag is the extended attribute `user.tag.KEY` of the file, so `cp -a`, `rsync -X` and backups \
 keep it. `pelago find KEY=VALUE` finds the files that have it.";
 
-/// Room for the names of all attributes of a file, and for a value: what the kernel lets through.
+/// The limits of the kernel for the names of all attributes of a file, and for a value.
 const NAMES_BYTES: usize = 64 << 10;
 const VALUE_BYTES: usize = 64 << 10;
 
@@ -51,9 +51,9 @@ struct Tag<'a> {
     value: &'a [u8],
 }
 
-/// Changes the tags, and prints them if that is asked for or nothing else is.
+/// Changes the tags, and prints them with `--list`, or if there is no change.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    // Nothing changes if one of them is wrong.
+    // All are checked first, so that nothing changes if one of them is wrong.
     let tags: Vec<Tag<'_>> = args.tags.iter().map(|text| parse(text)).collect::<Outcome<_>>()?;
     args.remove.iter().try_for_each(|key| check_key(key))?;
     check_mount(&args.path)?;
@@ -79,8 +79,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses a file that is on no mount of a volume: other file systems keep the attribute as well,
-/// and no search would find it. What cannot be looked at is left to the operations, which say why.
+/// Refuses a file outside of Pelago mounts: other file systems store the attribute too, but no
+/// search would find it. If the file cannot be examined, the operations that follow return the
+/// error.
 fn check_mount(path: &Path) -> Outcome<()> {
     let found = stat(path).ok().and_then(|stat| mountinfo::of_device(stat.st_dev).ok()?);
     let Some(mount) = found.filter(|mount| mount.fs_type != mountinfo::FS_TYPE) else {
@@ -101,7 +102,7 @@ fn tags_of(path: &Path) -> Outcome<Vec<(String, Vec<u8>)>> {
     let mut tags = Vec::new();
     for name in names.split(|byte| *byte == 0) {
         let Some(key) = tag_key(name) else { continue };
-        // It may have been removed meanwhile.
+        // The tag may have been removed meanwhile.
         if let Some(value) = value_of(path, key)? {
             tags.push((key.to_owned(), value));
         }
@@ -150,7 +151,7 @@ fn check_key(key: &str) -> Outcome<()> {
     Err(Failure::new(Exit::Usage, format!("`{key}` is no key of a tag")).hint(hint))
 }
 
-/// Returns a value as text: a byte that is no UTF-8 is replaced.
+/// Returns a value as text. Bytes that are not UTF-8 are replaced.
 fn shown(value: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(value)
 }

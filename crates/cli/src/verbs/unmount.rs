@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks the process to unmount and stop, or cleans up if it is gone or dying.
+/// Requests the process to unmount and stop, or cleans up if the process is gone or dying.
 fn end(volume: &VolumeRef, force: bool, timeout: Duration) -> Outcome<End> {
     if stale_mount::server_is_dying(&volume.dir) {
         return clean_up(volume, timeout);
@@ -86,7 +86,7 @@ fn end(volume: &VolumeRef, force: bool, timeout: Duration) -> Outcome<End> {
         Ok((ControlReply::Unmounted(_), conversation)) => wait(volume, conversation, timeout),
         Ok(_) => Err(super::status::ask_failed(AskError::Garbled, volume)),
         Err(AskError::NotUp) => clean_up(volume, timeout),
-        // It was killed after it was asked.
+        // It was killed after the request.
         Err(AskError::Silent) if stale_mount::server_is_dying(&volume.dir) => {
             clean_up(volume, timeout)
         }
@@ -94,13 +94,13 @@ fn end(volume: &VolumeRef, force: bool, timeout: Duration) -> Outcome<End> {
     }
 }
 
-/// How a successful `unmount` ended.
+/// The result of a successful `unmount`.
 enum End {
     /// The volume was unmounted and its process has ended.
     Unmounted,
     /// The process was gone already; its mount was detached.
     DeadMountRemoved {
-        /// The command that mounts it again, and that it does.
+        /// The text that names the command to mount it again.
         next: &'static str,
     },
     /// The volume was down already.
@@ -140,7 +140,7 @@ fn wait(volume: &VolumeRef, conversation: Conversation, timeout: Duration) -> Ou
     if has_no_mark || locate::was_stopped_cleanly(&volume.dir) {
         return Ok(End::Unmounted);
     }
-    // Another process may have started the volume in this instant.
+    // Another process may have started the volume since.
     if volume::lock_holder(&volume.dir).is_some() {
         return Ok(End::Unmounted);
     }
@@ -176,7 +176,8 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
     let dead =
         if is_far { locate::mounts_of(&volume.dir) } else { locate::dead_mounts_of(&volume.dir) };
     let Some(mount) = dead.into_iter().next() else { return Ok(End::WasDown) };
-    // A mount of a living process whose control socket is gone keeps its connection.
+    // If the process is alive and only its control socket is gone, its connection must not be
+    // ended.
     let is_alive = is_far && mountinfo::probe(&mount.point) == Liveness::Alive;
     let removed =
         if is_alive { stale_mount::detach(&mount.point) } else { stale_mount::remove(&mount) };
@@ -195,7 +196,7 @@ fn clean_up(volume: &VolumeRef, timeout: Duration) -> Outcome<End> {
     }
 }
 
-/// Returns what uses a mount, to follow "is in use".
+/// Returns the users of a mount, as a text after "is in use".
 fn by(holders: &[MountUser], mounts: &[PathBuf]) -> String {
     let named = |holder: &MountUser| format!("{} ({})", holder.pid, output::name(&holder.command));
     let processes = holders.iter().map(named);

@@ -8,12 +8,13 @@ use pelago_store::volume;
 use pelago_wire::limits;
 use rustix::process::geteuid;
 
+use super::serving::{Printing, ServingArgs};
 use crate::daemon::{Daemon, HttpPlan, Plan, PointPlan};
 use crate::data_path::{Passthrough, RequestArgs};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::indexing::Indexing;
 use crate::status_report::UpReport;
-use crate::{detach, locate, log, output, size};
+use crate::{detach, locate, output, size};
 
 const AFTER: &str = "\
 A volume is a folder with its data, log and control socket. It is mounted on the folder `files` \
@@ -46,8 +47,6 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
-    #[command(flatten)]
-    log: log::LogArgs,
     /// Mount read-only
     #[arg(long)]
     read_only: bool,
@@ -74,9 +73,8 @@ pub(crate) struct Args {
     /// [default: 4KiB]
     #[arg(long, value_name = "SIZE", value_parser = parse_inline)]
     inline: Option<u32>,
-    /// Memory for caches and tables, at least 20MiB
-    #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
-    memory: u64,
+    #[command(flatten)]
+    serving: ServingArgs,
     #[command(flatten)]
     indexing: Indexing,
     /// How long a program waits for another office if that is silent
@@ -85,31 +83,18 @@ pub(crate) struct Args {
     /// Print one JSON object when the volume is mounted
     #[arg(long)]
     pub(crate) json: bool,
-    /// Be the background process of `--detach`
-    #[arg(long, hide = true)]
-    in_background: bool,
 }
 
 /// Starts and mounts the volume, and serves it until it is unmounted.
 pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
-    if args.detach && !args.in_background {
-        // A bad folder is an error of this process, not of the one in the background.
+    if args.detach {
+        // A bad folder is an error of this process, not of the process in the background.
         volume_dir(&args)?;
-        return detach::restart_in_background();
     }
-    if args.in_background {
-        detach::leave_terminal();
+    if let Some(code) = args.serving.begin(args.detach)? {
+        return Ok(code);
     }
-    log::begin(args.log, args.in_background);
-    let how = Printing { json: args.json, in_background: args.in_background };
-    serve(&plan(&args)?, how)
-}
-
-/// What the process prints, and where.
-#[derive(Clone, Copy)]
-pub(crate) struct Printing {
-    pub(crate) json: bool,
-    pub(crate) in_background: bool,
+    serve(&plan(&args)?, args.serving.printing(args.json))
 }
 
 /// Serves a volume until it is stopped.
@@ -169,7 +154,7 @@ fn plan(args: &Args) -> Outcome<Plan> {
         passthrough: args.passthrough,
         io_uring: args.requests.io_uring,
         inline_bytes: args.inline,
-        memory_bytes: args.memory,
+        memory_bytes: args.serving.memory,
         indexing: args.indexing.into(),
         remote_seconds: args.remote_timeout,
         joining: None,
@@ -196,7 +181,7 @@ fn lines(report: &UpReport, dir: &Path, is_new: bool) -> String {
     )
 }
 
-/// Returns the lines that say where the volume can be used.
+/// Returns the lines with the mount point and the addresses of the volume.
 fn where_it_is(report: &UpReport) -> String {
     let pid = report.pid;
     let mode = report.mode();
@@ -221,20 +206,12 @@ fn parse_inline(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Parses the time after which another site counts as silent: 1 second to an hour.
+/// Parses a time in seconds, from 1 second to an hour.
 pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(seconds @ 1..=3600) => Ok(seconds),
         _ => Err("a number of seconds, from 1 to 3600".to_owned()),
     }
-}
-
-pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
-    let bytes = size::parse(text).map_err(|error| error.to_string())?;
-    if bytes < limits::LEAST_MEMORY_BYTES {
-        return Err(format!("at least {}", output::bytes(limits::LEAST_MEMORY_BYTES)));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -288,17 +265,5 @@ mod tests {
         assert_eq!(parse_inline("64KiB"), Ok(65_536));
         assert!(parse_inline("65537").is_err());
         assert!(parse_inline("x").is_err());
-    }
-
-    #[test]
-    fn a_memory_size_below_the_limit_is_refused() {
-        assert_eq!(parse_memory("20MiB"), Ok(20 << 20));
-        assert_eq!(parse_memory("20971519"), Err("at least 20 MiB".to_owned()));
-        assert!(parse_memory("much").is_err());
-    }
-
-    #[test]
-    fn the_default_memory_size_is_the_servers() {
-        assert_eq!(parse_memory("160MiB"), Ok(pelago_server::MEMORY_BYTES));
     }
 }

@@ -1,4 +1,4 @@
-//! `pelago wait`: waits until what was done is safe elsewhere too.
+//! `pelago wait`: waits until all changes are safe at the mirror too.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use crate::control::{AskError, ControlReply, Request, ask};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{json, locate, output};
 
-/// The longest time that the volume's process may take for one answer.
+/// The longest time that the volume's process may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
@@ -59,7 +59,7 @@ enum WaitError {
     NotAnswered(#[source] AskError),
 }
 
-/// Waits.
+/// Waits until the mirror has all changes.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let Level::Remote = args.level;
     let dir = locate::find(args.volume.as_deref(), args.path.as_deref())?.dir;
@@ -86,13 +86,13 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 /// The progress of the mirror.
 struct Waited {
-    /// The group commit that is waited for.
+    /// The group commit: the mirror is to have all changes that were done before it.
     commit: u64,
-    /// It has all that was done before.
+    /// The mirror has these changes.
     done: bool,
 }
 
-/// Asks the volume's process to wait for a moment.
+/// Sends the volume's process a request to wait for a moment.
 fn wait_for(dir: &Path, commit: Option<u64>) -> Outcome<Waited> {
     match ask(dir, Request::WaitForMirror { commit }, ANSWER) {
         Ok((ControlReply::Mirrored { commit, done }, _)) => Ok(Waited { commit, done }),

@@ -1,4 +1,4 @@
-//! What other sessions cost the server's own mount, in requests.
+//! The number of requests that changes by other sessions cause in the server's own mount.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn an_idle_session_adds_one_getattr_for_each_new_inode() {
     assert_eq!(world.mount.notices(), Default::default());
 }
 
-/// What the kernel keeps once the last session has ended holds as before the first.
+/// After the end of the last session the kernel caches replies as before the first one.
 #[test]
 fn after_the_last_session_all_is_as_before() {
     let Some(world) = World::alone(false) else { return };

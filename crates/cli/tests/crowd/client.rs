@@ -1,4 +1,4 @@
-//! A client that reads as much as it is told to, and compares each byte when it comes.
+//! A client that reads on command, and compares each byte when it arrives.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -12,14 +12,14 @@ const HEAD: usize = 24;
 /// Bytes of the head of a frame.
 const FRAME: usize = 16;
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Blocks,
     Plain,
 }
 
-/// How a download ended.
+/// The end of a download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
@@ -33,7 +33,7 @@ pub(crate) struct Client {
     kind: Kind,
     /// It reads in one of so many turns.
     pub(crate) each: usize,
-    /// What came and was not understood yet.
+    /// Bytes that were received and not parsed yet.
     buffer: Vec<u8>,
     has_head: bool,
     /// Bytes of the file that came.

@@ -1,6 +1,6 @@
-//! The table of accounts, walked: 64 sessions of one peer send as many of the largest requests of
-//! each kind as the server reads, read no answer, and keep changes from being answered. The server
-//! keeps to its memory, and serves its own mount and the mount of another peer.
+//! Each row of the table of accounts: 64 sessions of one peer send as many of the largest requests
+//! of each kind as the server reads, read no answer, and keep changes from being answered. The
+//! server keeps to its memory limit, and serves its own mount and the mount of another peer.
 //!
 //! The short form sends a few hundred requests of each kind in each session. `PELAGO_ACCOUNTS=long`
 //! sends as many as a session may have under way.
@@ -32,8 +32,8 @@ use crate::far::world::World;
 use crate::harness::program::{DEADLINE, until};
 
 const MIB: u64 = 1 << 20;
-/// What the process of a server stays under, by `docs/limits.md`, besides what it remembers for
-/// other sessions: the answers of one peer to changes.
+/// The limit for the memory of a server's process, from `docs/limits.md`: all limits together, and
+/// the cached replies of one peer.
 const MOST: u64 = 256 * MIB + 90 * MIB;
 /// Names in the directory that is listed and searched.
 const NAMES: usize = 1100;
@@ -529,6 +529,7 @@ fn beside_neighbours(work: impl FnOnce(&World)) {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         round_trip(root, rounds.fetch_add(1, Ordering::Relaxed));
+                        // The pace of the neighbour, not a wait for a condition.
                         thread::sleep(Duration::from_millis(1));
                     }
                 });
@@ -693,7 +694,8 @@ fn a_peer_that_says_goodbye_instead_of_answering_gets_no_leases_in_its_next_sess
             let made = world.volume.files().join(format!("made{round}"));
             thread::scope(|scope| {
                 let maker = scope.spawn(|| fs::create_dir(&made).unwrap());
-                // The change waits for the answer to the recall meanwhile.
+                // Only the clock ends this wait: more than half the term of a lease is to pass
+                // while the change waits for the answer to the recall.
                 thread::sleep(Duration::from_millis(limits::TERM_SECONDS * 1000 * 53 / 100));
                 assert!(!maker.is_finished(), "round {round}");
                 peer.send_frame(FrameKind::Goodbye, 0, &[], &[]);

@@ -1,4 +1,4 @@
-//! Bytes of files: what one mount writes is what the others read, by every way that a program has.
+//! Bytes of files: each way to write in one mount, and each way to read in the others.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -165,8 +165,8 @@ fn a_file_that_another_mount_makes_longer_is_read_to_its_end() {
     });
 }
 
-/// What another mount writes is in a shared mapping that is made afterwards; pages of an earlier
-/// one are not kept.
+/// A shared mapping has the bytes that another mount wrote before the mapping was made; pages of an
+/// earlier mapping are not kept.
 #[test]
 fn a_mapping_shows_what_was_written_before_it_was_made() {
     if let Some(reason) = Mapping::cannot() {

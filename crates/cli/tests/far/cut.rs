@@ -111,9 +111,9 @@ fn each_operation_is_carried_out_once_over_lost_connections() {
     work_over_cuts(|_| {}, |forwarder| forwarder.cuts() >= CUTS);
 }
 
-/// What a client said over its old connection arrives after it has another one, before and after
-/// that has its session. Once it has, the server ends the old connection, so that only some of the
-/// cuts are late: the network is rough until enough of them were.
+/// Requests on the old connection of a client arrive after it has another connection, both before
+/// and after its session has moved to that. Then the server ends the old connection, so only some
+/// of the cuts are late: the network is rough until there were enough of them.
 #[test]
 fn what_an_old_connection_says_late_is_not_carried_out_again() {
     work_over_cuts(Forwarder::be_late, |forwarder| {

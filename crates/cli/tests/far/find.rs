@@ -1,4 +1,4 @@
-//! Every mount can be searched, whichever way its requests go, and finds what others have made.
+//! Searches in each kind of mount, which find files that other mounts have created.
 
 use std::fs;
 

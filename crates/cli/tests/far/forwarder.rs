@@ -20,7 +20,7 @@ pub(crate) struct Forwarder {
 struct State {
     /// Connections are cut.
     is_rough: AtomicBool,
-    /// What a client has said before a cut arrives after its next connection was made.
+    /// Bytes that a client has sent before a cut arrive after its next connection was made.
     is_late: AtomicBool,
     /// The most bytes that one direction of a connection carries before it is cut.
     most_bytes: AtomicU64,
@@ -32,7 +32,7 @@ struct State {
     /// Connections that were accepted, and what the newest has carried.
     accepted: AtomicUsize,
     carried: AtomicU64,
-    /// What clients have sent, over all connections.
+    /// The number of bytes that clients have sent, over all connections.
     recorded: Mutex<Vec<u8>>,
 }
 
@@ -140,7 +140,7 @@ impl Way {
                 continue;
             }
             if rng.below(8) == 0 {
-                // A slow network: it waits for nothing.
+                // The delay of a slow network, not a wait for a condition.
                 thread::sleep(Duration::from_micros(rng.below(3000)));
             }
             if state.is_cut.load(Ordering::Relaxed) {
@@ -199,7 +199,8 @@ impl Way {
         if (&*self.to).write_all(&rest).is_ok() && is_late {
             state.late.fetch_add(1, Ordering::Relaxed);
         }
-        // The server may read it before the end of the connection, which comes next.
+        // Only the clock: nothing reports that the server has read the bytes before the end of the
+        // connection, which comes next.
         thread::sleep(Duration::from_millis(2));
     }
 

@@ -1,4 +1,4 @@
-//! Mounts that are served all the time, whatever else a server gets.
+//! Well-behaved mounts that a server must serve at all times, whatever bad peers send.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::far::on_server;
 use crate::far::world::World;
 
-/// How long a few operations of a good mount may take beside bad peers. A quiet machine needs
-/// milliseconds; this is less than the time after which a server gives a silent peer up.
+/// The longest time of a few operations of a good mount beside bad peers. A quiet machine needs
+/// milliseconds; this is less than the time after which a server gives up a silent peer.
 const DEADLINE: Duration = Duration::from_secs(9);
 
 /// Runs `work` beside two good mounts, by the Unix socket and by TLS. Each must be served within
@@ -29,7 +29,7 @@ pub(crate) fn with_a_good_mount(work: impl FnOnce(&World)) {
                     while !stop.load(Ordering::Relaxed) {
                         longest = longest.max(round_trip(&root, rounds));
                         rounds += 1;
-                        // Bad peers shall have processors too.
+                        // The pace of the user, which leaves processors to the bad peers.
                         thread::sleep(Duration::from_millis(1));
                     }
                     (rounds, longest)

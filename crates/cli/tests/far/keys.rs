@@ -1,4 +1,4 @@
-//! Who may connect, and what a mount does whose server is not there, is another one, or refuses it.
+//! Access by keys, and mounts whose server is not reachable, is another server, or refuses them.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -174,7 +174,8 @@ fn a_hard_mount_waits_for_a_silent_server() {
         stop(server);
         thread::scope(|scope| {
             let writer = scope.spawn(|| fs::write(far.path("file"), "x"));
-            // Nothing tells that a request will wait for ever; a soft mount gives up after 2 s.
+            // Only the clock ends this wait: nothing reports that a request will wait for ever. A
+            // soft mount would give up after 2 s.
             thread::sleep(Duration::from_secs(3));
             let waits = !writer.is_finished();
             rustix::process::kill_process(server, Signal::CONT).unwrap();

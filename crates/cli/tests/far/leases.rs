@@ -1,4 +1,4 @@
-//! What a far mount keeps under leases: it asks nothing again, and never shows what was.
+//! Caching of a far mount under leases: it repeats no request, and never shows old state.
 
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::{Read, Seek, SeekFrom};
@@ -90,7 +90,7 @@ fn a_new_name_in_a_directory_known_whole_asks_once() {
     });
 }
 
-/// What a mount shows of a name.
+/// The state of a name in a mount.
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Shown {
     mode: u32,

@@ -152,7 +152,7 @@ fn two_mounts_that_would_wait_for_each_other_are_told() {
     });
 }
 
-/// What a killed client had open is released, and its locks are dropped, when its session ends.
+/// Open files of a killed client are released, and its locks are dropped, when its session ends.
 /// This test waits for a term of 10 seconds: the server cannot know earlier that the client does
 /// not come back.
 #[test]

@@ -1,5 +1,5 @@
-//! Names and attributes: a change by one mount is seen at once by the others, which have asked for
-//! the old state before.
+//! Names and attributes: the other mounts, which have cached the old state, see a change by one
+//! mount at once.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes, Permissions};
@@ -265,8 +265,8 @@ fn all_mounts_change_one_directory_together() {
     });
 }
 
-/// What a mount has changed in a directory, or of it, its programs see at once, although each
-/// change tells the attributes of the directory: also while other threads change it.
+/// The programs of a mount see their changes to a directory at once, although each reply to a
+/// change carries attributes of the directory, and although other threads change it meanwhile.
 #[test]
 fn a_program_sees_at_once_what_it_has_changed_of_a_directory() {
     on_world(|world| {

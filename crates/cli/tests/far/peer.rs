@@ -1,4 +1,4 @@
-//! A client of the test's own, which can say what no correct client says.
+//! A client of the test's own, which can send messages that no correct client sends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,14 +12,15 @@ use pelago_wire::{Error, Leases, Reply, Request};
 
 use crate::harness::program::DEADLINE;
 
-/// What sockets have in common.
+/// A socket of either kind.
 pub(crate) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
 /// A connection to a server.
 pub(crate) struct Peer {
     stream: Box<dyn Stream>,
-    /// What each frame says: every mutation up to this one is answered.
+    /// The number of the last answered mutation, which each frame carries: all mutations up to it
+    /// are answered.
     pub(crate) progress: u64,
     /// It ends its session with the connection: one that vanishes keeps its leases for a term, and
     /// delays the good mounts for so long.

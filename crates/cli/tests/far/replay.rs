@@ -1,4 +1,4 @@
-//! The bytes of a recorded connection, sent again.
+//! Replay attacks: the bytes of a recorded connection, sent again.
 
 use std::fs;
 use std::io::Read;

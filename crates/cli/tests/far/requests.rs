@@ -1,4 +1,4 @@
-//! What an operation of a far mount asks its server, counted.
+//! The number of requests to the server for each operation of a far mount.
 //!
 //! These are operations on what the mount has not seen yet, or changes itself; what it keeps is in
 //! `leases`. RELEASE is counted too, although no program waits for it.
@@ -41,7 +41,8 @@ impl Counted<'_> {
     fn settled(&self) -> u64 {
         let mut count = self.requests();
         until("quiet", || {
-            // Nothing tells that no request will come: none has come for so long.
+            // Only the clock ends this wait: nothing reports that no request will come. None has
+            // come for this time.
             thread::sleep(QUIET);
             std::mem::replace(&mut count, self.requests()) == count
         });

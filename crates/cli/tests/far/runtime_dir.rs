@@ -1,4 +1,4 @@
-//! What a killed mount leaves in the folder of control sockets.
+//! Leftovers of a killed mount in the folder of control sockets.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -25,7 +25,7 @@ use crate::far::peer::{Peer, hello, tcp};
 use crate::far::world::World;
 use crate::harness::program::run;
 
-/// How long, and how many silent connections.
+/// The duration of the test, and the number of silent connections.
 struct Form {
     seconds: u64,
     silent: usize,
@@ -40,7 +40,7 @@ impl Form {
     }
 }
 
-/// What the server's process takes.
+/// The resources of the server's process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Usage {
     /// Resident bytes.

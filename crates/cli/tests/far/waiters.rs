@@ -1,5 +1,5 @@
-//! Programs that wait for a server that does not answer can be killed, in whatever operation, and
-//! what they asked for is done once or never.
+//! Programs that wait for a server that does not answer: they can be killed in every operation, and
+//! the operation is done once or never.
 //!
 //! Each program of [`PROGRAM`] prepares one operation, and begins it once nothing answers: the
 //! server is stopped, or the network is cut, or the disk hangs. All that wait get SIGKILL and must
@@ -106,7 +106,7 @@ print $done ? "yes\n" : "no, " . ($! + 0) . "\n";
 struct Asker {
     operation: String,
     program: Program,
-    /// Where it is in the kernel.
+    /// The function of the file system in which it has waited for the mount, if it has.
     waits_in: Option<String>,
 }
 
@@ -254,7 +254,8 @@ fn kill_waiters(world: &World, root: &Path, name: &str, fault: &dyn Fault) -> us
         operations.iter().map(|operation| Asker::ready(&root, operation)).collect();
     fault.begin();
     askers.iter_mut().for_each(|asker| asker.program.tell("go"));
-    // Those that are answered from what is kept say so.
+    // Only the clock ends this: nothing reports that a program will wait for ever. Programs that
+    // are answered from a cache end meanwhile.
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
         for asker in &mut askers {
@@ -339,6 +340,7 @@ impl Stuck {
         let seen = Arc::clone(&until);
         lossfs.control().watch(move |_| {
             while seen.lock().unwrap().is_some_and(|until| Instant::now() < until) {
+                // The pause between two looks at the time until which the disk hangs.
                 thread::sleep(Duration::from_millis(5));
             }
         });
@@ -473,6 +475,7 @@ fn each_operation_of_the_own_mount_can_be_killed_alone() {
         let mut asker = Asker::ready(&root, operation);
         fault.begin();
         asker.program.tell("go");
+        // Only the clock ends this: nothing reports that a program will wait for ever.
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(300) {
             asker.waits_in = asker.place().or_else(|| asker.waits_in.take());
@@ -586,6 +589,7 @@ fn random_round(world: &World, root: &Path, name: &str, fault: &dyn Fault, rando
         let signals = [Signal::USR1, Signal::USR1, Signal::TERM, Signal::INT, Signal::KILL];
         let signal = signals[random.below(signals.len() as u64) as usize];
         sent += usize::from(kill_process(asker.pid(), signal).is_ok());
+        // Not a wait for a condition: the moment of each signal is random.
         thread::sleep(Duration::from_millis(random.below(10)));
         turn(random, 40);
     }

@@ -24,7 +24,7 @@ pub(crate) struct World {
     pub(crate) volume: Volume,
     /// `KEY@HOST:PORT` of the server.
     pub(crate) address: String,
-    /// What the watchdog kills. Its thread ends when the sender is dropped.
+    /// The processes that the watchdog kills. Its thread ends when the sender is dropped.
     pids: Arc<Mutex<Vec<Pid>>>,
     _watchdog: Sender<()>,
 }

@@ -1,5 +1,5 @@
-//! Bytes that a mount keeps back under a lease: others see them at once, and none is lost in
-//! silence.
+//! Bytes that a mount keeps back under a lease: other mounts see them at once, and a loss is always
+//! reported.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -116,7 +116,7 @@ fn a_mapped_page_does_not_overwrite_what_another_mount_writes_in_it() {
     });
 }
 
-/// What was done to a file or its name after a write comes after it.
+/// Changes of a file or its name after a write take effect after it.
 #[test]
 fn times_modes_and_names_come_after_the_bytes() {
     on_server(|world| {

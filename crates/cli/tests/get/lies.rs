@@ -1,4 +1,5 @@
-//! Servers that lie: each is one clear error within bounded memory, and nothing is at the target.
+//! Servers that break the protocol: each causes one clear error within bounded memory, and nothing
+//! is at the target.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

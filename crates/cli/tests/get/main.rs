@@ -1,4 +1,5 @@
-//! `pelago get`: a file is whole and right, or it is not there, whatever happens on the way.
+//! `pelago get`: after any fault of the network or the disk the file is whole and right, or does
+//! not exist.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt, symlink};
@@ -69,7 +70,7 @@ fn what_cannot_be_had_leaves_nothing_and_says_why() {
     served.volume.finish();
 }
 
-/// What the first one received is not sent again.
+/// Bytes that the first download received are not sent again.
 #[test]
 fn a_download_that_was_killed_goes_on_where_it_was() {
     let Some(served) = Served::new() else { return };

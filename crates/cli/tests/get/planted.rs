@@ -1,5 +1,5 @@
-//! Files of another user beside a download, and notes of an earlier run: neither decides which
-//! bytes are taken for right, whose the file is, or what else is written.
+//! Files of another user beside a download, and records of an earlier run: neither decides which
+//! bytes count as right, the owner of the file, or which other files are written.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, lchown, symlink};

@@ -102,6 +102,7 @@ fn down(mut server: TcpStream, mut client: TcpStream, state: &State) -> std::io:
             let most = state.most.load(Ordering::SeqCst).saturating_sub(passed);
             let may = usize::try_from(most).unwrap().min(left.len());
             if may == 0 {
+                // The pause between two looks at the limit, which a test raises.
                 thread::sleep(Duration::from_millis(2));
                 continue;
             }

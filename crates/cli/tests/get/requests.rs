@@ -1,4 +1,4 @@
-//! What the server answers to requests for blocks, as bytes.
+//! The bytes of the server's responses to requests for blocks.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -60,8 +60,8 @@ impl Program {
         });
         writeln!(self.to.as_mut().unwrap(), "{line}").unwrap();
         until("it waits", || call().is_some_and(|call| Some(call) != idle));
-        // In the system call it is on its way to the server, where another one may overtake it, and
-        // no process tells that it has arrived there.
+        // Only the clock ends this wait: the request of the system call is on its way to the
+        // server, where another one may overtake it, and no process reports that it has arrived.
         thread::sleep(Duration::from_millis(50));
     }
 

@@ -9,12 +9,13 @@ use std::path::Path;
 use rustix::fs::{lgetxattr, llistxattr};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The kind of a path.
+/// The attributes and bytes of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen {
     mode: u32,
-    owner: (u32, u32),
-    /// Of a file that is no directory.
+    uid: u32,
+    gid: u32,
+    /// 0 for a directory.
     size: u64,
     links: u64,
     mtime: (i64, i64),
@@ -26,15 +27,15 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Returns the same with another owner.
-    pub(crate) fn of_owner(self, owner: (u32, u32)) -> Self {
-        Self { owner, ..self }
+    pub(crate) fn of_owner(self, uid: u32, gid: u32) -> Self {
+        Self { uid, gid, ..self }
     }
 }
 
-/// Each path below a folder, and what it is; an error if it cannot be read in full.
+/// Each path below a folder with its attributes and bytes; an error if it cannot be read in full.
 pub(crate) type Tree = BTreeMap<String, std::io::Result<Seen>>;
 
-/// Reads a tree. What cannot be listed is an error under its own path.
+/// Reads a tree. A directory that cannot be listed is an error under its own path.
 pub(crate) fn tree(root: &Path) -> Tree {
     let mut tree = Tree::new();
     walk(root, "", &mut tree);
@@ -66,7 +67,8 @@ fn see(path: &Path) -> std::io::Result<Seen> {
     let kind = meta.file_type();
     Ok(Seen {
         mode: meta.mode(),
-        owner: (meta.uid(), meta.gid()),
+        uid: meta.uid(),
+        gid: meta.gid(),
         size: if kind.is_dir() { 0 } else { meta.len() },
         links: if kind.is_dir() { 0 } else { meta.nlink() },
         mtime: (meta.mtime(), meta.mtime_nsec()),

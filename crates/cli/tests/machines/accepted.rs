@@ -1,4 +1,5 @@
-//! Three mounts of one tree agree at once, and those of the two clients survive the server.
+//! Three mounts of one tree: they agree at once, and the mounts of the two clients survive the
+//! server.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +10,8 @@ use crate::harness::program::{run, until};
 use crate::harness::programs::{Program, locker};
 use crate::harness::volume::detach_all;
 use crate::machines::hands::Hands;
-use crate::machines::world::{World, far, far_pid, far_status, kill};
+use crate::machines::lab::kill;
+use crate::machines::world::{World, far, far_pid, far_status};
 
 /// `EAGAIN`.
 const TAKEN: &str = "no, 11";
@@ -24,7 +26,7 @@ fn each_side(hands: &mut [Hands; 3], work: impl Fn(usize, &mut Hands, &mut [&mut
     }
 }
 
-/// What one creates, writes, renames and removes, the others see at once.
+/// Creates, writes, renames and removals by one program are seen by the others at once.
 fn names_and_bytes(turn: usize, side: &mut Hands, others: &mut [&mut Hands; 2]) {
     let dir = format!("dir{turn}");
     let file = format!("dir{turn}/file");
@@ -58,8 +60,8 @@ fn names_and_bytes(turn: usize, side: &mut Hands, others: &mut [&mut Hands; 2]) 
     }
 }
 
-/// What a client has looked at, it looks at again without a word to the server, after a change by
-/// another one too.
+/// Repeated looks of a client at the same names need no request to the server, also after a change
+/// by another client.
 fn warm(world: &World, hands: &mut [Hands; 3]) {
     const LOOKS: u64 = 20;
     let [near, clients @ ..] = hands;

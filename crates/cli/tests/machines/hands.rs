@@ -1,5 +1,6 @@
-//! What a program on one of the machines does. The test itself opens nothing in a mount: a process
-//! that it starts would close that again first, and wait for a server that does not answer.
+//! A program on one of the machines that follows commands. The test itself opens no file in a
+//! mount: each process that it starts would first close the inherited descriptor, and wait for a
+//! server that does not answer.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
-//! A server and two other machines that mount its volume, joined by a network of their own, as a
-//! stranger sets them up who has read README.md.
+//! Several machines in a network of their own, set up with README.md's commands: mounts, shares,
+//! offices, mirrors and shared stores.
 
 mod accepted;
 mod hands;
+pub(crate) mod lab;
 mod mirror;
 pub(crate) mod network;
 mod office;

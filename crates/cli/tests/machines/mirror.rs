@@ -1,24 +1,22 @@
-//! A volume and its mirror at another site, as README.md says: the site burns, a line is cut, each
-//! end is killed, and the mirror has what it said that it has.
+//! A volume and its mirror at another site, set up as README.md says: the site burns, a line is
+//! cut, each end is killed, and the mirror has all changes that it has confirmed.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{cannot_mount, detach_all, folder};
+use crate::harness::volume::detach_all;
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network, tried};
-use crate::machines::world::{kill, typed, watch};
+use crate::machines::lab::{Lab, kill, pid_of};
+use crate::machines::network::{Machine, tried};
+use crate::machines::world::typed;
 
 /// README's commands.
 const KEEP: &str = "pelago serve ~/mirrors --mirrors --listen 127.0.0.1:7442 --detach";
@@ -29,39 +27,28 @@ const MIRROR: &str =
 const WAIT: &str = "pelago wait ~/pelago/files --level remote";
 const PROMOTE: &str = "pelago site promote ~/mirrors/mirrors/* --force";
 
-/// How soon all goes on after both ends and the line are back.
+/// The longest time until all goes on after both ends and the line are back.
 const BACK: Duration = Duration::from_secs(30);
 
-/// The site of the volume, and that of its mirror.
+/// The site of a volume, and the site of its mirror.
 struct Sites {
-    network: Network,
+    lab: Lab,
     home: Machine,
     there: Machine,
-    root: PathBuf,
-    pids: Arc<Mutex<Vec<Pid>>>,
-    _watchdog: Sender<()>,
-    _folder: TempDir,
 }
 
 impl Sites {
-    /// Returns both, with a mirror; `None` if this machine cannot have them.
+    /// Returns both sites, with a mirror; `None` if this machine cannot have a network.
     fn new() -> Option<Self> {
         Self::on(&[])
     }
 
-    /// The same; before the mirrors are kept, these commands are run there.
+    /// Does the same as [`Self::new`], but first runs these commands at the site of the mirror.
     fn on(before: &[&str]) -> Option<Self> {
-        if let Some(reason) = cannot_mount().or_else(cannot_network) {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let (folder, root) = folder();
-        let network = Network::new();
-        let home = network.machine(1, &root.join("home"));
-        let there = network.machine(2, &root.join("there"));
-        let pids = Arc::default();
-        let _watchdog = watch(Arc::clone(&pids));
-        let sites = Self { network, home, there, root, pids, _watchdog, _folder: folder };
+        let lab = Lab::new()?;
+        let home = lab.machine(1, "home");
+        let there = lab.machine(2, "there");
+        let sites = Self { lab, home, there };
         before.iter().for_each(|line| drop(sites.there.types(line)));
         sites.keep();
         sites.up();
@@ -80,12 +67,12 @@ impl Sites {
 
     fn keep(&self) {
         self.there.types(&typed(KEEP).replace("127.0.0.1", &self.there.address));
-        self.pids.lock().unwrap().push(self.keeper());
+        self.lab.ends(self.keeper());
     }
 
     fn up(&self) {
         self.home.types(typed(UP));
-        self.pids.lock().unwrap().push(self.primary());
+        self.lab.ends(self.primary());
     }
 
     fn primary(&self) -> Pid {
@@ -104,7 +91,7 @@ impl Sites {
         self.home.types(typed(WAIT));
     }
 
-    /// Returns what the primary says of its mirror.
+    /// Returns the state of the mirror that the primary reports.
     fn mirror(&self) -> Value {
         self.home.types("pelago status ~/pelago --json --timeout 100").json()["mirror"].clone()
     }
@@ -115,7 +102,7 @@ impl Sites {
         found.next().unwrap().unwrap().path()
     }
 
-    /// Kills the primary as a fire does, promotes the mirror, checks and mounts it. Returns its
+    /// Kills the primary as a fire would, promotes the mirror, checks and mounts it. Returns its
     /// tree.
     fn burn(&self) -> PathBuf {
         kill(self.primary());
@@ -126,7 +113,7 @@ impl Sites {
         assert_eq!(checked.json()["whole"], true, "{checked:?}");
         self.there.types(&format!("pelago up {} --detach", image.display()));
         let status = self.there.types(&format!("pelago status {} --json", image.display()));
-        self.pids.lock().unwrap().push(pid_of(&status.json()));
+        self.lab.ends(pid_of(&status.json()));
         image.join("files")
     }
 
@@ -138,19 +125,6 @@ impl Sites {
     }
 }
 
-impl Drop for Sites {
-    fn drop(&mut self) {
-        for pid in self.pids.lock().unwrap().drain(..) {
-            kill(pid);
-        }
-        detach_all(&self.root);
-    }
-}
-
-fn pid_of(status: &Value) -> Pid {
-    status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap()
-}
-
 /// Returns the names of a tree with the sums of its files.
 fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
     let line =
@@ -159,7 +133,7 @@ fn sums(machine: &Machine, tree: &Path) -> BTreeMap<String, String> {
     lines.lines().map(|line| (line.to_owned(), String::new())).collect()
 }
 
-/// Returns types, modes, links, sizes, times and numbers of all in a tree.
+/// Returns the types, modes, link counts, sizes, times and inode numbers of all files in a tree.
 fn listed(machine: &Machine, tree: &Path) -> String {
     let list = "find . ! -name . -printf '%p %y %m %n %s %T@ %i\\n' | sort";
     tried(machine, &format!("cd {} && {list}", tree.display())).expect_success().out
@@ -240,12 +214,13 @@ fn kills_and_a_cut_lose_nothing_that_was_waited_for() {
                 sites.keep();
             }
             1 => {
-                sites.network.cut(&sites.there);
+                sites.lab.network.cut(&sites.there);
                 hands.does("log while-cut");
                 hands.does("add while-cut on");
-                // Longer than the connection lives in silence.
+                // Only the clock ends this wait: it is longer than the connection lives in silence,
+                // at either end, and the keeper does not report its end.
                 thread::sleep(Duration::from_secs(5));
-                sites.network.join(&sites.there);
+                sites.lab.network.join(&sites.there);
             }
             2 => {
                 drop(hands);
@@ -290,7 +265,7 @@ fn a_mirror_that_is_killed_at_any_moment_is_whole() {
                 mv small$i moved$((i%50)); rm -f big$(((i+7)%20)); done";
     let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
     for round in 0..6 {
-        // Another moment of its work in each round.
+        // Not a wait for a condition: each round kills the mirror at another moment of its work.
         thread::sleep(Duration::from_millis(150 + 90 * round));
         kill(sites.keeper());
         let image = sites.image();
@@ -337,7 +312,7 @@ fn a_silent_mirror_holds_no_stop_up() {
     sites.there.types(typed(PROMOTE));
     sites.there.types(&format!("pelago up {} --detach", image.display()));
     let status = sites.there.types(&format!("pelago status {} --json", image.display())).json();
-    sites.pids.lock().unwrap().push(pid_of(&status));
+    sites.lab.ends(pid_of(&status));
     let names = tried(&sites.there, &format!("ls {}", image.join("files").display()));
     assert_eq!(names.out, "one\ntwo\n");
 }
@@ -396,8 +371,7 @@ fn a_promotion_while_the_primary_works_stops_it() {
     let line = "cd ~/pelago/files && i=0; while i=$((i+1)); [ $i -lt 5000 ]; do \
                 echo $i > f$i || exit 0; done";
     let mut working = sites.home.command("sh").args(["-c", line]).spawn().unwrap();
-    // It is in the middle of its work.
-    thread::sleep(Duration::from_millis(300));
+    until("the primary is in the middle of its work", || sites.tree().join("f100").exists());
     sites.there.types(typed(PROMOTE));
     until("the primary has stopped", || {
         tried(&sites.home, "pelago status ~/pelago --json").json()["state"] == "down"
@@ -409,7 +383,7 @@ fn a_promotion_while_the_primary_works_stops_it() {
     assert_eq!(checked.json()["whole"], true, "{checked:?}");
     sites.there.types(&format!("pelago up {} --detach", image.display()));
     let status = sites.there.types(&format!("pelago status {} --json", image.display())).json();
-    sites.pids.lock().unwrap().push(pid_of(&status));
+    sites.lab.ends(pid_of(&status));
     // A prefix of what was done.
     let names = tried(&sites.there, &format!("ls {}", image.join("files").display()));
     let mut numbers: Vec<u32> =
@@ -433,7 +407,7 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     // A volume with passthrough.
     sites.home.types("pelago up ~/second --detach");
     let status = sites.home.types("pelago status ~/second --json").json();
-    sites.pids.lock().unwrap().push(pid_of(&status));
+    sites.lab.ends(pid_of(&status));
     let at = format!("{key}@{}:7442", sites.there.address);
     let refused = set(&at, "~/second");
     assert!(refused.err.contains("--passthrough never"), "{refused:?}");
@@ -441,7 +415,7 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     let third = "pelago up ~/third --detach --passthrough never";
     sites.home.types(third);
     let status = sites.home.types("pelago status ~/third --json").json();
-    sites.pids.lock().unwrap().push(pid_of(&status));
+    sites.lab.ends(pid_of(&status));
     let refused = set(&at, "~/third");
     assert!(refused.err.contains("pelago key allow"), "{refused:?}");
     let own = sites.home.types("pelago key show -V ~/third").out;
@@ -468,10 +442,10 @@ fn what_cannot_be_a_mirror_is_refused_with_one_line() {
     set(&at, "~/third").expect_success();
     sites.home.types("pelago wait --level remote -V ~/third");
     // A deadline.
-    sites.network.cut(&sites.there);
+    sites.lab.network.cut(&sites.there);
     tried(&sites.home, "echo more > ~/pelago/files/more").expect_success();
     let late = tried(&sites.home, "pelago wait ~/pelago/files --level remote --timeout 1");
     assert_eq!(late.code, Some(8), "{late:?}");
-    sites.network.join(&sites.there);
+    sites.lab.network.join(&sites.there);
     sites.wait();
 }

@@ -1,4 +1,4 @@
-//! Machines that a cable each joins to a switch: network namespaces, which root can make.
+//! Machines that are joined by cables to a switch: network namespaces, which root can create.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

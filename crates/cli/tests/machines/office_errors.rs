@@ -39,13 +39,13 @@ fn host_down() {
     let [mut first, mut there] = offices.hands();
     first.does("make file");
     there.does("open file");
-    offices.network.cut(&offices.first);
+    offices.lab.network.cut(&offices.first);
     // The first one may still wait for the deadline, and the kernel asks for a name first.
     there.fails_by("get file", &[Errno::TIMEDOUT, Errno::HOSTDOWN]);
     there.fails("get file", Errno::HOSTDOWN);
     // What is closed meanwhile is closed there too, once it can be heard.
     there.does("close file");
-    offices.network.join(&offices.first);
+    offices.lab.network.join(&offices.first);
     until("only the program of the first office has it open", || {
         let status = offices.first.types("pelago status ~/pelago --json --timeout 100").json();
         status["open_files"] == 1

@@ -1,21 +1,17 @@
-//! A folder is shared with a stranger on another machine, as README.md says, and taken back.
+//! A folder that is shared with a stranger on another machine, as README.md says, and then revoked.
 
 use std::fs;
-use std::path::PathBuf;
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
-use tempfile::TempDir;
 
 use crate::harness::program::until;
-use crate::harness::volume::{cannot_mount, detach_all, folder};
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network, tried};
-use crate::machines::world::{kill, typed, watch};
+use crate::machines::lab::{Lab, kill, lock_holder, pid_of};
+use crate::machines::network::{Machine, tried};
+use crate::machines::world::typed;
 
 /// README's commands.
 const SHARE: &str = "pelago share ~/pelago/files/docs --to $(pelago key show) \
@@ -23,35 +19,24 @@ const SHARE: &str = "pelago share ~/pelago/files/docs --to $(pelago key show) \
 const ATTACH: &str = "pelago attach ~/docs.cred ~/shared --detach";
 const REVOKE: &str = "pelago revoke ~/docs.cred -V ~/pelago";
 
-/// How soon all goes on after both ends and the line are back.
+/// The longest time until all goes on after both ends and the line are back.
 const BACK: Duration = Duration::from_secs(30);
 
-/// Alice's machine with a volume, and Bob's, which the volume does not know.
+/// Alice's machine with a volume, and Bob's machine, which is not in the volume's client list.
 struct Pair {
-    network: Network,
+    lab: Lab,
     alice: Machine,
     bob: Machine,
-    root: PathBuf,
-    pids: Arc<Mutex<Vec<Pid>>>,
-    _watchdog: Sender<()>,
-    _folder: TempDir,
 }
 
 impl Pair {
-    /// Returns two machines, and the folder `docs` of one shared with the other; `None` if this
-    /// machine cannot have them.
+    /// Returns two machines, with the folder `docs` of one shared with the other; `None` if this
+    /// machine cannot have a network.
     fn shared() -> Option<Self> {
-        if let Some(reason) = cannot_mount().or_else(cannot_network) {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let (folder, root) = folder();
-        let network = Network::new();
-        let alice = network.machine(1, &root.join("alice"));
-        let bob = network.machine(2, &root.join("bob"));
-        let pids = Arc::default();
-        let _watchdog = watch(Arc::clone(&pids));
-        let pair = Self { network, alice, bob, root, pids, _watchdog, _folder: folder };
+        let lab = Lab::new()?;
+        let alice = lab.machine(1, "alice");
+        let bob = lab.machine(2, "bob");
+        let pair = Self { lab, alice, bob };
         pair.alice.types("pelago key new");
         pair.up();
         let tree = "mkdir -p docs/sub secret && echo note > docs/note && echo deep > docs/sub/deep \
@@ -65,7 +50,7 @@ impl Pair {
 
     fn up(&self) {
         self.alice.types("pelago up ~/pelago --detach");
-        self.pids.lock().unwrap().push(self.server_pid());
+        self.lab.ends(self.server_pid());
     }
 
     /// Shares the folder, and carries the credential over.
@@ -79,13 +64,11 @@ impl Pair {
     fn attach(&self) {
         self.bob.types(typed(ATTACH));
         let status = self.bob.types("pelago status ~/shared --json --timeout 100").json();
-        let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
-        self.pids.lock().unwrap().push(pid);
+        self.lab.ends(pid_of(&status));
     }
 
     fn server_pid(&self) -> Pid {
-        let text = fs::read_to_string(self.alice.home.join("pelago/lock")).unwrap();
-        text.trim().parse().ok().and_then(Pid::from_raw).unwrap()
+        lock_holder(&self.alice.home.join("pelago"))
     }
 
     fn hands(&self) -> Hands {
@@ -103,15 +86,6 @@ impl Pair {
         let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();
         assert!(!log.contains("panicked"), "{log}");
         assert_eq!(self.alice.types("pelago check ~/pelago --json").json()["whole"], true);
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        for pid in self.pids.lock().unwrap().drain(..) {
-            kill(pid);
-        }
-        detach_all(&self.root);
     }
 }
 
@@ -153,7 +127,7 @@ fn what_is_taken_back_is_read_no_more() {
     let mut bob = pair.hands();
     assert_eq!(bob.does("get sub/deep"), "deep|");
     pair.alice.types(typed(REVOKE));
-    // The promise: nothing a second later.
+    // Only the clock ends this wait: the promise is that nothing can be read a second later.
     thread::sleep(Duration::from_secs(1));
     for line in ["get note", "get sub/deep", "list .", "size note"] {
         bob.fails(line, Errno::ACCESS);
@@ -196,10 +170,10 @@ fn a_guest_goes_on_after_a_kill_of_the_server_and_a_cut_of_the_line() {
     assert_eq!(reads(), Ok(b"note\n".to_vec()), "by the open file");
     assert_eq!(pair.hands().does("get sub/deep"), "deep|");
     assert!(begun.elapsed() < BACK, "{:?}", begun.elapsed());
-    pair.network.cut(&pair.bob);
-    // Longer than a session lives without a word.
+    pair.lab.network.cut(&pair.bob);
+    // Only the clock ends this wait: it is longer than a session lives in silence.
     thread::sleep(Duration::from_secs(20));
-    pair.network.join(&pair.bob);
+    pair.lab.network.join(&pair.bob);
     let begun = Instant::now();
     assert_eq!(reads(), Ok(b"note\n".to_vec()), "after the session has ended");
     assert_eq!(pair.hands().does("get sub/deep"), "deep|");
@@ -213,14 +187,14 @@ fn a_stranger_delays_no_start() {
     let Some(pair) = Pair::shared() else { return };
     let mut bob = pair.hands();
     assert_eq!(bob.does("get note"), "note|");
-    pair.network.cut(&pair.bob);
+    pair.lab.network.cut(&pair.bob);
     kill(pair.server_pid());
     let begun = Instant::now();
     pair.up();
     let mut alice = pair.owner();
     assert_eq!(alice.does("get docs/note"), "note|");
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
-    pair.network.join(&pair.bob);
+    pair.lab.network.join(&pair.bob);
     until("back", || {
         pair.alice.types("pelago status ~/pelago --json").json()["sessions"]
             .as_array()
@@ -232,7 +206,7 @@ fn a_stranger_delays_no_start() {
 #[test]
 fn a_credential_is_of_use_to_its_key_alone() {
     let Some(pair) = Pair::shared() else { return };
-    let eve = pair.network.machine(3, &pair.root.join("eve"));
+    let eve = pair.lab.machine(3, "eve");
     eve.types("pelago key new && mkdir ~/shared");
     fs::copy(pair.alice.home.join("docs.cred"), eve.home.join("docs.cred")).unwrap();
     let other = tried(&eve, "pelago attach ~/docs.cred ~/shared");

@@ -1,5 +1,5 @@
-//! Machines and cables that stop for shorter and for longer than a term, under programs that work.
-//! These tests wait for terms of 10 seconds: nothing else tells a stall from an end.
+//! Machines and cables that stop for shorter and for longer than a term, while programs work. These
+//! tests wait for terms of 10 seconds, because only time distinguishes a stall from an end.
 
 use rustix::process::{Signal, kill_process};
 
@@ -130,11 +130,11 @@ fn a_cable_that_is_cut_for_less_than_a_term_costs_nothing_but_time() {
     let beside = Beside::begin(&world, &mut near);
     let before = session_ids(&world);
     for millis in [500, 5000] {
-        world.network.cut(&world.clients[0]);
+        world.lab.network.cut(&world.clients[0]);
         until("the server is silent", || {
             far_status(&world.clients[0])["silent_ms"].as_u64().unwrap() > millis
         });
-        world.network.join(&world.clients[0]);
+        world.lab.network.join(&world.clients[0]);
         beside.go_on(&mut near);
     }
     assert_eq!(session_ids(&world), before);
@@ -154,13 +154,13 @@ fn a_cable_that_is_cut_for_longer_than_a_term_costs_what_was_under_way() {
     one.does("put-at file 0 before");
     let holder = lock(&world, &mut near);
     let beside = Beside::begin(&world, &mut near);
-    world.network.cut(&world.clients[0]);
+    world.lab.network.cut(&world.clients[0]);
     let mut rival = rival(&world);
     assert_eq!(rival.ask("wait fcntl write 0 10"), "yes", "the lock ends with the session");
     until("the session is over", || world.sessions() == 1);
     other.does("make meanwhile");
     near.does("rename meanwhile later");
-    world.network.join(&world.clients[0]);
+    world.lab.network.join(&world.clients[0]);
     beside.go_on(&mut near);
     one.does("put-at file 6 , after");
     assert_eq!(near.does("get file"), "before, after");

@@ -1,23 +1,20 @@
-//! A volume on a shared store with two servers, as README.md says: one is killed, stopped and goes
-//! on, or is unmounted, and the programs of a third machine go on without a remount.
+//! A volume on a shared store with two servers, set up as README.md says: the owner is killed,
+//! stopped and continued, or unmounted, and the programs of a third machine go on without a
+//! remount.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Child, Command};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tempfile::TempDir;
 
 use crate::harness::program::{run, until};
-use crate::harness::volume::{cannot_mount, detach_all, folder};
-use crate::machines::network::{Machine, Network, cannot_network, tried};
+use crate::machines::lab::{Lab, kill, lock_holder, pid_of};
+use crate::machines::network::{Machine, tried};
 use crate::machines::store_work::Work;
-use crate::machines::world::{kill, typed, watch};
+use crate::machines::world::typed;
 
 /// README's commands. Its machines are one.
 const SERVE_A: &str = "pelago serve ~/a --store ~/team --listen 127.0.0.1:7443 --detach";
@@ -28,31 +25,27 @@ const MOUNT: &str = "pelago mount $(pelago key show -V ~/a)@127.0.0.1:7443 ~/far
 /// The longest time until programs go on after the owner was killed.
 const GOES_ON: Duration = Duration::from_secs(30);
 
-/// Two machines with servers of one store, and a third one that mounts its volume.
+/// Two machines with servers of one store, and a third machine that mounts its volume.
 struct Store {
-    network: Network,
+    lab: Lab,
     a: Machine,
     b: Machine,
     client: Machine,
-    root: PathBuf,
-    pids: Arc<Mutex<Vec<Pid>>>,
-    _watchdog: Sender<()>,
-    _folder: TempDir,
 }
 
 impl Store {
-    /// Returns them, with both servers up and the volume mounted from the first; `None` if this
-    /// machine cannot have them.
+    /// Returns the machines, with both servers up and the volume mounted from the first; `None` if
+    /// this machine cannot have a network.
     fn new() -> Option<Self> {
         let store = Self::unmounted()?;
         store.mount_from(&store.a, "a", 7443);
         Some(store)
     }
 
-    /// The same, on a disk of 160 MiB.
+    /// Does the same as [`Self::new`] with the store on a disk of 160 MiB.
     fn on_a_small_disk() -> Option<Self> {
         let store = Self::without_servers()?;
-        let team = store.root.join("team");
+        let team = store.lab.root.join("team");
         fs::create_dir(&team).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=160M,mode=700", "none"]).arg(&team);
@@ -63,7 +56,7 @@ impl Store {
         Some(store)
     }
 
-    /// Returns them, with both servers up.
+    /// Returns the machines, with both servers up.
     fn unmounted() -> Option<Self> {
         let store = Self::without_servers()?;
         store.serve_a();
@@ -72,19 +65,11 @@ impl Store {
     }
 
     fn without_servers() -> Option<Self> {
-        if let Some(reason) = cannot_mount().or_else(cannot_network) {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let (folder, root) = folder();
-        let network = Network::new();
-        let machine = |number, name: &str| network.machine(number, &root.join(name));
-        let a = machine(1, "first");
-        let b = machine(2, "second");
-        let client = machine(3, "third");
-        let pids = Arc::default();
-        let _watchdog = watch(Arc::clone(&pids));
-        Some(Self { network, a, b, client, root, pids, _watchdog, _folder: folder })
+        let lab = Lab::new()?;
+        let a = lab.machine(1, "first");
+        let b = lab.machine(2, "second");
+        let client = lab.machine(3, "third");
+        Some(Self { lab, a, b, client })
     }
 
     fn serve_a(&self) -> Pid {
@@ -96,16 +81,15 @@ impl Store {
     }
 
     fn serve(&self, machine: &Machine, line: &'static str, dir: &str) -> Pid {
-        let team = self.root.join("team");
+        let team = self.lab.root.join("team");
         let line = typed(line).replace("~/team", team.to_str().unwrap());
         machine.types(&line.replace("127.0.0.1", &machine.address));
         self.pid(machine, dir)
     }
 
     fn pid(&self, machine: &Machine, dir: &str) -> Pid {
-        let text = fs::read_to_string(machine.home.join(dir).join("lock")).unwrap();
-        let pid = text.trim().parse().ok().and_then(Pid::from_raw).unwrap();
-        self.pids.lock().unwrap().push(pid);
+        let pid = lock_holder(&machine.home.join(dir));
+        self.lab.ends(pid);
         pid
     }
 
@@ -127,8 +111,7 @@ impl Store {
         let line = line.replace("127.0.0.1:7443", &format!("{}:{port}", server.address));
         self.client.types(&line);
         let status = self.client.types("pelago status ~/far --json --timeout 100").json();
-        let pid = status["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap();
-        self.pids.lock().unwrap().push(pid);
+        self.lab.ends(pid_of(&status));
     }
 
     fn status(&self, machine: &Machine, dir: &str) -> Value {
@@ -153,22 +136,13 @@ impl Store {
             let log = fs::read_to_string(machine.home.join(dir).join("log")).unwrap();
             assert!(!log.contains("panicked"), "{log}");
         }
-        let team = self.root.join("team");
+        let team = self.lab.root.join("team");
         let checked = self.a.types(&format!("pelago check {} --json", team.display())).json();
         assert_eq!(checked["whole"], true, "{checked}");
     }
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        for pid in self.pids.lock().unwrap().drain(..) {
-            kill(pid);
-        }
-        detach_all(&self.root);
-    }
-}
-
-/// Waits for a program of the client, which must succeed.
+/// Waits for the end of a program of the client, which must succeed.
 fn expect_end(mut program: Child, within: Duration) {
     let deadline = Instant::now() + within;
     loop {
@@ -216,7 +190,7 @@ fn a_mount_goes_on_when_the_owner_is_killed() {
     expect_witness(&store);
     store.client.types("cmp ~/bytes ~/far/large");
     assert!(store.owns(&store.b, "b"));
-    // It comes back, stands by, and takes the volume when the other one is stopped.
+    // The first server comes back, stands by, and takes the volume when the other one is stopped.
     store.serve_a();
     assert_eq!(store.status(&store.a, "a")["state"], "stands by");
     store.b.types("pelago unmount -V ~/b --timeout 100");
@@ -245,7 +219,8 @@ fn an_owner_that_was_stopped_answers_nothing_and_ends() {
     println!("the first answer after {:?}", stopped.elapsed());
     assert!(stopped.elapsed() < GOES_ON, "{:?}", stopped.elapsed());
     assert!(store.owns(&store.b, "b"));
-    // It goes on long after it counts as dead.
+    // Only the clock ends this wait: the owner is to go on long after it counts as dead, and
+    // nothing reports that time.
     thread::sleep(Duration::from_secs(20).saturating_sub(stopped.elapsed()));
     kill_process(owner, Signal::CONT).unwrap();
     until("it ends", || fs::metadata(format!("/proc/{}", owner.as_raw_pid())).is_err());
@@ -280,10 +255,11 @@ fn a_mount_by_a_server_that_stands_by_finds_the_owner() {
 fn a_line_that_is_cut_moves_no_volume() {
     let Some(store) = Store::new() else { return };
     store.client.types("echo before > ~/far/before");
-    store.network.cut(&store.client);
-    // Longer than the time after which a silent server counts as dead.
+    store.lab.network.cut(&store.client);
+    // Only the clock ends this wait: it is longer than the time after which a silent server counts
+    // as dead, and the owner must not have ended then.
     thread::sleep(Duration::from_secs(20));
-    store.network.join(&store.client);
+    store.lab.network.join(&store.client);
     let joined = Instant::now();
     store.client.types("cat ~/far/before && echo after > ~/far/after");
     assert!(joined.elapsed() < GOES_ON, "{:?}", joined.elapsed());
@@ -315,7 +291,7 @@ fn programs_work_while_servers_come_and_go() {
     let far = store.client.home.join("far");
     let works = [1, 2].map(|seed| Work::begin(&far.join(format!("work{seed}")), seed));
     for round in 0..3 {
-        // The work is to be under way when it happens.
+        // Not a wait for a condition: the moment of the fault in the work is arbitrary.
         thread::sleep(Duration::from_secs(3));
         let is_a = store.owns(&store.a, "a");
         let owner = if is_a { store.pid_a() } else { store.pid_b() };
@@ -326,7 +302,8 @@ fn programs_work_while_servers_come_and_go() {
                 kill_process(owner, Signal::STOP).unwrap();
                 let other = if is_a { (&store.b, "b") } else { (&store.a, "a") };
                 until("the other server owns the volume", || store.owns(other.0, other.1));
-                // The programs change what the stopped one was about to write.
+                // Only the clock ends this wait: nothing reports that the programs have changed the
+                // files which the stopped server was about to write.
                 thread::sleep(Duration::from_secs(2));
                 kill_process(owner, Signal::CONT).unwrap();
             }

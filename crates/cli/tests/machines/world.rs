@@ -1,24 +1,14 @@
-//! A server on one machine, and mounts of its volume on two others, as README.md says.
+//! A server on one machine, and mounts of its volume on two others, set up as README.md says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use serde_json::Value;
-use tempfile::TempDir;
 
-use crate::harness::program::until;
-use crate::harness::volume::{cannot_mount, detach_all, folder, has_threads};
 use crate::machines::hands::Hands;
-use crate::machines::network::{Machine, Network, cannot_network};
-
-/// The deadline of a test: then every process of its world is killed, no program waits for a mount
-/// any more, and the test fails with an error.
-const WATCH: Duration = Duration::from_secs(150);
+use crate::machines::lab::{Lab, lock_holder, pid_of};
+use crate::machines::network::Machine;
 
 /// README's commands, without their comments. Its machines are one, and listen on 127.0.0.1.
 const UP: &str = "pelago up ~/pelago --listen 127.0.0.1:7440 --detach";
@@ -31,13 +21,9 @@ const DOWN: &str = "pelago unmount -V ~/pelago";
 
 /// Three machines: a server and two clients.
 pub(crate) struct World {
-    pub(crate) network: Network,
+    pub(crate) lab: Lab,
     pub(crate) server: Machine,
     pub(crate) clients: [Machine; 2],
-    root: PathBuf,
-    pids: Arc<Mutex<Vec<Pid>>>,
-    _watchdog: Sender<()>,
-    _folder: TempDir,
 }
 
 impl World {
@@ -46,20 +32,12 @@ impl World {
         Self::with("", "")
     }
 
-    /// The same; the server and the first client are started by these commands.
+    /// Does the same as [`Self::new`]; these commands start the server and the first client.
     pub(crate) fn with(server_by: &str, client_by: &str) -> Option<Self> {
-        if let Some(reason) = cannot_mount().or_else(cannot_network) {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let (folder, root) = folder();
-        let network = Network::new();
-        let machine = |number, name: &str| network.machine(number, &root.join(name));
-        let server = machine(1, "server");
-        let clients = [machine(2, "one"), machine(3, "other")];
-        let pids = Arc::default();
-        let _watchdog = watch(Arc::clone(&pids));
-        let world = Self { network, server, clients, root, pids, _watchdog, _folder: folder };
+        let lab = Lab::new()?;
+        let server = lab.machine(1, "server");
+        let clients = [lab.machine(2, "one"), lab.machine(3, "other")];
+        let world = Self { lab, server, clients };
         world.up_by(server_by);
         for (client, by) in world.clients.iter().zip([client_by, ""]) {
             world.mount(client, by);
@@ -74,8 +52,7 @@ impl World {
 
     fn up_by(&self, by: &str) {
         self.server.types(&format!("{by}{}", typed(UP).replace("127.0.0.1", "")));
-        let pid = self.server_pid();
-        self.pids.lock().unwrap().push(pid);
+        self.lab.ends(self.server_pid());
     }
 
     /// Makes the key of a machine, lists it at the server, and mounts the volume there.
@@ -87,8 +64,7 @@ impl World {
         let key = self.server.types("pelago key show -V ~/pelago").out;
         let line = typed(MOUNT).replace("$(pelago key show -V ~/pelago)", key.trim());
         client.types(&format!("{by}{}", line.replace("127.0.0.1", &self.server.address)));
-        let pid = far_pid(client);
-        self.pids.lock().unwrap().push(pid);
+        self.lab.ends(far_pid(client));
     }
 
     /// Returns a program on the server, and one on each of the other machines.
@@ -102,8 +78,7 @@ impl World {
     }
 
     pub(crate) fn server_pid(&self) -> Pid {
-        let text = fs::read_to_string(self.server.home.join("pelago/lock")).unwrap();
-        text.trim().parse().ok().and_then(Pid::from_raw).unwrap()
+        lock_holder(&self.server.home.join("pelago"))
     }
 
     /// Returns the status of the server.
@@ -132,15 +107,6 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        for pid in self.pids.lock().unwrap().drain(..) {
-            kill(pid);
-        }
-        detach_all(&self.root);
-    }
-}
-
 pub(crate) fn is_mounted(point: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().filter_map(|line| line.split(' ').nth(4)).any(|path| Path::new(path) == point)
@@ -158,16 +124,7 @@ pub(crate) fn far_status(client: &Machine) -> Value {
 
 /// Returns the process of a client's mount.
 pub(crate) fn far_pid(client: &Machine) -> Pid {
-    far_status(client)["pid"].as_i64().and_then(|pid| Pid::from_raw(pid as i32)).unwrap()
-}
-
-/// Kills a daemon (`kill -9`), if it is one still.
-pub(crate) fn kill(pid: Pid) {
-    let name = fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero()));
-    if name.is_ok_and(|name| name.trim_end() == "pelago") {
-        let _gone = kill_process(pid, Signal::KILL);
-        until("killed", || !has_threads(pid));
-    }
+    pid_of(&far_status(client))
 }
 
 /// Returns a line of README.md.
@@ -177,19 +134,4 @@ pub(crate) fn typed(line: &'static str) -> &'static str {
     let mut lines = text.lines().map(|line| line.split(" #").next().unwrap_or(line).trim_end());
     assert!(lines.any(|read| read == line), "README.md has no line `{line}` any more");
     line
-}
-
-/// Kills these processes at the deadline, unless the sender is dropped before.
-pub(crate) fn watch(pids: Arc<Mutex<Vec<Pid>>>) -> Sender<()> {
-    let (sender, dropped) = channel::<()>();
-    let watching = move || {
-        if dropped.recv_timeout(WATCH) == Err(RecvTimeoutError::Timeout) {
-            println!("the deadline of a test has passed: its processes are killed");
-            for pid in pids.lock().unwrap().iter() {
-                let _gone = kill_process(*pid, Signal::KILL);
-            }
-        }
-    };
-    thread::Builder::new().spawn(watching).unwrap();
-    sender
 }

@@ -1,4 +1,4 @@
-//! Reads return what was written, wherever the bytes are stored.
+//! Reads return the written bytes, in whichever place they are stored.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Dead far mounts, whose process was killed at any moment.
+//! Dead far mounts, whose process was killed at a random moment.
 
 use rustix::process::{Signal, kill_process};
 

@@ -1,4 +1,4 @@
-//! The guard itself.
+//! Tests of the guard process itself.
 
 use std::fs;
 

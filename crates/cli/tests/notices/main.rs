@@ -1,6 +1,7 @@
-//! A process is killed while one of its threads tells the kernel that a name or pages are no longer
-//! valid, and waits there for a lock which a program holds that waits for the same process. The
-//! guard of the mount must free both; if it was killed too, the next command must.
+//! Kills of a process while one of its threads notifies the kernel that a name or pages are no
+//! longer valid. The thread waits in the kernel for a lock, and the program that holds the lock
+//! waits for the same process. The guard of the mount must free both; if it was killed too, the
+//! next command must.
 //!
 //! The server is killed, the process of a far mount, a guard, and both at once, with SIGKILL and
 //! with SIGABRT, while programs change names and pages of one directory in both mounts. After that

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them.
+//! The state of processes in `/proc`.
 
 use std::time::Duration;
 use std::{fs, thread};
@@ -42,10 +42,10 @@ fn has_stuck_thread(pid: Pid) -> bool {
 /// waits for this process. Returns whether such a moment came.
 pub(crate) fn stop_at_a_notice(pid: Pid, tries: u32, random: &mut Random) -> bool {
     for _ in 0..tries {
-        // These sleeps wait for no condition: the moment of the stop is random.
+        // Not a wait for a condition: the moment of the stop is random.
         thread::sleep(LONGEST.mul_f64(random.below(1000) as f64 / 1000.0));
         kill_process(pid, Signal::STOP).unwrap();
-        // Threads that run go on until the signal has reached them.
+        // Only the clock: running threads go on until the signal has reached them.
         thread::sleep(LOOK_PAUSE);
         if has_stuck_thread(pid) {
             return true;

@@ -1,4 +1,4 @@
-//! One kill: of whom, how, and what must be true afterwards.
+//! One kill: the process, the signal, and the conditions that must hold afterwards.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::notices::world::{Served, World};
 /// Stops of a process until it is found at a notice.
 const TRIES: u32 = 50;
 
-/// Who is killed.
+/// The process that is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Victim {
     /// The server, or the process of the far mount. Nothing is done until it has ended.

@@ -27,7 +27,7 @@ pub(crate) struct Served {
     pub(crate) point: PathBuf,
     pub(crate) pid: Pid,
     pub(crate) guard: Option<Pid>,
-    /// Why there is no guard.
+    /// The reason why there is no guard.
     why_not: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! A name that is removed and made again, again and again: programs that use it meanwhile get the
-//! file or are told that it does not exist, as on the disk below.
+//! A name that is removed and created again repeatedly: programs that use it meanwhile get the
+//! file, or the error that it does not exist, as on the disk below.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -1,5 +1,5 @@
-//! Descriptors that stay open while another mount changes their file: each call sees what was over
-//! before it, the first one too.
+//! Descriptors that stay open while another mount changes their file: each call, including the
+//! first, sees all changes that ended before it.
 //!
 //! The files are made in the server's mount: an inode that is new to its kernel is invalidated
 //! several times more, and a read that meets this may end at the old size (docs/semantics.md).

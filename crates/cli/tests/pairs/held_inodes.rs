@@ -1,6 +1,7 @@
-//! Files that a kernel holds without an open when they lose their last name: by a mount of the file
-//! alone, as container engines make one for a file of settings, and by a descriptor made with
-//! `O_PATH`, which is opened later through `/proc/self/fd`. Both go on, until nothing holds them.
+//! Files that the kernel holds without an open when they lose their last name: by a bind mount of
+//! the file alone, as container engines make for a configuration file, and by a descriptor made
+//! with `O_PATH`, which is opened later through `/proc/self/fd`. Both stay usable until they are
+//! released.
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -1,5 +1,5 @@
-//! Names as locks: of two programs that rename, link, make, create or remove one name at a time,
-//! one succeeds, and the other is told so.
+//! Names as locks: if two programs rename, link, make, create or remove one name at the same time,
+//! one succeeds, and the other gets an error.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ struct Race {
     /// Makes what the race needs.
     prepare: fn(&Path, usize) -> io::Result<()>,
     run: fn(&Path, usize, usize) -> io::Result<()>,
-    /// What the one that is late is told.
+    /// The error of the second program.
     told: Errno,
 }
 

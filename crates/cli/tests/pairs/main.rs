@@ -1,5 +1,6 @@
-//! Files and names by each pair of mounts: the server's own, one by its Unix socket, one by TLS,
-//! and each with itself. A folder of the disk below shows what Linux does.
+//! Operations by each pair of mounts on the same files and names: the server's own mount, one by
+//! its Unix socket, one by TLS, and each with itself. A folder of the disk below shows the
+//! behaviour of Linux.
 //!
 //! `PELAGO_PAIRS_NAMES` sets how many names each race has, by default 40.
 

@@ -1,4 +1,4 @@
-//! A client that takes a file as slowly as the test wants.
+//! A client that downloads a file as slowly as the test wants.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use pelago_wire::blocks::{BlockEvent, BlockReader};
 /// A deadline for what must come; no test waits for it.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// How a client asks for a file.
+/// The request of a client for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// As it is.
@@ -18,7 +18,7 @@ pub(crate) enum Form {
     Blocks,
 }
 
-/// What a download has brought.
+/// The result of a download.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// All bytes of a version.

@@ -1,5 +1,5 @@
-//! Downloads of files that programs change meanwhile: each is one version, or says that there is
-//! none any more.
+//! Downloads of files that programs change meanwhile: each download has one version, or fails
+//! because its version is gone.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! The folder of the search index in a volume's folder that other users can write: what they lay
-//! there is never written, emptied or read, and searches go on.
+//! The folder of the search index in a volume's folder that other users can write: files that they
+//! plant there are never written, emptied or read, and searches go on.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{

@@ -1,8 +1,8 @@
-//! The paths that the kernel saw, by `strace`: whatever a verb or the server opens, makes or
-//! removes in a folder that others may write goes through the opener, and has its row in the table
-//! of what is planted.
+//! The paths in system calls, recorded by `strace`: each path that a verb or the server opens,
+//! creates or removes in a folder that other users may write goes through the opener, and has its
+//! row in the table of planted files.
 //!
-//! Looks (`stat`, `readlink`) are not counted: nothing is read, written or removed by them.
+//! `stat` and `readlink` are not counted: they read, write or remove no file.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Bytes that a mount has kept back when the server is killed: the next run gets all of them,
-//! however many requests they take, before others go on.
+//! Bytes that a mount has kept back when the server is killed: the next run receives all of them,
+//! in however many requests, before other clients go on.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -11,9 +11,10 @@ use rustix::process::{Signal, kill_process};
 
 use crate::restart::World;
 
-/// Longer than a mount keeps bytes back.
+/// Longer than a mount keeps bytes back. Only the clock ends this wait: the server, which would
+/// report the bytes, is stopped.
 const UNTIL_SENT: Duration = Duration::from_millis(400);
-/// Longer than writes take that no server is asked for.
+/// Longer than writes take that need no request to the server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl World {

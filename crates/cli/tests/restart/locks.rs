@@ -1,4 +1,4 @@
-//! File locks when the server is killed: what a program holds, it holds afterwards too.
+//! File locks when the server is killed: programs keep their locks.
 
 use std::fs;
 

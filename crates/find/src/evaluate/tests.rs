@@ -1,4 +1,4 @@
-//! Each term, asked of one file.
+//! Tests of each term, evaluated for one file.
 
 use super::*;
 use crate::query::Query;

@@ -1,4 +1,4 @@
-//! Patterns, and a naive matcher to compare with.
+//! Tests of patterns, some against a naive matcher.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     Glob::new(pattern.as_bytes()).unwrap().matches(name.as_bytes())
 }
 
-/// Returns the characters of a name, and its bytes that are part of none.
+/// Returns the characters of a name, and its bytes that are not part of a character.
 fn units(name: &[u8]) -> Vec<Result<char, u8>> {
     let chunks = name.utf8_chunks();
     let units = chunks.flat_map(|chunk| {
@@ -20,7 +20,7 @@ fn units(name: &[u8]) -> Vec<Result<char, u8>> {
     units.collect()
 }
 
-/// Matches by trying everything: a run takes nothing, or one character and goes on.
+/// Matches by brute force: a run takes nothing, or one character and goes on.
 fn naive(pattern: &[Piece], name: &[Result<char, u8>]) -> bool {
     let Some((piece, rest)) = pattern.split_first() else { return name.is_empty() };
     if let Piece::Run = piece {
@@ -216,7 +216,7 @@ fn each_wrong_pattern_is_refused_where_it_is_wrong() {
     assert_eq!(error("[a\\"), GlobError::Escape { offset: 2 });
 }
 
-/// With a matcher that goes back to every star this does not end.
+/// A matcher that backtracks to every star would not end.
 #[test]
 fn a_pattern_of_many_stars_takes_no_exponential_time() {
     let pattern = "a*".repeat(2000) + "b";

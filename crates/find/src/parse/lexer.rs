@@ -1,4 +1,4 @@
-//! The text of a query as brackets, keywords and terms.
+//! The lexer of queries: it divides a text into brackets, keywords and terms.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::comparison::Comparison;
 use crate::error::{Found, Position, QueryError};
 use crate::syntax::{is_boundary, is_control, is_space};
 
-/// A piece of a query.
+/// A token of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token<'a> {
     Open,
@@ -21,18 +21,18 @@ pub(super) enum Token<'a> {
     End,
 }
 
-/// A term whose value is not understood yet.
+/// A term whose value is not parsed yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawTerm<'a> {
     pub(super) key: &'a str,
-    /// It is written `tag:KEY`.
+    /// The term is written `tag:KEY`.
     pub(super) is_tag: bool,
-    /// The offset behind the key.
+    /// The offset of the end of the key.
     pub(super) behind_key: usize,
     pub(super) question: Option<(Sign, Value<'a>)>,
 }
 
-/// What stands between a key and a value.
+/// The sign between a key and a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
     Comparison(Comparison),
@@ -45,13 +45,13 @@ pub(super) enum Sign {
 /// A value, without its quotes and escapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Value<'a> {
-    /// Its offset in the text, quotes included.
+    /// The offset of the value in the text; if it is quoted, of its opening quote.
     pub(super) at: usize,
     pub(super) is_quoted: bool,
     pub(super) bytes: Cow<'a, [u8]>,
 }
 
-/// The part of a text that is not read yet.
+/// A text and the offset up to which it was read.
 pub(super) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
@@ -62,7 +62,7 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0 }
     }
 
-    /// Reads the next token; returns its offset too.
+    /// Reads the next token. Returns its offset and the token.
     pub(super) fn next(&mut self) -> Result<(usize, Token<'a>), QueryError> {
         while self.peek().is_some_and(is_space) {
             self.at += 1;
@@ -112,7 +112,7 @@ impl<'a> Lexer<'a> {
         if key == "tag" && self.take(b':') { self.tag() } else { self.question(key) }
     }
 
-    /// Reads what follows `tag:`.
+    /// Reads a term after its `tag:`.
     fn tag(&mut self) -> Result<Token<'a>, QueryError> {
         let start = self.at;
         let key = self.key();
@@ -133,7 +133,7 @@ impl<'a> Lexer<'a> {
         Ok(Token::Term(RawTerm { key, is_tag: true, behind_key, question }))
     }
 
-    /// Reads the sign and the value behind a key; a term without them is refused later.
+    /// Reads the sign and the value after a key. A term without them is refused later.
     fn question(&mut self, key: &'a str) -> Result<Token<'a>, QueryError> {
         let behind_key = self.at;
         let question = match self.sign() {
@@ -182,7 +182,7 @@ impl<'a> Lexer<'a> {
         Ok(Value { at, is_quoted: false, bytes: Cow::Borrowed(bytes) })
     }
 
-    /// Reads a value behind its first quote, which is at `start`, to its last one.
+    /// Reads a quoted value after its opening quote, which is at `start`.
     fn quoted(&mut self, start: usize) -> Result<Vec<u8>, QueryError> {
         let mut value = Vec::new();
         loop {
@@ -209,7 +209,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Reads as many characters of a key as there are.
+    /// Reads the longest key at the current offset; it may be empty.
     fn key(&mut self) -> &'a str {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length = rest.iter().take_while(|byte| is_tag_key_byte(**byte)).count();
@@ -237,7 +237,7 @@ impl<'a> Lexer<'a> {
 }
 
 impl Value<'_> {
-    /// Returns where in the text a byte of the value is.
+    /// Returns the offset in the text of a byte of the value.
     pub(super) fn offset_of(&self, byte: usize) -> usize {
         if !self.is_quoted {
             return self.at + byte;

@@ -1,11 +1,11 @@
-//! Sizes, ages and days as they are written.
+//! Parsing of sizes, ages and days.
 
 use crate::day::Day;
 use crate::error::{Position, QueryError};
 use crate::expr::When;
 use crate::syntax::{AGE_UNITS, SIZE_UNITS};
 
-/// Parses a size at a position; returns its bytes.
+/// Parses a size at a position. Returns it in bytes.
 pub(super) fn size(text: &str, at: Position) -> Result<u64, QueryError> {
     let (digits, unit) = split(text);
     let factor = if unit.is_empty() { Some(1) } else { factor_of(unit, &SIZE_UNITS) };
@@ -23,7 +23,7 @@ pub(super) fn when(text: &str, at: Position) -> Result<When, QueryError> {
     Day::parse(text).map(When::Day).ok_or(QueryError::When { at })
 }
 
-/// Divides a text behind its digits.
+/// Divides a text into its leading digits and the rest.
 fn split(text: &str) -> (&str, &str) {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     text.split_at(digits)

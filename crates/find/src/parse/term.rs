@@ -1,4 +1,4 @@
-//! The meaning of one term.
+//! Parsing of one term: its key, sign and value.
 
 use pelago_wire::Name;
 
@@ -11,7 +11,7 @@ use crate::glob::Glob;
 use crate::syntax::kind_of;
 use crate::text::words;
 
-/// Returns the term that a text means.
+/// Parses a term of the lexer.
 pub(super) fn term(lexer: &Lexer<'_>, raw: &RawTerm<'_>) -> Result<Term, QueryError> {
     let reader = Reader { lexer, raw };
     if raw.is_tag {
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(Term::Text(words))
     }
 
-    /// Returns the value behind `=`.
+    /// Returns the value after `=`.
     fn equal(&self, usage: &'static str) -> Result<&'a Value<'a>, QueryError> {
         match self.question(usage)? {
             (Sign::Comparison(Comparison::Equal), value) => Ok(value),

@@ -1,4 +1,4 @@
-//! Each feature of the grammar, and each error.
+//! Tests of each feature of the grammar, and of each error.
 
 use pelago_wire::FileKind;
 use pelago_wire::limits::{QUERY_BYTES, QUERY_NESTING, QUERY_TERMS};

@@ -1,4 +1,4 @@
-//! Memory for blocks from the page cache, which is used again.
+//! A pool of buffers for blocks from the page cache.
 
 use std::mem;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pelago_wire::limits::BLOCK_BYTES;
 
-/// Buffers that are kept while they are not in use.
+/// The number of unused buffers that the pool caches.
 const KEPT: usize = 32;
 
-/// Buffers of a block each. One that was just sent is still in the caches of the processor, and its
-/// memory need not be cleared.
+/// A pool of buffers of a block each. A buffer that was just sent is still in the caches of the
+/// processor, and its memory need not be cleared.
 #[derive(Debug)]
 pub(super) struct Buffers {
     state: Mutex<State>,
@@ -20,11 +20,11 @@ pub(super) struct Buffers {
 #[derive(Debug, Default)]
 struct State {
     kept: Vec<Vec<u8>>,
-    /// How many are in use.
+    /// The number of buffers in use.
     used: usize,
 }
 
-/// A buffer, which goes back on drop.
+/// A buffer, which returns to its pool on drop.
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     len: usize,
@@ -32,19 +32,19 @@ pub(super) struct Buffer {
 }
 
 impl Buffers {
-    /// Returns a pool of at most so many bytes.
+    /// Returns a pool of at most `bytes` bytes.
     pub(super) fn new(bytes: u64) -> Self {
         let most = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK_BYTES;
         Self { state: Mutex::default(), most }
     }
 
-    /// Returns whether half of them are in use.
+    /// Returns whether half of the buffers are in use.
     pub(super) fn are_scarce(&self) -> bool {
         self.state.lock().used >= self.most / 2
     }
 
-    /// Returns a buffer of so many bytes, at most those of a block, if there is room for one. Its
-    /// content is undefined.
+    /// Returns a buffer of `len` bytes, at most a block, if the pool has room for one. Its content
+    /// is undefined.
     pub(super) fn take(self: &Arc<Self>, len: usize) -> Option<Buffer> {
         debug_assert!(len <= BLOCK_BYTES, "a buffer has a block");
         let mut state = self.state.lock();

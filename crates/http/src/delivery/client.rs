@@ -1,4 +1,4 @@
-//! A client of a delivery.
+//! A client of a delivery, and the pieces that it receives.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -13,7 +13,7 @@ use super::source::ExtentSource;
 use super::state::{End, Given, Joined};
 use crate::pinned::PinnedFile;
 
-/// A client. Its end leaves the delivery.
+/// A client. Its drop leaves the delivery.
 pub(crate) struct Client {
     id: ClientId,
     tag: String,
@@ -23,10 +23,10 @@ pub(crate) struct Client {
     is_in_order: bool,
 }
 
-/// What a client gets.
+/// The next part of a delivery to one client.
 pub(crate) enum Piece {
-    /// Bytes of one block, from an offset in the file; and the extent, if the client gets no
-    /// further block of it and wants hashes.
+    /// Bytes of one block, from an offset in the file. `ended` is the extent, if the client gets
+    /// no further block of it and wants hashes.
     Block { offset: u64, bytes: Bytes, ended: Option<EndedExtent> },
     /// An extent cannot be read. A client that takes blocks in any order gets the others.
     Unreadable { extent: u64, error: Error },
@@ -34,11 +34,11 @@ pub(crate) enum Piece {
     Changed,
     /// Nothing can be read; nothing follows.
     Failed(Error),
-    /// The client has got everything.
+    /// The client has received everything.
     Finished,
 }
 
-/// An extent of which a client gets no further block.
+/// An extent of which a client has received the last block.
 pub(crate) struct EndedExtent {
     pub(crate) number: u64,
     pub(crate) hash: ExtentHash,
@@ -58,26 +58,29 @@ impl Client {
     /// [`DeliverError`]: there are too many clients or files, or the blocks are too scattered.
     pub(crate) fn join(
         delivery: &Arc<Delivery>,
-        (file, extents): (PinnedFile, Extents),
+        file: PinnedFile,
+        extents: Extents,
         order: Order,
         have: Option<&HaveMap>,
     ) -> Result<Self, DeliverError> {
         let tag = file.version.tag.clone();
-        Self::join_source(delivery, (&tag, Arc::new(file), extents), order, have)
+        Self::join_source(delivery, &tag, Arc::new(file), extents, order, have)
     }
 
     /// Adds a client that wants these blocks of the version with this tag. If it has other clients,
     /// their source is used.
     pub(super) fn join_source(
         delivery: &Arc<Delivery>,
-        (tag, source, file): (&str, Arc<dyn ExtentSource>, Extents),
+        tag: &str,
+        source: Arc<dyn ExtentSource>,
+        file: Extents,
         order: Order,
         have: Option<&HaveMap>,
     ) -> Result<Self, DeliverError> {
         let have = have.map(|have| block_set(have, file)).transpose()?;
         let mut source = Some(source);
         let Joined { id, source } = delivery
-            .with(|state, _now| state.join((tag, file), &mut source, order, have.as_ref()))?;
+            .with(|state, _now| state.join(tag, file, &mut source, order, have.as_ref()))?;
         let tag = tag.to_owned();
         let delivery = Arc::clone(delivery);
         Ok(Self { id, tag, file, source, delivery, is_in_order: order != Order::Any })
@@ -98,7 +101,8 @@ impl Client {
         self.source.is_changed()
     }
 
-    /// Returns the next piece once it is there. Clients in any order get the hashes of extents.
+    /// Returns the next piece once it is ready. Clients that take blocks in any order also get the
+    /// hashes of extents.
     pub(crate) fn poll_next(&mut self, context: &Context<'_>) -> Poll<Piece> {
         let id = self.id;
         let waker = context.waker();
@@ -130,7 +134,8 @@ impl Client {
         })
     }
 
-    /// Returns the next block of a client in order, if that is in the page cache and not in memory.
+    /// Returns the next block of a client that takes a file in order, if the block is in the page
+    /// cache and not in memory.
     fn poll_cached(&self, waker: &Waker) -> Poll<Option<Piece>> {
         let id = self.id;
         let delivery = &self.delivery;
@@ -147,7 +152,7 @@ impl Client {
         }))
     }
 
-    /// Returns bytes whose drop tells the state that a block was sent.
+    /// Wraps the bytes of a block so that their drop tells the state that the block was sent.
     fn lent(&self, bytes: Bytes) -> Bytes {
         self.delivery.count_served(bytes.len() as u64);
         let id = self.id;

@@ -1,4 +1,4 @@
-//! The driver of the machine that decides: reads are tasks, and their ends wake clients.
+//! The driver of the delivery's state machine: it runs reads as tasks, whose ends wake clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,8 +29,8 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Returns one that has extents of so many bytes in memory, and reads on this runtime. A
-    /// quarter as much is for blocks from the page cache.
+    /// Returns a delivery that keeps extents of `memory_bytes` in memory and reads on this runtime.
+    /// A quarter as much memory is for blocks from the page cache.
     pub(crate) fn new(memory_bytes: u64, runtime: Handle) -> Arc<Self> {
         let options = Options::new(Policy::Relevance, memory_bytes);
         let buffer_bytes = memory_bytes / 4;
@@ -46,7 +46,7 @@ impl Delivery {
         })
     }
 
-    /// Does something under the lock, and then begins the reads that are wanted because of it.
+    /// Runs `act` under the lock, and then begins the reads that are wanted because of it.
     pub(super) fn with<R>(self: &Arc<Self>, act: impl FnOnce(&mut State, Duration) -> R) -> R {
         let (result, begun) = {
             let mut state = self.state.lock();
@@ -60,12 +60,12 @@ impl Delivery {
         result
     }
 
-    /// Looks at the state, which begins no reads.
+    /// Runs `at` under the lock, and begins no reads.
     pub(super) fn look<R>(&self, at: impl FnOnce(&mut State) -> R) -> R {
         at(&mut self.state.lock())
     }
 
-    /// Counts bytes that were read from the disk, as far as the kernel tells.
+    /// Counts bytes that were read from the disk, as far as the kernel reports it.
     pub(crate) fn count_read(&self, bytes: u64) {
         self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -75,7 +75,7 @@ impl Delivery {
         self.served_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns what was counted, and what there is now.
+    /// Returns the counters, and the numbers of extents, clients and files now.
     pub(crate) fn traffic(&self) -> HttpTraffic {
         let state = self.state.lock();
         HttpTraffic {
@@ -94,12 +94,12 @@ impl Delivery {
         drop(evicted);
         let part = read.offset..read.offset + u64::from(read.len);
         let is_cached = source.is_cached(part.clone());
-        // Clients in order take it from there, as long as they get buffers.
+        // Clients that take the file in order take it from the page cache, if they get buffers.
         if !has_any_order && !read.is_awaited && is_cached && !self.buffers.are_scarce() {
             return self.with(|state, _now| state.skip_read(&read));
         }
-        // Clients in order come one behind another, and the kernel has more memory than this. What
-        // is read for those in any order is used at once, by all.
+        // Clients in order read the same extents one after another, and the page cache has more
+        // memory than this server. Clients in any order use an extent at once, all of them.
         let caching = if has_in_order { Caching::Keep } else { Caching::Bypass };
         let result = match source.read(part, caching).await {
             Ok(blocks) => {

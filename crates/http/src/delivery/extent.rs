@@ -21,7 +21,7 @@ impl Extent {
         Self { blocks, hash: hash.map_or_else(OnceLock::new, OnceLock::from) }
     }
 
-    /// Returns so many bytes from an offset in the extent, all of one block.
+    /// Returns `len` bytes from an offset in the extent; `None` if they are not all of one block.
     pub(super) fn part(&self, offset: usize, len: usize) -> Option<Bytes> {
         let block = self.blocks.get(offset / BLOCK_BYTES)?;
         let within = offset % BLOCK_BYTES;

@@ -1,4 +1,4 @@
-//! What a delivery knows, under its lock.
+//! The state of a delivery, which its lock protects.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::extent::Extent;
 use super::source::ExtentSource;
 use crate::pinned::ReadError;
 
-/// The machine, and the bytes of what it counts.
+/// The state machine that schedules reads, and the bytes of the extents that it counts.
 pub(super) struct State {
     pub(super) machine: Deliver,
     versions: BTreeMap<VersionId, Version>,
@@ -25,9 +25,9 @@ pub(super) struct State {
     by_tag: BTreeMap<String, VersionId>,
     clients: BTreeMap<ClientId, ClientState>,
     extents: BTreeMap<(VersionId, u32), Arc<Extent>>,
-    /// Blocks that a client may have and not have sent.
+    /// Blocks that a client may have at a time before its socket has taken them.
     lent: usize,
-    /// Versions and clients so far.
+    /// The last id of a version or client.
     ids: u64,
 }
 
@@ -37,19 +37,19 @@ struct Version {
     file: Extents,
     source: Arc<dyn ExtentSource>,
     clients: usize,
-    /// Those of them that take blocks in any order, and want the hashes of extents.
+    /// The clients among them that take blocks in any order, and want the hashes of extents.
     any_order: usize,
     end: Option<End>,
 }
 
-/// Why a version is delivered no longer.
+/// The reason why a version is delivered no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Changed,
     Failed(Error),
 }
 
-/// What a client waits for, and what it is told next.
+/// A client's waker, and the unreadable extents that it must be informed of.
 struct ClientState {
     version: VersionId,
     is_any_order: bool,
@@ -63,9 +63,10 @@ pub(super) struct Joined {
     pub(super) source: Arc<dyn ExtentSource>,
 }
 
-/// What a client gets next.
+/// The reply to a client that takes its next block.
 pub(super) enum Given {
-    /// A block, and the extent if that was the last one of it and the client takes any order.
+    /// A block. `ended` is its extent, if this was the client's last block of that extent and
+    /// the client takes blocks in any order.
     Block {
         block: Block,
         bytes: Bytes,
@@ -77,19 +78,19 @@ pub(super) enum Given {
     },
     Ended(End),
     Finished,
-    /// Nothing yet.
+    /// Nothing is ready yet.
     Waits,
 }
 
-/// A read that begins, with what it needs and what is dropped for it.
+/// A read that begins, with its source and the extent that is evicted for it.
 pub(super) struct Begun {
     pub(super) read: ExtentRead,
     pub(super) source: Arc<dyn ExtentSource>,
     pub(super) tag: String,
     pub(super) file: Extents,
-    /// Whether there are clients that take blocks in any order, which want the hash.
+    /// Some clients take blocks in any order, and want the hash.
     pub(super) has_any_order: bool,
-    /// Whether there are others.
+    /// Some clients take the file in order.
     pub(super) has_in_order: bool,
     pub(super) evicted: Option<Arc<Extent>>,
 }
@@ -107,17 +108,18 @@ impl State {
         }
     }
 
-    /// Adds a client of the version with this tag, which is opened if that is its first one.
+    /// Adds a client of the version with this tag. Its first client opens the version.
     pub(super) fn join(
         &mut self,
-        (tag, file): (&str, Extents),
+        tag: &str,
+        file: Extents,
         source: &mut Option<Arc<dyn ExtentSource>>,
         order: Order,
         have: Option<&BlockSet>,
     ) -> Result<Joined, DeliverError> {
         let version = match self.by_tag.get(tag) {
             Some(version) => *version,
-            None => self.open((tag, file), source.take().ok_or(DeliverError::NoFile)?)?,
+            None => self.open(tag, file, source.take().ok_or(DeliverError::NoFile)?)?,
         };
         let id = ClientId(self.new_id());
         if let Err(error) = self.machine.join(version, id, order, have) {
@@ -135,7 +137,7 @@ impl State {
         Ok(Joined { id, source })
     }
 
-    /// Removes a client, and its version if that was its last one.
+    /// Removes a client, and its version if it was the last client of that.
     pub(super) fn leave(&mut self, id: ClientId) {
         self.machine.leave(id);
         let Some(client) = self.clients.remove(&id) else { return };
@@ -146,7 +148,7 @@ impl State {
         self.close_if_unused(client.version);
     }
 
-    /// Gives a client what it gets next. If that is not there yet, `waker` is woken once it is.
+    /// Gives a client its next block. If none is in memory, `waker` is woken once one is.
     pub(super) fn give(&mut self, id: ClientId, waker: &Waker, now: Duration) -> Given {
         let Some(client) = self.clients.get_mut(&id) else { return Given::Finished };
         let version = client.version;
@@ -167,7 +169,7 @@ impl State {
         }
     }
 
-    /// The socket of a client has taken its first lent block.
+    /// Records that the socket of a client has taken the first of its lent blocks.
     pub(super) fn sent(&mut self, id: ClientId, now: Duration) {
         self.machine.sent(id, now);
         self.wake(id);
@@ -192,9 +194,9 @@ impl State {
         all
     }
 
-    /// Returns the next block of a client if the client takes blocks in order and it is not in
-    /// memory; it may be in the page cache. If buffers are scarce, a client that still sends a
-    /// block waits, so that each has at most one that it shares with no other client.
+    /// Returns the next block of a client if the client takes the file in order and the block is
+    /// not in memory; it may be in the page cache. If buffers are scarce, a client that still sends
+    /// a block waits, so that each client has at most one block that it shares with no other.
     pub(super) fn absent(
         &mut self,
         id: ClientId,
@@ -216,13 +218,13 @@ impl State {
         Poll::Ready(block)
     }
 
-    /// Ends a read that is not needed.
+    /// Ends a read that was not done, because its clients take the extent from the page cache.
     pub(super) fn skip_read(&mut self, read: &ExtentRead) {
         self.machine.read_skipped(read.file, read.extent);
         self.wake_all();
     }
 
-    /// Ends a read.
+    /// Ends a read, with the extent or the error.
     pub(super) fn end_read(
         &mut self,
         read: &ExtentRead,
@@ -263,14 +265,15 @@ impl State {
 
     fn open(
         &mut self,
-        (tag, file): (&str, Extents),
+        tag: &str,
+        file: Extents,
         source: Arc<dyn ExtentSource>,
     ) -> Result<VersionId, DeliverError> {
         let id = VersionId(self.new_id());
         self.machine.open_file(id, file.size())?;
         self.by_tag.insert(tag.to_owned(), id);
-        let tag = tag.to_owned();
-        let version = Version { tag, file, source, clients: 0, any_order: 0, end: None };
+        let version =
+            Version { tag: tag.to_owned(), file, source, clients: 0, any_order: 0, end: None };
         self.versions.insert(id, version);
         Ok(id)
     }
@@ -303,14 +306,14 @@ impl State {
         }
     }
 
-    /// Removes what is in memory of a version, to which no client can be added any more.
+    /// Removes the extents of a version from memory. No client can be added to it any more.
     fn close(&mut self, id: VersionId) {
         self.machine.close_file(id);
         self.extents.retain(|(version, _), _| *version != id);
         self.by_tag.retain(|_, version| *version != id);
     }
 
-    /// Wakes the clients that waited and need not any more.
+    /// Wakes the clients that the state machine lets go on.
     fn wake_all(&mut self) {
         while let Some(id) = self.machine.poll_woken() {
             self.wake(id);

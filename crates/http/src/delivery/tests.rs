@@ -1,4 +1,4 @@
-//! Deliveries from a source in memory.
+//! Tests of deliveries, with a source in memory.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -25,13 +25,13 @@ const MIB: u64 = EXTENT_BYTES as u64;
 /// A file in memory.
 #[derive(Default)]
 struct Memory {
-    /// Where extents begin that cannot be read, and why.
+    /// The offset of an extent that cannot be read, and the error.
     fails: Mutex<Option<(u64, ReadError)>>,
-    /// What is in the page cache.
+    /// The part of the file that is in the page cache.
     cached: Mutex<Range<u64>>,
-    /// How many reads left in the page cache what they read.
+    /// The number of reads that left their bytes in the page cache.
     kept: AtomicU64,
-    /// Where those begin that were read.
+    /// The offsets of the extents that were read.
     reads: Mutex<Vec<u64>>,
 }
 
@@ -73,7 +73,7 @@ fn byte_at(offset: u64) -> u8 {
     (offset / BLOCK_BYTES as u64 % 251) as u8
 }
 
-/// What a client got.
+/// The pieces that a client has received.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Got {
     offsets: BTreeSet<u64>,
@@ -83,7 +83,7 @@ struct Got {
     end: &'static str,
 }
 
-/// Takes what there is for a client until its end, and lets others go on behind each piece.
+/// Takes the pieces of a client until its end, and lets other clients go on after each piece.
 async fn take_all(mut client: Client) -> Got {
     let mut got = Got::default();
     loop {
@@ -113,7 +113,7 @@ fn deliver(memory: &Arc<Memory>, clients: &[(Order, Option<HaveMap>)]) -> Vec<Go
     let got = runtime.block_on(async {
         let join = |(order, have): &(Order, Option<HaveMap>)| {
             let source = Arc::clone(memory);
-            let client = Client::join_source(&delivery, ("a", source, file), *order, have.as_ref());
+            let client = Client::join_source(&delivery, "a", source, file, *order, have.as_ref());
             tokio::spawn(take_all(client.unwrap()))
         };
         let tasks: Vec<_> = clients.iter().map(join).collect();
@@ -186,7 +186,7 @@ fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
     let file = Extents::of(2 * MIB).unwrap();
     let join = || {
         let source = Arc::<Memory>::default();
-        Client::join_source(&delivery, ("a", source, file), Order::Any, None)
+        Client::join_source(&delivery, "a", source, file, Order::Any, None)
     };
     let mut clients: Vec<_> = (0..DELIVERY_FILE_CLIENTS).map(|_| join().unwrap()).collect();
     assert_eq!(join().err(), Some(DeliverError::TooManyClients));
@@ -197,8 +197,8 @@ fn a_client_beyond_the_limit_is_refused_and_the_others_stay() {
     assert_eq!(delivery.traffic().files, 0);
 }
 
-/// What is in the page cache is taken from there, without an extent in memory or a read, and what
-/// goes out of it is read.
+/// Bytes in the page cache are taken from there, without an extent in memory or a read. Bytes that
+/// leave the page cache are read.
 #[test]
 fn clients_in_order_take_from_the_page_cache_what_is_there() {
     for (cached, reads) in [
@@ -214,7 +214,7 @@ fn clients_in_order_take_from_the_page_cache_what_is_there() {
         }
         let seen: BTreeSet<u64> = memory.reads.lock().iter().map(|offset| offset / MIB).collect();
         assert_eq!(seen, reads.into_iter().collect());
-        // They come one behind another.
+        // Clients in order come one after another.
         assert_eq!(memory.kept.load(Ordering::Relaxed), memory.reads.lock().len() as u64);
     }
     let memory = Arc::new(Memory::default());
@@ -235,7 +235,7 @@ fn clients_that_keep_their_blocks_use_up_the_buffers_and_get_extents() {
     let all = Order::Ascending { from: 0, to: 8 * MIB };
     let join = |_| {
         let source = Arc::clone(&memory);
-        Client::join_source(&delivery, ("a", source, file), all, None).unwrap()
+        Client::join_source(&delivery, "a", source, file, all, None).unwrap()
     };
     let mut clients: Vec<Client> = (0..12).map(join).collect();
     let kept = runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! The body of an answer with blocks: they are written as they come, and verified by extents.
+//! The body of a response with blocks: each is written when it arrives, and verified by extents.
 
 use pelago_wire::Code;
 use pelago_wire::blocks::{BlockEvent, BlockReader, EXTENT_BLOCKS, ExtentHash, Extents};
@@ -6,24 +6,24 @@ use pelago_wire::blocks::{BlockEvent, BlockReader, EXTENT_BLOCKS, ExtentHash, Ex
 use crate::fetch::connect::Incomplete;
 use crate::fetch::error::FetchError;
 use crate::fetch::event::FetchEvent;
-use crate::fetch::lie::Lie;
 use crate::fetch::received::Received;
 use crate::fetch::state::Record;
+use crate::fetch::violation::ServerViolation;
 use crate::fetch::workspace::Workspace;
 
-/// Extents of one body that may fail their hash.
+/// The number of extents of one body that may not match their hash.
 const MISMATCHES: usize = 64;
 
-/// How a body has ended. What came before its end is written.
+/// The end of a body. The blocks before it are written.
 #[derive(Debug)]
 pub(super) enum BodyEnd {
-    /// Everything was sent, and the server may know the root.
+    /// Everything was sent; with the root, if the server knows it.
     Whole(Option<ExtentHash>),
     /// The file was changed, and the bytes of this version are gone.
     Changed,
-    /// The connection has ended, or the server cannot go on: it may later.
+    /// The connection has ended, or the server cannot go on now. A later request may succeed.
     Cut(String),
-    /// The server sends what cannot be.
+    /// The server breaks the protocol.
     Wrong(FetchError),
 }
 
@@ -32,18 +32,25 @@ pub(super) struct BlocksDownload<'a> {
     pub(super) work: &'a mut Workspace,
     pub(super) received: Received,
     pub(super) observe: &'a mut dyn FnMut(FetchEvent),
-    /// Bytes of blocks that came.
+    /// Bytes of the blocks that were received.
     pub(super) gained: u64,
-    /// Extents that did not match and are to come again.
+    /// Extents that did not match their hash and are requested again.
     pub(super) mismatched: Vec<u64>,
-    /// The first extent that the server cannot read, with its reason, and how many there are.
-    pub(super) unreadable: Option<(u64, Option<Code>)>,
-    pub(super) unreadable_count: usize,
+    pub(super) unreadable: Option<UnreadableExtents>,
     /// Memory for an extent.
     pub(super) buffer: Vec<u8>,
 }
 
-/// What a body says first.
+/// The extents that the server cannot read.
+pub(super) struct UnreadableExtents {
+    /// The number of the first one.
+    pub(super) first: u64,
+    /// The reason for the first one; `None` if only a newer version knows it.
+    pub(super) code: Option<Code>,
+    pub(super) count: usize,
+}
+
+/// Reads the head of a body. Returns how the file is divided, and the bytes after the head.
 pub(super) async fn read_head(
     answer: &mut Incomplete,
     reader: &mut BlockReader,
@@ -67,11 +74,11 @@ pub(super) async fn read_head(
 }
 
 impl BlocksDownload<'_> {
-    /// Receives what follows the head.
+    /// Receives the rest of a body after its head.
     ///
     /// # Errors
-    /// Returns the error of the disk, and that of an extent that has not matched for the second
-    /// time.
+    /// Returns the error of the disk, and [`FetchError::Mismatch`] if an extent does not match its
+    /// hash a second time.
     pub(super) async fn receive(
         &mut self,
         answer: &mut Incomplete,
@@ -90,7 +97,9 @@ impl BlocksDownload<'_> {
                 match self.take(event) {
                     Ok(None) => {}
                     Ok(Some(end)) => return Ok(end),
-                    Err(FetchError::Lie(lie)) => return Ok(BodyEnd::Wrong(lie.into())),
+                    Err(FetchError::Violation(violation)) => {
+                        return Ok(BodyEnd::Wrong(violation.into()));
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -108,8 +117,8 @@ impl BlocksDownload<'_> {
             BlockEvent::Block { block, bytes } => self.block(block, bytes)?,
             BlockEvent::Hash { extent, hash } => self.hash(extent, hash)?,
             BlockEvent::Unreadable { extent, code } => {
-                self.unreadable.get_or_insert((extent, code));
-                self.unreadable_count += 1;
+                let first = UnreadableExtents { first: extent, code, count: 0 };
+                self.unreadable.get_or_insert(first).count += 1;
                 let offset = self.received.file().extent(extent).start;
                 (self.observe)(FetchEvent::Unreadable { extent, offset });
             }
@@ -123,7 +132,7 @@ impl BlocksDownload<'_> {
                     && let Some(extent) = self.received.left_out(&self.mismatched)
                 {
                     let offset = self.received.file().extent(extent).start;
-                    return Err(Lie::LeftOut { offset }.into());
+                    return Err(ServerViolation::LeftOut { offset }.into());
                 }
                 return Ok(Some(BodyEnd::Whole(root)));
             }

@@ -1,4 +1,4 @@
-//! One request to a server, over a connection of its own.
+//! A request to a server, over a connection of its own.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -17,21 +17,21 @@ use tokio::time::timeout;
 use crate::body::Content;
 use crate::fetch::url::Url;
 
-/// A server accepts a connection, and begins its answer, within this time.
+/// The longest time until a server accepts a connection, and until it begins its response.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The headers of an answer.
+/// The limit for the headers of a response.
 const HEADER_BYTES: usize = 128 << 10;
 const AGENT: &str = concat!("pelago/", env!("CARGO_PKG_VERSION"));
 
-/// An answer whose body is still to come.
+/// A response whose body is still to come.
 pub(super) struct Incomplete {
     pub(super) response: Response<Incoming>,
-    /// No byte may be away for longer.
+    /// The longest time between two parts of the body.
     idle: Duration,
 }
 
-/// Asks for a URL; `most` limits each wait. An error is a text for people: the server cannot be
-/// reached now.
+/// Sends a request; `most` limits each wait. The error, a text for people, says why the server
+/// cannot be reached now.
 pub(super) async fn ask(
     url: &Url,
     most: Duration,
@@ -51,7 +51,7 @@ pub(super) async fn ask(
         .max_buf_size(HEADER_BYTES)
         .handshake::<_, Content>(TokioIo::new(stream));
     let (mut sender, connection) = within(most, "it does not answer", handshake).await?;
-    // It ends with the answer, or with the runtime.
+    // The task ends with the response, or with the runtime.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection of a download has ended");

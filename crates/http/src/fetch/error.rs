@@ -1,4 +1,4 @@
-//! Why a download ends without its file.
+//! The errors of a download.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use hyper::StatusCode;
 use pelago_folder::FolderError;
 use pelago_wire::blocks::BlocksError;
 
-use crate::fetch::lie::Lie;
 use crate::fetch::url::UrlError;
+use crate::fetch::violation::ServerViolation;
 
-/// Why a download has ended without its file. What was received is kept unless the error says so:
-/// the same call goes on from there.
+/// An error that has ended a download. The received bytes are kept, unless the error says
+/// otherwise, and the same call goes on from there.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// The URL cannot be asked.
+    /// The URL cannot be used.
     #[error(transparent)]
     Url(#[from] UrlError),
     /// A directory has the name of the target.
@@ -23,12 +23,12 @@ pub enum FetchError {
         /// The path of the target.
         path: PathBuf,
     },
-    /// Something else that is no file has the name of the target.
+    /// Something that is neither a file nor a directory has the name of the target.
     #[error("{} is {what} and is not replaced", .path.display())]
     Target {
         /// The path of the target.
         path: PathBuf,
-        /// What is there.
+        /// The kind of thing that has this name.
         what: &'static str,
     },
     /// Another process downloads to the same target.
@@ -37,12 +37,12 @@ pub enum FetchError {
         /// The path of the target.
         path: PathBuf,
     },
-    /// What has the name of a file of the download is not of this user alone.
+    /// A file of the download has a name under which there is something that other users may use.
     #[error("{} is {what}, and is not used", .path.display())]
     Beside {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The kind of thing that it is.
         what: &'static str,
     },
     /// The disk of the target is full.
@@ -53,7 +53,7 @@ pub enum FetchError {
         /// The error of the system.
         source: io::Error,
     },
-    /// The system has refused something else.
+    /// The disk has failed in another way.
     #[error("cannot use {}", .path.display())]
     Disk {
         /// The file that was used.
@@ -61,7 +61,7 @@ pub enum FetchError {
         /// The error of the system.
         source: io::Error,
     },
-    /// No thread or socket can be had.
+    /// The system gives this process no runtime for sockets.
     #[error("cannot begin a download")]
     System(#[source] io::Error),
     /// The server has refused the request.
@@ -69,41 +69,40 @@ pub enum FetchError {
     Refused {
         /// The status of the answer.
         status: StatusCode,
-        /// What it says besides, behind a colon; or nothing.
+        /// A colon and the text of the response; empty if it has none.
         text: String,
     },
     /// The file has another URL.
     #[error("the server says that it is at {location}")]
     Moved {
-        /// That URL, which may be relative.
+        /// The other URL, which may be relative.
         location: String,
     },
     /// The server cannot send the file now: it is open for writing, or there are too many
     /// downloads.
     #[error("the server cannot send the file now: {why}")]
     Busy {
-        /// What the server says.
+        /// The text of the response.
         why: String,
     },
-    /// The server did not answer for as long as it may.
+    /// No byte was received for the plan's timeout.
     #[error("the server cannot be reached: {why}")]
     Unreachable {
-        /// What happened last.
+        /// The last failure.
         why: String,
     },
     /// The file has changed too often while it was downloaded.
     #[error("the file was changed {times} times while it was downloaded")]
     Changed {
-        /// How often the download has begun again.
+        /// The number of versions that the download has begun.
         times: u32,
     },
-    /// Each connection has ended before the file was whole, and the server does not go on in the
-    /// middle of a file.
+    /// Each connection has ended before the file was whole, and the server does not support ranges.
     #[error(
         "the server's answer was cut {times} times, and it can send the file only from its begin"
     )]
     Cut {
-        /// How often.
+        /// The number of connections.
         times: u32,
     },
     /// An extent does not match its hash, a second time.
@@ -111,16 +110,16 @@ pub enum FetchError {
     Mismatch {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
     /// Too many extents do not match their hashes.
     #[error("{count} extents do not match their hashes")]
     Mismatches {
-        /// How many.
+        /// The number of extents.
         count: usize,
     },
-    /// Each extent matches its hash, and the hashes do not match the root. Nothing is kept.
+    /// Each extent matches its hash, but the hashes do not match the root. Nothing is kept.
     #[error("the hashes of the extents do not match the root of the file")]
     Root,
     /// The server cannot read an extent. The others are kept.
@@ -128,19 +127,19 @@ pub enum FetchError {
     Unreadable {
         /// The number of the first such extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
-        /// How many extents there are that it cannot read.
+        /// The number of extents that it cannot read.
         count: usize,
-        /// Why.
+        /// The reason for the first one.
         why: &'static str,
     },
-    /// The server sends what the protocol does not allow.
+    /// The server sends a malformed message.
     #[error("the server breaks the protocol")]
     Protocol(#[from] BlocksError),
-    /// The server sends what makes no sense.
+    /// The server sends a well-formed message that the protocol does not allow at that point.
     #[error("the server breaks the protocol")]
-    Lie(#[from] Lie),
+    Violation(#[from] ServerViolation),
 }
 
 impl From<FolderError> for FetchError {

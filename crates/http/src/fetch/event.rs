@@ -1,55 +1,55 @@
-//! What a download tells while it goes on.
+//! Events of a download, which its observer receives.
 
 use std::time::Duration;
 
-/// Something that has happened in a download.
+/// An event of a download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FetchEvent {
-    /// Bytes begin to come.
+    /// The body of a response begins.
     Began {
-        /// Bytes that an earlier run, or an earlier connection, has left.
+        /// Bytes that an earlier run, or an earlier connection, has received.
         have: u64,
         /// Bytes of the file, if they are known.
         total: Option<u64>,
         /// Each extent is checked against its hash.
         verified: bool,
     },
-    /// So many bytes of the file are there.
+    /// More bytes of the file were received.
     Gained {
-        /// All of them.
+        /// Bytes of the file that are there now.
         have: u64,
     },
     /// An extent does not match its hash, and is fetched again.
     Mismatch {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
     /// The server cannot read an extent. Others go on.
     Unreadable {
         /// The number of the extent.
         extent: u64,
-        /// Where it begins.
+        /// The offset of the extent.
         offset: u64,
     },
-    /// What was received is of no use, and the download begins from nothing.
+    /// The received bytes are of no use, and the download begins from nothing.
     Restarted {
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// The server cannot send the file now, and is asked again.
+    /// The server cannot send the file now; the request is repeated.
     Waiting {
-        /// What it says.
+        /// The text of the response.
         why: String,
-        /// After this time.
+        /// The time until the next request.
         after: Duration,
     },
-    /// The server is asked again after this time.
+    /// A request has failed, and is repeated after a pause.
     Retrying {
-        /// What happened.
+        /// The failure.
         why: String,
-        /// The time.
+        /// The pause.
         after: Duration,
     },
 }

@@ -1,5 +1,5 @@
-//! A download from a server that knows no blocks: from the first byte to the last, and from where
-//! it was cut if the server can.
+//! A download from a server without blocks: the bytes come in order, and a cut download goes on at
+//! its end if the server supports ranges.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::conditions::text;
 use crate::fetch::connect::Incomplete;
 use crate::fetch::error::FetchError;
 use crate::fetch::event::FetchEvent;
-use crate::fetch::lie::Lie;
 use crate::fetch::run::{Done, Restart, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
+use crate::fetch::violation::ServerViolation;
 
 /// Receives the whole file.
 pub(super) async fn whole(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, FetchError> {
@@ -33,7 +33,7 @@ pub(super) async fn whole(run: &mut Run<'_>, answer: Incomplete) -> Result<Step,
     receive(run, answer, 0, size).await
 }
 
-/// Receives what was left of the file.
+/// Receives the rest of the file.
 pub(super) async fn rest(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, FetchError> {
     let have = run.work.length()?;
     let size = run.head.as_ref().filter(|head| head.form == Form::Plain).map(|head| head.size);
@@ -45,11 +45,11 @@ pub(super) async fn rest(run: &mut Run<'_>, answer: Incomplete) -> Result<Step, 
             }
             receive(run, answer, have, Some(total)).await
         }
-        _ => run.wrong(Lie::Range { expected: have }.into()),
+        _ => run.wrong(ServerViolation::Range { expected: have }.into()),
     }
 }
 
-/// Handles the answer to a range that begins at the end of the file or behind it.
+/// Handles the response to a range that begins at or beyond the end of the file.
 pub(super) fn behind_end(run: &mut Run<'_>, range: Option<&str>) -> Result<Step, FetchError> {
     let have = run.work.length()?;
     let total = range.and_then(|it| it.strip_prefix("bytes */")).and_then(|it| it.parse().ok());
@@ -83,11 +83,12 @@ async fn receive(
     }
 }
 
-/// Returns what names the version of the file in an If-Range: a strong tag, or else the date; empty
-/// if neither does.
+/// Returns the validator of the version for an If-Range: a strong tag, or else the date; empty if
+/// there is neither.
 ///
-/// A date names a version only if the server has sent it later (RFC 9110, 8.8.2.2 and 13.1.5): a
-/// file can change twice in one second. Its clock may not be that of its disk, hence a minute.
+/// A date is a strong validator only if the response is at least a second younger (RFC 9110,
+/// 8.8.2.2 and 13.1.5): a file can change twice in one second. A minute is required here, because
+/// the server's clock may differ from the clock of its disk.
 fn validator(headers: &HeaderMap) -> String {
     let tag = text(headers, &ETAG);
     if let Some(tag) = tag.filter(|tag| is_strong(tag)) {

@@ -1,16 +1,16 @@
-//! Which blocks of a file were received, and which extents are verified.
+//! Sets of the received blocks and the verified extents of a file.
 
 use std::ops::Range;
 
 use pelago_wire::blocks::{EXTENT_BLOCKS, Extents, HaveMap};
 use pelago_wire::limits::{DELIVERY_CHUNK_BLOCKS, DELIVERY_CLIENT_CHUNKS};
 
-use crate::fetch::lie::Lie;
+use crate::fetch::violation::ServerViolation;
 
-/// Extents of a chunk of the blocks that a server keeps of a client.
+/// Extents of a chunk, the unit in which a server stores the blocks that a client has.
 const CHUNK_EXTENTS: usize = (DELIVERY_CHUNK_BLOCKS as u64 / EXTENT_BLOCKS) as usize;
 
-/// What was received of a file.
+/// The received blocks and the verified extents of a file.
 #[derive(Debug)]
 pub(super) struct Received {
     file: Extents,
@@ -19,15 +19,15 @@ pub(super) struct Received {
     bytes: u64,
 }
 
-/// What was received of an extent.
+/// The received blocks of an extent.
 #[derive(Debug, Clone, Copy, Default)]
 struct ExtentState {
     /// A bit for each block.
     have: u16,
     is_verified: bool,
-    /// Its hash is that of a note, which no server has confirmed in this run.
+    /// Its hash is from the state file of an earlier run; no server has confirmed it in this run.
     is_noted: bool,
-    /// It did not match its hash once.
+    /// It has failed to match its hash before.
     has_mismatched: bool,
 }
 
@@ -42,7 +42,7 @@ impl Received {
         self.file
     }
 
-    /// Returns how many bytes of the file are there.
+    /// Returns the number of bytes that were received.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -52,13 +52,13 @@ impl Received {
         self.verified == self.file.count()
     }
 
-    /// Returns the bits of the blocks of an extent that are there.
+    /// Returns the received blocks of an extent, a bit for each.
     pub(super) fn blocks_of(&self, extent: u64) -> u16 {
         self.state(extent).have
     }
 
-    /// Sets which blocks of an extent an earlier run has left. Without a hash one of them is asked
-    /// for again, because the hash comes with it.
+    /// Sets the blocks of an extent that an earlier run has received. If the extent is complete but
+    /// has no hash, one block is left out and requested again, because the hash comes with it.
     pub(super) fn restore(&mut self, extent: u64, have: u16, is_verified: bool) {
         let all = self.all_of(extent);
         let have = match have & all {
@@ -73,14 +73,15 @@ impl Received {
             ExtentState { have, is_verified, is_noted, ..ExtentState::default() };
     }
 
-    /// Returns whether there are extents of which only the notes of an earlier run say that they
-    /// are right.
+    /// Returns whether there are extents that only the state file of an earlier run says to be
+    /// right.
     pub(super) fn has_notes(&self) -> bool {
         self.extents.iter().any(|state| state.is_noted)
     }
 
-    /// Forgets one block of each such extent, so that its hash comes with that. `are_wrong`:
-    /// forgets these extents, because the server's root says that at least one of them is wrong.
+    /// Forgets one block of each extent of [`Self::has_notes`], so that the hash comes with that
+    /// block. With `are_wrong` it forgets all their blocks, because the server's root says that at
+    /// least one of these extents is wrong.
     pub(super) fn doubt_notes(&mut self, are_wrong: bool) {
         for extent in 0..self.file.count() {
             let ExtentState { have, is_noted, .. } = self.state(extent);
@@ -90,35 +91,35 @@ impl Received {
         }
     }
 
-    /// Notes a block.
-    pub(super) fn add(&mut self, block: u64) -> Result<(), Lie> {
+    /// Adds a received block.
+    pub(super) fn add(&mut self, block: u64) -> Result<(), ServerViolation> {
         let bytes = self.file.block(block);
         let bit = 1 << (block % EXTENT_BLOCKS);
         let state = self.state_mut(block / EXTENT_BLOCKS);
         if state.have & bit != 0 {
-            return Err(Lie::Duplicate { offset: bytes.start });
+            return Err(ServerViolation::Duplicate { offset: bytes.start });
         }
         state.have |= bit;
         self.bytes += bytes.end - bytes.start;
         Ok(())
     }
 
-    /// Checks that the hash of an extent may come: it is complete, and not verified yet.
-    pub(super) fn check_hash(&self, extent: u64) -> Result<(), Lie> {
+    /// Checks that the hash of an extent may come now: the extent is complete, and not verified.
+    pub(super) fn check_hash(&self, extent: u64) -> Result<(), ServerViolation> {
         let state = self.state(extent);
         if state.is_verified || state.have != self.all_of(extent) {
-            return Err(Lie::UntimelyHash { offset: self.file.extent(extent).start });
+            return Err(ServerViolation::UntimelyHash { offset: self.file.extent(extent).start });
         }
         Ok(())
     }
 
-    /// Notes that an extent matches its hash.
+    /// Records that an extent matches its hash.
     pub(super) fn verify(&mut self, extent: u64) {
         self.verified += u64::from(!self.state(extent).is_verified);
         self.state_mut(extent).is_verified = true;
     }
 
-    /// Drops an extent that does not match its hash. Returns whether that is so the second time.
+    /// Drops an extent that does not match its hash. Returns whether this is the second time.
     pub(super) fn mismatch(&mut self, extent: u64) -> bool {
         let ExtentState { have, has_mismatched, .. } = self.state(extent);
         self.bytes -= self.bytes_of(extent, have);
@@ -126,15 +127,16 @@ impl Received {
         has_mismatched
     }
 
-    /// Returns the first extent that is not verified, except those that have mismatched just now.
+    /// Returns the first extent that is not verified, except the extents in `mismatched`.
     pub(super) fn left_out(&self, mismatched: &[u64]) -> Option<u64> {
         let mut numbered = self.extents.iter().zip(0_u64..);
         let found = numbered.find(|(state, at)| !state.is_verified && !mismatched.contains(at));
         found.map(|(_, extent)| extent)
     }
 
-    /// Returns what the server need not send. What it will send nevertheless is forgotten: blocks
-    /// that are beyond the runs of a map, and one of an extent whose hash did not come.
+    /// Returns the blocks that the server need not send, and forgets the blocks that it will send
+    /// nevertheless: those beyond the limits of a have-map, and one block of each extent whose hash
+    /// was not received.
     pub(super) fn prepare_resume(&mut self) -> HaveMap {
         for extent in 0..self.file.count() {
             let state = self.state(extent);
@@ -150,7 +152,7 @@ impl Received {
         have
     }
 
-    /// Forgets chunks that are there in part beyond as many as a server takes.
+    /// Forgets the partial chunks beyond the number that a server accepts.
     fn keep_few_chunks(&mut self) {
         let mut mixed = 0;
         for first in (0..self.file.count()).step_by(CHUNK_EXTENTS) {
@@ -165,7 +167,7 @@ impl Received {
         }
     }
 
-    /// Forgets the blocks of an extent that are not among these.
+    /// Forgets the blocks of an extent that are not in `kept`.
     fn keep_of(&mut self, extent: u64, kept: u16) {
         let state = self.state(extent);
         if kept == state.have {
@@ -185,7 +187,7 @@ impl Received {
         }))
     }
 
-    /// Forgets what a have-map does not name.
+    /// Forgets the blocks that are not in a have-map.
     fn keep_only(&mut self, have: &HaveMap) {
         for extent in 0..self.file.count() {
             if self.state(extent).have == 0 {
@@ -246,13 +248,14 @@ mod tests {
     fn an_extent_is_verified_once_all_its_blocks_came() {
         let mut received = Received::new(file());
         received.add(16).unwrap();
-        assert_eq!(received.add(16), Err(Lie::Duplicate { offset: 1 << 20 }));
-        assert_eq!(received.check_hash(1), Err(Lie::UntimelyHash { offset: 1 << 20 }));
+        assert_eq!(received.add(16), Err(ServerViolation::Duplicate { offset: 1 << 20 }));
+        let untimely = Err(ServerViolation::UntimelyHash { offset: 1 << 20 });
+        assert_eq!(received.check_hash(1), untimely);
         received.add(17).unwrap();
         received.add(18).unwrap();
         assert_eq!((received.check_hash(1), received.bytes()), (Ok(()), (128 << 10) + 5));
         received.verify(1);
-        assert_eq!(received.check_hash(1), Err(Lie::UntimelyHash { offset: 1 << 20 }));
+        assert_eq!(received.check_hash(1), untimely);
         assert_eq!((received.left_out(&[]), received.left_out(&[0])), (Some(0), None));
         with_all(0, &mut received);
         received.verify(0);
@@ -270,7 +273,7 @@ mod tests {
         assert!(received.mismatch(1));
     }
 
-    /// A server refuses more of them, and then nothing would be kept.
+    /// A server refuses a have-map with more partial chunks, and then nothing would be kept.
     #[test]
     fn only_so_many_chunks_are_kept_in_part_as_a_server_takes() {
         let chunk = CHUNK_EXTENTS as u64;

@@ -11,22 +11,23 @@ use pelago_wire::Code;
 use pelago_wire::blocks::{BLOCKS_TYPE, BlockReader, ExtentHash, Extents, HAVE_TYPE};
 
 use crate::conditions::text;
-use crate::fetch::any_order::{BlocksDownload, BodyEnd, read_head};
+use crate::fetch::any_order::{BlocksDownload, BodyEnd, UnreadableExtents, read_head};
 use crate::fetch::connect::{Incomplete, ask};
 use crate::fetch::error::FetchError;
 use crate::fetch::event::FetchEvent;
-use crate::fetch::lie::Lie;
 use crate::fetch::plain;
 use crate::fetch::received::Received;
 use crate::fetch::run::{Done, Restart, Run, Step, is_strong};
 use crate::fetch::state::{Form, StateHead};
+use crate::fetch::violation::ServerViolation;
 
-/// The pause before a file that cannot be sent now is asked for again, unless the server says one.
+/// The pause before a file that cannot be sent now is requested again, unless the server names a
+/// time.
 const BUSY: Duration = Duration::from_secs(5);
 const LONGEST_BUSY: u64 = 60;
 
 impl Run<'_> {
-    /// Asks until the file is whole.
+    /// Sends requests until the file is whole.
     pub(super) async fn run(&mut self) -> Result<Done, FetchError> {
         loop {
             match self.attempt().await? {
@@ -37,7 +38,8 @@ impl Run<'_> {
                 Step::Busy { why, after } => {
                     (self.observe)(FetchEvent::Waiting { why, after });
                     tokio::time::sleep(after).await;
-                    self.since = (Instant::now(), self.gained);
+                    self.stalled_since = Instant::now();
+                    self.gained_before = self.gained;
                 }
                 Step::Restart(restart) => self.begin_again(restart)?,
             }
@@ -70,7 +72,7 @@ impl Run<'_> {
                 let why = said(&mut answer).await.unwrap_or_else(|| "it is busy".to_owned());
                 Ok(Step::Busy { why, after: after.unwrap_or(BUSY) })
             }
-            // 501 is a refusal: the file is another server's to send.
+            // 501 is a refusal: only another server can send the file.
             408 | 429 | 500 | 502..=599 => Ok(Step::Retry(format!("it answers {status}"))),
             301 | 302 | 303 | 307 | 308 => {
                 let location = text(answer.headers(), &LOCATION).unwrap_or_default().to_owned();
@@ -112,7 +114,7 @@ impl Run<'_> {
         let tag = text(answer.headers(), &ETAG).unwrap_or_default().to_owned();
         let expected = self.head.as_ref().filter(|it| it.form == Form::Blocks);
         if !is_strong(&tag) || expected.is_some_and(|head| head.tag != tag) {
-            return self.wrong(Lie::Tag { found: tag }.into());
+            return self.wrong(ServerViolation::Tag { found: tag }.into());
         }
         let mut reader = BlockReader::default();
         let (file, first) = match read_head(&mut answer, &mut reader).await {
@@ -121,7 +123,8 @@ impl Run<'_> {
         };
         match (expected.and_then(|head| head.size), self.received.is_some()) {
             (Some(expected), true) if expected != file.size() => {
-                return self.wrong(Lie::OtherSize { found: file.size(), expected }.into());
+                let found = file.size();
+                return self.wrong(ServerViolation::OtherSize { found, expected }.into());
             }
             (Some(_), true) => {}
             _ => {
@@ -141,19 +144,17 @@ impl Run<'_> {
             gained: 0,
             mismatched: Vec::new(),
             unreadable: None,
-            unreadable_count: 0,
             buffer: Vec::new(),
         };
         let end = download.receive(&mut answer, &mut reader, first).await;
         let BlocksDownload { received, gained, mismatched, unreadable, .. } = download;
-        let unreadable = unreadable.map(|first| (first, download.unreadable_count));
         let is_whole = received.is_whole();
         self.received = Some(received);
         self.gained += gained;
         self.refetched.extend(mismatched);
         match end? {
             BodyEnd::Whole(root) => match unreadable {
-                Some((first, count)) => Err(not_read(file, first, count)),
+                Some(unreadable) => Err(not_read(file, &unreadable)),
                 None if is_whole => self.verified(file, root),
                 None => self.end(BodyEnd::Whole(root)),
             },
@@ -161,8 +162,9 @@ impl Run<'_> {
         }
     }
 
-    /// Compares the root with that of the server, if the server knows one. It confirms what an
-    /// earlier run has noted; without it, the hash of each such extent is asked for.
+    /// Compares the root with the server's root, if the server knows one. An equal root confirms
+    /// the hashes that an earlier run has recorded; without one, the hash of each such extent is
+    /// requested.
     fn verified(&mut self, file: Extents, root: Option<ExtentHash>) -> Result<Step, FetchError> {
         let own = self.work.root(file)?;
         let is_confirmed = root == Some(own);
@@ -183,7 +185,7 @@ impl Run<'_> {
     fn end(&mut self, end: BodyEnd) -> Result<Step, FetchError> {
         match end {
             BodyEnd::Whole(_) => Ok(Step::Again),
-            // The next answer says whether it is another version by now.
+            // The next response says whether the file has another version by now.
             BodyEnd::Changed => Ok(Step::Retry("the file was changed".to_owned())),
             BodyEnd::Cut(why) => Ok(Step::Retry(why)),
             BodyEnd::Wrong(error) => self.wrong(error),
@@ -191,7 +193,7 @@ impl Run<'_> {
     }
 }
 
-/// Returns what an answer says, if that is text.
+/// Returns the first line of a response's body, if that is plain text.
 async fn said(answer: &mut Incomplete) -> Option<String> {
     let line = answer.first_line().await;
     let is_text =
@@ -199,7 +201,8 @@ async fn said(answer: &mut Incomplete) -> Option<String> {
     (is_text && !line.is_empty()).then_some(line)
 }
 
-fn not_read(file: Extents, (extent, code): (u64, Option<Code>), count: usize) -> FetchError {
+fn not_read(file: Extents, unreadable: &UnreadableExtents) -> FetchError {
+    let UnreadableExtents { first: extent, code, count } = *unreadable;
     let why = code.map_or("a reason that only a newer pelago knows", Code::says);
     let offset = file.extent(extent).start;
     FetchError::Unreadable { extent, offset, count, why }

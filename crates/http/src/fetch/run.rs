@@ -1,4 +1,4 @@
-//! A download under way: what it has, and how often it may fail.
+//! The state of a download under way, and its limits for retries.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ use crate::fetch::state::{Form, StateHead};
 use crate::fetch::url::Url;
 use crate::fetch::workspace::Workspace;
 
-/// How often a download begins again because the file has changed.
+/// The number of times that a download begins again because the file has changed.
 const RESTARTS: u32 = 3;
-/// Answers that break the protocol before the server is given up.
-const LIES: u32 = 3;
-/// The pauses between requests that failed, from the first to the longest.
+/// The number of responses that may break the protocol before the download fails.
+const VIOLATIONS: u32 = 3;
+/// The pauses after a failed request: the first one, and the longest.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -27,43 +27,45 @@ pub(super) struct Run<'a> {
     pub(super) url: Url,
     pub(super) work: Workspace,
     pub(super) observe: &'a mut dyn FnMut(FetchEvent),
-    /// What the files beside the target are of.
+    /// The head of the state file beside the target.
     pub(super) head: Option<StateHead>,
     pub(super) received: Option<Received>,
     pub(super) gained: u64,
     pub(super) resumed: u64,
     pub(super) refetched: Vec<u64>,
     pub(super) restarts: u32,
-    pub(super) lies: u32,
-    /// Since when nothing has come, and how much had come by then.
-    pub(super) since: (Instant, u64),
+    pub(super) violations: u32,
+    /// The time since which no byte has been received.
+    pub(super) stalled_since: Instant,
+    /// The value of `gained` at that time.
+    pub(super) gained_before: u64,
     pub(super) pause: Duration,
 }
 
-/// What comes after an answer.
+/// The step after a response.
 pub(super) enum Step {
     /// The file is whole.
     Done(Done),
-    /// More is asked for at once.
+    /// The rest is requested at once.
     Again,
-    /// It is asked for after a pause: the server cannot be reached, or does not go on.
+    /// The rest is requested after a pause: the server cannot be reached, or does not go on.
     Retry(String),
     /// The server cannot send the file now.
     Busy { why: String, after: Duration },
-    /// What was received is of no use.
+    /// The bytes that were received are of no use.
     Restart(Restart),
 }
 
 /// The reason why a download begins again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// The file is another one, which a text for people says.
+    /// The file has changed; with a text for people.
     Changed(&'static str),
-    /// The answer was cut, and the server can send the file only from its begin.
+    /// The response was cut, and the server can send the file only from its first byte.
     Cut,
 }
 
-/// A file that is whole, and its roots.
+/// A file that is whole, and its root.
 pub(super) struct Done {
     pub(super) bytes: u64,
     pub(super) root: Option<ExtentHash>,
@@ -89,8 +91,9 @@ impl<'a> Run<'a> {
             resumed: 0,
             refetched: Vec::new(),
             restarts: 0,
-            lies: 0,
-            since: (Instant::now(), 0),
+            violations: 0,
+            stalled_since: Instant::now(),
+            gained_before: 0,
             pause: PAUSE,
         };
         match &run.head {
@@ -117,9 +120,9 @@ impl<'a> Run<'a> {
         Ok(Fetched { path, bytes, received, resumed, root, is_confirmed, refetched, restarts })
     }
 
-    /// Leaves what was received for another run.
+    /// Leaves the received bytes for another run.
     pub(super) fn leave(mut self) {
-        // What is left of another URL stays.
+        // Bytes of another URL stay.
         if self.work.head().is_none() {
             return self.work.remove();
         }
@@ -128,17 +131,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counts an answer that breaks the protocol: what lies between may have changed it.
+    /// Counts a response that breaks the protocol, and retries: a proxy on the path may have
+    /// changed it.
     pub(super) fn wrong(&mut self, error: FetchError) -> Result<Step, FetchError> {
-        self.lies += 1;
-        if self.lies > LIES {
+        self.violations += 1;
+        if self.violations > VIOLATIONS {
             return Err(error);
         }
         let why = std::error::Error::source(&error).map(ToString::to_string);
         Ok(Step::Retry(format!("{error}: {}", why.unwrap_or_default())))
     }
 
-    /// Begins a file, of which nothing is there.
+    /// Begins a file of which nothing was received.
     pub(super) fn begin(&mut self, head: StateHead) -> Result<(), FetchError> {
         self.work.begin(&head)?;
         self.received = None;
@@ -146,7 +150,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Counts that what was received is of no use, and forgets it.
+    /// Counts a restart, and removes the received bytes.
     pub(super) fn begin_again(&mut self, restart: Restart) -> Result<(), FetchError> {
         self.forget()?;
         if self.restarts == RESTARTS {
@@ -173,13 +177,14 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Waits before the next request; gives up if nothing has come for too long.
+    /// Waits before the next request; fails if no byte was received for the plan's timeout.
     pub(super) async fn pause(&mut self, why: String) -> Result<(), FetchError> {
-        if self.gained != self.since.1 {
-            self.since = (Instant::now(), self.gained);
+        if self.gained != self.gained_before {
+            self.stalled_since = Instant::now();
+            self.gained_before = self.gained;
             self.pause = PAUSE;
         }
-        let left = self.plan.timeout.saturating_sub(self.since.0.elapsed());
+        let left = self.plan.timeout.saturating_sub(self.stalled_since.elapsed());
         if left.is_zero() {
             return Err(FetchError::Unreachable { why });
         }
@@ -191,7 +196,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns whether a text is an entity tag that names bytes.
+/// Returns whether a text is a strong entity tag.
 pub(super) fn is_strong(tag: &str) -> bool {
     tag.len() > 2 && tag.len() <= ENTITY_TAG_BYTES && tag.starts_with('"') && tag.ends_with('"')
 }

@@ -1,51 +1,50 @@
-//! The file beside a download that says what was received of what.
+//! The state file of a download: the name of the version, and the received blocks of each extent.
 //!
-//! It begins with a head of [`HEAD_BYTES`]: magic, version u16, how the file comes u16, size u64,
-//! the lengths of URL and tag, each u32, both texts, and at its end the BLAKE3 hash of all that.
-//! Behind it each extent has a record of [`RECORD_BYTES`]: the bits of its blocks u16, 1 if there
-//! is a hash u8, five zeros, the hash. A record proves nothing: a run that goes on with the
-//! download hashes the bytes again.
+//! It begins with a head of [`HEAD_BYTES`]: magic, version u16, the form of the transfer u16, size
+//! u64, the lengths of URL and tag, each u32, both texts, and at its end the BLAKE3 hash of all
+//! these bytes. After the head each extent has a record of [`RECORD_BYTES`]: the bits of its blocks
+//! u16, 1 if there is a hash u8, five zeros, the hash. A record proves nothing: a run that goes on
+//! with the download hashes the bytes again.
 
 use pelago_wire::blocks::{ExtentHash, HASH_BYTES};
 use pelago_wire::limits::{ENTITY_TAG_BYTES, URL_BYTES};
 
-/// Bytes in front of the records.
+/// Bytes of the head, which precedes the records.
 pub(super) const HEAD_BYTES: usize = 8192;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = 40;
 
 const MAGIC: [u8; 8] = *b"PELGETS\n";
 const VERSION: u16 = 1;
-/// Where the texts begin.
+/// The offset of the texts.
 const TEXTS: usize = 32;
 const HASH_AT: usize = HEAD_BYTES - HASH_BYTES;
-/// The size of a file whose server does not say it.
+/// The encoding of a size that the server does not say.
 const UNKNOWN: u64 = u64::MAX;
 
 const _: () = assert!(TEXTS + URL_BYTES + ENTITY_TAG_BYTES <= HASH_AT, "both texts fit the head");
 
-/// How a file comes.
+/// The form in which a server sends a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As blocks, each extent with its hash.
+    /// Blocks in any order, and the hash of each extent.
     Blocks = 1,
-    /// From the first byte to the last.
+    /// The bytes in order.
     Plain = 2,
 }
 
-/// What is being downloaded.
+/// The version that is being downloaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct StateHead {
     pub(super) url: String,
-    /// What names the version of the file at the server: its entity tag, or else its date; empty
-    /// if nothing does.
+    /// The validator of the version: its entity tag, or else its date; empty if it has neither.
     pub(super) tag: String,
     pub(super) form: Form,
     /// Bytes of the file, if they are known.
     pub(super) size: Option<u64>,
 }
 
-/// What was received of an extent.
+/// The received blocks of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Record {
     /// A bit for each block.
@@ -72,7 +71,7 @@ impl StateHead {
         out
     }
 
-    /// Decodes a head; `None` if it is none, as that of a file that was not written to its end.
+    /// Decodes a head. Returns `None` if it is not valid, as after a write that was cut.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, hash) = bytes.split_at_checked(HASH_AT)?;
         if blake3::hash(head).as_bytes() != hash || head[..8] != MAGIC {
@@ -102,7 +101,7 @@ impl StateHead {
 }
 
 impl Record {
-    /// Returns where the record of an extent stands in the file.
+    /// Returns the offset of the record of an extent.
     pub(super) const fn at(extent: u64) -> u64 {
         HEAD_BYTES as u64 + extent * RECORD_BYTES as u64
     }

@@ -1,23 +1,23 @@
-//! The URL of a download.
+//! The URL of a download: parsing, and the parts that a request needs.
 
 use hyper::Uri;
 use pelago_wire::limits::URL_BYTES;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// What a URL cannot have as it is. What is encoded already stays.
+/// The characters that a URL must encode. Those that are encoded already stay.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 const PORT: u16 = 80;
 
-/// Why a URL cannot be asked.
+/// The reason why a URL is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It is none.
+    /// It is not a URL.
     #[error("{0:?} is no URL")]
     NotAUrl(String),
     /// It has another scheme than `http`.
     #[error("{0:?} does not begin with http://")]
     NotHttp(String),
-    /// It has a user, and HTTP servers of volumes know none.
+    /// It has a user name, and HTTP servers of volumes know no users.
     #[error("{0:?} has a user name, which is not sent")]
     HasUser(String),
     /// It is longer than [`URL_BYTES`].
@@ -25,10 +25,10 @@ pub enum UrlError {
     TooLong(usize),
 }
 
-/// A URL that can be asked.
+/// A URL to which a request can be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Url {
-    /// As it is kept beside what was received of it.
+    /// The text, as the state file has it.
     pub(super) text: String,
     /// A name or an address, without brackets.
     pub(super) host: String,

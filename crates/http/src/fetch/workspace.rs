@@ -1,7 +1,8 @@
-//! The two files of a download beside its target: the bytes, and what is known of them.
+//! The two files of a download beside its target: the data, and the state.
 //!
-//! Other users may be able to write that folder. So both files are opened below its descriptor, are
-//! of this user alone, and a file that another user has put there is refused by its name.
+//! Other users may be able to write that folder. So both files are opened relative to its
+//! descriptor and belong to this user alone; a file that another user has put there is refused,
+//! with an error that names it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -23,16 +24,16 @@ use crate::fetch::received::Received;
 use crate::fetch::state::{Form, HEAD_BYTES, RECORD_BYTES, Record, StateHead};
 use crate::hashes;
 
-/// Bytes after which what was received is made safe.
+/// Bytes after which the received bytes are made safe.
 const SYNC_BYTES: u64 = 64 << 20;
 const DATA: &str = ".pelago-get";
 const STATE: &str = ".pelago-state";
 /// Permissions of both files until the download is whole.
 const MODE: u32 = 0o600;
-/// Links that are followed from the path of a target to its file.
+/// The limit for symbolic links that are followed from the path of a target to its file.
 const LINKS: u32 = 40;
 
-/// The files of a download, which no other process uses meanwhile.
+/// The files of a download, locked against other processes.
 pub(super) struct Workspace {
     folder: Folder,
     name: OsString,
@@ -58,7 +59,8 @@ impl Workspace {
                 return Err(FetchError::of_disk(&folder.path().join(&data_name), error));
             }
         }
-        // The other download may have ended in between: the file is its target by now.
+        // Another download may have ended between the open and the lock: the file is its target
+        // now.
         if !folder.is_named(&data_name, &data)? {
             return Err(FetchError::InUse { path: target });
         }
@@ -66,42 +68,42 @@ impl Workspace {
         Ok(Self { folder, name, data_name, state_name, data, state, unsynced: 0 })
     }
 
-    /// Returns what an earlier run has begun, if it has.
+    /// Returns the head of the state file, if an earlier run has written one.
     pub(super) fn head(&self) -> Option<StateHead> {
         let mut bytes = vec![0; HEAD_BYTES];
         self.state.read_exact_at(&mut bytes, 0).ok()?;
         StateHead::decode(&bytes)
     }
 
-    /// Begins from nothing.
+    /// Begins a download from nothing.
     pub(super) fn begin(&mut self, head: &StateHead) -> Result<(), FetchError> {
         let size = if head.form == Form::Blocks { head.size.unwrap_or(0) } else { 0 };
         self.state.set_len(0).map_err(|error| self.state_failed(error))?;
         self.data.set_len(0).map_err(|error| self.data_failed(error))?;
-        // A file with holes: it takes room as blocks come.
+        // A sparse file: it takes room as blocks are written.
         self.data.set_len(size).map_err(|error| self.data_failed(error))?;
         self.state.write_all_at(&head.encode(), 0).map_err(|error| self.state_failed(error))?;
         self.unsynced = 0;
         Ok(())
     }
 
-    /// Forgets everything.
+    /// Removes everything that was received.
     pub(super) fn forget(&mut self) -> Result<(), FetchError> {
         self.state.set_len(0).map_err(|error| self.state_failed(error))?;
         self.data.set_len(0).map_err(|error| self.data_failed(error))
     }
 
-    /// Removes the files, if nothing was received.
+    /// Removes both files.
     pub(super) fn remove(self) {
-        // What stays takes no room.
+        // Nothing was received: a file that stays takes no room.
         for name in [&self.state_name, &self.data_name] {
             let _removed = self.folder.remove(name);
         }
     }
 
-    /// Returns what an earlier run has left of a file. Extents that were verified are hashed again:
-    /// after a loss of power some of them may be gone. That they match the notes proves nothing
-    /// until the server says so: see [`Received::has_notes`].
+    /// Returns the blocks that an earlier run has received of a file. Extents that were verified
+    /// are hashed again: after a loss of power some of them may be gone. A match with the recorded
+    /// hash proves nothing until the server confirms it: see [`Received::has_notes`].
     pub(super) fn received(&self, file: Extents) -> Result<Received, FetchError> {
         let mut received = Received::new(file);
         let found = self.data.metadata().map_err(|error| self.data_failed(error))?;
@@ -122,7 +124,7 @@ impl Workspace {
         Ok(received)
     }
 
-    /// Returns how many bytes of a file that comes from its first to its last are there.
+    /// Returns the number of received bytes of a file whose bytes come in order.
     pub(super) fn length(&self) -> Result<u64, FetchError> {
         self.data.metadata().map(|it| it.len()).map_err(|error| self.data_failed(error))
     }
@@ -137,14 +139,14 @@ impl Workspace {
         Ok(())
     }
 
-    /// Writes what is known of an extent. What it names was written before.
+    /// Writes the record of an extent. The blocks that it names were written before.
     pub(super) fn record(&self, extent: u64, record: Record) -> Result<(), FetchError> {
         let at = Record::at(extent);
         let written = self.state.write_all_at(&record.encode(), at);
         written.map_err(|error| self.state_failed(error))
     }
 
-    /// Hashes a part of the file, as it is in the file.
+    /// Hashes a part of the data file.
     pub(super) fn hash_of(
         &self,
         part: Range<u64>,
@@ -171,7 +173,7 @@ impl Workspace {
         failed.map_or(Ok(root), |error| Err(self.state_failed(error)))
     }
 
-    /// Makes what was received safe: the bytes before what is said of them.
+    /// Makes the received bytes safe: first the data, then the state that describes it.
     pub(super) fn sync(&mut self) -> Result<(), FetchError> {
         self.data.sync_data().map_err(|error| self.data_failed(error))?;
         self.state.sync_data().map_err(|error| self.state_failed(error))?;
@@ -179,14 +181,14 @@ impl Workspace {
         Ok(())
     }
 
-    /// Puts the file at its target, which it replaces at once. It keeps the permissions and the
+    /// Moves the file to its target, which it replaces atomically. It takes the permissions and the
     /// group of a file of this user that it replaces.
     pub(super) fn finish(self) -> Result<PathBuf, FetchError> {
         self.set_permissions().map_err(|error| self.data_failed(error))?;
         self.data.sync_all().map_err(|error| self.data_failed(error))?;
         self.folder.rename(&self.data_name, &self.name)?;
         self.folder.sync()?;
-        // It says nothing without the other file.
+        // The state file has no meaning without the data file.
         let _removed = self.folder.remove(&self.state_name);
         Ok(self.folder.path().join(&self.name))
     }
@@ -197,18 +199,19 @@ impl Workspace {
             Some(kept) if kept.group == self.data.metadata()?.gid() => kept.mode,
             Some(kept) => match fchown(&self.data, None, Some(Gid::from_raw(kept.group))) {
                 Ok(()) => kept.mode,
-                // What that group might do is not for the group of this process.
+                // The file keeps this process's group, which does not get the rights of the other
+                // group.
                 Err(_) => kept.mode & !0o070 | (kept.mode & 0o007) << 3,
             },
         };
         match fchmod(&self.data, Mode::from_raw_mode(mode)) {
-            // A file system that gives all files to one user keeps no permissions of theirs.
+            // A file system that gives all files to one user stores no permissions for them.
             Err(Errno::PERM) if self.data.metadata()?.uid() != geteuid().as_raw() => Ok(()),
             set => Ok(set?),
         }
     }
 
-    /// Reads the records of all extents; behind the end of the file they are empty.
+    /// Reads the records of all extents; beyond the end of the state file they are empty.
     fn records(&self, file: Extents) -> impl Iterator<Item = io::Result<Record>> {
         let from = At { file: &self.state, offset: Record::at(0) };
         let mut from = BufReader::with_capacity(1 << 16, from);
@@ -231,7 +234,7 @@ impl Workspace {
     }
 }
 
-/// A file that is read from an offset on.
+/// A reader of a file from an offset on.
 struct At<'a> {
     file: &'a File,
     offset: u64,
@@ -255,7 +258,7 @@ fn resolve(target: &Path) -> Result<PathBuf, FetchError> {
         }
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_symlink() => {
-                // Another user who may write the folder does not choose what is replaced.
+                // Another user who may write the folder must not choose the file that is replaced.
                 if ![0, geteuid().as_raw()].contains(&found.uid()) {
                     return Err(refused("a symbolic link of another user"));
                 }
@@ -279,14 +282,14 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
 }
 
-/// Returns the permissions that new files of this process do not get; all if that is unknown.
+/// Returns the umask of this process; if that is unknown, one that denies all to other users.
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o077)
 }
 
-/// Returns a name beside that of the target. A long one is cut, and then has a hash of the whole.
+/// Returns the name of a file beside the target. A long name is cut, and has a hash of the whole.
 fn hidden(name: &[u8], end: &str) -> OsString {
     let most = NAME_BYTES - 1 - STATE.len();
     let mut bytes = vec![b'.'];
@@ -302,7 +305,7 @@ fn hidden(name: &[u8], end: &str) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Opens a file of this user, or makes a new one.
+/// Opens a file of this user, or creates it.
 fn open_file(folder: &Folder, name: &OsString) -> Result<File, FolderError> {
     match folder.create_new(name, MODE) {
         Err(error) if error.is_found() => folder.open_file(name, OFlags::RDWR),

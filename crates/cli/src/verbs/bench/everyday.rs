@@ -1,4 +1,4 @@
-//! `bench everyday`: what a programmer does every day, with the real programs.
+//! `bench everyday`: the everyday jobs of a programmer, with the real programs.
 
 use std::path::PathBuf;
 

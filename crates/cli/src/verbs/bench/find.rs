@@ -1,4 +1,4 @@
-//! `bench find`: searches in a volume with many files, and what its index costs.
+//! `bench find`: searches in a volume with many files, and the costs of its index.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use costs::Costs;
 
 mod costs;
 
-/// How long an index may take to be complete.
+/// The longest time until an index is complete.
 const INDEX_LIMIT: Duration = Duration::from_secs(7200);
-/// The files of a short run.
+/// The number of files of a short run.
 const QUICK_FILES: u64 = 5000;
 
 #[derive(Debug, clap::Args)]
@@ -100,13 +100,13 @@ pub(super) fn run(args: &Args) -> Outcome<()> {
     output::print(&format!("{}{costs}", report.render_text()))
 }
 
-/// Asks in a directory as it is.
+/// Measures searches in an existing directory.
 fn plain(args: &Args, options: &FindOptions) -> Outcome<FindReport> {
     wait_until_indexed(&args.dir, INDEX_LIMIT, || ()).map_err(bench_failed)?;
     find(&args.dir, options).map_err(bench_failed)
 }
 
-/// Makes volumes, asks, and counts what the index costs.
+/// Creates volumes, and measures searches and the costs of the index.
 fn own(args: &Args, options: &FindOptions) -> Outcome<(FindReport, Option<Costs>)> {
     let scratch = Scratch::new(&args.dir, "find")?;
     // Dropped before the folder, and so unmounted.
@@ -115,7 +115,7 @@ fn own(args: &Args, options: &FindOptions) -> Outcome<(FindReport, Option<Costs>
     let built = costs::build(&volume, options)?;
     let report = find(&volume.files(), options).map_err(bench_failed)?;
     volume.unmount()?;
-    // Two new ones: what a create costs depends on how many files there are.
+    // Two new volumes, because the cost of a create depends on the number of files.
     let [plain, indexed] =
         ["plain", "indexed"].map(|name| TestVolume::new(scratch.path.join(name)));
     plain.up_with(&["--no-find"])?;
@@ -126,7 +126,7 @@ fn own(args: &Args, options: &FindOptions) -> Outcome<(FindReport, Option<Costs>
     Ok((report, Some(Costs { built, rounds, creates: args.creates() })))
 }
 
-/// Returns the bytes that a folder takes on the disk.
+/// Returns the disk space of a folder in bytes.
 fn disk_bytes(folder: &Path) -> Outcome<u64> {
     use std::os::unix::fs::MetadataExt;
     let mut bytes = 0;

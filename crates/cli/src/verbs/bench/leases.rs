@@ -1,4 +1,4 @@
-//! `bench leases`: what leases cost over the Unix socket, and over TLS.
+//! `bench leases`: the costs of leases over the Unix socket, and over TLS.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ use super::{Scratch, bench_failed};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{daemon, output};
 
-/// A connection is made in this time.
+/// The longest time until a connection is made.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]

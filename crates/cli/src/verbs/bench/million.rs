@@ -1,5 +1,5 @@
-//! `bench million`: how soon a directory of a million files is listed after a clean start and after
-//! a crash, and how much memory the process takes.
+//! `bench million`: the time until a directory of a million files is listed after a clean start and
+//! after a crash, and the memory of the process.
 //!
 //! Each start runs this program as a user would. Its time counts from before the process exists
 //! until the first names of the directory are read.
@@ -35,11 +35,11 @@ pub(super) struct Args {
 /// The times of one start.
 #[derive(Debug, Clone, Copy)]
 struct Start {
-    /// Until the volume is mounted.
+    /// The time until the volume is mounted.
     up: Duration,
-    /// Until the first names are read.
+    /// The time until the first names are read.
     first: Duration,
-    /// Until all names are read.
+    /// The time until all names are read.
     all: Duration,
     /// The peak resident memory of the process, in bytes.
     resident: u64,

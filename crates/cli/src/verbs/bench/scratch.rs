@@ -20,7 +20,7 @@ struct ScratchError {
 }
 
 impl Scratch {
-    /// Creates the folder in `dir`; `benchmark` is a part of its name.
+    /// Creates the folder in `dir`. `benchmark` is a part of its name.
     pub(super) fn new(dir: &Path, benchmark: &str) -> Outcome<Self> {
         let dir = locate::absolute(dir)?;
         let path = dir.join(format!("pelago-bench-{benchmark}-{}", std::process::id()));

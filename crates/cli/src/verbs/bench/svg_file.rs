@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::failure::{Exit, Failure, Outcome};
 
-/// A file for charts, which is created before the work whose result it will have.
+/// A file for charts, created before the work whose results it will contain.
 pub(super) struct SvgFile<'a> {
     file: File,
     path: &'a Path,

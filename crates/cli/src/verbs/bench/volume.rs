@@ -11,11 +11,11 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::{locate, stale_mount};
 
-/// How long a killed process may take to end; it may be waiting for the disk.
+/// The longest time that a killed process may take to end; it may be waiting for the disk.
 const KILL_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Why a measurement with a volume of its own failed.
+/// The reason why a measurement with a volume of its own failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
     #[error("`pelago {verb}` failed: {said}")]
@@ -31,9 +31,9 @@ pub(super) enum VolumeError {
 /// Resident memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Resident {
-    /// Its own.
+    /// Memory of its own.
     pub(super) own: u64,
-    /// Pages of files that it has mapped, which the system keeps and can drop.
+    /// Pages of files that it has mapped, which the system can drop.
     pub(super) of_files: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct TestVolume {
 }
 
 impl TestVolume {
-    /// Returns the volume in this folder; [`TestVolume::up`] creates it.
+    /// Returns the volume in this folder. [`TestVolume::up`] creates it.
     pub(super) fn new(dir: PathBuf) -> Self {
         Self { dir }
     }
@@ -58,17 +58,17 @@ impl TestVolume {
         self.dir.join("files")
     }
 
-    /// Starts and mounts it, with the process in the background.
+    /// Starts and mounts the volume, with the process in the background.
     pub(super) fn up(&self) -> Outcome<()> {
         self.up_with(&[])
     }
 
-    /// Does the same with further options.
+    /// Starts and mounts the volume with further options.
     pub(super) fn up_with(&self, options: &[&str]) -> Outcome<()> {
         self.pelago("up", &[&["--detach"], options].concat()).map(drop)
     }
 
-    /// Unmounts it and waits for the process to end.
+    /// Unmounts the volume and waits for the process to end.
     pub(super) fn unmount(&self) -> Outcome<()> {
         self.pelago("unmount", &[]).map(drop)
     }
@@ -135,7 +135,7 @@ impl Drop for TestVolume {
     }
 }
 
-/// Returns a figure of `/proc/PID/status`, in bytes.
+/// Returns a value of `/proc/PID/status` in bytes.
 fn status_bytes(status: &str, key: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kib = line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok());
@@ -154,7 +154,7 @@ fn wait_until(timeout: Duration, mut condition: impl FnMut() -> bool) -> Outcome
     Ok(())
 }
 
-/// Describes a failed system call.
+/// Returns the failure of a system call.
 pub(super) fn failed(doing: &'static str, source: io::Error) -> Failure {
     Failure::new(Exit::Failed, VolumeError::Io { doing, source })
 }

@@ -1,13 +1,13 @@
-//! The line that says how far a long search is.
+//! The progress line of a long search.
 
 use std::io::{self, IsTerminal, Write};
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// Between two lines, and before the first one.
+/// The shortest time between two lines, and before the first one.
 const REDRAW: Duration = Duration::from_millis(200);
 
-/// The line on standard error, if that is a terminal.
+/// The progress line on standard error, if that is a terminal.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     is_terminal: bool,
@@ -21,7 +21,7 @@ impl StatusLine {
         Self { is_terminal, last: Instant::now(), is_drawn: false }
     }
 
-    /// Says how many files were looked at, unless that was said a moment ago.
+    /// Draws the number of examined files, unless the line was drawn a moment ago.
     pub(super) fn draw(&mut self, examined: u64, found: usize) {
         if self.is_terminal && self.last.elapsed() >= REDRAW {
             self.last = Instant::now();

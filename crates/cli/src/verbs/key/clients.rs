@@ -74,7 +74,7 @@ impl Target {
     }
 }
 
-/// An argument that names no client.
+/// The error of an argument that is not a client.
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error("KEY is not a public key")]
@@ -220,7 +220,7 @@ fn argument_failed(error: ArgumentError) -> Failure {
     Failure::new(Exit::Usage, error).hint(hint)
 }
 
-/// Describes why the list is not read or changed, and what to do about it.
+/// Returns the failure of the client list, with a hint.
 fn clients_failed(error: ClientsFileError) -> Failure {
     let exit = Exit::from(error.kind());
     let hint = match &error {

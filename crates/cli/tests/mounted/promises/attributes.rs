@@ -29,13 +29,13 @@ fn give(path: &Path, user: u32, group: u32) {
     chown(path, Some(user), Some(group)).unwrap();
 }
 
-fn times(access: (i64, i64), modify: (i64, i64)) -> Timestamps {
-    let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
-    Timestamps { last_access: time(access), last_modification: time(modify) }
+const fn time(tv_sec: i64, tv_nsec: i64) -> Timespec {
+    Timespec { tv_sec, tv_nsec }
 }
 
-fn set_times(path: &Path, access: (i64, i64), modify: (i64, i64)) -> Result<(), Errno> {
-    set_both(CWD, path, &times(access, modify), AtFlags::SYMLINK_NOFOLLOW)
+fn set_times(path: &Path, access: Timespec, modify: Timespec) -> Result<(), Errno> {
+    let times = Timestamps { last_access: access, last_modification: modify };
+    set_both(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn modified(path: &Path) -> (i64, i64) {
@@ -87,7 +87,7 @@ fn birth_time() {
         assert_eq!(fs::metadata(&file).unwrap().len(), 1);
         assert_eq!(birth(&file), born[0]);
         fs::write(&file, vec![1; 100_000]).unwrap();
-        set_times(&file, (5, 6), (7, 8)).unwrap();
+        set_times(&file, time(5, 6), time(7, 8)).unwrap();
         set_mode(&file, 0o600);
         fs::write(dir.join("in"), "").unwrap();
         let moved = root.join("moved");
@@ -126,7 +126,7 @@ fn nanoseconds() {
         for (size, seconds) in files() {
             let path = at((size, seconds));
             fs::write(&path, vec![1; size]).unwrap();
-            set_times(&path, (seconds, 999_999_999), (seconds, 1)).unwrap();
+            set_times(&path, time(seconds, 999_999_999), time(seconds, 1)).unwrap();
         }
         let check = || {
             for (size, seconds) in files() {
@@ -163,11 +163,11 @@ fn utimensat() {
         let path = root.join("f");
         fs::write(&path, "x").unwrap();
         symlink("f", root.join("l")).unwrap();
-        set_times(&path, (5, 5), (6, 6)).unwrap();
-        set_times(&root.join("l"), (7, 7), (8, 8)).unwrap();
+        set_times(&path, time(5, 5), time(6, 6)).unwrap();
+        set_times(&root.join("l"), time(7, 7), time(8, 8)).unwrap();
         assert_eq!((modified(&path), modified(&root.join("l"))), ((6, 6), (8, 8)));
         assert_eq!(accessed(&path), (5, 5));
-        set_times(&path, (0, UTIME_NOW), (0, UTIME_OMIT)).unwrap();
+        set_times(&path, time(0, UTIME_NOW), time(0, UTIME_OMIT)).unwrap();
         assert_eq!(modified(&path), (6, 6));
         assert!(accessed(&path).0 > 1_500_000_000);
         let changed = |path: &Path| {
@@ -175,20 +175,22 @@ fn utimensat() {
             (meta.ctime(), meta.ctime_nsec())
         };
         let before = changed(&path);
-        set_times(&path, (0, UTIME_OMIT), (0, UTIME_OMIT)).unwrap();
+        set_times(&path, time(0, UTIME_OMIT), time(0, UTIME_OMIT)).unwrap();
         assert_eq!(changed(&path), before, "nothing was asked for");
-        assert_eq!(set_times(&path, (0, 1_000_000_000), (0, 0)), Err(Errno::INVAL));
+        assert_eq!(set_times(&path, time(0, 1_000_000_000), time(0, 0)), Err(Errno::INVAL));
         let file = File::open(&path).unwrap();
-        futimens(&file, &times((9, 9), (9, 9))).unwrap();
+        let nine = time(9, 9);
+        let times = Timestamps { last_access: nine, last_modification: nine };
+        futimens(&file, &times).unwrap();
         assert_eq!(modified(&path), (9, 9));
         if !can_be_others() {
             return;
         }
         let door = Door::to(root);
         let own = door.path().join("f");
-        let now = (0, UTIME_NOW);
-        let omit = (0, UTIME_OMIT);
-        let past = (1, 1);
+        let now = time(0, UTIME_NOW);
+        let omit = time(0, UTIME_OMIT);
+        let past = time(1, 1);
         set_mode(&path, 0o666);
         as_nobody(|| {
             set_times(&own, now, now).unwrap();
@@ -217,7 +219,7 @@ fn atime() {
             [("old", 1000), ("seen", now + 1000), ("day", now - 2 * DAY), ("quiet", 1000)];
         for (name, access) in read_at.into_iter().chain([("later", 1000)]) {
             fs::write(at(name), "read me").unwrap();
-            set_times(&at(name), (access, 1), (1000, 0)).unwrap();
+            set_times(&at(name), time(access, 1), time(1000, 0)).unwrap();
         }
         up_again(&[]);
         for name in ["old", "seen", "day"] {
@@ -237,7 +239,7 @@ fn atime() {
         assert_eq!(["old", "day"].map(|name| accessed(&at(name))), kept);
         up_again(&["--strictatime"]);
         let mut last = accessed(&at("seen"));
-        set_times(&at("seen"), (1000, 1), (1000, 0)).unwrap();
+        set_times(&at("seen"), time(1000, 1), time(1000, 0)).unwrap();
         for _ in 0..3 {
             assert_eq!(fs::read(at("seen")).unwrap(), b"read me");
             let read = accessed(&at("seen"));

@@ -1,4 +1,4 @@
-//! What programs on one mount see of each other.
+//! Visibility of changes between programs on one mount.
 
 use std::fs::{self, File};
 

@@ -1,5 +1,5 @@
-//! What survives `kill -9` of pelago: the middle column of the table. The last column is tested by
-//! `survives.rs` of the server.
+//! Survival of `kill -9` of pelago: the middle column of the table. `survives.rs` of the server
+//! tests the last column.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -135,7 +135,8 @@ fn bytes_of_an_open_file_within_the_inline_limit() {
             let synced = File::create_new(at(&format!("synced{round}"))).unwrap();
             synced.write_all_at(b"synced", 0).unwrap();
             synced.sync_data().unwrap();
-            // The next group commit writes what is old; nothing tells when it has.
+            // Only the clock ends this wait: nothing reports that a group commit has written the
+            // older bytes.
             thread::sleep(Duration::from_millis(200 * (round + 1)));
             open.extend([old, synced]);
             kill(volume);

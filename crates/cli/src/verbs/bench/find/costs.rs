@@ -1,4 +1,4 @@
-//! What a search index costs: the time until it is complete, memory, disk, and slower creates.
+//! The costs of a search index: time until it is complete, memory, disk, and slower creates.
 
 use std::fmt::Write as _;
 
@@ -13,21 +13,21 @@ use super::{INDEX_LIMIT, disk_bytes};
 use crate::failure::Outcome;
 use crate::output;
 
-/// Goals: the rate of creates over that without an index, and CPU time more for each in the caller
-/// and the threads that it waits for.
+/// The goals: the ratio of the rates of creates with and without an index, and the additional CPU
+/// time of a create in the caller and the threads for which it waits.
 const WANTED_RATE: f64 = 0.9;
 const WANTED_US: f64 = 2.0;
 
-/// What the index costs.
+/// The costs of the index.
 pub(super) struct Costs {
     pub(super) built: Built,
-    /// Creates without an index, with one, and the seconds until it had the latter.
+    /// The rounds of creates without and with an index.
     pub(super) rounds: Vec<Round>,
-    /// Files of each.
+    /// The number of files of each.
     pub(super) creates: u64,
 }
 
-/// A round of creates.
+/// A round of creates without and with an index, and the time until the index had the latter.
 pub(super) struct Round {
     without: CreateCost,
     with: CreateCost,
@@ -44,13 +44,13 @@ pub(super) struct Built {
     disk_bytes: u64,
 }
 
-/// Makes the corpus, has its index built, and waits until that is complete.
+/// Creates the corpus, and waits until its index is built.
 pub(super) fn build(volume: &TestVolume, options: &FindOptions) -> Outcome<Built> {
     let filled = Corpus::new(options.files, options.seed).fill(&volume.files());
     let filled = filled.map_err(bench_failed)?;
     let before = volume.resident_now()?;
     let mut peak = before;
-    // Its first question asks for the index.
+    // Its first query starts the build of the index.
     let took = wait_until_indexed(&volume.files(), INDEX_LIMIT, || {
         peak = peak.max(volume.resident_now().unwrap_or_default());
     });
@@ -59,7 +59,7 @@ pub(super) fn build(volume: &TestVolume, options: &FindOptions) -> Outcome<Built
     Ok(Built { filled, took, before, peak, after: volume.resident_now()?, disk_bytes })
 }
 
-/// Creates files in volumes without and with an index, which take turns at going first.
+/// Creates files in volumes without and with an index, which take turns as the first.
 pub(super) fn creates(
     [plain, indexed]: [&TestVolume; 2],
     rounds: u32,
@@ -172,7 +172,7 @@ impl Built {
         )
     }
 
-    /// Returns MB of texts in a second.
+    /// Returns the MB of texts that were indexed in a second.
     fn text_rate(&self) -> f64 {
         let seconds = self.took.texts.saturating_sub(self.took.names).as_secs_f64();
         self.filled.text_bytes as f64 / 1e6 / seconds.max(f64::MIN_POSITIVE)
