@@ -1,9 +1,10 @@
 //! The worker that builds the search index, and keeps it up with what changes.
 //!
-//! First all rows are read, or after a restart those that are newer than the index; then, each
-//! second, the files that the shard has recorded since. A commit has only what is safe, and says up
-//! to which batch it has everything. So after any crash the rows newer than that batch are all that
-//! is to be read. Texts come after the names, and wait for nothing else.
+//! First the worker reads all rows, or after a restart the rows that are newer than the index.
+//! Then, each second, it reads the files that the shard has recorded since. A commit of the index
+//! has safe rows only, and names the batch up to which it has everything. So after a crash only the
+//! rows that are newer than that batch are read. Texts are indexed after the names. If the index
+//! fails, it is closed and opened again later, and searches look at all rows meanwhile.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,9 +27,9 @@ use crate::undamaged::undamaged;
 mod origin;
 mod reading;
 
-/// How long the index is behind at most, if there is time.
+/// The longest time that the index is behind, if the worker keeps up.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often a commit looks whether what it has is safe.
+/// The time between two looks of a commit at what is safe.
 const SAFE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One piece of work that was done.
@@ -58,31 +59,32 @@ pub struct BuildIndex {
     content: Arc<ContentStore>,
     durability: Arc<Durability>,
     step: Step,
-    /// When rows were read last, since [`SearchIndex::set_reading`] said so.
+    /// The time at which rows were read last, while [`SearchIndex::set_reading`] was last called
+    /// with `true`.
     has_read: Option<Instant>,
     /// [`Durability::invalidations`] when the index was opened.
     invalidations: u64,
-    /// The index was closed because of an error, which the log has.
+    /// True if the index was closed after an error that the log has.
     has_failed: bool,
 }
 
-/// What is done next.
+/// The next piece of work.
 enum Step {
-    /// The index is opened, once it is wanted.
+    /// Open the index, once it is wanted.
     Open,
-    /// Rows are read.
+    /// Read rows.
     Read(Arc<Halves>, Reading),
-    /// The index follows the changes.
+    /// Give the index the files that have changed.
     Follow(Arc<Halves>),
 }
 
-/// Why a piece of work failed.
+/// The cause of a piece of work that failed.
 enum Failure {
-    /// The index.
+    /// The index failed.
     Index(IndexError),
     /// A search could not read the index.
     Unreadable,
-    /// The rows, or a text.
+    /// The rows or a text could not be read.
     Rows(Error),
 }
 
@@ -130,7 +132,7 @@ impl BuildIndex {
     /// Does one piece of work.
     ///
     /// # Errors
-    /// What prevented it. The next call tries it again.
+    /// If the index, the rows or a text failed. The next call tries it again.
     pub fn work(&mut self) -> Result<Built, Error> {
         let done = self.work_on().map_err(|failure| match failure {
             Failure::Index(error) => self.close(&error),
@@ -140,7 +142,7 @@ impl BuildIndex {
                 self.close(&IndexError::Damaged { folder: folder.unwrap_or_default(), what })
             }
             Failure::Rows(error) => {
-                // What was not committed is given again.
+                // Opened again, the index gets everything that was not committed.
                 self.index.set_open(None, false, false);
                 self.step = Step::Open;
                 error
@@ -176,9 +178,9 @@ impl BuildIndex {
             return Ok(Built { files: 0, again: Again::OnNotify });
         };
         lower_priority();
-        // What failed was another one.
+        // A search that failed had read the index before this one.
         self.index.take_failed();
-        // It has words of texts that others may not read.
+        // The index has words of texts that other users may not read: the folder is for us alone.
         let folder = place.folder.create_folder(FOLDER)?;
         let halves =
             Arc::new(Halves { names: Names::open(&folder)?, texts: Texts::open(&folder)? });
@@ -238,7 +240,7 @@ impl BuildIndex {
         Ok(Built { files, again: Again::Soon })
     }
 
-    /// Commits what was read of all rows, and goes on.
+    /// Commits the index of names or of texts once all rows were read, and chooses the next step.
     fn has_read(&mut self, halves: Arc<Halves>, reading: &Reading) -> Result<(), Failure> {
         self.commit(&halves, reading.part, reading.begun.covered())?;
         match reading.part {
@@ -259,7 +261,8 @@ impl BuildIndex {
         Ok(())
     }
 
-    /// Returns what follows a round of changes: all rows are read again if there were too many.
+    /// Returns the step after a round of changes: all texts are read again if more files waited
+    /// than fit.
     fn next_step(&self, halves: Arc<Halves>) -> Step {
         if !self.index.waiting_texts().has_more {
             return Step::Follow(halves);
@@ -271,8 +274,8 @@ impl BuildIndex {
         Step::Read(halves, Reading::begin(Part::Texts, after, begun))
     }
 
-    /// Gives the index of names what has changed since its last commit. Returns the number of
-    /// files.
+    /// Gives the index of names the files that have changed since its last commit. Returns their
+    /// number.
     fn follow_names(&self, halves: &Halves) -> Result<u64, Failure> {
         let as_of = clock::now();
         let fed = self.shard.take_fed();
@@ -311,7 +314,7 @@ impl BuildIndex {
         }
     }
 
-    /// Replaces what the index has of a file that has changed.
+    /// Replaces the documents of a file that has changed; its text waits for its turn.
     fn follow(
         &self,
         halves: &Halves,
@@ -332,8 +335,8 @@ impl BuildIndex {
         Ok(())
     }
 
-    /// Replaces what the index of names has of a file, which is gone if there is no node. Returns
-    /// whether it has a name.
+    /// Replaces the documents of a file in the index of names; without a node the file is gone.
+    /// Returns whether the file has a name.
     fn put_names(
         &self,
         halves: &Halves,
@@ -349,8 +352,10 @@ impl BuildIndex {
         Ok(!documents.is_empty())
     }
 
+    /// Returns the documents of a file for the index of names, one for each name.
     fn documents(&self, tree: &Tree, node: &Node) -> Result<Vec<Document>, Failure> {
-        // What memory knows of open files is not to be in an index: a crash would take it back.
+        // The index must not have sizes and times of open files, which only memory has: a crash
+        // would take them back.
         let mut attr = node.rnode.attr();
         if attr.kind == FileKind::Directory {
             attr = match self.shard.attr(node.handle()) {
@@ -374,7 +379,7 @@ impl BuildIndex {
         Ok(documents)
     }
 
-    /// Gives the index of texts some that wait. Returns their number.
+    /// Gives the index of texts some of the files that wait. Returns their number.
     fn follow_texts(&self, halves: &Halves) -> Result<u64, Failure> {
         let files = self.index.waiting_texts().some(self.index.steps().texts_at_once);
         if files.is_empty() {
@@ -385,7 +390,7 @@ impl BuildIndex {
             self.put_text(halves, &tree, file.ino, undamaged(tree.node(*file))?)?;
         }
         let is_all = files.len() < self.index.steps().texts_at_once;
-        // The index of names has no change that neither has this one nor waits for it.
+        // Each change that the index of names has, the index of texts has too, or it waits.
         let covered = if is_all { halves.names.covered() } else { halves.texts.covered() };
         if let Some(covered) = covered {
             self.commit(halves, Part::Texts, covered)?;
@@ -394,8 +399,8 @@ impl BuildIndex {
         Ok(files.len() as u64)
     }
 
-    /// Replaces the text of a file, unless the index has it; removes that of one that is gone.
-    /// Returns whether it added a document.
+    /// Replaces the text of a file, unless the index has this version of it; removes the text of a
+    /// file that is gone. Returns whether it added a document.
     fn put_text(
         &self,
         halves: &Halves,
@@ -412,12 +417,13 @@ impl BuildIndex {
             return Ok(false);
         }
         let bytes = match undamaged(first_bytes(tree, &self.content, rnode)) {
-            // The log names the file, which is not to end the index of all others.
+            // The log names the file. It must not end the index of all others.
             Err(error) if error.code == Code::Io => return Ok(false),
             bytes => bytes?.unwrap_or_default(),
         };
         let text = pelago_find::text(&bytes).unwrap_or_default();
-        // To read such a file once more costs as much as to find that its version is known.
+        // A small file without a text gets no document: to read it again costs no more than to look
+        // up its version.
         let is_worth_it = !text.is_empty() || rnode.flags.has_content;
         match is_worth_it {
             true => halves.texts.replace(node.handle(), rnode.version, text)?,
@@ -426,9 +432,9 @@ impl BuildIndex {
         Ok(is_worth_it)
     }
 
-    /// Waits until all that was read is safe: after a loss of power the index must not know more
-    /// than the rows. It polls, since a wait at [`Durability::when_safe`] has the group commit come
-    /// before its time, at the cost of those who write.
+    /// Waits until all rows that were read are safe: after a loss of power the index must not know
+    /// more than the rows. It polls: a wait by [`Durability::when_safe`] would have the group
+    /// commit come before its time, at the cost of programs that write.
     fn wait_until_safe(&self) -> Result<(), Failure> {
         let batch = self.durability.done();
         let began = Instant::now();
@@ -438,15 +444,17 @@ impl BuildIndex {
             }
             std::thread::sleep(SAFE_INTERVAL);
         }
-        // Otherwise what was read may be lost: all begins at the last commit.
+        // After an invalidation some of these rows may be lost: the index is opened again, from its
+        // last commit on.
         match self.durability.invalidations() == self.invalidations {
             true => Ok(()),
             false => Err(Error::from(Code::Busy).into()),
         }
     }
 
-    /// Says so if the index begins to read all rows, or has for some time not: its last threads
-    /// free their memory after that.
+    /// Calls [`SearchIndex::set_reading`] when the worker begins to read all rows, and when it has
+    /// not done so for [`INTERVAL`]: the last threads of the index free their memory after the
+    /// reading.
     fn tell_whether_it_reads(&mut self) {
         let before = self.has_read;
         if let Step::Read(..) = self.step {
@@ -459,7 +467,7 @@ impl BuildIndex {
         }
     }
 
-    /// Closes the index after an error. It is opened again later; a damaged one is removed first.
+    /// Closes the index after an error. It is opened again later; a damaged index is removed first.
     fn close(&mut self, error: &IndexError) -> Error {
         self.index.set_open(None, false, false);
         *self.index.waiting_texts() = Default::default();
@@ -479,7 +487,7 @@ impl BuildIndex {
     }
 }
 
-/// Gives this thread the least priority: what it does has no deadline.
+/// Gives this thread the least priority: its work has no deadline.
 fn lower_priority() {
     let thread = rustix::thread::gettid();
     if let Err(error) = rustix::process::setpriority_process(Some(thread), LEAST_PRIORITY) {

@@ -1,8 +1,8 @@
-//! Searches in one shard: the answers to queries and to questions for tags, and the search index.
+//! Searches in one shard: answers to queries, lists of tags, and the search index.
 //!
-//! An answer is found in a snapshot of the rows ([`Searched::page`]), by the index if there is one
-//! that is complete, or without it. [`BuildIndex`] builds the index and keeps it up; its caller
-//! says when. The index costs or spares time, and changes no answer.
+//! [`Searched::page`] finds an answer in a snapshot of the rows, by the index if it is complete, or
+//! without it. [`BuildIndex`] builds the index and keeps it up; its caller decides when it works.
+//! The index spares time, and changes no answer.
 
 #![forbid(unsafe_code)]
 

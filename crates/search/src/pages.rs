@@ -1,9 +1,10 @@
 //! Pages of hits, and of tags.
 //!
-//! A page is found in a snapshot of the rows, on a thread of its caller: no operation waits for it.
-//! Every file is compared with the query by its row, and is shown only if the asker may read it and
-//! may list and search all directories down to it; that is decided before anything is counted or
-//! cut.
+//! A page is found in a snapshot of the rows, on the thread of its caller: no operation waits for
+//! it. Every file is compared with the query by its row. It is a hit only if the asker may read it,
+//! and may list and search all directories down to it; that is decided before any file is counted,
+//! and before the page is cut. A page fails if a row or a text cannot be read; a damaged row is
+//! left out.
 
 use pelago_find::Query;
 use pelago_meta::process::Process;
@@ -42,7 +43,7 @@ mod users;
 mod viewer;
 mod walk;
 
-/// What is searched.
+/// The parts of a volume that a search reads.
 #[derive(Clone, Copy)]
 pub struct Searched<'a> {
     /// Names and attributes.
@@ -56,10 +57,10 @@ pub struct Searched<'a> {
 impl Searched<'_> {
     /// Returns the next page of an answer.
     ///
-    /// # Errors
-    /// `Invalid` for a query that cannot be parsed, and for a place in another query's answer;
-    /// `Stale`, `NotDirectory` and `AccessDenied` for the directory; `Busy` if the index in whose
-    /// order the page before was found is gone; and if the table or a disk fails.
+    /// # Errors `Invalid` for a query that cannot be parsed, and for a place in the answer of
+    /// another query; `Stale`, `NotDirectory` and `AccessDenied` for the directory; `Busy` if the
+    /// previous page was in the order of an index that is gone; and any error of the table or of a
+    /// disk.
     pub fn page(
         &self,
         context: &Context,
@@ -67,7 +68,7 @@ impl Searched<'_> {
         search: &Search,
     ) -> Result<SearchPage, Error> {
         let query = Query::parse(&search.query).map_err(|_| Code::Invalid)?;
-        // Before the snapshot, so that it has all changes up to then.
+        // Read before the snapshot is taken, which so has all changes up to this time.
         let as_of = clock::now();
         let tree = self.shard.tree()?;
         let now = search.after.as_ref().map_or(as_of, |place| place.now);
@@ -86,11 +87,11 @@ impl Searched<'_> {
     }
 }
 
-/// Returns keys of tags, or values of one key, that files in a directory and below it have.
+/// Returns the keys of tags, or the values of one key, of the files below a directory.
 ///
 /// # Errors
 /// `Busy` until each tag has its row, `Invalid` for a key that no tag can have; `Stale`,
-/// `NotDirectory` and `AccessDenied` for the directory; and if the table fails.
+/// `NotDirectory` and `AccessDenied` for the directory; and any error of the table.
 pub fn tags(shard: &Shard, context: &Context, dir: Handle, tags: &Tags) -> Result<TagPage, Error> {
     if !shard.tags_are_complete() {
         return Err(Code::Busy.into());
@@ -110,7 +111,7 @@ fn process<'a>(context: &Context, asker: &'a Asker) -> Process<'a> {
     Process { uid, gid, groups: &asker.groups, reads_all: asker.reads_all }
 }
 
-/// Checks that a process may ask about a directory.
+/// Checks that a process may list and search the directory that it asks about.
 fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
     let rnode = viewer.tree.node(dir)?.ok_or(Code::Stale)?.rnode;
     if rnode.kind != FileKind::Directory {
@@ -120,8 +121,8 @@ fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
 }
 
 impl Question<'_> {
-    /// Fills the page from a place on. If the index turns out to be unreadable, the rows answer: it
-    /// is read before the page gets anything.
+    /// Fills the page from a place on. If the first page of an answer finds that the index cannot
+    /// be read, it is found again without the index: a source reads the index before it adds a hit.
     fn fill(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
         let index = self.searched.index;
         let was_usable = index.is_usable();
@@ -131,13 +132,14 @@ impl Question<'_> {
         }
     }
 
+    /// Fills the page from the first source that has an answer.
     fn fill_once(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
         for source in sources(at, self.query)? {
             if let Some(filled) = source.fill(self, page)? {
                 return Ok(filled);
             }
         }
-        // The index in whose order the page before was found is gone.
+        // The previous page was in the order of an index that is gone.
         Err(Code::Busy.into())
     }
 }

@@ -1,4 +1,4 @@
-//! The search index of the volume: whether there is one, and what a search may ask it.
+//! The search index of the volume: its place, and the halves that searches may ask.
 //!
 //! The index begins with the first search that needs it, or with the server if the options say so.
 //! The worker `index` builds it and keeps it up. Until it is complete, and if it fails, searches
@@ -35,13 +35,13 @@ type Wake = Arc<dyn Fn() + Send + Sync>;
 pub struct SearchIndex {
     /// `None` if there is never an index.
     place: Option<IndexPlace>,
-    /// Whether a search has asked for it.
+    /// True once a search needed the index, or if there is one from the start on.
     is_wanted: AtomicBool,
     notify: Wake,
     /// See [`SearchIndex::with_on_reading`].
     on_reading: fn(bool),
     steps: Steps,
-    /// A search has found that it cannot be read.
+    /// True if a search could not read the index.
     has_failed: AtomicBool,
     /// A leaf lock.
     open: RwLock<Open>,
@@ -58,11 +58,14 @@ pub struct IndexPlace {
     pub volume: VolumeId,
 }
 
-/// What is open of the index.
+/// The index as searches see it.
 #[derive(Default)]
 struct Open {
+    /// `None` if the index is closed.
     halves: Option<Arc<Halves>>,
+    /// True if the index of names is complete.
     names: bool,
+    /// True if the index of texts is complete.
     texts: bool,
 }
 
@@ -78,7 +81,7 @@ pub struct Halves {
 #[derive(Default)]
 pub struct WaitingTexts {
     files: IdMap<InodeId, Handle>,
-    /// There were more than fit.
+    /// True if more files waited than fit: all texts are read again.
     pub has_more: bool,
 }
 
@@ -99,7 +102,8 @@ impl SearchIndex {
         }
     }
 
-    /// Has the worker call this before it reads all rows, and afterwards.
+    /// Sets a function that the worker calls with `true` before it reads all rows, and with `false`
+    /// afterwards.
     #[must_use]
     pub fn with_on_reading(self, on_reading: fn(bool)) -> Self {
         Self { on_reading, ..self }
@@ -116,7 +120,7 @@ impl SearchIndex {
         &self.steps
     }
 
-    /// Says that the worker begins to read all rows, or no longer does.
+    /// Reports that the worker begins to read all rows, or no longer does.
     pub(crate) fn set_reading(&self, is_reading: bool) {
         (self.on_reading)(is_reading);
     }
@@ -126,8 +130,8 @@ impl SearchIndex {
         self.place.as_ref().filter(|_| self.is_wanted.load(Ordering::Acquire))
     }
 
-    /// Notes that a search could not read the index, and returns the error for it: from now on
-    /// searches look at all rows, until the worker has built it again.
+    /// Closes the index after a search could not read it, and returns the error of that search.
+    /// From now on searches look at all rows, until the worker has built the index again.
     pub(crate) fn failed(&self, error: &pelago_index::Error) -> Error {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             tracing::warn!(%error, "the search index cannot be read");
@@ -137,7 +141,7 @@ impl SearchIndex {
         Code::Io.into()
     }
 
-    /// Returns whether a search has failed since the last call.
+    /// Returns whether a search could not read the index since the last call.
     pub(crate) fn take_failed(&self) -> bool {
         self.has_failed.swap(false, Ordering::AcqRel)
     }
@@ -147,7 +151,7 @@ impl SearchIndex {
         self.open.read().names
     }
 
-    /// Returns the index if its names are complete. Otherwise asks for it.
+    /// Returns the index if its names are complete. Otherwise wakes the worker to build it.
     pub fn names(&self) -> Option<Arc<Halves>> {
         let open = self.open.read();
         if open.names {
@@ -158,22 +162,23 @@ impl SearchIndex {
         None
     }
 
-    /// Returns the index if its names and its texts are complete. Otherwise asks for it.
+    /// Returns the index if its names and its texts are complete. Wakes the worker to build it if
+    /// not even the names are.
     #[must_use]
     pub fn texts(&self) -> Option<Arc<Halves>> {
         let halves = self.names()?;
         self.open.read().texts.then_some(halves)
     }
 
-    /// Returns whether searches may still ask an index, and its texts. What was recorded beside an
-    /// index belongs to it only if this is so afterwards.
+    /// Returns whether searches may still ask this index and, if `texts`, its texts. The files that
+    /// were gathered beside an index belong to it only if this is true after they were gathered.
     pub(crate) fn is_open(&self, halves: &Arc<Halves>, texts: bool) -> bool {
         let open = self.open.read();
         let is_same = open.halves.as_ref().is_some_and(|now| Arc::ptr_eq(now, halves));
         is_same && open.names && (open.texts || !texts)
     }
 
-    /// Sets what searches may ask.
+    /// Sets the index that searches may ask, and which of its halves are complete.
     pub fn set_open(&self, halves: Option<Arc<Halves>>, names: bool, texts: bool) {
         *self.open.write() = Open { halves, names, texts };
     }
@@ -200,13 +205,13 @@ impl WaitingTexts {
         }
     }
 
-    /// Returns some of the files, which go on waiting.
+    /// Returns up to `most` of the files, which go on waiting.
     pub(crate) fn some(&self, most: usize) -> Vec<Handle> {
         self.files.values().take(most).copied().collect()
     }
 
-    /// Adds the files to others, of which is known better where they are. Returns whether these are
-    /// all that wait.
+    /// Adds the files to `files`, whose handles are newer. Returns whether these are all files that
+    /// wait.
     pub(crate) fn copy_to(&self, files: &mut IdMap<InodeId, Handle>) -> bool {
         for (ino, file) in &self.files {
             files.entry(*ino).or_insert(*file);
@@ -220,8 +225,8 @@ impl WaitingTexts {
         self.files.is_empty() && !self.has_more
     }
 
-    /// Removes files whose texts are in a commit. The worker that adds files is the one that
-    /// commits, so none has changed again.
+    /// Removes files whose texts are in a commit. The worker that commits is the only one that adds
+    /// files, so none of them has changed again.
     pub(crate) fn remove(&mut self, files: &[Handle]) {
         for file in files {
             self.files.remove(&file.ino);

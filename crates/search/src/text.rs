@@ -6,8 +6,8 @@ use pelago_store::report::content_failed;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Error, limits};
 
-/// Returns the first bytes of a regular file, at most [`limits::TEXT_SEARCHED_BYTES`]; `None` if it
-/// has none, or if they have made way for newer ones.
+/// Returns the first bytes of a regular file, at most [`limits::TEXT_SEARCHED_BYTES`]; `None` if
+/// the file has no bytes, or if its content file was replaced by a newer one.
 ///
 /// # Errors
 /// If a row or a disk fails.

@@ -1,12 +1,12 @@
-//! Rows that are damaged: each is left out, and ends no search.
+//! Damaged rows: each is left out of an answer, and ends no search.
 
 use pelago_wire::{Code, Error};
 
-/// Returns what was found; nothing if its row is damaged, which the log says. One such row is not
-/// to end every search.
+/// Returns the result of a read, with `None` for a damaged row, which the log has named. One
+/// damaged row must not end every search.
 ///
 /// # Errors
-/// Any other.
+/// Every other error of the read.
 pub(crate) fn undamaged<T>(found: Result<Option<T>, Error>) -> Result<Option<T>, Error> {
     match found {
         Err(error) if error.code == Code::Corrupt => Ok(None),

@@ -10,8 +10,8 @@ use super::{BuildIndex, Failure};
 use crate::search_index::{Halves, IndexPlace};
 
 impl BuildIndex {
-    /// Checks that both indexes were made from these rows: a folder may be put back without the
-    /// other, or come from another volume.
+    /// Checks that both indexes were made from these rows: the folder of the index or the table may
+    /// have been put back without the other, or the folder may come from another volume.
     pub(super) fn check_origin(
         &self,
         place: &IndexPlace,
@@ -35,7 +35,8 @@ impl BuildIndex {
         Ok(())
     }
 
-    /// Commits what one index was given, once it is safe, and with it the number of the commit.
+    /// Commits one index once its rows are safe, after the number of the commit was written into a
+    /// row.
     pub(super) fn commit(
         &self,
         halves: &Halves,

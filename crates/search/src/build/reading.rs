@@ -1,4 +1,4 @@
-//! A reading of all rows, and what an index has after it.
+//! A reading of all rows, and the changes that an index covers after it.
 
 use std::time::Instant;
 
@@ -13,19 +13,22 @@ use crate::undamaged::undamaged;
 
 /// A reading of rows under way.
 pub(super) struct Reading {
+    /// The half that gets the files.
     pub(super) part: Part,
     /// Only files that changed after this batch are read; all if there is none.
     pub(super) after: Option<Stamp>,
     /// The key at which it continues.
     pub(super) from: Option<Vec<u8>>,
-    /// What the index has once all is read.
+    /// The moment at which the reading began: the index has all changes up to then once all is
+    /// read.
     pub(super) begun: Moment,
+    /// The time at which the index of names last got the files that have changed.
     pub(super) followed: Instant,
     /// Files that have been given to the index since its last commit.
     pub(super) uncommitted: usize,
 }
 
-/// The half of the index that is read for.
+/// A half of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Names,
@@ -44,7 +47,7 @@ impl Reading {
         Self { part, after, from: None, begun, followed: Instant::now(), uncommitted: 0 }
     }
 
-    /// Returns what a commit covers before the reading has ended: no more than the last one.
+    /// Returns what a commit covers before the reading has ended: as much as the last commit.
     pub(super) fn covered_so_far(&self, halves: &Halves) -> Covered {
         let first = Covered { is_complete: false, ..self.begun.covered() };
         let covered = match self.part {
@@ -56,9 +59,10 @@ impl Reading {
 }
 
 impl Moment {
+    /// Returns what an index covers that has all changes up to this moment.
     pub(super) fn covered(&self) -> Covered {
         let Stamp { epoch, sequence } = self.stamp;
-        // The commit has its origin.
+        // `BuildIndex::commit` sets the origin.
         let origin = Origin::default();
         Covered { origin, epoch: epoch.into(), sequence, as_of: self.as_of, is_complete: true }
     }
@@ -72,7 +76,8 @@ pub(super) fn read(tree: &Tree, file: ReadFile) -> Result<Option<Node>, Error> {
     }
 }
 
-/// Returns the batch up to which an index has everything; `None` if it never had.
+/// Returns the batch up to which an index has everything; `None` if no reading of all rows has
+/// ended.
 pub(super) fn newest(covered: Option<Covered>) -> Option<Stamp> {
     let covered = covered.filter(|covered| covered.is_complete)?;
     let epoch = u32::try_from(covered.epoch).ok()?;

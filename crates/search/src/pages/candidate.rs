@@ -19,7 +19,7 @@ pub(super) struct File<'a> {
     name: &'a [u8],
     handle: Handle,
     rnode: &'a Rnode,
-    /// Words that its text has.
+    /// Words that its text is known to have.
     known: &'a [String],
     attr: OnceCell<Attr>,
 }
@@ -36,7 +36,8 @@ impl<'a> File<'a> {
         Self { reading, name, handle, rnode, known, attr: OnceCell::new() }
     }
 
-    /// Returns size and times as they are now. Those of directories and open files are in memory.
+    /// Returns the size and the times as they are now: those of directories and of open files are
+    /// in memory.
     fn attr(&self) -> &Attr {
         self.attr.get_or_init(|| {
             let shard = self.reading.searched.shard;
@@ -46,7 +47,7 @@ impl<'a> File<'a> {
             }
             match shard.attr(self.handle) {
                 Ok(attr) => attr,
-                // It was removed after the snapshot was taken.
+                // The file was removed after the snapshot was taken.
                 Err(error) if error.code == Code::Stale => row,
                 Err(error) => self.reading.keep_failure(Err(error)).unwrap_or(row),
             }

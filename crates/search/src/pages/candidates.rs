@@ -8,23 +8,23 @@ use pelago_wire::{Error, Handle, InodeId};
 /// Rows of tags that are read at once.
 const ROWS_AT_ONCE: usize = 1024;
 
-/// Files that may match, each at least once, in the order of their inode numbers. A handle says
-/// where the file was seen once.
+/// Files that may match, each at least once, in the order of their inode numbers. A handle has the
+/// place where the file once was.
 pub(super) enum Candidates<'a> {
-    /// Those with a tag.
+    /// The files with a tag.
     Tagged(Tagged<'a>),
-    /// These.
+    /// A list of files.
     Sorted(vec::IntoIter<Handle>),
-    /// Those of each of these, and the next one of each.
+    /// The files of several candidates, with the next file of each.
     Merged(Vec<(Self, Option<Handle>)>),
 }
 
-/// The files with a tag, read bit by bit.
+/// The files with a tag, of which some are read at a time.
 pub(super) struct Tagged<'a> {
     key: &'a str,
     value: &'a [u8],
     read: vec::IntoIter<Handle>,
-    /// Where reading goes on; `None` behind the last row.
+    /// The inode number from which on rows are read next; `None` after the last row.
     from: Option<InodeId>,
 }
 
@@ -34,14 +34,14 @@ impl<'a> Candidates<'a> {
         Self::Tagged(Tagged { key, value, read: Vec::new().into_iter(), from: Some(from) })
     }
 
-    /// Returns these files, from an inode number on.
+    /// Returns the files of a list, from an inode number on.
     pub(super) fn sorted(mut files: Vec<Handle>, from: InodeId) -> Self {
         files.retain(|file| file.ino >= from);
         files.sort_unstable_by_key(|file| file.ino);
         Self::Sorted(files.into_iter())
     }
 
-    /// Returns the files of all these.
+    /// Returns the files of several candidates.
     ///
     /// # Errors
     /// If a row cannot be read.

@@ -11,7 +11,7 @@ use super::reading::Reading;
 use super::viewer::Viewer;
 use crate::undamaged::undamaged;
 
-/// A query of a process, with what it takes to compare files with it.
+/// A query of a process, which files are compared with.
 pub(super) struct Evaluation<'a> {
     pub(super) reading: Reading<'a>,
     pub(super) viewer: Viewer<'a>,
@@ -49,8 +49,8 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Returns whether a file matches, by a name in a directory that the process may list and
-    /// search; `None` if the process may not read it, and so is to learn nothing of it, or if a row
-    /// of it is damaged. `known`: words that its text is known to have.
+    /// search; `None` if the process may not read the file, of which it must learn nothing, or if a
+    /// row of the file is damaged. `known` are words that its text is known to have.
     ///
     /// # Errors
     /// If a row or a text cannot be read.

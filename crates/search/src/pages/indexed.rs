@@ -1,4 +1,4 @@
-//! The index, and beside it the files that it does not know as they are.
+//! The index, and beside it the files that have changed since its last commit.
 
 use std::sync::Arc;
 
@@ -8,18 +8,18 @@ use pelago_wire::{Error, Handle, InodeId, Time};
 use super::Searched;
 use crate::search_index::Halves;
 
-/// The index as one page asks it. The files beside it are gathered first: a commit in between moves
-/// files from here to there, so that none is missed.
+/// The index for one page. The changed files are gathered before the index is asked: a commit in
+/// between moves them into the index, so none is missed.
 pub(super) struct Indexed {
     pub(super) halves: Arc<Halves>,
-    /// The files that the index does not know as they are now.
+    /// The files that have changed since the last commit of the index.
     pub(super) unknown: IdMap<InodeId, Handle>,
-    /// The time of the last commit, if more files have changed since than are known.
+    /// The time of the last commit, if more files have changed since then than the shard records.
     pub(super) behind_since: Option<Time>,
 }
 
 impl Indexed {
-    /// Gathers what the index does not know.
+    /// Gathers the files that have changed since the last commit of the index.
     ///
     /// # Errors
     /// If the index cannot be read.

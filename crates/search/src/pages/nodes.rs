@@ -14,8 +14,8 @@ use super::plan::Planner;
 use super::source::{Filled, Question, Source};
 use crate::undamaged::undamaged;
 
-/// A place in the order of the inode numbers: all files before this one have been answered, and
-/// this many names of it.
+/// A place in the order of the inode numbers: the answer so far has all files before this one, and
+/// this many of its names.
 #[derive(Clone, Copy)]
 pub(super) struct Reached {
     pub(super) ino: InodeId,
@@ -67,20 +67,21 @@ impl Source for ByInode {
 struct Nodes<'a> {
     evaluation: &'a Evaluation<'a>,
     places: Places,
+    /// Candidates that have a handle below a name, and are not where it says.
     missing: Vec<Handle>,
 }
 
 impl<'a> Nodes<'a> {
-    /// Returns an answer from below a directory.
+    /// Returns an answer of the files below a directory.
     fn below(evaluation: &'a Evaluation<'a>, scope: InodeId) -> Self {
         Self { evaluation, places: Places::below(scope), missing: Vec::new() }
     }
 
-    /// Goes on until the page is over. Returns how far it has come; `None` at the end.
+    /// Adds hits until the page is over. Returns the place that it has reached; `None` at the end.
     ///
-    /// Which files may match depends on a plan, and the plan on files that the process may not
-    /// read. So only what is found is counted, and a page that is over has a next one whether or
-    /// not there are more files.
+    /// The plan chooses the candidates, and it depends on files that the process may not read. So
+    /// the page counts only the files that are found, and a page that is over has a next page
+    /// whether or not there are more candidates.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -100,9 +101,10 @@ impl<'a> Nodes<'a> {
             if page.is_over() {
                 break;
             }
-            // Another candidate may know better where the file is.
+            // A later candidate for the same file may have a newer place.
             let Some(node) = undamaged(tree.node(handle))? else {
-                // Where a file is while it is open, and nowhere else, no row says.
+                // A handle without a name may be of a file that is open and has no row. A handle
+                // below a name is out of date: the index gets the file again.
                 if handle.is_under_a_name() {
                     self.missing.push(handle);
                 }
@@ -123,13 +125,13 @@ impl<'a> Nodes<'a> {
         Ok(page.is_over().then_some(reached))
     }
 
-    /// Returns the files that candidates named and that are gone.
+    /// Returns the candidates that were found nowhere.
     fn into_missing(self) -> Vec<Handle> {
         self.missing
     }
 
-    /// Adds the names of a file that match, behind those that are skipped. Returns how many are
-    /// done, and whether the page was over before all were.
+    /// Adds the names of a file that match, after the first `skipped` ones. Returns the number of
+    /// names that are done, and whether the page was over before the last one.
     fn add_names(
         &mut self,
         node: &Node,
@@ -157,8 +159,8 @@ impl<'a> Nodes<'a> {
         failed.map_or(Ok((number, is_full)), Err)
     }
 
-    /// Adds the file by one of its names, if it matches and may be shown. Returns `false` if the
-    /// page is over before it.
+    /// Adds the file by one of its names, if it matches and the process may see it there. Returns
+    /// `false` if the page is over before this name.
     fn add_name(
         &mut self,
         node: &Node,

@@ -2,7 +2,7 @@
 
 use pelago_wire::{Hit, limits};
 
-/// What the comparison of one text with a query counts, in names.
+/// The work of comparing one text with a query, in names.
 const TEXT_NAMES: u32 = 64;
 
 /// A page that is being filled. It ends by counts and never by a clock, so that the same rows give
@@ -13,7 +13,7 @@ pub(super) struct Page {
     bytes: usize,
     most: usize,
     examined: u32,
-    /// What is left of the work for this page, in names.
+    /// The rest of the work for this page, in names.
     left: u32,
 }
 
@@ -24,13 +24,14 @@ impl Page {
         Self { hits: Vec::new(), bytes: 0, most, examined: 0, left: limits::PAGE_NAMES }
     }
 
-    /// Counts a name that is compared with the query, and the texts that were read for it.
+    /// Counts a name that is compared with the query, in the reply and in the work, with the texts
+    /// that were read for it.
     pub(super) fn examine(&mut self, texts: u32) {
         self.show_examined();
         self.work(texts);
     }
 
-    /// Counts a name in what the asker is told.
+    /// Counts a name in the number that the reply has.
     pub(super) const fn show_examined(&mut self) {
         self.examined += 1;
     }
@@ -40,18 +41,18 @@ impl Page {
         self.left = self.left.saturating_sub(1 + texts.saturating_mul(TEXT_NAMES));
     }
 
-    /// Returns what is left of the work.
+    /// Returns the rest of the work for this page, in names.
     pub(super) const fn left(&self) -> u32 {
         self.left
     }
 
-    /// Returns whether no more is to be looked at for this page.
+    /// Returns whether the page takes no more names.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0 || self.hits.len() >= self.most
     }
 
-    /// Adds a file, unless its bytes do not fit; then the page is over before it. The first one
-    /// always fits.
+    /// Adds a hit. Returns `false` if its bytes do not fit: the page is over before it. The first
+    /// hit always fits.
     pub(super) fn add(&mut self, hit: Hit) -> bool {
         let bytes = self.bytes + hit.sent_bytes();
         if bytes > limits::HITS_BYTES {
@@ -62,7 +63,7 @@ impl Page {
         true
     }
 
-    /// Returns the files, and how many names were compared.
+    /// Returns the hits, and the number of names for the reply.
     pub(super) fn into_hits(self) -> (Vec<Hit>, u64) {
         (self.hits, self.examined.into())
     }

@@ -8,9 +8,9 @@ use pelago_wire::{Error, InodeId, limits};
 use super::viewer::Viewer;
 use crate::undamaged::undamaged;
 
-/// Directories that are remembered.
+/// Most directories that are remembered.
 const PLACES: usize = 1 << 16;
-/// Directories above each other that fit into a path.
+/// Most directories above each other whose names fit into a path.
 const DEPTH: usize = limits::HIT_PATH_BYTES / 2;
 
 /// The directories below one that is searched.
@@ -29,7 +29,7 @@ impl Places {
         Self { scope, known: HashMap::from([(scope, Some(Rc::default()))]) }
     }
 
-    /// Returns where a directory is.
+    /// Returns the path down to a directory.
     ///
     /// # Errors
     /// If a row cannot be read.
@@ -47,7 +47,7 @@ impl Places {
                 break place.clone();
             }
             match viewer.tree.place_of(at)? {
-                // More would be a loop of damaged rows.
+                // Beyond this depth the rows are damaged and make a loop.
                 Some((parent, name)) if above.len() < DEPTH => {
                     above.push((at, name));
                     at = parent;

@@ -11,47 +11,48 @@ use super::candidates::Candidates;
 use super::indexed::Indexed;
 use super::reading::Reading;
 
-/// Rows of a tag that are counted to compare it with another one. Fewer are worth no other plan.
+/// Most rows of a tag that are counted to compare its plan with another. A tag with fewer rows
+/// needs no better plan.
 const ROWS_COUNTED: usize = 4096;
-/// Files with any value of a tag that are sorted by their inode numbers in memory.
+/// Most files with any value of a tag that are sorted by their inode numbers in memory.
 const FILES_SORTED: usize = 1 << 20;
-/// The part of all names that an index is asked for at most. To compare more of them is faster in
-/// the order of the walk, which begins at once.
+/// The index is asked for at most this part of all names. To compare more of them is faster in the
+/// order of the walk, which begins at once.
 const LEAST_PART: u64 = 8;
 
-/// What a plan is made from.
+/// The facts that a plan is made from.
 pub(super) struct Planner<'a> {
     reading: &'a Reading<'a>,
-    /// Whether each tag has its row.
+    /// True if each tag has its row.
     has_tags: bool,
-    /// Whether a page before was found by a plan.
+    /// True if the previous page was found by a plan.
     is_begun: bool,
     /// The time from which ages are counted.
     now: Time,
-    /// The index, once it was needed; `None` if there is none.
+    /// The index, once a part of the query needed it; `None` inside if it is not complete.
     indexed: OnceCell<Option<Indexed>>,
 }
 
-/// Which files need be compared with a query.
+/// A plan: the files that must be compared with a query.
 #[derive(Debug)]
 pub(super) enum Plan<'a> {
-    /// Those with a tag.
+    /// The files with a tag.
     Tag {
-        /// Its key.
+        /// The key of the tag.
         key: &'a str,
-        /// Its value; any if there is none.
+        /// The value of the tag; `None` for any value.
         value: Option<&'a [u8]>,
-        /// How many there are, up to [`ROWS_COUNTED`] of a value.
+        /// The number of these files, up to [`ROWS_COUNTED`] with a value.
         count: usize,
     },
-    /// These, which the index of names has found.
+    /// Files that the index of names has found.
     Names(Vec<Handle>),
-    /// Those of any of these.
+    /// The files of all these plans.
     Union(Vec<Self>),
 }
 
 impl<'a> Planner<'a> {
-    /// Returns a planner that asks no index yet.
+    /// Returns a planner that has not read the index yet.
     pub(super) fn new(reading: &'a Reading<'a>, now: Time, is_begun: bool) -> Self {
         let has_tags = reading.searched.shard.tags_are_complete();
         Self { reading, has_tags, is_begun, now, indexed: OnceCell::new() }
@@ -84,7 +85,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns the index as the plan was made from it.
+    /// Returns the index that the plan was made from, if it was.
     pub(super) fn into_indexed(self) -> Option<Indexed> {
         self.indexed.into_inner().flatten()
     }
@@ -110,11 +111,11 @@ impl<'a> Planner<'a> {
         let names = &halves.names;
         let index = self.reading.searched.index;
         let all = names.total().map_err(|error| index.failed(&error))?;
-        // An answer that was begun in this order goes on in it, although it has grown.
+        // An answer that was begun in this order continues in it, although more files match now.
         let most = if self.is_begun { all / 2 } else { all / LEAST_PART };
         let most = most.max(ROWS_COUNTED as u64);
         let count = names.count(expr, self.now, &uid_of).map_err(|error| index.failed(&error))?;
-        // How many are in a range the index knows only once it has found them.
+        // The index can count the files of a range only after it has found them.
         if count > most && !has_range(expr) {
             return Ok(None);
         }
@@ -138,7 +139,7 @@ impl<'a> Planner<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Returns the files from an inode number on.
+    /// Returns the files of the plan, from an inode number on.
     ///
     /// # Errors
     /// If a row cannot be read.
@@ -156,7 +157,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Returns whether the index of names has a part in it, which may be behind.
+    /// Returns whether files come from the index of names, which may be behind.
     pub(super) fn uses_names(&self) -> bool {
         match self {
             Self::Tag { .. } => false,
@@ -183,7 +184,7 @@ fn has_tag(expr: &Expr) -> bool {
     }
 }
 
-/// Returns whether a query asks for sizes or times, with other terms or without.
+/// Returns whether all files of a query are in a range of sizes or times.
 fn has_range(expr: &Expr) -> bool {
     match expr {
         Expr::And(parts) => parts.iter().any(has_range),

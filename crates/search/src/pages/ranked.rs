@@ -1,7 +1,7 @@
-//! Answers to queries for words, those files first whose texts are most about them.
+//! Answers to queries for words, in the order of the ranks of the files.
 //!
-//! How rare a word is, and how long texts are, is counted in the files that the asker may see and
-//! that match. So no other file has a part in what is answered.
+//! A rank depends on how rare a word is and how long texts are. Both are counted in the files that
+//! match and that the asker may see, so no other file has an influence on the answer.
 
 use std::ops::ControlFlow;
 
@@ -20,14 +20,15 @@ use super::source::{Filled, Question, Source};
 use crate::text::first_bytes;
 use crate::undamaged::undamaged;
 
-/// The most files that the index of texts is asked for. If there are more, an answer has no ranks.
+/// Most files that the index of texts is asked for. If it finds more, the answer has no ranks.
 const FOUND_FILES: usize = 1 << 18;
 
-/// The order of the ranks, if the index knows all texts: those files first whose texts are most
-/// about these words. This many names have been answered.
+/// The order of the ranks, if the index knows all texts: the files whose texts are most about some
+/// words come first.
 pub(super) struct ByRank {
-    /// As [`words_of`] returns them; without any there is no rank.
+    /// The words, as [`words_of`] returns them; without any there is no rank.
     pub(super) words: Vec<String>,
+    /// The number of names that the pages before have.
     pub(super) behind: u32,
 }
 
@@ -36,7 +37,8 @@ impl Source for ByRank {
         let Searched { shard, index, .. } = question.searched;
         let halves = if self.words.is_empty() { None } else { index.texts() };
         let Some(halves) = halves else { return Ok(None) };
-        // In the order in which files go from one to the next, then the index, and last the rows.
+        // A file goes from the feed to the texts that wait, then to the index. They are read in
+        // this order, and the rows last, so that no file is missed.
         let mut indexed = Indexed::gather(question.searched, halves)?;
         let is_all = index.waiting_texts().copy_to(&mut indexed.unknown);
         let found = indexed.halves.texts.search(&self.words, FOUND_FILES);
@@ -59,11 +61,11 @@ struct Ranked<'a> {
     places: Places,
     words: &'a [String],
     texts: Vec<Text>,
-    /// Files that follow those.
+    /// Files that follow the ranked ones.
     tail: Vec<TextHit>,
 }
 
-/// A file that matches and may be shown.
+/// A file that matches and that the asker may see.
 struct Text {
     frequencies: Vec<u32>,
     length: u32,
@@ -71,7 +73,8 @@ struct Text {
     hits: Vec<Hit>,
 }
 
-/// Returns the words that the text of a file must have to match; none if other files may match.
+/// Returns, sorted, the words that the text of a file must have to match; none if a file may match
+/// without them.
 pub(super) fn words_of(expr: &Expr) -> Vec<String> {
     let mut all: Vec<String> = match expr {
         Expr::Term(Term::Text(words)) => words.clone(),
@@ -84,7 +87,7 @@ pub(super) fn words_of(expr: &Expr) -> Vec<String> {
 }
 
 impl<'a> Ranked<'a> {
-    /// Returns an answer from below a directory, for words as [`words_of`] returns them.
+    /// Returns an answer of the files below a directory, for words as [`words_of`] returns them.
     fn below(evaluation: &'a Evaluation<'a>, scope: InodeId, words: &'a [String]) -> Self {
         Self {
             evaluation,
@@ -95,8 +98,8 @@ impl<'a> Ranked<'a> {
         }
     }
 
-    /// Looks at the files that the index of texts has found, the best first, and at those that it
-    /// does not know yet.
+    /// Collects the files to rank: of those that the index of texts has found, and of those that it
+    /// does not know yet, the ones with the highest scores.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -106,7 +109,7 @@ impl<'a> Ranked<'a> {
         unknown: &IdMap<InodeId, Handle>,
     ) -> Result<(), Error> {
         let tree = self.evaluation.reading.tree;
-        // The index says what it was told last; a change since then is among the unknown.
+        // The index has a file as it was at the last commit; later changes are among the unknown.
         found.retain(|hit| !unknown.contains_key(&hit.handle.ino));
         for handle in unknown.values() {
             let node = undamaged(tree.node(*handle))?;
@@ -117,7 +120,8 @@ impl<'a> Ranked<'a> {
                 found.push(TextHit { handle: node.handle(), frequencies, length });
             }
         }
-        // In one order, so that a file has the same place before and after the index knows it.
+        // The order must not depend on whether the index knows a file: pages before and after a
+        // commit of the index must have it at the same place.
         found.sort_by(|one, two| {
             let by_ino = one.handle.ino.cmp(&two.handle.ino);
             alone(two).total_cmp(&alone(one)).then(by_ino)
@@ -136,8 +140,8 @@ impl<'a> Ranked<'a> {
         Ok(())
     }
 
-    /// Fills a page behind so many names. Returns how many names have been answered; `None` at the
-    /// end.
+    /// Fills a page after the first `behind` names. Returns the number of names that all pages so
+    /// far have; `None` at the end.
     ///
     /// # Errors
     /// If a row or a text cannot be read.
@@ -163,7 +167,7 @@ impl<'a> Ranked<'a> {
         Ok(None)
     }
 
-    /// Returns a file by each of its names that match and may be shown.
+    /// Returns a hit for each name of a file that matches and that the asker may see.
     fn hits(&mut self, node: &Node) -> Result<Vec<Hit>, Error> {
         let mut hits = Vec::new();
         let mut failed = None;
@@ -188,7 +192,8 @@ impl<'a> Ranked<'a> {
         Ok((matches == Some(true)).then(hit))
     }
 
-    /// Counts the words in the text of a file; `None` if one is not in it.
+    /// Counts the words in the text of a file, each by itself and all; `None` if one of them is not
+    /// in the text.
     fn count(&self, node: &Node) -> Result<Option<(Vec<u32>, u32)>, Error> {
         let reading = &self.evaluation.reading;
         let bytes = first_bytes(reading.tree, reading.searched.content, &node.rnode)?;

@@ -8,20 +8,20 @@ use pelago_wire::Error;
 use super::Searched;
 use super::users::Users;
 
-/// What a search reads besides the rows of names, and what became of it.
+/// The reads of a search besides the rows of names, with their counts and failures.
 pub(super) struct Reading<'a> {
     pub(super) searched: Searched<'a>,
     /// The tree of the moment when the search began.
     pub(super) tree: &'a Tree,
     pub(super) users: Users,
-    /// Texts that were read since they were counted.
+    /// The number of texts that were read since the last call of [`Reading::take_texts`].
     texts: Cell<u32>,
-    /// Why something could not be read.
+    /// The error of a read that failed since the last call of [`Reading::take_failure`].
     failed: Cell<Option<Error>>,
 }
 
 impl<'a> Reading<'a> {
-    /// Returns what is read of a tree.
+    /// Returns the reads of a search in a tree.
     pub(super) fn new(searched: Searched<'a>, tree: &'a Tree) -> Self {
         let users = Users::default();
         let texts = Cell::new(0);
@@ -34,12 +34,12 @@ impl<'a> Reading<'a> {
         self.texts.set(self.texts.get() + 1);
     }
 
-    /// Returns how many texts were read since the last call.
+    /// Returns the number of texts that were read since the last call.
     pub(super) fn take_texts(&self) -> u32 {
         self.texts.take()
     }
 
-    /// Returns what was read. A failure is kept for [`Reading::take_failure`].
+    /// Returns the value that was read. An error is kept for [`Reading::take_failure`].
     pub(super) fn keep_failure<T>(&self, result: Result<Option<T>, Error>) -> Option<T> {
         result.unwrap_or_else(|error| {
             self.failed.set(Some(error));

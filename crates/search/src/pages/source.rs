@@ -1,4 +1,4 @@
-//! The interface of an order in which the files of an answer are found.
+//! The interface of a source of hits: an order in which the files of an answer are found.
 
 use pelago_find::Query;
 use pelago_wire::{Error, InodeId, SearchAt, Time};
@@ -20,18 +20,18 @@ pub(super) struct Question<'a> {
 
 /// An order of files, from a place in it on.
 pub(super) trait Source {
-    /// Fills a page. Returns `None`, and leaves the page empty, if this order does not answer the
-    /// question: there is no index for it that is complete, or no plan that spares the walk.
+    /// Fills a page. Returns `None`, and leaves the page empty, if this order cannot answer the
+    /// question: the index that it needs is not complete, or no plan spares the walk.
     ///
     /// # Errors
     /// If a row, a text or the index cannot be read.
     fn fill(&self, question: &Question<'_>, page: &mut Page) -> Result<Option<Filled>, Error>;
 }
 
-/// What a source says of a page that it has filled.
+/// The end of a page that a source has filled.
 pub(super) struct Filled {
     /// The place at which the next page begins; `None` at the end of the answer.
     pub(super) next: Option<SearchAt>,
-    /// The time from which on changes are missing, if the index is behind.
+    /// The time after which changes are missing, if the index is behind.
     pub(super) behind_since: Option<Time>,
 }

@@ -1,11 +1,11 @@
-//! Keys of tags, and values of one key, that files below a directory have.
+//! The keys of tags, and the values of one key, of the files below a directory.
 //!
 //! The rows of tags are in the order of keys, values and files. So a scan steps from one key or
-//! value to the next, and reads as many files of each as it takes to find one that the asker may
-//! read. What has none is passed over, however much that is: neither the parts nor `more` tell
-//! whether it exists. A limit of the rows for one answer would, because `more` would then depend on
-//! hidden rows. So the work is bounded by the rows of tags that begin alike, on a thread of the
-//! asker's share of the pool.
+//! value to the next, and reads files of each until it finds one that the asker may read. A key or
+//! a value without such a file is passed over, whatever number of rows it has: neither the parts
+//! nor `more` depend on it. With a limit of the rows for one answer, `more` would depend on hidden
+//! rows. So the work is bounded only by the rows of the tags that begin with the prefix; it is done
+//! on a thread of the asker's share of the pool.
 
 use std::ops::ControlFlow;
 
@@ -31,8 +31,7 @@ impl<'a> TagSearch<'a> {
         Self { viewer, places: Places::below(scope) }
     }
 
-    /// Returns the first [`limits::TAG_PARTS`] keys or values, and whether there are more that the
-    /// asker may know.
+    /// Returns the first [`limits::TAG_PARTS`] keys or values, and whether the asker may see more.
     ///
     /// # Errors
     /// `Invalid` for a key that no tag can have, and if a row cannot be read.
@@ -93,7 +92,7 @@ impl<'a> TagSearch<'a> {
     }
 }
 
-/// Returns the rows of all keys or values that begin alike; `None` if none can.
+/// Returns the rows of all keys or values with the prefix; `None` if no key can begin with it.
 fn rows(tags: &Tags) -> Result<Option<KeyRange>, Error> {
     let text = |bytes| str::from_utf8(bytes).ok().filter(|key| is_tag_key(key));
     if let Some(key) = &tags.key {

@@ -10,7 +10,7 @@ use nix::unistd::User;
 pub(super) struct Users(RefCell<BTreeMap<String, Option<u32>>>);
 
 impl Users {
-    /// Returns the number of a user; `None` if there is no such user, or if the system cannot tell.
+    /// Returns the number of a user; `None` if there is no such user, or if the lookup fails.
     pub(super) fn uid_of(&self, name: &str) -> Option<u32> {
         let mut known = self.0.borrow_mut();
         if let Some(uid) = known.get(name) {

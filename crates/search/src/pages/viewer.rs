@@ -7,7 +7,7 @@ use pelago_wire::{Error, FileKind, ModeRights};
 
 use crate::undamaged::undamaged;
 
-/// A process that asks, and the tree of the moment when it began.
+/// The process that searches, and the tree in which it does.
 pub(super) struct Viewer<'a> {
     pub(super) tree: &'a Tree,
     process: Process<'a>,

@@ -1,8 +1,8 @@
 //! The walk through a directory and all below it, which needs no index.
 //!
-//! A directory comes before what is in it, and the names of a directory come in the order of their
-//! hashes. So the path of the last file says where a walk is, and the next page finds its way back
-//! by it, also if a part of the path is gone by then.
+//! A directory comes before the files in it, and the names of a directory come in the order of
+//! their hashes. So the path of the last file is the place that a walk has reached. The next page
+//! finds its way back by it, even if a part of the path is gone by then.
 
 use std::collections::VecDeque;
 
@@ -15,11 +15,12 @@ use super::page::Page;
 use super::source::{Filled, Question, Source};
 use crate::undamaged::undamaged;
 
-/// Entries of a directory that are read at once.
+/// Most entries of a directory that are read at once.
 const ENTRIES_AT_ONCE: usize = 128;
 
-/// The order of the walk, behind the file with a path.
+/// The order of the walk.
 pub(super) struct ByPath {
+    /// The path of the last file of the pages before; `None` for the first page.
     pub(super) behind: Option<Vec<u8>>,
 }
 
@@ -36,25 +37,25 @@ impl Source for ByPath {
 struct Walk {
     /// The directories from the first one to the present one.
     levels: Vec<Level>,
-    /// The path of the present directory, with a `/` behind each name.
+    /// The path of the present directory, with a `/` after each name.
     path: Vec<u8>,
-    /// The path of the last file that was looked at.
+    /// The path of the last file that was compared.
     last: Option<Vec<u8>>,
 }
 
 /// A directory in which the walk is.
 struct Level {
     dir: InodeId,
-    /// Bytes of the path of the directory above.
+    /// The length of the path of the directory above, in bytes.
     above: usize,
     /// The last entry that was read.
     behind: Option<Vec<u8>>,
-    /// Entries that were read and not looked at.
+    /// Entries that were read and not compared yet.
     entries: VecDeque<TreeEntry>,
 }
 
 impl Walk {
-    /// Begins a walk through a directory, or goes on behind a file.
+    /// Begins a walk through a directory, or continues after the file with a path.
     ///
     /// # Errors
     /// If a row cannot be read.
@@ -106,7 +107,7 @@ impl Walk {
             let path = [&self.path, name].concat();
             if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
                 let matches = evaluation.matches(name, handle, &rnode, &[])?;
-                // What the process may not read is work too, of which it is told nothing.
+                // A file that the process may not read counts as work, and not in the reply.
                 page.work(evaluation.reading.take_texts());
                 if matches.is_some() {
                     page.show_examined();
@@ -129,7 +130,7 @@ impl Walk {
         rnode: &Rnode,
         name: &[u8],
     ) -> Result<bool, Error> {
-        // All names in it must fit into paths, because one is the place where the walk goes on.
+        // All names in the directory must fit into paths: one is the place of the next page.
         let has_room = self.path.len() + name.len() + 1 + limits::NAME_BYTES;
         let enters = rnode.kind == FileKind::Directory
             && has_room <= limits::HIT_PATH_BYTES

@@ -22,7 +22,7 @@ struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// One of 8 MiB; nothing where none can be mounted.
+    /// Returns a disk of 8 MiB; `None` if no file system can be mounted here.
     fn new() -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         match mount("none", folder.path(), "tmpfs", MountFlags::empty(), c"size=8m") {
@@ -38,7 +38,7 @@ impl SmallDisk {
         self.folder.path().join("filler")
     }
 
-    /// Fills it, but for so many blocks.
+    /// Fills the disk except for `but` blocks.
     fn fill(&self, but: u64) {
         let mut file = File::create(self.filler()).unwrap();
         while file.write_all(&[7; 4096]).is_ok() {}
@@ -57,7 +57,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Runs the worker until it has failed, or has nothing more to do.
+/// Runs the worker until it fails, or has nothing more to do.
 fn run(indexer: &mut Indexer<'_>) -> Result<(), Code> {
     while work(indexer.rig, &mut indexer.worker).map_err(|error| error.code)?.again == Again::Soon {
     }

@@ -1,4 +1,4 @@
-//! What an asker may not see: an answer has the same bytes, whether or not it is there.
+//! Files that a user may not see: an answer has the same bytes, whether or not they are there.
 //!
 //! Two volumes have the same files that all may read, under the same inode numbers. One has others
 //! too, planted to move counts, pages and ranks. Which rows are read, and so how long an answer
@@ -6,7 +6,7 @@
 
 use pelago_wire::{Handle, SearchPage, SearchPlace, Time};
 
-use super::search::{ANN_ALONE, Indexer, make_dir, move_to, page, set_mode, tag, write_again};
+use super::search::{ANN, Indexer, make_dir, move_to, page, set_mode, tag, write_again};
 use crate::testing::{ROOT, Rig};
 
 /// Queries, some of which find only what is hidden.
@@ -90,7 +90,7 @@ impl Volume {
         }
     }
 
-    /// Writes all files again, so that the index does not know them until it is told.
+    /// Writes all files again, so that the index does not know them until the worker has followed.
     fn change_all(&self) {
         write_again(&self.rig, self.files.iter().copied());
     }
@@ -101,7 +101,7 @@ impl Volume {
             let mut pages = Vec::new();
             let mut after = None;
             loop {
-                let found = page(&self.rig, ANN_ALONE, ROOT, query, hits, after).unwrap();
+                let found = page(&self.rig, ANN, ROOT, query, hits, after).unwrap();
                 after = found.after.clone();
                 let timeless = |place| SearchPlace { now: Time::default(), ..place };
                 let as_of = Time::default();
@@ -135,7 +135,7 @@ fn what_is_hidden_changes_no_byte_of_an_answer() {
     expect_equal_answers(&hiding, &plain, "beside the index");
     indexers.iter_mut().for_each(Indexer::catch_up);
     expect_equal_answers(&hiding, &plain, "by the index again");
-    // What is found at all is asked elsewhere; here, that something is.
+    // Other tests check which files are found; this one, that some are.
     let found = plain.answers(100);
     assert!(found.iter().filter(|(_, pages)| !pages[0].hits.is_empty()).count() > 8, "{found:?}");
 }

@@ -1,10 +1,10 @@
 //! Queries, names, tags and texts that were chosen to do harm.
 //!
-//! Each is asked by the walk and by the index, which must say the same.
+//! The walk and the index must find the same files.
 
 use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request, SetAttr, XattrFlags, limits};
 
-use super::search::{Indexer, SUPERUSER, page, tag};
+use super::search::{ADMIN, Indexer, page, tag};
 use crate::testing::{BOTH, ROOT, Rig, next_open};
 
 /// Makes a file in the root with any name.
@@ -21,9 +21,9 @@ fn make(rig: &Rig, name: &[u8], bytes: &[u8]) -> Handle {
     entry.handle
 }
 
-/// Returns what a query finds for root, sorted.
+/// Returns the paths that a query finds for root, sorted.
 fn found(rig: &Rig, query: impl AsRef<[u8]>) -> Vec<Vec<u8>> {
-    let found = page(rig, SUPERUSER, ROOT, query, 100, None).unwrap();
+    let found = page(rig, ADMIN, ROOT, query, 100, None).unwrap();
     assert!(found.after.is_none());
     let mut paths: Vec<_> = found.hits.into_iter().map(|hit| hit.path).collect();
     paths.sort();
@@ -91,7 +91,7 @@ fn a_query_at_its_limits_is_answered_and_one_beyond_is_none() {
             vec![b'x'; 1 << 20],
         ];
         for query in bad {
-            let asked = page(&rig, SUPERUSER, ROOT, &query, 9, None);
+            let asked = page(&rig, ADMIN, ROOT, &query, 9, None);
             assert_eq!(asked.err(), Some(Code::Invalid), "{by}: {} bytes", query.len());
         }
     });

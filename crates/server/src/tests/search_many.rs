@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use pelago_store::clock;
 use pelago_wire::{FileKind, Handle, NewMode, RenameFlags, Reply, Request, SetAttr, Time, limits};
 
-use super::search::{Indexer, SUPERUSER, make_dir, move_to, page, set_mode, tag, work};
+use super::search::{ADMIN, Indexer, make_dir, move_to, page, set_mode, tag, work};
 use crate::testing::{BOTH, ROOT, Rig, name};
 
-/// How many files are found, from `PELAGO_SEARCH_HITS`.
+/// Returns the number of files that are found, from `PELAGO_SEARCH_HITS`.
 fn hits() -> usize {
     let number = std::env::var("PELAGO_SEARCH_HITS").ok().and_then(|text| text.parse().ok());
     number.unwrap_or(100_001)
@@ -30,13 +30,13 @@ fn link(rig: &Rig, text: &str) {
     rig.call(Request::Symlink { dir: ROOT, name: name(text), target }).unwrap();
 }
 
-/// Asks for pages as large as they may be. Returns how many there were, and what they had.
+/// Requests pages of the largest size. Returns their number, and the paths that they have.
 fn all_pages(rig: &Rig, query: &str) -> (usize, Vec<Vec<u8>>) {
     let mut pages = 0;
     let mut paths = Vec::new();
     let mut after = None;
     loop {
-        let found = page(rig, SUPERUSER, ROOT, query, u32::MAX, after).unwrap();
+        let found = page(rig, ADMIN, ROOT, query, u32::MAX, after).unwrap();
         let bytes: usize = found.hits.iter().map(|hit| hit.path.len()).sum();
         assert!(found.hits.len() <= limits::PAGE_HITS as usize, "{query}");
         assert!(bytes <= limits::HITS_BYTES && found.examined <= limits::PAGE_NAMES.into());
@@ -89,7 +89,7 @@ const QUERIES: [&str; 9] = [
     "kind=dir name~*e*",
 ];
 
-/// Returns what each query finds, sorted.
+/// Returns the paths that each query finds, sorted.
 fn answers(rig: &Rig) -> Vec<Vec<Vec<u8>>> {
     let sorted = |query: &&str| {
         let (_, mut paths) = all_pages(rig, query);
@@ -101,7 +101,7 @@ fn answers(rig: &Rig) -> Vec<Vec<Vec<u8>>> {
 
 /// Returns the time of an answer of the index.
 fn as_of(rig: &Rig) -> Time {
-    page(rig, SUPERUSER, ROOT, "name=early2", 9, None).unwrap().as_of
+    page(rig, ADMIN, ROOT, "name=early2", 9, None).unwrap().as_of
 }
 
 #[test]

@@ -1,8 +1,10 @@
-//! Random programs and random queries: what an answer must have is read by other requests.
+//! Random programs and random queries: each answer is compared with a tree that other requests
+//! read.
 //!
 //! A world is a rig with a search index whose worker is stepped by hand, so that the index is
-//! ahead, behind or half built. The twin is a plain tree that lookups and reads give, asked by
-//! [`Query::matches`], with rights by a function of its own. A seed that fails is in the message.
+//! ahead, behind or half built. The twin is a plain tree made of lookups and reads;
+//! [`Query::matches`] is called for its files, and a function of its own decides their rights. The
+//! message of a failure has the seed.
 //!
 //! Each of these mistakes was planted once, and found by one of the first 16 seeds:
 //!
@@ -36,7 +38,7 @@ use pelago_wire::{
     SetTime, Time, XattrFlags,
 };
 
-use super::search::{SUPERUSER, User, page, work};
+use super::search::{ADMIN, User, page, work};
 use crate::testing::{BOTH, READ, ROOT, Rig, name, next_open};
 
 /// Names of files, by which folders are named too.
@@ -47,9 +49,9 @@ const KEYS: [&str; 2] = ["project", "k"];
 const VALUES: [&str; 3] = ["reef", "wreck", ""];
 const DAY: i64 = 86_400;
 
-/// Who asks: user, groups; user 0 reads all.
+/// The users who search.
 const USERS: [User<'_>; 3] =
-    [SUPERUSER, User { uid: 1000, groups: &[77] }, User { uid: 1001, groups: &[77, 78] }];
+    [ADMIN, User { uid: 1000, groups: &[77] }, User { uid: 1001, groups: &[77, 78] }];
 
 /// A file of the twin.
 #[derive(Debug, Clone)]
@@ -63,14 +65,14 @@ struct File {
     mtime: Time,
     tags: BTreeMap<&'static str, Vec<u8>>,
     bytes: Vec<u8>,
-    /// Those in it.
+    /// The files in a directory, by their names.
     entries: BTreeMap<String, InodeId>,
 }
 
 /// The tree as lookups and reads show it.
 struct Twin(BTreeMap<InodeId, File>);
 
-/// A file by a name, to be asked.
+/// A file by one of its names, as a candidate of a query.
 struct Named<'a>(&'a File, &'a str);
 
 impl Candidate for Named<'_> {
@@ -109,7 +111,7 @@ impl Candidate for Named<'_> {
 }
 
 impl File {
-    /// Whether a user has these rights, as bits of a mode: the class that the user is in decides.
+    /// Returns whether a user has these rights, as bits of a mode: the class of the user decides.
     fn grants(&self, user: User<'_>, rights: u16) -> bool {
         let User { uid, groups } = user;
         let shift = match () {
@@ -183,7 +185,7 @@ impl Twin {
         }
     }
 
-    /// Returns what a query must find below a directory: each path, sorted; `None` if the user may
+    /// Returns the paths that a query must find below a directory, sorted; `None` if the user may
     /// not search there.
     fn answer(
         &self,
@@ -272,7 +274,7 @@ impl World {
         (dir, self.pick(&NAMES).to_owned())
     }
 
-    /// Returns a file that exists, now and then the root.
+    /// Returns a file that exists; `None` if four random names in turn do not.
     fn node(&mut self) -> Option<Handle> {
         for _ in 0..4 {
             let (dir, text) = self.place();
@@ -550,7 +552,7 @@ impl World {
         }
     }
 
-    /// Asks a query of all users, and compares the answers with the twin.
+    /// Sends queries as each user, and compares the answers with the twin.
     fn compare(&mut self, about: &str) {
         self.has_texts = self.open.is_empty() || self.random.chance(50);
         if self.has_texts && !self.open.is_empty() {
@@ -594,8 +596,8 @@ impl World {
         loop {
             let page = page(&self.rig, user, dir, query, hits, after)?;
             assert!(page.hits.len() <= hits as usize && page.as_of <= clock::now());
-            let hits = page.hits.into_iter();
-            found.extend(hits.map(|hit| (String::from_utf8(hit.path).unwrap(), hit.ino)));
+            let shown = page.hits.into_iter();
+            found.extend(shown.map(|hit| (String::from_utf8(hit.path).unwrap(), hit.ino)));
             match page.after {
                 Some(place) => after = Some(place),
                 None => break,
@@ -675,13 +677,14 @@ fn answers_beside_changes_have_all_files() {
                 for number in 0..MOVING {
                     let moved = name(&format!("m{number}"));
                     let flags = RenameFlags::NoReplace;
-                    let from = (from, moved.clone());
-                    let to = (to, moved);
-                    let from_dir = from.0;
-                    let from = from.1;
-                    let to_dir = to.0;
-                    let to = to.1;
-                    rig.call(Request::Rename { from_dir, from, to_dir, to, flags }).unwrap();
+                    rig.call(Request::Rename {
+                        from_dir: from,
+                        from: moved.clone(),
+                        to_dir: to,
+                        to: moved,
+                        flags,
+                    })
+                    .unwrap();
                 }
                 std::mem::swap(&mut from, &mut to);
             }

@@ -1,18 +1,20 @@
-//! Questions about tags by themselves, through the router.
+//! Lists of tags, through the router.
 
 use pelago_wire::{Asker, Code, Context, Handle, Reply, Request, TagPage, Tags, limits};
 
-use super::search::{ANN, make_dir, move_to, set_mode, tag};
+use super::search::{ADMIN, ANN, User, make_dir, move_to, set_mode, tag};
 use crate::testing::{ROOT, Rig, name};
 
+/// Sends a request for the keys that begin with `prefix`, or for such values of `key`.
 fn ask(
     rig: &Rig,
-    uid: u32,
+    user: User<'_>,
     dir: Handle,
     key: Option<&str>,
     prefix: &[u8],
 ) -> Result<TagPage, Code> {
-    let asker = Asker { groups: Vec::new(), reads_all: uid == 0 };
+    let User { uid, groups } = user;
+    let asker = Asker { groups: groups.to_vec(), reads_all: uid == 0 };
     let key = key.map(|key| key.as_bytes().to_vec());
     let tags = Tags { key, prefix: prefix.to_vec(), asker };
     match rig.call_as(&Context::direct(uid, uid), Request::Tags { dir, tags })? {
@@ -21,14 +23,14 @@ fn ask(
     }
 }
 
-fn keys(rig: &Rig, uid: u32, dir: Handle, prefix: &str) -> Vec<String> {
-    let page = ask(rig, uid, dir, None, prefix.as_bytes()).unwrap();
+fn keys(rig: &Rig, user: User<'_>, dir: Handle, prefix: &str) -> Vec<String> {
+    let page = ask(rig, user, dir, None, prefix.as_bytes()).unwrap();
     assert!(!page.more);
     page.parts.into_iter().map(|key| String::from_utf8(key).unwrap()).collect()
 }
 
-fn values(rig: &Rig, uid: u32, key: &str, prefix: &[u8]) -> Vec<Vec<u8>> {
-    let page = ask(rig, uid, ROOT, Some(key), prefix).unwrap();
+fn values(rig: &Rig, user: User<'_>, key: &str, prefix: &[u8]) -> Vec<Vec<u8>> {
+    let page = ask(rig, user, ROOT, Some(key), prefix).unwrap();
     assert!(!page.more);
     page.parts
 }
@@ -55,20 +57,25 @@ fn keys_and_values_come_once_and_in_their_order() {
         tag(&rig, file, if number % 2 == 0 { "even" } else { "pro" }, &[number]);
     }
     tag(&rig, dir, "folder", b"");
-    assert_eq!(keys(&rig, 0, ROOT, ""), ["even", "folder", "pro", "project"]);
-    assert_eq!(keys(&rig, 0, ROOT, "pro"), ["pro", "project"]);
-    assert_eq!(keys(&rig, 0, dir, ""), ["even", "project"], "what is below it");
-    assert!(keys(&rig, 0, ROOT, "pro\0").is_empty() && keys(&rig, 0, ROOT, "x y").is_empty());
-    assert!(keys(&rig, 0, ROOT, &"k".repeat(200)).is_empty());
-    assert_eq!(values(&rig, 0, "project", b""), [&b"re\0\xff"[..], b"reef"]);
-    assert_eq!(values(&rig, 0, "project", b"re\0"), [b"re\0\xff"]);
-    assert_eq!(values(&rig, 0, "pro", b"").len(), 10);
-    assert_eq!(values(&rig, 0, "folder", b""), [b""]);
-    assert!(values(&rig, 0, "fold", b"").is_empty() && values(&rig, 0, "even", b"zzz").is_empty());
+    assert_eq!(keys(&rig, ADMIN, ROOT, ""), ["even", "folder", "pro", "project"]);
+    assert_eq!(keys(&rig, ADMIN, ROOT, "pro"), ["pro", "project"]);
+    assert_eq!(keys(&rig, ADMIN, dir, ""), ["even", "project"], "what is below it");
+    assert!(
+        keys(&rig, ADMIN, ROOT, "pro\0").is_empty() && keys(&rig, ADMIN, ROOT, "x y").is_empty()
+    );
+    assert!(keys(&rig, ADMIN, ROOT, &"k".repeat(200)).is_empty());
+    assert_eq!(values(&rig, ADMIN, "project", b""), [&b"re\0\xff"[..], b"reef"]);
+    assert_eq!(values(&rig, ADMIN, "project", b"re\0"), [b"re\0\xff"]);
+    assert_eq!(values(&rig, ADMIN, "pro", b"").len(), 10);
+    assert_eq!(values(&rig, ADMIN, "folder", b""), [b""]);
+    assert!(
+        values(&rig, ADMIN, "fold", b"").is_empty()
+            && values(&rig, ADMIN, "even", b"zzz").is_empty()
+    );
     // A tag that has gone has left nothing behind.
     let name = b"user.tag.folder".to_vec();
     rig.call(Request::RemoveXattr { node: dir, name }).unwrap();
-    assert_eq!(keys(&rig, 0, ROOT, "f"), Vec::<String>::new());
+    assert_eq!(keys(&rig, ADMIN, ROOT, "f"), Vec::<String>::new());
 }
 
 #[test]
@@ -80,8 +87,8 @@ fn values_that_are_too_long_are_left_out() {
         tag(&rig, file, "long", &vec![b'v'; bytes]);
     }
     tag(&rig, make(&rig, ROOT, "last", 0o644), "long", b"w");
-    assert_eq!(values(&rig, 0, "long", b""), [vec![b'v'; 256], b"w".to_vec()]);
-    assert_eq!(values(&rig, 0, "long", &[b'v'; 256]), [vec![b'v'; 256]]);
+    assert_eq!(values(&rig, ADMIN, "long", b""), [vec![b'v'; 256], b"w".to_vec()]);
+    assert_eq!(values(&rig, ADMIN, "long", &[b'v'; 256]), [vec![b'v'; 256]]);
 }
 
 #[test]
@@ -94,8 +101,8 @@ fn what_an_asker_may_not_see_leaves_no_trace() {
     let inner = make_dir(&rig, hidden, "inner", 0o777);
     tag(&rig, make(&rig, open, "seen", 0o644), "project", b"reef");
     let all = [(ROOT, 0o644), (open, 0o644), (open, 0o600), (hidden, 0o644), (inner, 0o644)];
-    for uid in [ANN, 0] {
-        let before = ask(&rig, uid, open, None, b"").unwrap();
+    for user in [ANN, ADMIN] {
+        let before = ask(&rig, user, open, None, b"").unwrap();
         assert_eq!((before.parts, before.more), (vec![b"project".to_vec()], false));
     }
     for number in 0..300 {
@@ -110,7 +117,7 @@ fn what_an_asker_may_not_see_leaves_no_trace() {
     }
     assert_eq!(keys(&rig, ANN, ROOT, ""), ["project"]);
     assert_eq!(values(&rig, ANN, "project", b""), [b"reef"]);
-    let page = ask(&rig, 0, ROOT, None, b"").unwrap();
+    let page = ask(&rig, ADMIN, ROOT, None, b"").unwrap();
     assert_eq!((page.parts.len(), page.more), (limits::TAG_PARTS, true));
     for dir in [hidden, inner] {
         let found = ask(&rig, ANN, dir, None, b"").map(|page| page.parts.is_empty());
@@ -154,7 +161,7 @@ fn what_is_hidden_changes_nothing_however_much_it_is() {
         let parts: Vec<_> = page.parts.iter().map(|part| str::from_utf8(part).unwrap()).collect();
         assert_eq!((parts.as_slice(), page.more), (seen, false), "{key:?} {prefix}");
     }
-    let page = ask(&rig, 0, ROOT, Some("patient"), b"s").unwrap();
+    let page = ask(&rig, ADMIN, ROOT, Some("patient"), b"s").unwrap();
     assert_eq!((page.parts.len(), page.more), (limits::TAG_PARTS, true));
 }
 
@@ -162,9 +169,9 @@ fn what_is_hidden_changes_nothing_however_much_it_is() {
 fn bad_questions_have_errors() {
     let rig = Rig::new();
     let file = rig.file("f", b"").handle;
-    assert_eq!(ask(&rig, 0, ROOT, None, b""), Err(Code::Busy), "tags have no rows yet");
+    assert_eq!(ask(&rig, ADMIN, ROOT, None, b""), Err(Code::Busy), "tags have no rows yet");
     rig.shard.set_tags_complete();
-    assert_eq!(ask(&rig, 0, file, None, b""), Err(Code::NotDirectory));
-    assert_eq!(ask(&rig, 0, ROOT, Some("a b"), b""), Err(Code::Invalid));
-    assert_eq!(ask(&rig, 0, ROOT, Some(""), b""), Err(Code::Invalid));
+    assert_eq!(ask(&rig, ADMIN, file, None, b""), Err(Code::NotDirectory));
+    assert_eq!(ask(&rig, ADMIN, ROOT, Some("a b"), b""), Err(Code::Invalid));
+    assert_eq!(ask(&rig, ADMIN, ROOT, Some(""), b""), Err(Code::Invalid));
 }
