@@ -3,7 +3,8 @@
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{VerbResult, arguments, process, tidy, verdict, workspace};
+use crate::tidy;
+use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
 
 /// The arguments with which cargo runs rustfmt, here and in the pre-commit hook.
 pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];

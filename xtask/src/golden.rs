@@ -1,6 +1,7 @@
 //! `golden`: writes the golden files again, from the present output.
 
-use crate::{VerbResult, arguments, process, test, verdict};
+use crate::test;
+use pelago_testbed::{VerbResult, arguments, process, verdict};
 
 /// Suites that compare with golden files.
 const SUITES: &[&str] = &["golden", "keys", "rows", "vectors"];

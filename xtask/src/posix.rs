@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::counts::Counts;
-use crate::mounted::{self, Mounted, OtherFileSystem};
-use crate::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
+use pelago_testbed::mounted::{self, Mounted, OtherFileSystem};
+use pelago_testbed::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
 
 const VERSION: &str = "0.2.2";
 /// Debian's packages that linking it needs.

@@ -9,10 +9,10 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::mounted::Mounted;
-use crate::run_as::{RunAs, Way};
 use crate::steps::{self, Step};
-use crate::{VerbResult, run_as, workspace};
+use pelago_testbed::mounted::Mounted;
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, run_as, workspace};
 
 /// One program.
 struct Program {

@@ -4,7 +4,8 @@
 mod faults;
 
 use crate::io_uring::SwitchedOn;
-use crate::{VerbResult, arguments, process, test, verdict};
+use crate::test;
+use pelago_testbed::{VerbResult, arguments, process, verdict};
 
 /// A test whose rounds an environment variable sets.
 struct Rounds {

@@ -5,8 +5,8 @@ mod hook;
 
 use std::path::Path;
 
-use crate::tools::{self, PAUSE, TRIES};
-use crate::{VerbResult, arguments, machine, process, verdict, workspace};
+use pelago_testbed::tools::{self, PAUSE, TRIES};
+use pelago_testbed::{VerbResult, arguments, machine, process, verdict, workspace};
 
 /// Installs what `test` needs, or returns what is missing.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {

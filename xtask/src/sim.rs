@@ -4,7 +4,7 @@ pub(crate) mod mutants;
 
 use std::process::Command;
 
-use crate::{VerbResult, arguments, process, verdict, workspace};
+use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
 
 const DEFAULT_SEEDS: u32 = 1000;
 

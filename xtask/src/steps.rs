@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use crate::counts::Counts;
-use crate::mounted::{self, Mounted};
-use crate::run_as::{RunAs, Way};
-use crate::{VerbResult, tools, verdict};
+use pelago_testbed::mounted::{self, Mounted};
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, tools, verdict};
 
 /// What a step does with its volume; an error says what went wrong.
 type Work<'a> = dyn Fn(&Mounted) -> Result<(), String> + 'a;

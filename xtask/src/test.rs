@@ -20,8 +20,9 @@ use self::suite::Paths;
 pub(crate) use self::suite::Suite;
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
-use crate::process::Ending;
-use crate::{VerbResult, machine, process, setup, verdict, workspace};
+use crate::setup;
+use pelago_testbed::process::Ending;
+use pelago_testbed::{VerbResult, machine, process, verdict, workspace};
 
 /// Most time in which a binary lists its tests.
 const LIST_LIMIT: Duration = Duration::from_secs(60);

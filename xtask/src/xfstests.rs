@@ -13,7 +13,7 @@ use self::lists::Lists;
 use self::namespace::Run;
 use self::tree::Tree;
 use self::verdicts::Verdicts;
-use crate::{VerbResult, machine, mounted, run_as, verdict, workspace};
+use pelago_testbed::{VerbResult, machine, mounted, run_as, verdict, workspace};
 
 /// The committed lists, in `conformance/xfstests`.
 pub(crate) const LISTS: [&str; 3] = ["excluded.txt", "failing.txt", "notrun.txt"];

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use super::{OPERATIONS_EACH, in_processes};
-use crate::mounted::Mounted;
-use crate::run_as::{RunAs, Way};
 use crate::steps::{self, Step};
-use crate::{VerbResult, arguments, workspace};
+use pelago_testbed::mounted::Mounted;
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, arguments, workspace};
 
 const DEFAULT_OPERATIONS: u64 = 200_000;
 const FIRST_SEED: u64 = 60_071;

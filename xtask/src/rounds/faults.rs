@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use crate::test::{self, Suite};
-use crate::{VerbResult, arguments, verdict};
+use pelago_testbed::{VerbResult, arguments, verdict};
 
 const DEFAULT_SEED: u64 = 1;
 /// The variable that tells the test which calls to fail.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{VerbResult, verdict, workspace};
+use pelago_testbed::{VerbResult, verdict, workspace};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::conformance;
 use super::verdicts::{Progress, Verdicts};
-use crate::process;
+use pelago_testbed::process;
 
 /// Most time of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
