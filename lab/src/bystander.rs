@@ -1,4 +1,4 @@
-//! `bystander`: how long one user waits while another puts the heaviest load on a volume that an
+//! `bystander`: waiting times of one user while another puts the heaviest load on a volume that an
 //! ordinary user can.
 //!
 //! Each load of [`load::ALL`] runs as one user, in turns on a volume and on a file system in memory
@@ -14,12 +14,15 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::run_as::RunAs;
 use pelago_testbed::{VerbResult, arguments, machine, process, verdict, workspace};
+
+use crate::kit::latency::Kind;
+use crate::kit::load::{Failures, Load};
+use crate::kit::report::millis;
 
 /// User ids of the load and of the bystander. They need no entry in `/etc/passwd`.
 const LOADER: u32 = 65_534;
@@ -34,20 +37,24 @@ const ROUNDS: u32 = 2;
 const SMALL: u64 = 50;
 /// Pause between two operations of the bystander.
 const PAUSE: Duration = Duration::from_millis(2);
+/// The operation of the bystander.
+const CREATE_AND_UNLINK: Kind = "create and unlink";
 
 /// Waiting times and errors of a bystander.
 #[derive(Clone, Copy, Default)]
 struct Waited {
-    /// Milliseconds of a create and an unlink: median, 99th percentile, maximum.
+    /// The median of a create and an unlink, in milliseconds.
     median: f64,
+    /// The 99th percentile, in milliseconds.
     p99: f64,
+    /// The maximum, in milliseconds.
     most: f64,
     errors: u64,
     /// Number of `EAGAIN`, of both users.
     again: u64,
 }
 
-/// Runs all loads, or the named ones. `--load` and `--look` are what the verb starts as other
+/// Runs all loads, or the named ones. The verb starts itself with `--load` and `--look` as other
 /// users.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     match arguments {
@@ -57,7 +64,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
             return verdict(true);
         }
         [mode, folder, seconds] if mode == "--look" => {
-            look(Path::new(folder), arguments::number(seconds, "seconds")?);
+            look(Path::new(folder), arguments::number(seconds, "seconds")?)?;
             return verdict(true);
         }
         _ => {}
@@ -116,7 +123,7 @@ fn compare(names: &[&str], divisor: u64, seconds: f64) -> VerbResult {
 
 /// A turn of one load on one file system.
 struct Turn<'a> {
-    /// The binary of xtask.
+    /// The binary of the laboratories.
     program: &'a Path,
     name: &'a str,
     divisor: u64,
@@ -168,32 +175,32 @@ impl Turn<'_> {
     }
 }
 
-/// Creates and removes files, and prints how long that took.
-fn look(folder: &Path, seconds: f64) {
-    let mut times = Vec::new();
-    let mut errors = 0;
-    let mut again = 0;
-    let end = Instant::now() + Duration::from_secs_f64(seconds);
-    for number in 0.. {
-        let path = folder.join(format!("by{number}"));
-        let start = Instant::now();
-        let done = File::create(&path).and_then(|file| {
-            drop(file);
-            fs::remove_file(&path)
-        });
-        times.push(start.elapsed().as_secs_f64() * 1e3);
-        if let Err(error) = done {
-            errors += 1;
-            again += u64::from(error.kind() == std::io::ErrorKind::WouldBlock);
+/// Creates and removes files, and prints the times of that, the errors and the `EAGAIN`.
+fn look(folder: &Path, seconds: f64) -> Result<(), String> {
+    let mut load = Load::new(0, PAUSE);
+    load.start("bystander", folder, |worker| {
+        for number in 0.. {
+            let path = worker.folder.join(format!("by{number}"));
+            let done = worker.timed(CREATE_AND_UNLINK, || {
+                File::create(&path).and_then(|file| {
+                    drop(file);
+                    fs::remove_file(&path)
+                })
+            });
+            worker.value_of(done);
+            if !worker.goes_on() {
+                break;
+            }
+            worker.rest();
         }
-        if Instant::now() >= end {
-            break;
-        }
-        thread::sleep(PAUSE);
-    }
-    times.sort_by(f64::total_cmp);
-    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
-    println!("{} {} {} {errors} {again}", at(0.5), at(0.99), at(1.0));
+        Ok(())
+    })?;
+    let outcome = load.finish(Duration::from_secs_f64(seconds))?;
+    let times = outcome.latencies.of(CREATE_AND_UNLINK);
+    let [median, p99] = [0.5, 0.99].map(|part| millis(times.quantile(part)));
+    let Failures { errors, again } = outcome.failures;
+    println!("{median} {p99} {} {errors} {again}", millis(times.longest));
+    Ok(())
 }
 
 impl Waited {
@@ -293,21 +300,24 @@ mod tests {
             println!("skipped: needs root, to be two other users");
             return;
         }
-        let release = workspace::target_folder().unwrap().join("release");
-        let pelago = release.join("pelago");
-        let program = release.join("xtask");
-        let are_built = pelago.exists() && program.exists();
-        assert!(are_built, "`cargo xtask test` runs this, and builds pelago and xtask before");
+        let pelago = mounted::build().unwrap();
+        // The tests are another program, without verbs.
+        let build = ["build", "--release", "--package", workspace::LAB];
+        assert!(workspace::cargo(&build).status().unwrap().success());
+        let program = workspace::target_folder().unwrap().join("release/lab");
         let logs = mounted::log_folder("bystander-short").unwrap();
         for load in load::ALL {
             let volume = Mounted::start(&pelago, &logs, load.name, &RunAs::default()).unwrap();
-            let name = load.name;
-            let divisor = SMALL;
-            let seconds = SHORT_SECONDS;
-            let turn = Turn { program: &program, name, divisor, seconds, logs: &logs };
+            let turn = Turn {
+                program: &program,
+                name: load.name,
+                divisor: SMALL,
+                seconds: SHORT_SECONDS,
+                logs: &logs,
+            };
             let waited = turn.run(&volume.point()).unwrap();
             volume.finish().unwrap();
-            assert_eq!((waited.errors, waited.again), (0, 0), "{name}");
+            assert_eq!((waited.errors, waited.again), (0, 0), "{}", load.name);
         }
     }
 }

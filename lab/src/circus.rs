@@ -1,8 +1,8 @@
 //! `circus`: a crowd that downloads a large file from a slow disk, ours beside nginx.
 //!
 //! The disk is an ext4 on a loop device that reads 20 MB/s; the server has less memory than the
-//! file is large. Contenders take turns within a round. What counts is how often the file is read
-//! from the disk, and how long downloads take over what they would take alone.
+//! file is large. Contenders take turns within a round. The figures are the passes over the file on
+//! the disk, and the times of downloads over the times that they would take alone.
 
 mod contender;
 mod disk;
@@ -12,19 +12,19 @@ mod load;
 mod report;
 mod run;
 
-use std::fs;
 use std::path::PathBuf;
 
+use pelago_testbed::{VerbResult, arguments, machine, mounted, tools, verdict, workspace};
 use serde_json::{Value, json};
 
 use self::contender::{CONTENDERS, Contender};
 use self::lab::Lab;
 use self::load::Load;
-use pelago_testbed::{VerbResult, arguments, machine, mounted, tools, verdict, workspace};
+use crate::kit::report::write_page;
 
 /// Bytes that the disk reads in a second.
 const DISK_RATE: u64 = 20_000_000;
-/// The load that has one client behind a lossy link.
+/// The load that has one client at the end of a lossy link.
 const FAR: &str = "far";
 const PACKAGES: [&str; 3] = ["e2fsprogs", "iproute2", "nginx-light"];
 
@@ -55,7 +55,7 @@ impl Scale {
     }
 }
 
-/// What to measure.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Options {
     scale: Scale,
@@ -129,7 +129,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let loads = options.loads.iter().filter(|load| *load != FAR).map(|load| Load::parse(load));
     let loads: Vec<Load> = loads.collect::<Result<_, _>>()?;
     let small_files = loads.iter().map(Load::files).filter(|files| *files > 1).max().unwrap_or(0);
-    let lab = run::prepare((pelago, crowd), options.scale, small_files)?;
+    let lab = run::prepare(pelago, crowd, options.scale, small_files)?;
     let mut tables = Vec::new();
     let mut good = true;
     for load in &loads {
@@ -142,8 +142,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
         false => Value::Null,
     };
     if let Some(path) = &options.svg {
-        let page = report::page(&tables, &options.scale);
-        fs::write(path, page).map_err(|why| format!("{}: {why}", path.display()))?;
+        write_page(path, &report::page(&tables, &options.scale))?;
     }
     if options.json {
         println!(

@@ -1,39 +1,42 @@
 //! `contend`: two far mounts of one volume by other processes, whose programs work on the same
 //! names and the same file at the same time.
 //!
-//! Each program checks what it sees against what was answered before it asked, in any mount. How
-//! long each kind of operation takes is printed beside the longest gap that a thread saw which only
-//! reads the clock. Stats of a directory that changes once a second must keep their rate.
+//! Each program compares what it sees with the replies to earlier requests of all mounts. The
+//! latency of each kind of operation is printed beside the longest gap in a thread that only reads
+//! the clock. Stats of a directory that changes once a second must keep their rate.
 
 mod appends;
 mod cable;
 mod checks;
+mod disk;
 mod held;
+mod kinds;
 mod lane;
-mod latency;
-mod load;
 mod locker;
 mod locks;
 mod names;
 mod report;
 mod stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::appends::Appends;
-use self::load::Phase;
-use self::names::Names;
-use self::report::Report;
-use self::stats::Stats;
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::run_as::{RunAs, Way};
 use pelago_testbed::{VerbResult, arguments, machine, verdict};
 
+use self::appends::Appends;
+use self::names::Names;
+use self::report::Report;
+use self::stats::Stats;
+use crate::kit::load::{Load, Outcome};
+
 const DEFAULT_SECONDS: f64 = 60.0;
 /// The stats are measured alone for this part of the time, within these bounds in seconds.
-const ALONE: (f64, f64, f64) = (0.2, 1.0, 5.0);
+const ALONE_PART: f64 = 0.2;
+const ALONE_LEAST: f64 = 1.0;
+const ALONE_MOST: f64 = 5.0;
 /// Threads of each far mount that work on the names of one directory.
 const NAMERS: usize = 8;
 /// Threads of each far mount that append to the one file.
@@ -41,7 +44,7 @@ const APPENDERS: usize = 2;
 /// Threads of each far mount that ask for attributes.
 const STATERS: usize = 2;
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq)]
 struct Options {
     seconds: f64,
@@ -49,17 +52,19 @@ struct Options {
     /// Pause after each step of a thread that does not ask for attributes.
     pause: Duration,
     json: bool,
-    /// Stops of mounts that have locks, in place of everything else.
+    /// The number of stops of mounts that hold locks, in place of everything else.
     locks: Option<u64>,
 }
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
-        let pause = Duration::ZERO;
-        let seconds = DEFAULT_SECONDS;
-        let json = false;
-        let locks = None;
-        let mut options = Self { seconds, seed: 1, pause, json, locks };
+        let mut options = Self {
+            seconds: DEFAULT_SECONDS,
+            seed: 1,
+            pause: Duration::ZERO,
+            json: false,
+            locks: None,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
@@ -89,7 +94,7 @@ impl Options {
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let options = Options::parse(arguments)?;
     if let Some(rounds) = options.locks {
-        let wrong = locks::run(&mounted::build()?, (rounds, options.seed))?;
+        let wrong = locks::run(&mounted::build()?, rounds, options.seed)?;
         wrong.iter().for_each(|wrong| println!("WRONG: {wrong}"));
         return verdict(wrong.is_empty());
     }
@@ -100,14 +105,14 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     verdict(report.is_good())
 }
 
-fn contend(pelago: &std::path::Path, options: &Options) -> Result<Report, String> {
+fn contend(pelago: &Path, options: &Options) -> Result<Report, String> {
     println!("seed {}, {} s, {}", options.seed, options.seconds, machine::pressure());
     let logs = mounted::log_folder("contend")?;
     let run_as = RunAs::default().by(&[Way::Own, Way::Tls, Way::Unix]);
     let volume = Mounted::start(pelago, &logs, "contend", &run_as)?;
     let mut field = Field::prepare(volume)?;
-    let (part, least, most) = ALONE;
-    let alone = field.phase(options, (options.seconds * part).clamp(least, most), false)?;
+    let alone_seconds = (options.seconds * ALONE_PART).clamp(ALONE_LEAST, ALONE_MOST);
+    let alone = field.phase(options, alone_seconds, false)?;
     let together = field.phase(options, options.seconds, true)?;
     let mut report = Report { options: options.clone(), alone, together, wrong: Vec::new() };
     field.check(&mut report.wrong);
@@ -117,7 +122,7 @@ fn contend(pelago: &std::path::Path, options: &Options) -> Result<Report, String
     Ok(report)
 }
 
-/// The volume, and what its programs know of it.
+/// The volume, and the state that its programs share.
 struct Field {
     /// Dropped first: a detached mount takes what is mounted below along.
     volume: Mounted,
@@ -147,38 +152,35 @@ impl Field {
     }
 
     /// Runs the stats, and with `all` everything else beside them.
-    fn phase(&self, options: &Options, seconds: f64, all: bool) -> Result<load::Outcome, String> {
-        let mut phase = Phase::new(options.seed, options.pause);
+    fn phase(&self, options: &Options, seconds: f64, all: bool) -> Result<Outcome, String> {
+        let mut load = Load::new(options.seed, options.pause).with_clock();
         let (own, far) = self.points.split_first().ok_or("no mounts")?;
-        let stats = &self.stats;
-        phase.start("changer", own, stats, |stats, worker| stats.change(worker))?;
-        phase.start("disk", &self.volume.scratch(), stats, |_, worker| load::sync(worker))?;
+        let stats = Arc::clone(&self.stats);
+        load.start("changer", own, move |worker| stats.change(worker))?;
+        load.start("disk", &self.volume.scratch(), disk::sync)?;
         for (number, point) in far.iter().enumerate() {
             for _ in 0..STATERS {
-                phase.start("stat", point, stats, |stats, worker| stats.look(worker))?;
+                let stats = Arc::clone(&self.stats);
+                load.start("stat", point, move |worker| stats.look(worker))?;
             }
             if !all {
                 continue;
             }
             for writer in number * NAMERS..(number + 1) * NAMERS {
-                let work = move |names: &Names, worker: &mut load::Worker| {
-                    names.work(writer as u64, worker)
-                };
-                phase.start("names", point, &self.names, work)?;
+                let names = Arc::clone(&self.names);
+                load.start("names", point, move |worker| names.work(writer as u64, worker))?;
             }
             for writer in number * APPENDERS..(number + 1) * APPENDERS {
-                let work = move |appends: &Appends, worker: &mut load::Worker| {
-                    appends.append(writer, worker)
-                };
-                phase.start("append", point, &self.appends, work)?;
+                let appends = Arc::clone(&self.appends);
+                load.start("append", point, move |worker| appends.append(writer, worker))?;
             }
-            let read = |appends: &Appends, worker: &mut load::Worker| appends.read(worker);
-            phase.start("reader", point, &self.appends, read)?;
+            let appends = Arc::clone(&self.appends);
+            load.start("reader", point, move |worker| appends.read(worker))?;
         }
-        phase.finish(Duration::from_secs_f64(seconds))
+        load.finish(Duration::from_secs_f64(seconds))
     }
 
-    /// Compares the mounts with each other and with what was answered.
+    /// Compares the mounts with each other and with the replies to all programs.
     fn check(&mut self, wrong: &mut Vec<String>) {
         if let Some(bound) = self.bound.take() {
             wrong.extend(bound.check().err());
@@ -194,7 +196,6 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pelago_testbed::workspace;
 
     #[test]
     fn options_are_read_and_unknown_words_refused() {
@@ -214,24 +215,20 @@ mod tests {
             println!("skipped: mounts by other processes for all users need root");
             return;
         }
-        let pelago = workspace::target_folder().unwrap().join("release/pelago");
-        assert!(pelago.exists(), "`cargo xtask test` builds it before");
-        assert_eq!(locks::run(&pelago, (8, 3)).unwrap(), Vec::<String>::new());
+        let pelago = mounted::build().unwrap();
+        assert_eq!(locks::run(&pelago, 8, 3).unwrap(), Vec::<String>::new());
     }
 
-    /// The short form: what took how long is not asserted.
+    /// The short form: it asserts no latency.
     #[test]
     fn programs_on_the_same_names_and_bytes_in_several_mounts_see_nothing_wrong() {
         if !machine::is_root() {
             println!("skipped: mounts by other processes for all users need root");
             return;
         }
-        let seconds = 3.0;
-        let pause = Duration::ZERO;
-        let options = Options { seconds, seed: 2, pause, json: false, locks: None };
-        let pelago = workspace::target_folder().unwrap().join("release/pelago");
-        assert!(pelago.exists(), "`cargo xtask test` builds it before");
-        let report = contend(&pelago, &options).unwrap();
+        let options =
+            Options { seconds: 3.0, seed: 2, pause: Duration::ZERO, json: false, locks: None };
+        let report = contend(&mounted::build().unwrap(), &options).unwrap();
         assert_eq!(report.wrongs(), 0);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The same files are in a mount and in a folder on the disk. All programs run as one ordinary
 //! user, one after the other within a round, with warm caches; the start of a process counts for
-//! each of them. What the control file answers without a process is measured beside.
+//! each of them. The answers of the control file, which need no process, are measured beside.
 
 mod programs;
 mod report;
@@ -10,25 +10,26 @@ mod run;
 
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use pelago_testbed::account::{self, Account};
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::run_as::RunAs;
 use pelago_testbed::{VerbResult, arguments, machine, tools, verdict};
+use serde_json::json;
+
+use crate::kit::report::write_page;
 
 /// Packages of the other programs.
 const PACKAGES: [&str; 4] = ["attr", "findutils", "plocate", "recollcmd"];
 /// The user, if root runs the verb and names none.
 const USER: &str = "daemon";
 
-/// What to measure.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Options {
     files: u64,
     rounds: u32,
     seed: u64,
-    /// Programs that are missing stay so.
+    /// Whether missing programs are left out, and not installed.
     quick: bool,
     user: Option<String>,
     json: bool,
@@ -38,14 +39,15 @@ struct Options {
 
 impl Options {
     fn parse(words: &[String]) -> Result<Self, String> {
-        let files = 1_000_000;
-        let rounds = 5;
-        let seed = 1;
-        let quick = false;
-        let json = false;
-        let user = None;
-        let svg = None;
-        let mut options = Self { files, rounds, seed, quick, user, json, svg };
+        let mut options = Self {
+            files: 1_000_000,
+            rounds: 5,
+            seed: 1,
+            quick: false,
+            user: None,
+            json: false,
+            svg: None,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("`{word}` needs a value"));
@@ -92,8 +94,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
     let measured = lab.measure(&options, report::print)?;
     let good = measured.tasks.iter().all(report::agrees);
     if let Some(path) = &options.svg {
-        let page = report::page(&measured);
-        std::fs::write(path, page).map_err(|why| format!("{}: {why}", path.display()))?;
+        write_page(path, &report::page(&measured))?;
     }
     if options.json {
         let tasks: Vec<_> = measured.tasks.iter().map(report::to_json).collect();

@@ -4,14 +4,15 @@
 //! can miss the bounds.
 
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::Duration;
+use std::process::Stdio;
 
-use serde_json::Value;
+use pelago_testbed::{VerbResult, arguments, machine, mounted, tools, verdict};
 
+use crate::kit::iperf::IperfServer;
+use crate::kit::process::output;
+use crate::kit::report::met;
 use crate::kit::slow_link::SlowLink;
-use pelago_testbed::{VerbResult, arguments, machine, mounted, process, tools, verdict};
+use crate::kit::statistics::median;
 
 /// The most that a measured time or rate may differ from what is set.
 const TOLERANCE: f64 = 0.1;
@@ -55,7 +56,7 @@ pub(crate) fn run(words: &[String]) -> VerbResult {
 /// Prints a line; returns whether the figure is within the bounds.
 fn compare(what: &str, set: f64, measured: f64, most: f64) -> bool {
     let is_good = (measured - set).abs() <= most;
-    let word = if is_good { "met" } else { "MISSED" };
+    let word = met(is_good);
     println!("  {what:34} set {set:9.2}  measured {measured:9.2}  within {most:.2}  {word}");
     is_good
 }
@@ -64,11 +65,9 @@ fn delay_is_right(program: &Path, delay_ms: u32) -> Result<bool, String> {
     let link = SlowLink::start(program, &[&format!("delay={}", delay_ms * 1000)])?;
     let said = ping(&link, &["-c", "51", "-i", "0.02"])?;
     let time = |line: &str| line.split_once("time=")?.1.split(' ').next()?.parse().ok();
-    let mut times: Vec<f64> = said.lines().filter_map(time).collect();
-    times.sort_by(f64::total_cmp);
     // The mean would be that of the other programs of a busy machine.
-    let median = times.get(times.len() / 2);
-    let median = *median.ok_or_else(|| format!("ping says no times: {said}"))?;
+    let median = median(said.lines().filter_map(time));
+    let median = median.ok_or_else(|| format!("ping says no times: {said}"))?;
     let round_trip = f64::from(delay_ms) * 2.0;
     Ok(compare("round trip, ms, median", round_trip, median, round_trip * TOLERANCE))
 }
@@ -107,64 +106,21 @@ fn rate_is_right(program: &Path, mbit: u32) -> Result<bool, String> {
 fn measure_rate(program: &Path, mbit: u32) -> Result<bool, String> {
     let rate = format!("rate={}", mbit * 125_000);
     let link = SlowLink::start(program, &["delay=10000", &rate])?;
-    let mut server = Server::start(&link)?;
-    let mut last = String::new();
-    for _ in 0..50 {
+    let mut command = link.command("a", "iperf3");
+    command.arg("-s").stdout(Stdio::null());
+    // Dropped before the link.
+    let server = IperfServer(command.spawn().map_err(|why| format!("iperf3: {why}"))?);
+    let bits = server.measure(|| {
         let mut client = link.command("b", "iperf3");
         client.args(["-c", link.address("a"), "-t", IPERF_SECONDS, "-O", "2", "--json"]);
-        match output(&mut client) {
-            Ok(said) => {
-                server.end();
-                let said: Value =
-                    serde_json::from_str(&said).map_err(|why| format!("iperf3: {why}"))?;
-                let bits = said["end"]["sum_received"]["bits_per_second"].as_f64();
-                let bits = bits.ok_or("iperf3 has no sum")?;
-                let set = f64::from(mbit) * PAYLOAD_SHARE;
-                return Ok(compare("payload, Mbit/s", set, bits / 1e6, set * TOLERANCE));
-            }
-            // The server listens a moment after its start.
-            Err(why) => last = why,
-        }
-        thread::sleep(Duration::from_millis(100));
-    }
-    Err(last)
-}
-
-/// The server of iperf3, ended on drop, before the link.
-struct Server(Child);
-
-impl Server {
-    fn start(link: &SlowLink) -> Result<Self, String> {
-        let mut command = link.command("a", "iperf3");
-        command.arg("-s").stdout(Stdio::null());
-        command.spawn().map(Self).map_err(|why| format!("iperf3: {why}"))
-    }
-
-    fn end(&mut self) {
-        // It may have ended.
-        let _gone = self.0.kill();
-        let _reaped = self.0.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end();
-    }
+        output(&mut client)
+    })?;
+    let set = f64::from(mbit) * PAYLOAD_SHARE;
+    Ok(compare("payload, Mbit/s", set, bits / 1e6, set * TOLERANCE))
 }
 
 fn ping(link: &SlowLink, arguments: &[&str]) -> Result<String, String> {
     let mut command = link.command("a", "ping");
     command.args(arguments).arg(link.address("b"));
     output(&mut command)
-}
-
-fn output(command: &mut Command) -> Result<String, String> {
-    let name = process::shown(command);
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    match output.status.success() {
-        true => Ok(said),
-        false => Err(format!("{name}: {}{said}", String::from_utf8_lossy(&output.stderr))),
-    }
 }

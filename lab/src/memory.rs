@@ -12,6 +12,8 @@ use std::time::Duration;
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::{VerbResult, arguments, run_as, verdict};
 
+use crate::kit::process::memory_kib;
+
 const DEFAULT_ROUNDS: u32 = 6;
 /// Name and number of files of each tree.
 const TREES: [(&str, u64); 2] = [("one", 20_000), ("other", 25_000)];
@@ -90,10 +92,6 @@ fn make(tree: &Path, files: u64) -> std::io::Result<()> {
 }
 
 /// Returns a field of `/proc/PID/status` in MiB.
-fn resident(pid: u64, what: &str) -> Result<u64, String> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).map_err(|why| format!("{path}: {why}"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(what));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.map(|kib| kib / 1024).ok_or_else(|| format!("{path} has no {what}"))
+fn resident(pid: u64, field: &str) -> Result<u64, String> {
+    memory_kib(pid, field).map(|kib| kib / 1024)
 }

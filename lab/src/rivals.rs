@@ -5,18 +5,18 @@
 //! processes of a file system, at both ends.
 
 mod bulk;
-mod namespaces;
 mod peers;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use pelago_testbed::{VerbResult, arguments, machine, mounted, tools, verdict};
 use serde_json::{Value, json};
 
-use self::namespaces::Namespaces;
 use self::peers::{KINDS, Lab, Peer};
-use pelago_testbed::{VerbResult, arguments, machine, mounted, tools, verdict};
+use crate::kit::namespaces::Namespaces;
+use crate::kit::report::{failed, text};
 
 /// The least ratio of creates to those of sshfs.
 const WANTED: f64 = 3.0;
@@ -25,7 +25,7 @@ const BENCHES: [&str; 3] = ["meta", "io", "tree"];
 /// Packages that every measurement needs.
 const PACKAGES: [&str; 2] = ["iproute2", "iperf3"];
 
-/// What to measure.
+/// The options of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Options {
     /// The other file systems.
@@ -120,8 +120,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     }
     if options.bulk {
         namespaces.limit_rate(bulk::RATE)?;
-        let size = (options.rounds, options.mib << 20);
-        let (report, is_good) = bulk::measure(&namespaces, &peers[0].point, size)?;
+        let bytes = options.mib << 20;
+        let (report, is_good) = bulk::measure(&namespaces, &peers[0].point, options.rounds, bytes)?;
         good &= is_good;
         measured["bulk"] = report;
     }
@@ -164,13 +164,14 @@ impl Options {
 
 /// Prints rates with half their spread, CPU time of all processes, and ratios with quartiles.
 fn print_table(report: &Value) {
-    println!("{}: {}", text(&report["bench"]), text(&report["setup"]));
+    println!("{}: {}", text(report, "bench"), text(report, "setup"));
     let none = Vec::new();
     let rows = |value: &Value| value.as_array().unwrap_or(&none).clone();
     for row in rows(&report["rows"]) {
-        println!("{} ({})", text(&row["step"]), text(&row["unit"]));
+        println!("{} ({})", text(&row, "step"), text(&row, "unit"));
         let mut ratios = rows(&row["ratios"]).into_iter();
-        for (at, figures) in rows(&row["figures"]).iter().enumerate() {
+        let contenders = rows(&report["contenders"]);
+        for (at, (figures, name)) in rows(&row["figures"]).iter().zip(&contenders).enumerate() {
             let number = |key: &str| figures[key].as_f64().unwrap_or(0.0);
             let cpu = number("cpu_us_own") + number("cpu_us_daemon");
             let ratio = if at == 0 { None } else { ratios.next() };
@@ -185,17 +186,13 @@ fn print_table(report: &Value) {
             });
             println!(
                 "  {:8} {:>10.0} ±{:.0}%  cpu {cpu:.1} µs  p50 {:.1} µs{ratio}",
-                text(&report["contenders"][at]),
+                name.as_str().unwrap_or_default(),
                 number("rate"),
                 number("spread") * 100.0,
                 number("p50_us"),
             );
         }
     }
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
 }
 
 /// Returns whether the goal is met for creates; a report without them meets it.
@@ -211,20 +208,6 @@ fn creates_are_fast(report: &Value) -> bool {
     let said = if is_met { "met" } else { "missed" };
     println!("create, of sshfs: {ratio:.2}; the goal of {WANTED} is {said}");
     is_met
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-    }
-}
-
-fn failed(path: &Path, why: &std::io::Error) -> String {
-    format!("{}: {why}", path.display())
 }
 
 /// The folder of all servers and mount points; removed on drop.
@@ -279,11 +262,5 @@ mod tests {
         };
         assert!(creates_are_fast(&report(3.0)) && !creates_are_fast(&report(2.9)));
         assert!(creates_are_fast(&json!({})));
-    }
-
-    #[test]
-    fn the_median_of_two_is_between_them() {
-        assert_eq!(median([3.0, 1.0].into_iter()), 2.0);
-        assert_eq!(median([3.0, 1.0, 9.0].into_iter()), 3.0);
     }
 }

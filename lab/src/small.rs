@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-
-use crate::kit::group::Group;
 use pelago_testbed::mounted;
 use pelago_testbed::process::{self, Ending};
 use pelago_testbed::{VerbResult, arguments, machine, verdict};
+use serde_json::Value;
+
+use crate::kit::group::Group;
 
 /// Memory of each process.
 const LIMIT_MIB: u64 = 64;

@@ -3,8 +3,9 @@
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::tidy;
 use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
+
+use crate::tidy;
 
 /// The arguments with which cargo runs rustfmt, here and in the pre-commit hook.
 pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::steps::{self, Step};
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::{VerbResult, arguments, run_as, tools, workspace};
+
+use crate::steps::{self, Step};
 
 const VERSION: &str = "0.3.2";
 const DEFAULT_OPERATIONS: u64 = 1_000_000;

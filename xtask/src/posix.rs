@@ -6,9 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::counts::Counts;
 use pelago_testbed::mounted::{self, Mounted, OtherFileSystem};
 use pelago_testbed::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
+
+use crate::counts::Counts;
 
 const VERSION: &str = "0.2.2";
 /// Debian's packages that linking it needs.

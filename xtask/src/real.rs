@@ -9,10 +9,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::steps::{self, Step};
 use pelago_testbed::mounted::Mounted;
 use pelago_testbed::run_as::{RunAs, Way};
 use pelago_testbed::{VerbResult, run_as, workspace};
+
+use crate::steps::{self, Step};
 
 /// One program.
 struct Program {

@@ -3,9 +3,10 @@
 
 mod faults;
 
+use pelago_testbed::{VerbResult, arguments, process, verdict};
+
 use crate::io_uring::SwitchedOn;
 use crate::test;
-use pelago_testbed::{VerbResult, arguments, process, verdict};
 
 /// A test whose rounds an environment variable sets.
 struct Rounds {

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use crate::counts::Counts;
 use pelago_testbed::mounted::{self, Mounted};
 use pelago_testbed::run_as::{RunAs, Way};
 use pelago_testbed::{VerbResult, tools, verdict};
+
+use crate::counts::Counts;
 
 /// What a step does with its volume; an error says what went wrong.
 type Work<'a> = dyn Fn(&Mounted) -> Result<(), String> + 'a;

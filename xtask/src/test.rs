@@ -18,11 +18,12 @@ use self::libtest::{Report, Verdict};
 use self::package::Package;
 use self::suite::Paths;
 pub(crate) use self::suite::Suite;
+use pelago_testbed::process::Ending;
+use pelago_testbed::{VerbResult, machine, process, verdict, workspace};
+
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
 use crate::setup;
-use pelago_testbed::process::Ending;
-use pelago_testbed::{VerbResult, machine, process, verdict, workspace};
 
 /// Most time in which a binary lists its tests.
 const LIST_LIMIT: Duration = Duration::from_secs(60);

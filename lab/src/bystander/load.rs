@@ -6,33 +6,34 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, XattrFlags, fallocate, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
-/// A load.
-pub(crate) struct Load {
-    /// Its name on the command line.
-    pub(crate) name: &'static str,
-    /// Creates its files, then prints `ready` and works until its time is over.
-    run: fn(&Run<'_>),
+use crate::kit::load::{Load, Worker};
+
+/// A kind of load.
+pub(super) struct LoadKind {
+    /// The name on the command line.
+    pub(super) name: &'static str,
+    /// Creates the files of the load, then prints `ready` and works until the time is over.
+    run: fn(&mut Run) -> Result<(), String>,
 }
 
 /// All loads.
-pub(crate) const ALL: &[Load] = &[
-    Load { name: "fsyncs", run: fsyncs },
-    Load { name: "writes", run: writes },
-    Load { name: "renames", run: renames },
-    Load { name: "xattrs", run: xattrs },
-    Load { name: "listings", run: listings },
-    Load { name: "opens", run: opens },
-    Load { name: "links", run: links },
-    Load { name: "symlinks", run: symlinks },
-    Load { name: "space", run: space },
+pub(super) const ALL: &[LoadKind] = &[
+    LoadKind { name: "fsyncs", run: fsyncs },
+    LoadKind { name: "writes", run: writes },
+    LoadKind { name: "renames", run: renames },
+    LoadKind { name: "xattrs", run: xattrs },
+    LoadKind { name: "listings", run: listings },
+    LoadKind { name: "opens", run: opens },
+    LoadKind { name: "links", run: links },
+    LoadKind { name: "symlinks", run: symlinks },
+    LoadKind { name: "space", run: space },
 ];
 
 /// Threads: more than the background requests that the kernel sends at the same time.
@@ -52,97 +53,109 @@ const LINKS: u64 = 65_000;
 const CHAIN: u64 = 39;
 /// Bytes to reserve and to free.
 const SPACE: u64 = 64 << 20;
+/// Bytes of the stack of a thread: there are many.
+const STACK: usize = 128 << 10;
 
-struct Run<'a> {
-    folder: &'a Path,
+/// A load that runs.
+struct Run {
+    folder: PathBuf,
     /// Divides every size.
     divisor: u64,
     /// Duration of the load after `ready`.
-    seconds: f64,
-    again: AtomicU64,
+    duration: Duration,
+    load: Load,
 }
 
 /// Runs the load of this name in a folder for so many seconds after it has printed `ready`, and
-/// prints how many requests got `EAGAIN`.
-pub(crate) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Result<(), String> {
-    let load = ALL.iter().find(|load| load.name == name);
-    let load = load.ok_or_else(|| format!("no load `{name}`"))?;
-    let run = Run { folder, divisor, seconds, again: AtomicU64::new(0) };
-    (load.run)(&run);
-    println!("again {}", run.again.load(Ordering::Relaxed));
+/// prints the number of requests that got `EAGAIN`.
+pub(super) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Result<(), String> {
+    let kind = ALL.iter().find(|kind| kind.name == name);
+    let kind = kind.ok_or_else(|| format!("no load `{name}`"))?;
+    let mut run = Run {
+        folder: folder.to_owned(),
+        divisor,
+        duration: Duration::from_secs_f64(seconds),
+        load: Load::new(0, Duration::ZERO).with_stacks(STACK),
+    };
+    (kind.run)(&mut run)?;
+    println!("again {}", run.load.failures().again);
     Ok(())
 }
 
-impl Run<'_> {
-    /// Prints `ready`, then repeats `work` on so many threads until the time is over.
-    fn go(&self, work: impl Fn(u64) + Sync, threads: u64) {
+impl Run {
+    /// Prints `ready`, then repeats `work` on so many threads until the time is over. `work` gets
+    /// the number of its thread.
+    fn go(
+        &mut self,
+        work: impl Fn(&Worker, u64) + Clone + Send + 'static,
+        threads: u64,
+    ) -> Result<(), String> {
         println!("ready");
         drop(io::stdout().flush());
-        let end = Instant::now() + Duration::from_secs_f64(self.seconds);
-        thread::scope(|scope| {
-            for number in 0..threads {
-                let work = &work;
-                let go_on = move || {
-                    while Instant::now() < end {
-                        work(number);
-                    }
-                };
-                let thread = thread::Builder::new().stack_size(128 << 10);
-                if let Err(error) = thread.spawn_scoped(scope, go_on) {
-                    println!("a thread fewer: {error}");
+        for number in 0..threads {
+            let work = work.clone();
+            let go_on = move |worker: &mut Worker| {
+                while worker.goes_on() {
+                    work(worker, number);
                 }
+                Ok(())
+            };
+            if let Err(why) = self.load.start("load", &self.folder, go_on) {
+                println!("a thread fewer: {why}");
             }
-        });
+        }
+        self.load.finish(self.duration).map(drop)
     }
 
     fn count(&self, of: u64) -> u64 {
         (of / self.divisor).max(1)
     }
 
-    /// Returns the result of an operation, and counts `EAGAIN`.
+    /// Returns the value of an operation that prepares the load, and counts `EAGAIN`.
     fn did<T, E: Into<io::Error>>(&self, done: Result<T, E>) -> Option<T> {
-        match done {
-            Ok(done) => Some(done),
-            Err(error) => {
-                if error.into().kind() == io::ErrorKind::WouldBlock {
-                    self.again.fetch_add(1, Ordering::Relaxed);
-                }
-                None
-            }
-        }
+        self.load.value_of(done)
     }
 
     fn file(&self, name: &str) -> Option<File> {
-        let path = self.folder.join(name);
-        self.did(File::options().read(true).write(true).create(true).truncate(false).open(path))
+        self.did(open(&self.folder, name))
     }
 }
 
-fn fsyncs(run: &Run<'_>) {
-    let work = |number: u64| {
-        let Some(file) = run.file(&format!("f{number}")) else { return };
-        run.did(file.write_all_at(&[7; 8192], 0));
-        run.did(file.sync_all());
-    };
-    run.go(work, run.count(THREADS));
+/// Opens a file of the load for reading and writing; makes it if it is missing.
+fn open(folder: &Path, name: &str) -> io::Result<File> {
+    let path = folder.join(name);
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
 }
 
-fn writes(run: &Run<'_>) {
-    let bytes = vec![7; 1 << 20];
-    let work = |number: u64| {
-        let Some(file) = run.file(&format!("w{number}")) else { return };
-        run.did(file.write_all_at(&bytes, 0));
+fn fsyncs(run: &mut Run) -> Result<(), String> {
+    let work = |worker: &Worker, number: u64| {
+        let Some(file) = worker.value_of(open(&worker.folder, &format!("f{number}"))) else {
+            return;
+        };
+        worker.value_of(file.write_all_at(&[7; 8192], 0));
+        worker.value_of(file.sync_all());
     };
-    run.go(work, run.count(THREADS));
+    run.go(work, run.count(THREADS))
+}
+
+fn writes(run: &mut Run) -> Result<(), String> {
+    let bytes = Arc::new(vec![7; 1 << 20]);
+    let work = move |worker: &Worker, number: u64| {
+        let Some(file) = worker.value_of(open(&worker.folder, &format!("w{number}"))) else {
+            return;
+        };
+        worker.value_of(file.write_all_at(&bytes, 0));
+    };
+    run.go(work, run.count(THREADS))
 }
 
 /// The kernel limits the length of a path, so the tree is built one working directory at a time.
-fn renames(run: &Run<'_>) {
+fn renames(run: &mut Run) -> Result<(), String> {
     let down = |name: &str| {
         run.did(fs::create_dir(name));
         std::env::set_current_dir(name)
     };
-    let Some(()) = run.did(std::env::set_current_dir(run.folder)) else { return };
+    let Some(()) = run.did(std::env::set_current_dir(&run.folder)) else { return Ok(()) };
     for _ in 0..run.count(DEEP) {
         if down("d").is_err() {
             break;
@@ -150,101 +163,108 @@ fn renames(run: &Run<'_>) {
     }
     run.did(fs::create_dir_all("one/moves/below"));
     run.did(fs::create_dir("other"));
-    let work = |_| {
-        run.did(fs::rename("one", "renamed"));
-        run.did(fs::rename("renamed", "one"));
-        run.did(fs::rename("one/moves", "other/moves"));
-        run.did(fs::rename("other/moves", "one/moves"));
+    let work = |worker: &Worker, _| {
+        worker.value_of(fs::rename("one", "renamed"));
+        worker.value_of(fs::rename("renamed", "one"));
+        worker.value_of(fs::rename("one/moves", "other/moves"));
+        worker.value_of(fs::rename("other/moves", "one/moves"));
     };
-    run.go(work, 1);
+    run.go(work, 1)
 }
 
-fn xattrs(run: &Run<'_>) {
-    let Some(file) = run.file("x") else { return };
-    let value = vec![7; XATTR_BYTES];
-    let set = |number| {
+fn xattrs(run: &mut Run) -> Result<(), String> {
+    let Some(file) = run.file("x") else { return Ok(()) };
+    let file = Arc::new(file);
+    let value = Arc::new(vec![7; XATTR_BYTES]);
+    let set = |file: &File, value: &[u8], number: u64| {
         let name = format!("user.{number:05}");
-        fsetxattr(&file, name, &value, XattrFlags::empty())
+        fsetxattr(file, name, value, XattrFlags::empty())
     };
     for number in 0..run.count(XATTRS) {
-        if set(number) == Err(Errno::OPNOTSUPP) || set(number) == Err(Errno::NOSYS) {
+        let is_unknown = |done| done == Err(Errno::OPNOTSUPP) || done == Err(Errno::NOSYS);
+        if is_unknown(set(&file, &value, number)) {
             break;
         }
     }
-    let work = |number| {
-        run.did(set(number));
+    let work = move |worker: &Worker, number| {
+        worker.value_of(set(&file, &value, number));
         let mut names = vec![0; 65_536];
-        run.did(flistxattr(&file, &mut names));
-        run.did(fgetxattr(&file, "user.00000", &mut names));
+        worker.value_of(flistxattr(&file, &mut names));
+        worker.value_of(fgetxattr(&file, "user.00000", &mut names));
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }
 
-fn listings(run: &Run<'_>) {
+fn listings(run: &mut Run) -> Result<(), String> {
     for number in 0..run.count(NAMES) {
         if run.file(&format!("a name of some length {number}")).is_none() {
             break;
         }
     }
-    let work = |_| {
-        if let Some(names) = run.did(fs::read_dir(run.folder)) {
+    let work = |worker: &Worker, _| {
+        if let Some(names) = worker.value_of(fs::read_dir(&worker.folder)) {
             names.take(100_000).flatten().for_each(drop);
         }
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }
 
-fn opens(run: &Run<'_>) {
-    let mut open = Vec::new();
-    while (open.len() as u64) < run.count(OPENS) {
+fn opens(run: &mut Run) -> Result<(), String> {
+    let mut held = Vec::new();
+    while (held.len() as u64) < run.count(OPENS) {
         // Until the limit of descriptors is reached.
-        let Some(file) = run.file(&format!("o{}", open.len() % 1000)) else { break };
-        open.push(file);
+        let Some(file) = run.file(&format!("o{}", held.len() % 1000)) else { break };
+        held.push(file);
     }
-    let work = |number| {
-        run.file(&format!("o{number}"));
+    let work = |worker: &Worker, number: u64| {
+        worker.value_of(open(&worker.folder, &format!("o{number}")));
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }
 
-fn links(run: &Run<'_>) {
-    let Some(_) = run.file("l") else { return };
-    let at = |number: u64| run.folder.join(format!("link{number}"));
+fn links(run: &mut Run) -> Result<(), String> {
+    let Some(_) = run.file("l") else { return Ok(()) };
+    let at = |folder: &Path, number: u64| folder.join(format!("link{number}"));
     for number in 0..run.count(LINKS) {
-        if run.did(fs::hard_link(run.folder.join("l"), at(number))).is_none() {
+        let name = at(&run.folder, number);
+        if run.did(fs::hard_link(run.folder.join("l"), name)).is_none() {
             break;
         }
     }
-    let work = |number| {
-        run.did(fs::remove_file(at(number)));
-        run.did(fs::hard_link(run.folder.join("l"), at(number)));
+    let work = move |worker: &Worker, number| {
+        let name = at(&worker.folder, number);
+        worker.value_of(fs::remove_file(&name));
+        worker.value_of(fs::hard_link(worker.folder.join("l"), name));
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }
 
-fn symlinks(run: &Run<'_>) {
-    let at = |number: u64| run.folder.join(format!("s{number}"));
-    run.did(File::create(at(0)));
+fn symlinks(run: &mut Run) -> Result<(), String> {
+    let at = |folder: &Path, number: u64| folder.join(format!("s{number}"));
+    run.did(File::create(at(&run.folder, 0)));
     for number in 0..CHAIN {
-        run.did(symlink(format!("s{number}"), at(number + 1)));
+        run.did(symlink(format!("s{number}"), at(&run.folder, number + 1)));
     }
-    let work = |number: u64| {
-        run.did(fs::metadata(at(CHAIN)));
-        let own = run.folder.join(format!("own{number}"));
-        run.did(symlink("s0", &own));
-        run.did(fs::read_link(&own));
-        run.did(fs::remove_file(&own));
+    let work = move |worker: &Worker, number: u64| {
+        worker.value_of(fs::metadata(at(&worker.folder, CHAIN)));
+        let own = worker.folder.join(format!("own{number}"));
+        worker.value_of(symlink("s0", &own));
+        worker.value_of(fs::read_link(&own));
+        worker.value_of(fs::remove_file(&own));
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }
 
-fn space(run: &Run<'_>) {
-    let work = |number: u64| {
-        let Some(file) = run.file(&format!("r{number}")) else { return };
-        run.did(fallocate(&file, FallocateFlags::empty(), 0, run.count(SPACE)));
-        run.did(file.set_len(1));
-        run.did(file.set_len(run.count(SPACE)));
-        run.did(file.set_len(0));
+fn space(run: &mut Run) -> Result<(), String> {
+    let bytes = run.count(SPACE);
+    let work = move |worker: &Worker, number: u64| {
+        let Some(file) = worker.value_of(open(&worker.folder, &format!("r{number}"))) else {
+            return;
+        };
+        worker.value_of(fallocate(&file, FallocateFlags::empty(), 0, bytes));
+        worker.value_of(file.set_len(1));
+        worker.value_of(file.set_len(bytes));
+        worker.value_of(file.set_len(0));
     };
-    run.go(work, 4);
+    run.go(work, 4)
 }

@@ -1,19 +1,19 @@
-//! The servers that are compared, and how each starts.
+//! The servers that are compared, and the way in which each starts.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::disk::failed;
 use super::lab::Lab;
 use super::load::{Load, LoadKind};
+use crate::kit::process::wait_until;
+use crate::kit::report::failed;
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ impl Contender {
         self.kind == Kind::Ours
     }
 
-    /// Returns whether it says anything about a load.
+    /// Returns whether a load is of use with it.
     pub(super) fn takes(&self, load: &Load) -> bool {
         self.kind != Kind::Copying || load.kind == LoadKind::Cached
     }
@@ -128,14 +128,10 @@ fn nginx(lab: &Lab, wrap: impl Fn(&Path) -> Command, sendfile: &str) -> Result<S
     command.stderr(lab.log("nginx")?);
     let child = command.spawn().map_err(|why| format!("nginx: {why}"))?;
     let server = Server { child, address: address.to_string() };
-    let until = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).is_err() {
-        if Instant::now() > until {
-            return Err("nginx does not listen".to_owned());
-        }
-        thread::sleep(POLL);
+    match wait_until(PATIENCE, POLL, || TcpStream::connect(address).is_ok()) {
+        true => Ok(server),
+        false => Err("nginx does not listen".to_owned()),
     }
-    Ok(server)
 }
 
 impl Drop for Server {
@@ -145,15 +141,10 @@ impl Drop for Server {
             // It may have ended.
             let _gone = kill_process(pid, Signal::TERM);
         }
-        let until = Instant::now() + PATIENCE;
-        while matches!(self.child.try_wait(), Ok(None)) {
-            if Instant::now() > until {
-                println!("killed: a server that did not stop");
-                let _gone = self.child.kill();
-                let _reaped = self.child.wait();
-                return;
-            }
-            thread::sleep(POLL);
+        if !wait_until(PATIENCE, POLL, || !matches!(self.child.try_wait(), Ok(None))) {
+            println!("killed: a server that did not stop");
+            let _gone = self.child.kill();
+            let _reaped = self.child.wait();
         }
     }
 }

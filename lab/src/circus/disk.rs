@@ -6,15 +6,17 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::process;
 use rustix::fs::{Advice, fadvise};
 
-use pelago_testbed::process;
+use crate::kit::process::output;
+use crate::kit::report::failed;
 
-/// How long a file system may stay busy behind its last process.
+/// How long a file system may stay busy after its last process.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(100);
 
-/// The beginning of the folder's name; behind it the process that made it.
+/// The beginning of the folder's name; the process that made it follows.
 const PREFIX: &str = "pelago-circus-";
 
 /// A disk that is mounted; taken apart on drop.
@@ -83,8 +85,8 @@ impl Drop for Disk {
     }
 }
 
-/// Drops what the page cache has of the files below a folder, and of no others: something else may
-/// be measured beside this.
+/// Drops the pages of the files below a folder from the page cache, and of no others: something else
+/// may be measured beside this.
 fn drop_pages(folder: &Path) -> Result<(), String> {
     let wrong = |path: &Path| {
         let path = path.to_owned();
@@ -122,21 +124,6 @@ fn left_behind() -> Vec<Disk> {
 }
 
 /// Runs a command to its end, and returns its output.
-pub(super) fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     output(Command::new(program).args(arguments))
-}
-
-/// As [`run`].
-pub(super) fn output(command: &mut Command) -> Result<String, String> {
-    let name = process::shown(command);
-    let output = command.output().map_err(|why| format!("{name}: {why}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim())),
-    }
-}
-
-/// Names a file in an error.
-pub(super) fn failed(path: &Path, why: &std::io::Error) -> String {
-    format!("{}: {why}", path.display())
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::FAR;
 use super::contender::ours;
-use super::disk::output;
 use super::lab::{LARGE, Lab};
+use crate::kit::process::output;
 use crate::kit::slow_link::SlowLink;
 
 /// The link of the paper: a T3 with a round trip of 75 ms.
@@ -51,7 +51,7 @@ fn download(lab: &Lab, program: &Path, loss: u32) -> Result<Value, String> {
     let server = ours(lab, wrap, &["--http", &address, "--http-public"])?;
     let mut crowd = link.command("b", &lab.crowd.to_string_lossy());
     crowd.args(["get", &server.url_of(LARGE), "blocks", "clients=0:1"]);
-    let seen = output(&mut crowd).and_then(|said| lab.parsed(&said, &lab.root));
+    let seen = output(&mut crowd).and_then(|said| lab.parsed(&said, &lab.roots.large));
     drop(server);
     let seen = seen?;
     let counts = link.tell("counts")?;

@@ -1,10 +1,12 @@
-//! Loads: which clients download what.
+//! Loads: the clients of a crowd, and the files that they download.
 
-use super::Scale;
 use pelago_testbed::arguments;
 
-/// Bytes that a fast client takes in a second, and what the slow ones of a mixed crowd take.
+use super::Scale;
+
+/// Bytes that a fast client takes in a second.
 const RATE: f64 = 5e6;
+/// Bytes that a slow client of a mixed crowd takes in a second.
 const SLOW_RATE: f64 = RATE / 4.5;
 /// Clients of the mixed load, half of each rate.
 const MIXED_CLIENTS: usize = 50;
@@ -21,7 +23,7 @@ const CACHED_RATE: f64 = 20e6;
 const CACHED_MEMORY: u64 = 2;
 const CACHED_WINDOW: u32 = 12;
 
-/// A crowd, and what it downloads.
+/// A crowd, and the kind of its downloads.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Load {
     pub(super) name: String,
@@ -43,7 +45,7 @@ pub(super) enum LoadKind {
 }
 
 impl Load {
-    /// Returns the load of this name, or of so many clients.
+    /// Returns the load of this name, or of this number of clients.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
         let (kind, clients) = match name {
             "mixed" => {
@@ -57,7 +59,7 @@ impl Load {
         Ok(Self { name: name.to_owned(), kind, clients })
     }
 
-    /// Returns how many files there are; 1 is the large one.
+    /// Returns the number of files; 1 is the large one.
     pub(super) const fn files(&self) -> usize {
         match self.kind {
             LoadKind::Files => FILES,
@@ -89,7 +91,7 @@ impl Load {
         }
     }
 
-    /// Returns what the slowest client takes in a second.
+    /// Returns the bytes that the slowest client takes in a second.
     pub(super) fn slowest(&self) -> f64 {
         self.clients.iter().map(|class| class.0).fold(f64::INFINITY, f64::min)
     }

@@ -1,10 +1,12 @@
-//! The tables of `circus`, with what the paper and earlier measurements say beside them.
+//! The tables of `circus`, with the results of the paper and of earlier measurements beside them.
 
 use pelago_chart::{Bar, Chart, Group};
 use serde_json::{Value, json};
 
 use super::load::{Load, LoadKind};
 use super::{FULL, Scale};
+use crate::kit::report::{met, text};
+use crate::kit::statistics::median;
 
 /// A figure of a row.
 struct Column {
@@ -39,17 +41,17 @@ const COLUMNS: [Column; 11] = [
     column("CPU s/GB", "cpu_s_per_gb", "/cpu_s_per_gb", 2),
 ];
 
-/// What was seen before with the full sizes, under other conditions of the machine.
+/// Earlier results with the full sizes, under other conditions of the machine.
 const EARLIER: [(&str, &str); 3] = [
     ("20", "nginx 44.0 MB/s, 20 finished, 185.7 / 186.5 / 194.3 s, 6.8 passes"),
     ("50", "nginx 106.7 MB/s, 50 finished, 196.6 / 198.3 / 203.3 s, 7.7 passes"),
     ("100", "nginx 286.4 MB/s, 100 finished, 147.9 / 147.6 / 164.0 s, 4.9 passes"),
 ];
-/// What the paper shows of the same kind of load.
+/// The result of the paper for the same kind of load.
 const PAPER: &str = "disk reads stay at about one client's rate when all have one rate; the gain \
                      shrinks with mixed rates";
 
-/// What is to be reached.
+/// A figure that is to be reached.
 struct Goal {
     what: &'static str,
     contender: &'static str,
@@ -78,7 +80,7 @@ const PLAIN: [Goal; 2] = [
     over_nginx("longest download over nginx's", "plain", "slowdown_worst", 1.0),
 ];
 
-/// Returns what is to be reached with a load.
+/// Returns the goals of a load.
 fn goals(kind: LoadKind) -> Vec<Goal> {
     let goals = match kind {
         LoadKind::Equal => vec![
@@ -102,12 +104,8 @@ fn goals(kind: LoadKind) -> Vec<Goal> {
 
 /// Returns one object like those of the rounds, with the medians of its figures.
 pub(super) fn medians(rounds: &[Value]) -> Value {
-    let median = |place: &str| {
-        let mut all: Vec<f64> =
-            rounds.iter().filter_map(|round| round.pointer(place)?.as_f64()).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
-    };
+    let median =
+        |place: &str| median(rounds.iter().filter_map(|round| round.pointer(place)?.as_f64()));
     COLUMNS.iter().map(|it| (it.key.to_owned(), json!(median(it.from)))).collect()
 }
 
@@ -129,7 +127,7 @@ pub(super) fn print(load: &Load, rows: &[Value], scale: &Scale) -> bool {
             None => format!("{:>11}", "–"),
         };
         let cells: String = COLUMNS.iter().map(cell).collect();
-        println!("  {:8}{cells}", row["contender"].as_str().unwrap_or_default());
+        println!("  {:8}{cells}", text(row, "contender"));
     }
     if let Some((_, earlier)) = EARLIER.iter().find(|it| it.0 == name && *scale == FULL) {
         println!("  earlier: {earlier}");
@@ -140,7 +138,7 @@ pub(super) fn print(load: &Load, rows: &[Value], scale: &Scale) -> bool {
         .all(|row| row["rounds"].as_array().is_some_and(|rounds| rounds.iter().all(is_whole)))
 }
 
-/// Prints what is to be reached; a busy machine can miss it, so it fails nothing.
+/// Prints the goals; a busy machine can miss one, so it fails nothing.
 fn print_goals(kind: LoadKind, rows: &[Value]) {
     let figure = |contender: &str, key: &str| {
         let row = rows.iter().find(|row| row["contender"] == contender)?;
@@ -149,7 +147,7 @@ fn print_goals(kind: LoadKind, rows: &[Value]) {
     for Goal { what, contender, key, most, is_over_nginx } in goals(kind) {
         let over = if is_over_nginx { figure("nginx", key) } else { Some(1.0) };
         let (Some(seen), Some(over)) = (figure(contender, key), over) else { continue };
-        let word = if seen <= most * over { "met" } else { "MISSED" };
+        let word = met(seen <= most * over);
         let seen = seen / over;
         println!("  goal: {contender:7}{what:40}{seen:6.2} ≤ {most:4.2}  {word}");
     }
@@ -160,11 +158,11 @@ pub(super) fn page(tables: &[Value], scale: &Scale) -> String {
     let chart = |title: &str, key: &str| {
         let group = |table: &Value| {
             let bar = |row: &Value| Bar {
-                series: row["contender"].as_str().unwrap_or_default().to_owned(),
+                series: text(row, "contender").to_owned(),
                 figure: row["median"][key].as_f64().unwrap_or(f64::NAN),
             };
             let bars = table["rows"].as_array().into_iter().flatten().map(bar).collect();
-            Group { label: table["load"].as_str().unwrap_or_default().to_owned(), bars }
+            Group { label: text(table, "load").to_owned(), bars }
         };
         let groups = tables.iter().map(group).collect();
         Chart { title: title.to_owned(), note: String::new(), groups }
@@ -180,7 +178,7 @@ pub(super) fn page(tables: &[Value], scale: &Scale) -> String {
     pelago_chart::page(&title, &charts)
 }
 
-/// Returns whether no process was killed, and no client got other bytes or an error; clients of a
+/// Returns whether no process was killed, and no client got wrong bytes or an error. Clients of a
 /// server that is too slow are late, which is a result.
 fn is_whole(round: &Value) -> bool {
     let failures = round["crowd"]["failures"].as_array().into_iter().flatten();

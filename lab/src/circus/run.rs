@@ -1,45 +1,46 @@
-//! One crowd at one server, and what the kernel counts meanwhile.
+//! One crowd at one server, and the disk reads and processor time that the kernel counts meanwhile.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
+use pelago_testbed::mounted;
 use serde_json::{Value, json};
 
 use super::contender::{Contender, ours};
-use super::disk::{Disk, failed, output};
-use super::lab::{LARGE, Lab, SMALL};
+use super::disk::Disk;
+use super::lab::{LARGE, Lab, Roots, SMALL};
 use super::load::{Load, LoadKind};
 use super::{DISK_RATE, Scale};
 use crate::kit::group::Group;
-use pelago_testbed::mounted;
+use crate::kit::process::output;
+use crate::kit::report::failed;
 
 /// Bytes of the disk beside the files: a volume has a journal, and a reserve.
 const SPARE_BYTES: u64 = 512 << 20;
 /// Clients of a crowd that compare hashes.
 const SAMPLES: usize = 2;
-/// Clients give up after the window and so many times what the slowest takes alone.
+/// Clients give up after the window and so many times the time that the slowest takes alone.
 const SLOWDOWN_LIMIT: f64 = 5.0;
 
 /// Makes the disk and writes the large file and so many small ones twice: plain, and into a volume.
 pub(super) fn prepare(
-    (pelago, crowd): (PathBuf, PathBuf),
+    pelago: PathBuf,
+    crowd: PathBuf,
     scale: Scale,
     small_files: usize,
 ) -> Result<Lab, String> {
     let bytes = scale.file_bytes + scale.small_bytes() * small_files as u64;
     let disk = Disk::new(bytes * 2 + SPARE_BYTES + scale.file_bytes)?;
     let logs = mounted::log_folder("circus")?;
-    let root = String::new();
-    let small_root = String::new();
-    let mut lab = Lab { pelago, crowd, logs, disk, scale, small_files, root, small_root };
+    let mut lab = Lab { pelago, crowd, logs, disk, scale, small_files, roots: Roots::default() };
     fs::create_dir(lab.plain()).map_err(|why| failed(&lab.plain(), &why))?;
-    (lab.root, lab.small_root) = lab.make(&lab.plain())?;
+    lab.roots = lab.make(&lab.plain())?;
     let server = ours(&lab, |program| Command::new(program), &["--http", "127.0.0.1:0"])?;
-    let (root, small_root) = lab.make(&lab.volume().join("files"))?;
+    let roots = lab.make(&lab.volume().join("files"))?;
     drop(server);
-    match root == lab.root && small_root == lab.small_root {
+    match roots == lab.roots {
         true => Ok(lab),
         false => Err("the same bytes have two roots".to_owned()),
     }
@@ -85,8 +86,8 @@ fn measure_in(
     let size = load.file_bytes(&lab.scale);
     let window = load.window(&lab.scale);
     let (path, root) = match load.kind {
-        LoadKind::Files => (SMALL, &lab.small_root),
-        LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, &lab.root),
+        LoadKind::Files => (SMALL, &lab.roots.small),
+        LoadKind::Equal | LoadKind::Mixed | LoadKind::Cached => (LARGE, &lab.roots.large),
     };
     let url = server.url_of(path);
     if load.kind == LoadKind::Cached {

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::latency::Kind;
-use super::load::Worker;
+use super::kinds;
+use crate::kit::load::Worker;
 
 const LOG: &str = "log";
 const RECORD: usize = 64;
@@ -38,7 +38,7 @@ impl Appends {
 
     /// Appends records as one writer until the time is over.
     pub(super) fn append(&self, writer: usize, worker: &mut Worker) -> Result<(), String> {
-        let path = worker.point.join(LOG);
+        let path = worker.folder.join(LOG);
         let mut file = None;
         while worker.goes_on() {
             let number = self.answered[writer].load(Ordering::SeqCst) + 1;
@@ -51,7 +51,7 @@ impl Appends {
                 None => file.insert(File::options().append(true).open(&path).map_err(said)?),
             };
             self.asked[writer].store(number, Ordering::SeqCst);
-            let wrote = worker.timed(Kind::Append, || open.write(&record(writer, number)));
+            let wrote = worker.timed(kinds::APPEND, || open.write(&record(writer, number)));
             let wrote = wrote.map_err(said)?;
             if wrote != RECORD {
                 return Err(format!("record {writer} {number}: {wrote} bytes were written"));
@@ -64,7 +64,7 @@ impl Appends {
 
     /// Reads what is new, and some of what it has seen, until the time is over.
     pub(super) fn read(&self, worker: &mut Worker) -> Result<(), String> {
-        let path = worker.point.join(LOG);
+        let path = worker.folder.join(LOG);
         let said = |why: std::io::Error| format!("{}: {why}", path.display());
         let mut file = File::open(&path).map_err(said)?;
         let mut tally = Tally::new(self.asked.len());
@@ -75,13 +75,13 @@ impl Appends {
             if worker.random.below(8) == 0 {
                 file = File::open(&path).map_err(said)?;
             }
-            let size = worker.timed(Kind::Tail, || file.metadata()).map_err(said)?.len();
+            let size = worker.timed(kinds::TAIL, || file.metadata()).map_err(said)?.len();
             let least = before.iter().sum::<u64>() * RECORD as u64;
             if size < least {
-                worker.wrong(&format!("{size} bytes, and {least} were answered"));
+                worker.finding(&format!("{size} bytes, and {least} were answered"));
             }
             loop {
-                let bytes = worker.timed(Kind::Tail, || tally.next_bytes(&file)).map_err(said)?;
+                let bytes = worker.timed(kinds::TAIL, || tally.next_bytes(&file)).map_err(said)?;
                 let asked = numbers(&self.asked);
                 let at = tally.offset;
                 let count = tally.take(&bytes, &asked)?;
@@ -95,14 +95,14 @@ impl Appends {
                     break;
                 }
             }
-            tally.has_all(&before).unwrap_or_else(|why| worker.wrong(&why));
+            tally.has_all(&before).unwrap_or_else(|why| worker.finding(&why));
             if !samples.is_empty() {
                 let (start, record) = &samples[worker.random.below(samples.len() as u64) as usize];
                 let mut again = vec![0; RECORD];
-                let read = worker.timed(Kind::Tail, || file.read_exact_at(&mut again, *start));
+                let read = worker.timed(kinds::TAIL, || file.read_exact_at(&mut again, *start));
                 if read.is_err() || again != *record {
                     let again = String::from_utf8_lossy(&again).into_owned();
-                    worker.wrong(&format!("a record at {start} has changed: {read:?} {again}"));
+                    worker.finding(&format!("a record at {start} has changed: {read:?} {again}"));
                 }
             }
             worker.rest();

@@ -1,4 +1,5 @@
-//! A cable to a server: it can be cut, or carry nothing for a while, and lead to another server.
+//! A cable to a server: a port that forwards connections, and that can be cut, stopped for a while,
+//! and led to another server.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks whether a cable that was stopped carries bytes again.
+/// The time between two checks whether a cable that was stopped carries bytes again.
 const POLL: Duration = Duration::from_millis(5);
 
 /// A port of this machine from which connections are forwarded to another one. Its threads end with

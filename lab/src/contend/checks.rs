@@ -1,5 +1,5 @@
-//! What must be so after the run: a mount below a far mount is still there, and all mounts show the
-//! same tree.
+//! Checks after the run: a mount below a far mount is still there, and all mounts show the same
+//! tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const PROOF: &str = "proof";
 /// Prints each name with its attributes; the time of the last access is not one of them.
 const FIND: &str = r"find . -printf '%P %y %m %n %U %G %s %i %T@ %C@ %l\n' | sort";
 
-/// A folder from outside that is mounted below a far mount. It is unmounted on drop.
+/// A folder of another file system that is mounted below a far mount. It is unmounted on drop.
 pub(super) struct Bound {
     point: PathBuf,
 }
@@ -36,7 +36,7 @@ impl Bound {
         }
     }
 
-    /// Looks whether it is still there, and unmounts it.
+    /// Checks that the folder is still mounted, and unmounts it.
     pub(super) fn check(self) -> Result<(), String> {
         let point = self.point.display();
         if !mounted::is_mount(&self.point) {
@@ -61,7 +61,7 @@ impl Drop for Bound {
     }
 }
 
-/// Lists all mounts: each has the same names with the same attributes.
+/// Compares the names and attributes of all mounts.
 pub(super) fn same_trees(volume: &Mounted, points: &[PathBuf]) -> Result<(), String> {
     let mut first: Option<Vec<String>> = None;
     for (number, point) in points.iter().enumerate() {

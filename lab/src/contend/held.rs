@@ -1,55 +1,58 @@
-//! The locks that programs say they had, and whether two had one at the same time.
+//! Locks that programs report to have held, and the search for two that were held at the same time.
 
-/// A lock that a program had, as far as it was told: from the return of the call that set it to the
-/// beginning of the last call under it, or of the one that gave it up, which returned no error. A
-/// call that fails says that the lock may be lost since the one before.
+use std::ops::{Range, RangeInclusive};
+
+/// A lock that a program held, as the replies to its calls say: from the return of the call that
+/// set it to the beginning of the last call under it, or of the call that released it, that
+/// returned no error. A call that fails says that the lock may have been lost since the call before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
-    /// The program, and the file that it has locked.
+    /// The number of the program.
     pub(super) program: usize,
+    /// The number of the file.
     pub(super) file: usize,
     pub(super) is_exclusive: bool,
-    /// First and last byte.
-    bytes: (u64, u64),
-    /// By `CLOCK_MONOTONIC`, in microseconds.
-    micros: (u64, u64),
+    bytes: RangeInclusive<u64>,
+    /// The time by `CLOCK_MONOTONIC`, in microseconds.
+    micros: Range<u64>,
     /// How the last call ended.
     pub(super) last: String,
 }
 
 impl Held {
-    /// Reads what a program says: kind, first and last byte, beginning and end in microseconds, and
+    /// Parses a line of a program: kind, first and last byte, beginning and end in microseconds, and
     /// how its last call ended.
-    pub(super) fn parse((program, file): (usize, usize), line: &str) -> Option<Self> {
+    pub(super) fn parse(program: usize, file: usize, line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [kind, start, end, from, until, last] = words[..] else { return None };
         let number = |word: &str| word.parse::<u64>().ok();
-        let bytes = (number(start)?, number(end)?);
-        let micros = (number(from)?, number(until)?);
+        let bytes = number(start)?..=number(end)?;
+        let micros = number(from)?..number(until)?;
         let is_exclusive = kind == "write";
         Some(Self { program, file, is_exclusive, bytes, micros, last: last.to_owned() })
     }
 
-    /// Returns for how long both had locks that exclude each other, in microseconds.
+    /// Returns the time for which both held locks that exclude each other, in microseconds.
     fn overlap(&self, other: &Self) -> u64 {
         let excludes = self.program != other.program
             && self.file == other.file
             && (self.is_exclusive || other.is_exclusive)
-            && self.bytes.0 <= other.bytes.1
-            && other.bytes.0 <= self.bytes.1;
-        let from = self.micros.0.max(other.micros.0);
-        let until = self.micros.1.min(other.micros.1);
+            && self.bytes.start() <= other.bytes.end()
+            && other.bytes.start() <= self.bytes.end();
+        let from = self.micros.start.max(other.micros.start);
+        let until = self.micros.end.min(other.micros.end);
         if excludes { until.saturating_sub(from) } else { 0 }
     }
 }
 
-/// Returns what is wrong: each two programs that had a lock at the same time.
+/// Returns a finding for each two programs that held a lock at the same time.
 pub(super) fn check(held: &mut [Held]) -> Vec<String> {
-    held.sort_by_key(|held| (held.file, held.micros));
+    held.sort_by_key(|held| (held.file, held.micros.start, held.micros.end));
     let mut wrong = Vec::new();
     for (at, one) in held.iter().enumerate() {
         let later = held[at + 1..].iter();
-        let meanwhile = later.take_while(|it| it.file == one.file && it.micros.0 < one.micros.1);
+        let meanwhile =
+            later.take_while(|it| it.file == one.file && it.micros.start < one.micros.end);
         for other in meanwhile {
             let micros = one.overlap(other);
             if micros > 0 {
@@ -66,7 +69,7 @@ mod tests {
 
     fn wrongs(lines: &[(usize, usize, &str)]) -> usize {
         let parsed = |(program, file, line): &(usize, usize, &str)| {
-            Held::parse((*program, *file), line).unwrap()
+            Held::parse(*program, *file, line).unwrap()
         };
         check(&mut lines.iter().map(parsed).collect::<Vec<_>>()).len()
     }
@@ -77,7 +80,7 @@ mod tests {
         let first = (1, 0, "write 0 9 1000000 11300000 unlock");
         assert_eq!(wrongs(&[(2, 0, "write 0 9 11000000 12000000 unlock"), first]), 1);
         assert_eq!(wrongs(&[first, (2, 0, "read 9 20 11299999 12000000 read")]), 1);
-        // Behind one that both of them exclude, and that is over.
+        // After one that both of them exclude, and that is over.
         let between = (3, 0, "write 0 9 2000000 2000000 EIO");
         assert_eq!(wrongs(&[first, between, (2, 0, "write 0 0 5000000 6000000 close")]), 1);
     }
@@ -99,9 +102,9 @@ mod tests {
 
     #[test]
     fn only_what_a_program_says_is_read() {
-        assert!(Held::parse((1, 0), "write 0 9 5 6 unlock").is_some());
+        assert!(Held::parse(1, 0, "write 0 9 5 6 unlock").is_some());
         for wrong in ["", "write 0 9 5 6", "write 0 9 5 x unlock", "write 0 9 5 6 unlock more"] {
-            assert_eq!(Held::parse((1, 0), wrong), None, "{wrong}");
+            assert_eq!(Held::parse(1, 0, wrong), None, "{wrong}");
         }
     }
 }

@@ -1,29 +1,35 @@
-//! Two far mounts and the programs that have locks of one file there and in the server's own mount,
+//! A lane: two far mounts, and programs that lock one file there and in the server's own mount,
 //! while the mounts and their cables are stopped.
 
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
+use pelago_random::Random;
+use pelago_testbed::mounted::Mounted;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cable::Cable;
-use super::load::Random;
 use super::locker::{Locker, Said};
-use pelago_testbed::mounted::Mounted;
 
-/// Programs in each far mount, and in the server's own.
-const PROGRAMS: [usize; 2] = [2, 1];
-/// A session is over after ten seconds; a stop takes so long, in milliseconds. Some are shorter.
-const STOPS: [(u64, u64); 2] = [(10_200, 12_500), (8_500, 10_400)];
-/// One stop of so many is one of the shorter ones.
+/// Programs in each far mount.
+const FAR_PROGRAMS: usize = 2;
+/// Programs in the server's own mount.
+const OWN_PROGRAMS: usize = 1;
+/// The length of a stop in milliseconds: longer than a session lives, which is ten seconds.
+const STOP: Range<u64> = 10_200..12_500;
+/// The length of a shorter stop: around the term of a session.
+const SHORT_STOP: Range<u64> = 8_500..10_400;
+/// One stop of this number is a shorter one.
 const SHORT: u64 = 5;
-/// Programs go on with what their lock guards so long before the mount goes on at most, and so long
-/// behind it, in milliseconds.
-const AROUND: (u64, u64) = (300, 700);
-/// Between two stops, in milliseconds at most.
+/// The longest time by which programs go on before their mount does, in milliseconds.
+const EARLY: u64 = 300;
+/// The longest time by which programs go on after their mount does, in milliseconds.
+const LATE: u64 = 700;
+/// The longest time between two stops, in milliseconds.
 const PAUSE: u64 = 1_500;
 
 /// A far mount of a lane.
@@ -44,7 +50,7 @@ pub(super) struct Lane {
     server: Arc<RwLock<()>>,
 }
 
-/// The ground that lanes share.
+/// The volume, the server and the reports that lanes share.
 pub(super) struct Ground<'a> {
     pub(super) volume: &'a Mounted,
     pub(super) server: Arc<RwLock<()>>,
@@ -61,7 +67,7 @@ impl Lane {
         let own = volume.point().join(&name);
         fs::write(&own, "bytes").map_err(|why| format!("{}: {why}", own.display()))?;
         let server = Arc::clone(&ground.server);
-        let random = Random(ground.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
+        let random = Random::new(ground.seed.wrapping_mul(1 << 20).wrapping_add(number as u64));
         let mounts = Vec::new();
         let lockers = Vec::new();
         let mut lane = Self { mounts, lockers, random, server };
@@ -75,46 +81,46 @@ impl Lane {
             lane.mounts.push(FarMount { pid, point, cable, flag });
         }
         let far = lane.mounts.iter().map(|far| (far.point.join(&name), far.flag.clone()));
-        let far = far.flat_map(|place| vec![place; PROGRAMS[0]]);
-        let own = vec![(own, scratch.join("no-flag")); PROGRAMS[1]];
+        let far = far.flat_map(|place| vec![place; FAR_PROGRAMS]);
+        let own = vec![(own, scratch.join("no-flag")); OWN_PROGRAMS];
         let places: Vec<_> = far.chain(own).collect();
         for (at, (path, flag)) in places.iter().enumerate() {
             let program = number * places.len() + at;
-            let locker = Locker::start((program, number), path, flag, &ground.said)?;
+            let locker = Locker::start(program, number, path, flag, &ground.said)?;
             lane.lockers.push(locker);
         }
         Ok(lane)
     }
 
-    /// Stops one of the mounts, or its cable, for longer than a term, mostly; its programs compute
-    /// under their locks meanwhile, and go on when the mount does. Cuts cables in between.
+    /// Stops a mount or its cable, mostly for longer than a term. Its programs compute under their
+    /// locks meanwhile, and go on when the mount does. Afterwards the cable is cut.
     pub(super) fn round(&mut self) -> Result<(), String> {
         let random = &mut self.random;
         let mut millis = |limit| Duration::from_millis(random.below(limit));
         let before = millis(400);
-        let behind = millis(AROUND.0 + AROUND.1);
+        // Counted from EARLY before the mount goes on.
+        let programs_go_on = millis(EARLY + LATE);
         let pause = millis(PAUSE);
-        let (least, most) = STOPS[usize::from(random.below(SHORT) == 0)];
-        let stop = Duration::from_millis(least + random.below(most - least));
-        let at = random.below(self.mounts.len() as u64);
-        let how = random.below(2);
-        let mount = &self.mounts[usize::try_from(at).unwrap_or(0)];
+        let lengths = if random.below(SHORT) == 0 { SHORT_STOP } else { STOP };
+        let stop = lengths.start + random.below(lengths.end - lengths.start);
+        let stop = Duration::from_millis(stop);
+        let mount = &self.mounts[random.index(self.mounts.len())];
+        let is_cable_stopped = random.below(2) == 0;
         let said = |why: std::io::Error| format!("{}: {why}", mount.flag.display());
         let server = self.quiet_server();
         fs::write(&mount.flag, "").map_err(said)?;
         thread::sleep(before);
-        let cable = mount.cable.as_ref().filter(|_| how == 0);
+        let cable = mount.cable.as_ref().filter(|_| is_cable_stopped);
         mount.set_stopped(cable, true)?;
-        // The programs go on a little before the mount does, or a little behind it.
-        let early = Duration::from_millis(AROUND.0);
-        thread::sleep(stop - early + behind.min(early));
-        if behind < early {
+        let early = Duration::from_millis(EARLY);
+        thread::sleep(stop - early + programs_go_on.min(early));
+        if programs_go_on < early {
             fs::remove_file(&mount.flag).map_err(said)?;
-            thread::sleep(early - behind);
+            thread::sleep(early - programs_go_on);
         }
         mount.set_stopped(cable, false)?;
-        if behind >= early {
-            thread::sleep(behind - early);
+        if programs_go_on >= early {
+            thread::sleep(programs_go_on - early);
             fs::remove_file(&mount.flag).map_err(said)?;
         }
         drop(server);

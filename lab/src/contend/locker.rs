@@ -1,4 +1,4 @@
-//! A program that has locks of a file again and again, and says when it was told so.
+//! A program that locks parts of a file again and again, and reports the times of its calls.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use super::held::Held;
 
-/// Takes a file, a flag and a seed. Has a lock of a part of the file, reads and writes under it,
-/// and gives it up by an unlock, through another descriptor too, or by a close. While the flag
-/// exists, it computes under the lock. A line is what [`Held::parse`] reads, `computes`, or `failed
-/// STEP ERRNO`. Ends with its input.
+/// The program, in Perl. It takes a file, a flag and a seed. It locks a part of the file, reads and
+/// writes under the lock, and releases it by an unlock, through another descriptor too, or by a
+/// close. While the flag exists, it computes under the lock. It prints lines for [`Held::parse`],
+/// `computes`, or `failed STEP ERRNO`, and ends with its input.
 ///
 /// `struct flock` as 64-bit Linux has it; 6 is `F_SETLK`, 7 `F_SETLKW`.
 const PROGRAM: &str = r#"
@@ -78,12 +78,13 @@ until (is_over()) {
 }
 "#;
 
-/// The words of the programs.
+/// The reports of the programs.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) held: Vec<Held>,
-    /// How often a program has computed under a lock, and how often a call has failed.
+    /// How often a program has computed under a lock.
     pub(super) computes: u64,
+    /// The number of failed calls.
     pub(super) failed: u64,
     pub(super) unknown: Vec<String>,
 }
@@ -95,9 +96,10 @@ pub(super) struct Locker {
 }
 
 impl Locker {
-    /// Starts a program with a number of its own on a file with a number of its own.
+    /// Starts the program of this number on the file of this number.
     pub(super) fn start(
-        (program, number): (usize, usize),
+        program: usize,
+        file: usize,
         path: &Path,
         flag: &Path,
         said: &Arc<Mutex<Said>>,
@@ -110,7 +112,7 @@ impl Locker {
         let said = Arc::clone(said);
         let read = move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                said.lock().unwrap_or_else(PoisonError::into_inner).note((program, number), line);
+                said.lock().unwrap_or_else(PoisonError::into_inner).record(program, file, &line);
             }
         };
         let reader = thread::Builder::new().name(format!("said-{program}")).spawn(read);
@@ -118,12 +120,12 @@ impl Locker {
         Ok(Self { child, reader: Some(reader) })
     }
 
-    /// Tells the program to end: it does after its present lock.
+    /// Tells the program to end, which it does after its present lock.
     pub(super) fn tell_to_end(&mut self) {
         drop(self.child.stdin.take());
     }
 
-    /// Waits for its end, and for all that it says.
+    /// Waits for the end of the program and of its output.
     pub(super) fn finish(mut self) -> Result<(), String> {
         self.tell_to_end();
         let ended = self.child.wait().map_err(|why| format!("perl: {why}"))?;
@@ -142,16 +144,16 @@ impl Drop for Locker {
 }
 
 impl Said {
-    fn note(&mut self, who: (usize, usize), line: String) {
+    fn record(&mut self, program: usize, file: usize, line: &str) {
         if line == "computes" {
             self.computes += 1;
         } else if line.starts_with("failed ") {
             self.failed += 1;
-        } else if let Some(held) = Held::parse(who, &line) {
+        } else if let Some(held) = Held::parse(program, file, line) {
             self.failed += u64::from(held.last.starts_with('E'));
             self.held.push(held);
         } else {
-            self.unknown.push(line);
+            self.unknown.push(line.to_owned());
         }
     }
 }

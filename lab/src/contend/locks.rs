@@ -1,34 +1,32 @@
-//! `contend --locks`: programs in many mounts have locks of files, while mounts and cables are
-//! stopped for longer than a term, and the server is stopped and killed. No two have a lock at the
-//! same time, as far as they were told ([`super::held`]).
+//! `contend --locks`: programs in many mounts lock files, while mounts and cables are stopped for
+//! longer than a term, and the server is stopped and killed. No two programs hold a lock at the
+//! same time, as the replies to their calls say ([`super::held`]).
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
+use pelago_random::Random;
+use pelago_testbed::mounted::{self, Mounted};
+use pelago_testbed::run_as::{RunAs, Way};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cable::Cable;
 use super::held;
 use super::lane::{Ground, Lane};
-use super::load::Random;
 use super::locker::Said;
-use pelago_testbed::mounted::{self, Mounted};
-use pelago_testbed::run_as::{RunAs, Way};
 
-/// Lanes that run at a time: their stops cost nothing, and their programs little.
+/// The number of lanes that run at a time: their stops cost nothing, and their programs little.
 const LANES: u64 = 8;
-/// The server is stopped or killed once in so many rounds of all lanes.
+/// The server is stopped or killed once in this number of rounds of all lanes.
 const SERVER_ROUNDS: u64 = 25;
-/// A server is stopped for at most so many milliseconds.
+/// The longest stop of the server, in milliseconds.
 const SERVER_STOP: u64 = 12_000;
 
-/// Runs so many rounds. Prints what happened, and returns what is wrong.
-pub(super) fn run(
-    pelago: &std::path::Path,
-    (rounds, seed): (u64, u64),
-) -> Result<Vec<String>, String> {
+/// Runs the rounds, prints what happened, and returns the findings.
+pub(super) fn run(pelago: &Path, rounds: u64, seed: u64) -> Result<Vec<String>, String> {
     let logs = mounted::log_folder("contend")?;
     let run_as = RunAs::default().by(&[Way::Own, Way::Unix]);
     let volume = Mounted::start(pelago, &logs, "contend-locks", &run_as)?;
@@ -60,8 +58,8 @@ pub(super) fn run(
     Ok(wrong)
 }
 
-/// Has all lanes work for so many rounds together. Returns how often the server was stopped or
-/// killed.
+/// Runs this number of rounds on all lanes together. Returns the number of stops and kills of the
+/// server.
 fn work(
     lanes: &mut [Lane],
     ground: &Ground<'_>,
@@ -69,7 +67,7 @@ fn work(
     rounds: u64,
 ) -> Result<u64, String> {
     let begun = AtomicU64::new(0);
-    let mut random = Random(ground.seed);
+    let mut random = Random::new(ground.seed);
     thread::scope(|scope| {
         let lanes: Vec<_> = lanes
             .iter_mut()

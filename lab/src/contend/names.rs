@@ -9,8 +9,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::latency::Kind;
-use super::load::{Random, Worker};
+use pelago_random::Random;
+
+use super::kinds;
+use crate::kit::load::Worker;
 
 const FOLDER: &str = "names";
 /// Names of each writer.
@@ -95,8 +97,8 @@ impl Names {
         let next = state(version, !is_removal);
         cell.asked.store(next, Ordering::SeqCst);
         if is_removal {
-            let path = worker.point.join(FOLDER).join(&name);
-            let removed = worker.timed(Kind::Unlink, || fs::remove_file(path));
+            let path = worker.folder.join(FOLDER).join(&name);
+            let removed = worker.timed(kinds::UNLINK, || fs::remove_file(path));
             removed.map_err(|why| format!("unlink {name}, version {version}: {why}"))?;
         } else {
             place(worker, writer, &name, version)?;
@@ -115,7 +117,7 @@ impl Names {
         let found = read(worker, &name);
         let after = cell.asked.load(Ordering::SeqCst);
         if let Err(why) = found.and_then(|found| judge(&name, writer, found, before, after)) {
-            worker.wrong(&why);
+            worker.finding(&why);
         }
     }
 
@@ -190,28 +192,28 @@ fn read_common(worker: &mut Worker) {
     let name = common(worker.random.below(COMMON));
     match read(worker, &name) {
         Ok(Some(_)) => {}
-        Ok(None) => worker.wrong(&format!("{name} is gone, which is only ever replaced")),
-        Err(why) => worker.wrong(&why),
+        Ok(None) => worker.finding(&format!("{name} is gone, which is only ever replaced")),
+        Err(why) => worker.finding(&why),
     }
 }
 
 /// Makes a file and gives it a name, which may have a file.
 fn place(worker: &mut Worker, writer: u64, name: &str, version: u64) -> Result<(), String> {
-    let folder = worker.point.join(FOLDER);
+    let folder = worker.folder.join(FOLDER);
     let new = folder.join(format!("new-{writer}"));
     let bytes = content(name, writer, version, length(&mut worker.random));
     let said = |step: &str, why: std::io::Error| format!("{step} of {name}, {version}: {why}");
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
-    let made = worker.timed(Kind::Create, || options.open(&new));
+    let made = worker.timed(kinds::CREATE, || options.open(&new));
     let mut file: File = made.map_err(|why| said("create", why))?;
-    let wrote = worker.timed(Kind::Write, || {
+    let wrote = worker.timed(kinds::WRITE, || {
         let wrote = file.write_all(&bytes);
         drop(file);
         wrote
     });
     wrote.map_err(|why| said("write", why))?;
-    let renamed = worker.timed(Kind::Rename, || fs::rename(&new, folder.join(name)));
+    let renamed = worker.timed(kinds::RENAME, || fs::rename(&new, folder.join(name)));
     renamed.map_err(|why| said("rename", why))
 }
 
@@ -221,8 +223,8 @@ fn length(random: &mut Random) -> u64 {
 }
 
 fn read(worker: &mut Worker, name: &str) -> Result<Option<Found>, String> {
-    let path = worker.point.join(FOLDER).join(name);
-    let bytes = worker.timed(Kind::Read, || look(&path))?;
+    let path = worker.folder.join(FOLDER).join(name);
+    let bytes = worker.timed(kinds::READ, || look(&path))?;
     bytes.map(|bytes| parse(name, &bytes)).transpose()
 }
 
@@ -243,9 +245,9 @@ fn look(path: &Path) -> Result<Option<Vec<u8>>, String> {
 /// Returns a file: a line that says what it is, and bytes that follow from that.
 fn content(name: &str, writer: u64, version: u64, length: u64) -> Vec<u8> {
     let mut bytes = format!("{name} {writer} {version} {length}\n").into_bytes();
-    let mut random = Random(writer << 40 | version);
+    let mut random = Random::new(writer << 40 | version);
     while (bytes.len() as u64) < length {
-        bytes.extend(random.below(u64::MAX).to_le_bytes());
+        bytes.extend(random.bits().to_le_bytes());
     }
     bytes
 }

@@ -1,19 +1,20 @@
-//! What a run has measured, and whether that is good.
+//! The report of a run: latencies, rates of the stats, and findings.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Options;
-use super::latency::{KINDS, Kind};
-use super::load::Outcome;
+use super::{Options, kinds};
+use crate::kit::latency::Kind;
+use crate::kit::load::Outcome;
+use crate::kit::report::millis;
 
-/// The longest time of an operation, beside the longest gap of the spinner.
+/// The longest time of an operation, beside the longest gap of the clock.
 const LONGEST: Duration = Duration::from_millis(200);
 /// The least part of their rate that the stats keep, in the processor time that is left for them.
 const KEPT: f64 = 0.5;
 
-/// Both phases, and what was wrong after them.
+/// The outcomes of both phases, and the findings after them.
 pub(super) struct Report {
     pub(super) options: Options,
     /// Only the stats, and one change a second.
@@ -28,9 +29,9 @@ impl Report {
         self.wrongs() == 0 && self.slow().is_empty() && self.kept_in_time() >= KEPT
     }
 
-    /// Counts what programs saw and should not have seen.
+    /// Returns the number of findings of the programs and of the checks after them.
     pub(super) fn wrongs(&self) -> u64 {
-        self.wrong.len() as u64 + self.alone.wrong.count + self.together.wrong.count
+        self.wrong.len() as u64 + self.alone.findings.count + self.together.findings.count
     }
 
     fn limit(&self) -> Duration {
@@ -38,23 +39,23 @@ impl Report {
     }
 
     /// Returns the kinds with an operation that took too long.
-    fn slow(&self) -> Vec<&'static str> {
-        let is_slow =
-            |kind| kind != Kind::Disk && self.together.times.of(kind).longest > self.limit();
-        KINDS.iter().filter(|(kind, _)| is_slow(*kind)).map(|(_, name)| *name).collect()
+    fn slow(&self) -> Vec<Kind> {
+        let longest = |kind| self.together.latencies.of(kind).longest;
+        let is_slow = |kind: &Kind| *kind != kinds::DISK && longest(kind) > self.limit();
+        kinds::ALL.into_iter().filter(is_slow).collect()
     }
 
     fn kept(&self) -> f64 {
         stats_per_second(&self.together) / stats_per_second(&self.alone)
     }
 
-    /// Returns the part of its rate that the spinner kept: a program that needs only a processor.
+    /// Returns the part of its rate that the thread of the clock kept, which needs only a processor.
     fn spinner_kept(&self) -> f64 {
         self.together.gaps.rate / self.alone.gaps.rate
     }
 
     /// Returns the part of their rate that the stats kept in the processor time that they got: on a
-    /// machine whose processors are never idle the spinner keeps less, too.
+    /// machine whose processors are never idle the thread of the clock keeps less, too.
     fn kept_in_time(&self) -> f64 {
         self.kept() / self.spinner_kept().min(1.0)
     }
@@ -64,9 +65,9 @@ impl Report {
             "{:<12}{:>12}{:>12}{:>14}{:>8}",
             "", "count", "99.9 %, ms", "longest, ms", "at, s"
         );
-        print_line("stat alone", &self.alone, Kind::Stat);
-        for (kind, name) in KINDS {
-            print_line(name, &self.together, kind);
+        print_line("stat alone", &self.alone, kinds::STAT);
+        for kind in kinds::ALL {
+            print_line(kind, &self.together, kind);
         }
         let gap = millis(self.together.gaps.longest);
         let limit = millis(self.limit());
@@ -85,8 +86,8 @@ impl Report {
             self.alone.gaps.idle,
             self.together.gaps.idle
         );
-        let phases = [&self.alone.wrong, &self.together.wrong];
-        for what in phases.iter().flat_map(|wrong| &wrong.first).chain(&self.wrong) {
+        let phases = [&self.alone.findings, &self.together.findings];
+        for what in phases.iter().flat_map(|findings| &findings.first).chain(&self.wrong) {
             println!("wrong: {what}");
         }
         for name in self.slow() {
@@ -99,10 +100,10 @@ impl Report {
     }
 
     pub(super) fn json(&self) -> Value {
-        let kind = |(kind, name): &(Kind, &str)| {
-            let latency = self.together.times.of(*kind);
+        let kind = |kind: Kind| {
+            let latency = self.together.latencies.of(kind);
             json!({
-                "kind": name,
+                "kind": kind,
                 "count": latency.count,
                 "p999_ms": millis(latency.quantile(0.999)),
                 "longest_ms": millis(latency.longest),
@@ -112,7 +113,7 @@ impl Report {
             "version": 1,
             "seed": self.options.seed,
             "seconds": self.options.seconds,
-            "kinds": KINDS.iter().map(kind).collect::<Vec<_>>(),
+            "kinds": kinds::ALL.map(kind),
             "longest_gap_ms": millis(self.together.gaps.longest),
             "stats_alone": stats_per_second(&self.alone),
             "stats_together": stats_per_second(&self.together),
@@ -126,7 +127,7 @@ impl Report {
 }
 
 fn print_line(name: &str, outcome: &Outcome, kind: Kind) {
-    let latency = outcome.times.of(kind);
+    let latency = outcome.latencies.of(kind);
     let most = millis(latency.quantile(0.999));
     let longest = millis(latency.longest);
     let at = latency.when.map_or(0.0, |when| (when - outcome.started).as_secs_f64());
@@ -134,9 +135,5 @@ fn print_line(name: &str, outcome: &Outcome, kind: Kind) {
 }
 
 fn stats_per_second(outcome: &Outcome) -> f64 {
-    outcome.times.of(Kind::Stat).count as f64 / outcome.seconds
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
+    outcome.latencies.of(kinds::STAT).count as f64 / outcome.seconds
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::latency::Kind;
-use super::load::Worker;
+use super::kinds;
+use crate::kit::load::Worker;
 
 const FOLDER: &str = "quiet";
 const FILES: u64 = 16;
@@ -65,13 +65,13 @@ impl Stats {
             }
             next += INTERVAL;
             let number = worker.random.below(FILES);
-            let path = file(&worker.point, number);
+            let path = file(&worker.folder, number);
             let changes = &self.files[number as usize];
             let is_mode = worker.random.below(2) == 0;
             let count = if is_mode { &changes.modes } else { &changes.bytes };
             let value = count.answered.load(Ordering::SeqCst) + 1;
             count.asked.store(value, Ordering::SeqCst);
-            let changed = worker.timed(Kind::Change, || match is_mode {
+            let changed = worker.timed(kinds::CHANGE, || match is_mode {
                 true => set_mode(&path, value),
                 false => grow(&path),
             });
@@ -84,30 +84,30 @@ impl Stats {
     /// Asks for attributes until the time is over: they have all changes that were answered before.
     pub(super) fn look(&self, worker: &mut Worker) -> Result<(), String> {
         let mut newest = vec![(0, 0); FILES as usize];
-        let paths: Vec<PathBuf> = (0..FILES).map(|number| file(&worker.point, number)).collect();
+        let paths: Vec<PathBuf> = (0..FILES).map(|number| file(&worker.folder, number)).collect();
         while worker.goes_on() {
             let number = worker.random.below(FILES) as usize;
             let path = &paths[number];
             let changes = &self.files[number];
             let before = [&changes.modes, &changes.bytes].map(Count::answered);
-            let seen = worker.timed(Kind::Stat, || fs::metadata(path));
+            let seen = worker.timed(kinds::STAT, || fs::metadata(path));
             let after = [&changes.modes, &changes.bytes].map(Count::asked);
             let seen = match seen {
                 Ok(seen) => seen,
                 Err(why) => {
-                    worker.wrong(&format!("stat {}: {why}", path.display()));
+                    worker.finding(&format!("stat {}: {why}", path.display()));
                     continue;
                 }
             };
             let found = [u64::from(seen.mode()) % MODES, seen.len()];
             if !is_between(found, before, after) {
                 let path = path.display();
-                worker.wrong(&format!("{path} shows {found:?}, not {before:?} to {after:?}"));
+                worker.finding(&format!("{path} shows {found:?}, not {before:?} to {after:?}"));
             }
             let changed = (seen.ctime(), seen.ctime_nsec());
             if changed < newest[number] {
                 let path = path.display();
-                worker.wrong(&format!("the time of change of {path} goes back"));
+                worker.finding(&format!("the time of change of {path} goes back"));
             }
             newest[number] = changed;
         }

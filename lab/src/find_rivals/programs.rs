@@ -1,11 +1,11 @@
-//! The programs that are compared, and what each is asked.
+//! The programs that are compared, and their commands for each question.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Where the files are, and what was made of them.
+/// The places of the files, and of the indexes of them.
 pub(super) struct Places {
     pub(super) pelago: PathBuf,
     /// The mount.
@@ -23,13 +23,13 @@ pub(super) struct Program {
     /// Its name in tables.
     pub(super) name: &'static str,
     pub(super) command: Command,
-    /// How a line of its output begins that is a file.
+    /// The beginning of a line of its output that names a file.
     pub(super) line: &'static str,
-    /// What it takes over `pelago find` at least, or that over it at most.
+    /// The goal for its time, beside that of `pelago find`.
     pub(super) goal: Option<Goal>,
 }
 
-/// What is to be reached.
+/// A ratio of times that is to be reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
     /// It takes at least so many times as long as `pelago find`.

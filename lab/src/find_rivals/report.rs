@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::programs::Goal;
 use super::run::{Answers, Measured, Task};
+use crate::kit::report::{met, text};
+use crate::kit::statistics::{median, quartiles};
 
 /// Prints the table of a question. A missed goal fails nothing, because a busy machine can miss it.
 pub(super) fn print(task: &Task) {
@@ -42,13 +44,13 @@ fn line(task: &Task, answers: &Answers) -> String {
     if let Some([low, ratio, high]) = ratio(task, answers) {
         line.push_str(&format!("  {ratio:.2} ({low:.2} to {high:.2}) of pelago find"));
         if let Some((goal, is_met)) = goal(answers, ratio) {
-            line.push_str(&format!("; goal {goal}: {}", if is_met { "met" } else { "MISSED" }));
+            line.push_str(&format!("; goal {goal}: {}", met(is_met)));
         }
     }
     line
 }
 
-/// Returns what is to be reached, in words, and whether it is.
+/// Returns the goal in words, and whether it is met.
 fn goal(answers: &Answers, ratio: f64) -> Option<(String, bool)> {
     Some(match answers.goal? {
         Goal::Slower(times) => (format!("at least {times}"), ratio >= times),
@@ -56,25 +58,12 @@ fn goal(answers: &Answers, ratio: f64) -> Option<(String, bool)> {
     })
 }
 
-/// Returns the quartiles of what a program takes over `pelago find` in the same round.
+/// Returns the quartiles of the time of a program over that of `pelago find` in the same round.
 fn ratio(task: &Task, answers: &Answers) -> Option<[f64; 3]> {
     let own = task.answers.first().filter(|own| own.name != answers.name)?;
     let rounds = answers.rounds.iter().zip(&own.rounds);
-    let each = rounds.map(|(other, own)| quartiles(other.clone())[1] / quartiles(own.clone())[1]);
-    Some(quartiles(each.collect()))
-}
-
-/// Returns the lower quartile, the median and the upper quartile.
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    let last = values.len().saturating_sub(1) as f64;
-    let value = |at: f64| values.get(at as usize).copied().unwrap_or(f64::NAN);
-    [0.25, 0.5, 0.75].map(|part| {
-        let at: f64 = part * last;
-        let below = value(at.floor());
-        let above = value(at.ceil());
-        below + (above - below) * at.fract()
-    })
+    let median = |times: &[f64]| median(times.iter().copied()).unwrap_or(f64::NAN);
+    Some(quartiles(rounds.map(|(other, own)| median(other) / median(own))))
 }
 
 /// Returns the object of a question.
@@ -117,10 +106,6 @@ pub(super) fn page(measured: &Measured) -> String {
     let charts: Vec<Chart> = measured.tasks.iter().map(chart).collect();
     let files = &measured.own["files"];
     pelago_chart::page(&format!("Searches among {files} files, warm, by program"), &charts)
-}
-
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Makes the files and the indexes, and runs all programs in turn.
+//! The files and indexes of the measurement, and the runs of all programs in turn.
 
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use pelago_testbed::account::Account;
+use pelago_testbed::mounted::Mounted;
+use pelago_testbed::{machine, process};
 use serde_json::Value;
 
 use super::Options;
 use super::programs::{self, Goal, Places, Program};
-use pelago_testbed::account::Account;
-use pelago_testbed::mounted::Mounted;
-use pelago_testbed::process;
 
 /// The most runs of a program in a round, and the time for them.
 const MOST: usize = 20;
@@ -22,7 +22,7 @@ pub(super) struct Lab<'a> {
     pub(super) account: Option<&'a Account>,
 }
 
-/// What was measured.
+/// The results of the measurement.
 pub(super) struct Measured {
     /// Seconds that each preparation took.
     pub(super) made: Vec<(String, f64)>,
@@ -31,7 +31,7 @@ pub(super) struct Measured {
     pub(super) own: Value,
 }
 
-/// A question, and who answered it.
+/// A question, and the answers of all programs.
 pub(super) struct Task {
     /// As `pelago bench find` reports it.
     pub(super) question: Value,
@@ -50,7 +50,7 @@ pub(super) struct Answers {
 }
 
 impl Lab<'_> {
-    /// Makes all that is searched, and measures; `print` gets each question once it is answered.
+    /// Makes all that is searched, and measures; `print` gets each question after its answers.
     pub(super) fn measure(
         &self,
         options: &Options,
@@ -170,7 +170,5 @@ impl Lab<'_> {
 }
 
 fn is_here(command: &Command) -> bool {
-    let program = command.get_program();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+    command.get_program().to_str().and_then(machine::find_program).is_some()
 }

@@ -6,9 +6,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::process::memory_kib;
+use super::report::failed;
+
 /// How long a killed process may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Joins the groups whose files come before `--`, then runs what comes behind it.
+/// Joins the groups whose files come before `--`, then runs the command that follows it.
 const JOIN: &str =
     r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
 
@@ -19,7 +22,7 @@ pub(crate) struct Group {
     folders: Vec<(&'static str, PathBuf)>,
 }
 
-/// A controller, and what is written into one of its files, if it limits anything.
+/// A controller, and the file and the value that limit something, if it limits anything.
 pub(crate) type Limit<'a> = (&'static str, Option<(&'a str, String)>);
 
 impl Group {
@@ -34,11 +37,11 @@ impl Group {
         for (controller, limit) in limits {
             let folder = format!("pelago-{}-{name}", std::process::id());
             let folder = root_of(controller)?.join(folder);
-            fs::create_dir(&folder).map_err(|why| format!("{}: {why}", folder.display()))?;
+            fs::create_dir(&folder).map_err(|why| failed(&folder, &why))?;
             group.folders.push((controller, folder.clone()));
             if let Some((file, value)) = limit {
                 let file = folder.join(file);
-                fs::write(&file, value).map_err(|why| format!("{}: {why}", file.display()))?;
+                fs::write(&file, value).map_err(|why| failed(&file, &why))?;
             }
         }
         Ok(group)
@@ -53,7 +56,7 @@ impl Group {
         command
     }
 
-    /// Returns what a file of a controller says.
+    /// Returns the text of a file of a controller.
     pub(crate) fn read(&self, controller: &str, file: &str) -> Result<String, String> {
         let folder = self.folders.iter().find(|(name, _)| *name == controller);
         let (_, folder) = folder.ok_or_else(|| format!("{} has no {controller}", self.name))?;
@@ -68,19 +71,18 @@ impl Group {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Returns the most memory that the process of the group had resident, in KiB.
+    /// Returns the most memory that the largest process of the group had resident, in KiB: a mount
+    /// has a small guard beside it.
     pub(crate) fn most_resident(&self) -> Result<u64, String> {
-        let pids = self.pids()?;
-        let [pid] = &pids[..] else {
-            return Err(format!("{} is not one process: {pids:?}", self.name));
-        };
-        let status = read(Path::new(&format!("/proc/{pid}/status")))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
-        kib.ok_or_else(|| format!("process {pid} has no VmHWM"))
+        let mut most = None;
+        for pid in self.pids()? {
+            let pid = pid.parse().map_err(|why| format!("{}: {pid}: {why}", self.name))?;
+            most = most.max(Some(memory_kib(pid, "VmHWM:")?));
+        }
+        most.ok_or_else(|| format!("{} has no process", self.name))
     }
 
-    /// Returns how many processes were killed because the group had no memory.
+    /// Returns the number of processes that were killed because the group had no memory.
     pub(crate) fn killed(&self) -> Result<u64, String> {
         let text = self.read("memory", "memory.oom_control")?;
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -88,7 +90,7 @@ impl Group {
         count.ok_or_else(|| "the kernel does not count killed processes".to_owned())
     }
 
-    /// Kills what still runs in the group.
+    /// Kills the processes of the group.
     pub(crate) fn end(&self) {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -113,7 +115,7 @@ impl Drop for Group {
     }
 }
 
-/// Returns where a controller is mounted.
+/// Returns the mount point of a controller.
 fn root_of(controller: &str) -> Result<PathBuf, String> {
     let mounts = read(Path::new("/proc/mounts"))?;
     let root = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| {
@@ -124,5 +126,5 @@ fn root_of(controller: &str) -> Result<PathBuf, String> {
 }
 
 fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path).map_err(|why| format!("{}: {why}", path.display()))
+    fs::read_to_string(path).map_err(|why| failed(path, &why))
 }

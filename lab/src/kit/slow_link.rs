@@ -7,9 +7,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::workspace;
 use serde_json::Value;
 
-use pelago_testbed::workspace;
+use super::namespaces::command_in;
+use super::report::text;
 
 /// How long the process may take to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +32,7 @@ impl SlowLink {
         workspace::build(&["--bin", "slowlink"], "slowlink")
     }
 
-    /// Makes a link by this program; words are those that it takes.
+    /// Makes a link by this program, with these settings.
     pub(crate) fn start(program: &Path, words: &[&str]) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -57,15 +59,12 @@ impl SlowLink {
 
     /// Returns the address of an end, `a` or `b`.
     pub(crate) fn address(&self, end: &str) -> &str {
-        self.ends[end]["address"].as_str().unwrap_or_default()
+        text(&self.ends[end], "address")
     }
 
     /// Returns a command that runs at an end, `a` or `b`.
     pub(crate) fn command(&self, end: &str, program: &str) -> Command {
-        let namespace = self.ends[end]["namespace"].as_str().unwrap_or_default();
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{namespace}")).arg(program).env("LC_ALL", "C");
-        command
+        command_in(text(&self.ends[end], "namespace"), program)
     }
 
     fn hear(&mut self) -> Result<Value, String> {

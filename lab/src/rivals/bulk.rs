@@ -3,18 +3,18 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Child;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::failed;
-use super::namespaces::{Namespaces, Side};
+use crate::kit::iperf::IperfServer;
+use crate::kit::namespaces::{Namespaces, Side};
+use crate::kit::report::failed;
+use crate::kit::statistics::median;
 
 /// The rate of the cable, as `tc` writes it.
 pub(super) const RATE: &str = "1gbit";
-/// The least share of TCP's rate that a file shall get.
+/// The least share of TCP's rate that a file is to get.
 const WANTED: f64 = 0.9;
 /// Bytes of one call.
 const CHUNK: usize = 1 << 20;
@@ -34,15 +34,15 @@ struct Round {
 pub(super) fn measure(
     namespaces: &Namespaces,
     point: &Path,
-    (rounds, bytes): (u32, u64),
+    rounds: u32,
+    bytes: u64,
 ) -> Result<(Value, bool), String> {
-    let mut server = namespaces.command(Side::Server, "iperf3");
-    let mut server = namespaces.spawn("iperf3-server", server.args(["-s", "--forceflush"]))?;
-    let rounds = (0..rounds).map(|round| one_round(namespaces, point, round, bytes));
-    let measured: Result<Vec<Round>, String> = rounds.collect();
-    end(&mut server);
-    let rounds = measured?;
-    let median = |figure: fn(&Round) -> f64| super::median(rounds.iter().map(figure));
+    let mut iperf = namespaces.command(Side::Server, "iperf3");
+    let iperf = namespaces.spawn("iperf3-server", iperf.args(["-s", "--forceflush"]))?;
+    let link = Link { namespaces, server: IperfServer(iperf) };
+    let rounds = (0..rounds).map(|round| link.round(point, round, bytes));
+    let rounds = rounds.collect::<Result<Vec<Round>, String>>()?;
+    let median = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure)).unwrap_or(0.0);
     let rates = [
         ("TCP, to the server", median(|round| round.tcp_up)),
         ("write 1 file and fsync", median(|round| round.write)),
@@ -63,44 +63,36 @@ pub(super) fn measure(
     Ok((object, ratios.iter().all(|(_, ratio)| *ratio >= WANTED)))
 }
 
-fn one_round(
-    namespaces: &Namespaces,
-    point: &Path,
-    round: u32,
-    bytes: u64,
-) -> Result<Round, String> {
-    let path = point.join(format!("bulk{round}"));
-    let tcp_up = tcp(namespaces, &[])?;
-    let write = rate_of(bytes, || write(&path, bytes)).map_err(|why| failed(&path, &why))?;
-    let tcp_down = tcp(namespaces, &["-R"])?;
-    // The server's pages too: it is the same kernel.
-    rustix::fs::sync();
-    let drop_caches = Path::new("/proc/sys/vm/drop_caches");
-    fs::write(drop_caches, "3").map_err(|why| failed(drop_caches, &why))?;
-    let read = rate_of(bytes, || read(&path)).map_err(|why| failed(&path, &why))?;
-    fs::remove_file(&path).map_err(|why| failed(&path, &why))?;
-    Ok(Round { tcp_up, tcp_down, write, read })
+/// The cable, with a server of iperf3 at one end.
+struct Link<'a> {
+    namespaces: &'a Namespaces,
+    server: IperfServer,
 }
 
-/// Returns the MB/s that TCP moves.
-fn tcp(namespaces: &Namespaces, direction: &[&str]) -> Result<f64, String> {
-    let mut last = String::new();
-    for _ in 0..20 {
-        let mut client = namespaces.command(Side::Client, "iperf3");
-        client.args(["-c", Side::Server.address(), "-t", SECONDS, "--json"]).args(direction);
-        match namespaces.run("iperf3", &mut client) {
-            Ok(said) => {
-                let said: Value =
-                    serde_json::from_str(&said).map_err(|why| format!("iperf3: {why}"))?;
-                let bits = said["end"]["sum_received"]["bits_per_second"].as_f64();
-                return bits.map(|bits| bits / 8e6).ok_or_else(|| "iperf3 has no sum".to_owned());
-            }
-            // The server listens a moment after its start.
-            Err(why) => last = why,
-        }
-        thread::sleep(Duration::from_millis(200));
+impl Link<'_> {
+    fn round(&self, point: &Path, round: u32, bytes: u64) -> Result<Round, String> {
+        let path = point.join(format!("bulk{round}"));
+        let tcp_up = self.tcp(&[])?;
+        let write = rate_of(bytes, || write(&path, bytes)).map_err(|why| failed(&path, &why))?;
+        let tcp_down = self.tcp(&["-R"])?;
+        // The server's pages too: it is the same kernel.
+        rustix::fs::sync();
+        let drop_caches = Path::new("/proc/sys/vm/drop_caches");
+        fs::write(drop_caches, "3").map_err(|why| failed(drop_caches, &why))?;
+        let read = rate_of(bytes, || read(&path)).map_err(|why| failed(&path, &why))?;
+        fs::remove_file(&path).map_err(|why| failed(&path, &why))?;
+        Ok(Round { tcp_up, tcp_down, write, read })
     }
-    Err(last)
+
+    /// Returns the MB/s that TCP moves.
+    fn tcp(&self, direction: &[&str]) -> Result<f64, String> {
+        let bits = self.server.measure(|| {
+            let mut client = self.namespaces.command(Side::Client, "iperf3");
+            client.args(["-c", Side::Server.address(), "-t", SECONDS, "--json"]).args(direction);
+            self.namespaces.run("iperf3", &mut client)
+        })?;
+        Ok(bits / 8e6)
+    }
 }
 
 fn rate_of(bytes: u64, work: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<f64> {
@@ -123,10 +115,4 @@ fn read(path: &Path) -> std::io::Result<()> {
     let mut block = vec![0; CHUNK];
     while file.read(&mut block)? > 0 {}
     Ok(())
-}
-
-fn end(child: &mut Child) {
-    // It may have ended.
-    let _gone = child.kill();
-    let _reaped = child.wait();
 }

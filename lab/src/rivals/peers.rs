@@ -3,13 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use pelago_testbed::mounted;
 use serde_json::Value;
 
-use super::failed;
-use super::namespaces::{Namespaces, Side};
+use crate::kit::namespaces::{Namespaces, Side};
+use crate::kit::process::wait_until;
+use crate::kit::report::failed;
 
 /// How long a server may take to answer, and a mount to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +18,7 @@ const POLL: Duration = Duration::from_millis(100);
 const SSH_PORT: &str = "2222";
 const PELAGO_PORT: &str = "7440";
 
-/// What a file system needs to start.
+/// The binary, the cable and the disk on which file systems start.
 pub(super) struct Lab<'a> {
     pub(super) pelago: &'a Path,
     pub(super) namespaces: &'a Namespaces,
@@ -35,10 +36,12 @@ pub(super) struct Peer {
     children: Vec<Child>,
 }
 
-/// A way to start a file system: its name, the packages that it needs, and the function.
+/// A kind of file system.
 pub(super) struct Kind {
     pub(super) name: &'static str,
+    /// Debian's packages that it needs.
     pub(super) packages: &'static [&'static str],
+    /// Serves a folder, the first, and mounts it on the second.
     start: fn(&Lab<'_>, &Path, &Path) -> Result<Vec<Child>, String>,
 }
 
@@ -59,7 +62,7 @@ impl Kind {
         let before = lab.namespaces.processes();
         let mut peer = Peer { name: self.name, point, processes: Vec::new(), children: Vec::new() };
         peer.children = (self.start)(lab, &home, &peer.point)?;
-        until(self.name, || is_mount(&peer.point))?;
+        until(self.name, || mounted::is_mount(&peer.point))?;
         let now = lab.namespaces.processes();
         let own = now.iter().filter(|pid| !before.contains(pid));
         peer.processes = own.map(|pid| pid.as_raw_nonzero().to_string()).collect();
@@ -81,13 +84,11 @@ impl Drop for Peer {
     }
 }
 
-/// Unmounts what a killed run has left below a folder.
+/// Unmounts the mounts below a folder, which a killed run has left.
 pub(super) fn unmount_below(folder: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-    for point in points.filter(|point| Path::new(point).starts_with(folder)) {
-        if let Err(why) = Command::new("umount").arg("-l").arg(point).status() {
-            println!("{point} stays mounted: {why}");
+    for point in mounted::mounts_below(folder) {
+        if let Err(why) = Command::new("umount").arg("-l").arg(&point).status() {
+            println!("{} stays mounted: {why}", point.display());
         }
     }
 }
@@ -181,19 +182,10 @@ fn gluster(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, Strin
     Ok(vec![daemon])
 }
 
-/// Waits until something is so.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        if Instant::now() > until {
-            return Err(format!("{what} does not start; its logs are in the log folder"));
-        }
-        thread::sleep(POLL);
+/// Waits until a file system has started.
+fn until(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
+    match wait_until(PATIENCE, POLL, is_so) {
+        true => Ok(()),
+        false => Err(format!("{what} does not start; its logs are in the log folder")),
     }
-    Ok(())
-}
-
-fn is_mount(point: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(point))
 }

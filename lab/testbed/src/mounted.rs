@@ -237,7 +237,7 @@ pub fn is_mount(path: &Path) -> bool {
 }
 
 /// Returns what is mounted on a path and below it, in the order of mounting.
-fn mounts_below(path: &Path) -> Vec<PathBuf> {
+pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));
     let points = points.map(|point| PathBuf::from(point.replace("\\040", " ")));

@@ -35,10 +35,19 @@ pub fn root() -> PathBuf {
 }
 
 /// Returns a cargo command in the root of the workspace, with the cargo that started us.
+///
+/// Cargo describes our package in our environment. Build scripts of other crates depend on these
+/// variables, so with them it would build those crates again for each program that starts it.
 pub fn cargo(arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root()).args(arguments);
+    for (name, _) in std::env::vars_os() {
+        let of_package = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if name.to_str().is_some_and(|name| of_package.iter().any(|it| name.starts_with(it))) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

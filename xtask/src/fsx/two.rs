@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{OPERATIONS_EACH, in_processes};
-use crate::steps::{self, Step};
 use pelago_testbed::mounted::Mounted;
 use pelago_testbed::run_as::{RunAs, Way};
 use pelago_testbed::{VerbResult, arguments, workspace};
+
+use super::{OPERATIONS_EACH, in_processes};
+use crate::steps::{self, Step};
 
 const DEFAULT_OPERATIONS: u64 = 200_000;
 const FIRST_SEED: u64 = 60_071;

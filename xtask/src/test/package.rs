@@ -1,8 +1,7 @@
 //! The package whose tests a filter names: these are built alone.
 
-use serde_json::Value;
-
 use pelago_testbed::workspace;
+use serde_json::Value;
 
 /// How the names of our packages begin. A filter may leave it out.
 const PREFIX: &str = "pelago-";

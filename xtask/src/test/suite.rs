@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pelago_testbed::{machine, process, workspace};
 use serde_json::Value;
 
 use super::libtest;
 use super::package::Package;
-use pelago_testbed::{machine, process, workspace};
 
 /// Seconds that a suite should take on a quiet machine with two CPUs.
 const DEFAULT_BUDGET: u64 = 60;

@@ -8,9 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::process;
+
 use super::conformance;
 use super::verdicts::{Progress, Verdicts};
-use pelago_testbed::process;
 
 /// Most time of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(300);

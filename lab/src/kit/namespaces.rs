@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a cable, and the processes in them.
 //!
-//! Whatever starts in a namespace, and whatever that starts, is found by its namespace. So daemons
-//! that leave their parents end with the measurement too.
+//! A process and its descendants are found by their namespace. So daemons that leave their parents
+//! end with the measurement too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::process;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::failed;
-use pelago_testbed::process;
+use super::report::failed;
 
 /// How long a daemon may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
-/// The beginning of each name; behind it the process that made it.
+/// The beginning of each name; the process that made it follows.
 const PREFIX: &str = "pelago-rivals-";
 /// Most time of a short command.
 const STEP_LIMIT: Duration = Duration::from_secs(60);
 
 /// An end of the cable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Server,
     Client,
 }
 
 impl Side {
     /// Returns its address.
-    pub(super) const fn address(self) -> &'static str {
+    pub(crate) const fn address(self) -> &'static str {
         match self {
             Self::Server => "10.77.3.1",
             Self::Client => "10.77.3.2",
@@ -61,14 +61,14 @@ impl Side {
 const SIDES: [Side; 2] = [Side::Server, Side::Client];
 
 /// Two namespaces. On drop the processes in them are ended, and the namespaces removed.
-pub(super) struct Namespaces {
+pub(crate) struct Namespaces {
     maker: u32,
     logs: PathBuf,
 }
 
 impl Namespaces {
     /// Joins two new namespaces. Those that a killed run has left are removed before.
-    pub(super) fn join(logs: &Path) -> Result<Self, String> {
+    pub(crate) fn join(logs: &Path) -> Result<Self, String> {
         for maker in makers().into_iter().filter(|maker| !is_alive(*maker)) {
             drop(Self { maker, logs: logs.to_owned() });
         }
@@ -93,7 +93,7 @@ impl Namespaces {
     }
 
     /// Limits what each end sends to this rate, as `tc` writes it.
-    pub(super) fn limit_rate(&self, rate: &str) -> Result<(), String> {
+    pub(crate) fn limit_rate(&self, rate: &str) -> Result<(), String> {
         for side in SIDES {
             let mut tc = self.command(side, "tc");
             tc.args(["qdisc", "replace", "dev", side.device(), "root", "tbf", "rate", rate]);
@@ -102,17 +102,13 @@ impl Namespaces {
         Ok(())
     }
 
-    /// Returns a command that runs at an end. `ip netns exec` would enter a mount namespace too,
-    /// and a mount made there is seen nowhere else.
-    pub(super) fn command(&self, side: Side, program: &str) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", side.namespace(self.maker))).arg(program);
-        command.env("LC_ALL", "C");
-        command
+    /// Returns a command that runs at an end.
+    pub(crate) fn command(&self, side: Side, program: &str) -> Command {
+        command_in(&side.namespace(self.maker), program)
     }
 
     /// Runs a command to its end and returns what it said; a failure is an error.
-    pub(super) fn run(&self, step: &str, command: &mut Command) -> Result<String, String> {
+    pub(crate) fn run(&self, step: &str, command: &mut Command) -> Result<String, String> {
         let log = self.logs.join(step);
         // A daemon that stays behind belongs to no group, so only the child itself is waited for.
         let out = log.with_extension("out");
@@ -140,7 +136,7 @@ impl Namespaces {
     }
 
     /// Starts a daemon that stays in the foreground; its output goes to a log.
-    pub(super) fn spawn(&self, step: &str, command: &mut Command) -> Result<Child, String> {
+    pub(crate) fn spawn(&self, step: &str, command: &mut Command) -> Result<Child, String> {
         let path = self.logs.join(step).with_extension("out");
         let log = fs::File::create(&path).map_err(|why| failed(&path, &why))?;
         let errors = log.try_clone().map_err(|why| failed(&path, &why))?;
@@ -149,7 +145,7 @@ impl Namespaces {
     }
 
     /// Returns the processes at both ends.
-    pub(super) fn processes(&self) -> Vec<Pid> {
+    pub(crate) fn processes(&self) -> Vec<Pid> {
         let at = |side: Side| {
             let namespace = side.namespace(self.maker);
             process::output_of("ip", &["netns", "pids", &namespace]).unwrap_or_default()
@@ -183,6 +179,14 @@ impl Drop for Namespaces {
             }
         }
     }
+}
+
+/// Returns a command that runs in a network namespace. `ip netns exec` would enter a mount namespace
+/// too, and a mount made there is seen nowhere else.
+pub(super) fn command_in(namespace: &str, program: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).arg(program).env("LC_ALL", "C");
+    command
 }
 
 /// Returns the processes whose namespaces exist.
