@@ -34,7 +34,7 @@ struct Scale {
     file_bytes: u64,
     /// Memory of a server with all its page cache.
     group_bytes: u64,
-    /// What `--memory` says.
+    /// The value of `--memory`.
     memory: &'static str,
     /// The time in which clients begin, in seconds.
     window: u32,
@@ -42,7 +42,7 @@ struct Scale {
 
 const FULL: Scale =
     Scale { file_bytes: 512 << 20, group_bytes: 160 << 20, memory: "48MiB", window: 60 };
-/// How many of the small files are as large as the large one.
+/// The number of small files that are together as large as the large one.
 const SMALL_FILES: u64 = 8;
 /// The file is three times as large as the memory here too.
 const QUICK: Scale =
@@ -116,7 +116,8 @@ impl Options {
     }
 }
 
-/// Measures, prints a table for each load, and removes all that it has made, also after an error.
+/// Measures, prints a table for each load, and removes everything that it has made, also after an
+/// error.
 pub(crate) fn run(words: &[String]) -> VerbResult {
     let options = Options::parse(words)?;
     if !machine::is_root() {

@@ -124,7 +124,7 @@ fn contend(pelago: &Path, options: &Options) -> Result<Report, String> {
 
 /// The volume, and the state that its programs share.
 struct Field {
-    /// Dropped first: a detached mount takes what is mounted below along.
+    /// Dropped first: the detachment of a mount detaches the mounts below it, too.
     volume: Mounted,
     bound: Option<checks::Bound>,
     points: Vec<PathBuf>,

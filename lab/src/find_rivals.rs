@@ -29,7 +29,7 @@ struct Options {
     files: u64,
     rounds: u32,
     seed: u64,
-    /// Whether missing programs are left out, and not installed.
+    /// True if missing programs are left out, and not installed.
     quick: bool,
     user: Option<String>,
     json: bool,
@@ -74,7 +74,7 @@ impl Options {
     }
 }
 
-/// Measures, prints a table, and removes all that it has made, also after an error.
+/// Measures, prints a table, and removes everything that it has made, also after an error.
 pub(crate) fn run(words: &[String]) -> VerbResult {
     let options = Options::parse(words)?;
     let account = options.account()?;

@@ -1,4 +1,4 @@
-//! `link`: the slow link of the measurements beside what ping and iperf3 say of it.
+//! `link`: the properties of the slow link beside the measurements of ping and iperf3.
 //!
 //! The tests of `slowlink` count packets; here durations and rates are measured, so a busy machine
 //! can miss the bounds.
@@ -14,7 +14,7 @@ use crate::kit::report::met;
 use crate::kit::slow_link::SlowLink;
 use crate::kit::statistics::median;
 
-/// The most that a measured time or rate may differ from what is set.
+/// The most by which a measured time or rate may differ from its setting, as a part of it.
 const TOLERANCE: f64 = 0.1;
 /// The share of a packet of 1,500 bytes that TCP with timestamps carries.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1500.0;

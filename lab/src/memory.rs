@@ -1,8 +1,7 @@
 //! `memory`: the resident memory of a volume's process during and after copies of large trees.
 //!
-//! Each round makes four copies of two trees of small files at the same time, and removes them.
-//! The kernel counts both figures: the peak, and the resident memory after a minute without
-//! requests.
+//! Each round makes four copies of two trees of small files at the same time, and removes them. The
+//! kernel counts both figures: the peak, and the resident memory after a minute without requests.
 
 use std::fs;
 use std::path::Path;

@@ -20,7 +20,7 @@ use crate::kit::report::{failed, text};
 
 /// The least ratio of creates to those of sshfs.
 const WANTED: f64 = 3.0;
-/// What `pelago bench` measures on mounts.
+/// The benchmarks of `pelago bench` that run on mounts.
 const BENCHES: [&str; 3] = ["meta", "io", "tree"];
 /// Packages that every measurement needs.
 const PACKAGES: [&str; 2] = ["iproute2", "iperf3"];
@@ -94,7 +94,7 @@ fn list(words: &str, known: &[&str]) -> Result<Vec<String>, String> {
         .collect()
 }
 
-/// Measures, prints tables, and ends all that it has started, also after an error.
+/// Measures, prints tables, and ends everything that it has started, also after an error.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let options = Options::parse(arguments)?;
     if !machine::is_root() {
@@ -109,7 +109,7 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let scratch = Scratch::new()?;
     let namespaces = Namespaces::join(&logs)?;
     let lab = Lab { pelago: &pelago, namespaces: &namespaces, folder: &scratch.0 };
-    // Dropped first: the mounts go before the processes behind them.
+    // Dropped first: the mounts go before their processes.
     let peers = kinds.iter().map(|kind| kind.start(&lab)).collect::<Result<Vec<_>, _>>()?;
     let mut measured = json!({ "version": 1 });
     let mut good = true;
@@ -214,7 +214,7 @@ fn creates_are_fast(report: &Value) -> bool {
 struct Scratch(std::path::PathBuf);
 
 impl Scratch {
-    /// Makes the folder. What a killed run has left is unmounted and removed before.
+    /// Makes the folder. The mounts and files of a killed run are removed before.
     fn new() -> Result<Self, String> {
         let folder = std::env::temp_dir().join("pelago-rivals");
         peers::unmount_below(&folder);

@@ -1,10 +1,10 @@
-//! `small`: a server with a mount of its own and two mounts by other processes, each process in 64
-//! MiB of memory, which counts what it maps, what the kernel keeps for it, and the files that it
-//! reads and writes.
+//! `small`: a server with a mount of its own and two mounts by other processes, each process in a
+//! group with 64 MiB of memory. The group counts the memory of the process, that of the kernel for
+//! it, and its page cache.
 //!
-//! Both mounts are worked in at the same time: many small files, a gigabyte, and thousands of open
-//! files. The verb fails if the kernel killed a process for its memory, if a step fails, or if what
-//! one mount has written is not what the others read.
+//! Programs work in both far mounts at the same time: many small files, a gigabyte, and thousands
+//! of open files. The verb fails if the kernel killed a process for its memory, if a step fails, or
+//! if a mount reads other bytes than another one has written.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::kit::group::Group;
 
 /// Memory of each process.
 const LIMIT_MIB: u64 = 64;
-/// What `--memory` says.
+/// The value of `--memory`.
 const MEMORY: &str = "48MiB";
 const DEFAULT_FILES: u32 = 20_000;
 /// Most time of one step: only a step that hangs takes so long.

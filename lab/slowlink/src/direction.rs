@@ -1,4 +1,4 @@
-//! What happens to each packet of one direction, decided without I/O.
+//! The fate of each packet of one direction, decided without I/O.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use pelago_random::Random;
 
 use crate::shape::{MILLION, Shape};
 
-/// What happens to a packet.
+/// The fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives at this time.
+    /// The packet arrives.
     Arrives {
-        /// On the clock of the caller.
+        /// The time of arrival, by the clock of the caller.
         at: Duration,
     },
-    /// It is lost on the way.
+    /// The packet is lost on the way.
     Lost,
     /// The queue in front of the link has no room for it.
     Overflowed,
@@ -34,17 +34,17 @@ pub struct Tally {
 /// The packets of a direction, by their fates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketCounts {
-    /// All that came.
+    /// All packets that came.
     pub came: Tally,
-    /// Those that were handed over.
+    /// Packets that were handed over.
     pub forwarded: Tally,
-    /// As [`Fate::Lost`].
+    /// Packets with [`Fate::Lost`].
     pub lost: Tally,
-    /// As [`Fate::Overflowed`].
+    /// Packets with [`Fate::Overflowed`].
     pub overflowed: Tally,
-    /// As [`Fate::Cut`].
+    /// Packets with [`Fate::Cut`].
     pub cut: Tally,
-    /// Those that the device at the other end did not take.
+    /// Packets that the device at the other end refused.
     pub refused: Tally,
 }
 
@@ -52,14 +52,15 @@ pub struct PacketCounts {
 /// for queue and cut.
 #[derive(Debug)]
 pub struct Direction {
-    /// How it treats packets from now on.
+    /// The settings for packets from now on.
     pub shape: Shape,
-    /// What it did.
+    /// The fates of all packets up to now.
     pub counts: PacketCounts,
     random: Random,
-    /// When the last packet has left the queue.
+    /// The time at which the last packet has left the queue.
     free_at: Duration,
-    /// When the last packet arrives: packets stay in order, also if the delay becomes shorter.
+    /// The time at which the last packet arrives: packets stay in order, also if the delay becomes
+    /// shorter.
     last_at: Duration,
 }
 
@@ -72,7 +73,7 @@ impl Direction {
         Self { shape, counts: PacketCounts::default(), random, free_at: zero, last_at: zero }
     }
 
-    /// Decides what happens to a packet of so many bytes that comes now. Times do not go back.
+    /// Decides the fate of a packet of `length` bytes that comes now. Times do not go back.
     pub fn admit(&mut self, length: usize, now: Duration) -> Fate {
         let length = length as u64;
         let is_lost = self.random.below(MILLION) < self.shape.loss;

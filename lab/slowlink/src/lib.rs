@@ -3,8 +3,8 @@
 //!
 //! The kernel's own emulator (netem) is a module that many kernels lack. Here a process reads the
 //! packets of a TUN device in one namespace and writes them to that of the other one, later or not
-//! at all. [`Direction`] decides without I/O what happens to a packet; [`SlowLink`] carries
-//! packets. Every packet is counted. Nothing here is shipped.
+//! at all. [`Direction`] decides the fate of a packet without I/O; [`SlowLink`] carries packets.
+//! Every packet is counted. Nothing here is shipped.
 
 pub use direction::{Direction, Fate, PacketCounts, Tally};
 pub use link::{LinkError, SlowLink};

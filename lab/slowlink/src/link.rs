@@ -1,4 +1,4 @@
-//! Carries packets between the two devices, and does what it is told on its standard input.
+//! The link: it carries packets between two devices, and obeys commands meanwhile.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,12 +16,12 @@ use crate::shape::{SettingError, Shapes};
 
 /// Packets that are taken from a device before the other one has its turn.
 const BATCH: usize = 64;
-/// How much later than asked the kernel may wake this thread.
+/// The longest delay with which the kernel may wake this thread.
 const TIMER_SLACK: Option<NonZeroU64> = NonZeroU64::new(1000);
 /// Most bytes of one line of commands.
 const LINE_BYTES: usize = 4096;
 
-/// Why a link cannot be made or ends early.
+/// The reason for which a link cannot be made or ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// A system call or `ip` failed.
@@ -71,7 +71,7 @@ impl SlowLink {
         })
     }
 
-    /// Returns what happened to the packets of each direction.
+    /// Returns the fates of the packets of each direction.
     #[must_use]
     pub fn counts(&self) -> Value {
         let [ab, ba] = [0, 1].map(|at| {
@@ -82,7 +82,7 @@ impl SlowLink {
     }
 
     /// Carries packets until the commands end. A line of commands has words as [`Shapes::set`]
-    /// takes them, or `counts`; `out` gets one line for each: the counts, or what is wrong.
+    /// takes them, or `counts`; `out` gets one line for each: the counts, or an error.
     ///
     /// # Errors
     /// Returns [`LinkError::Io`] if a device or the commands fail.
@@ -120,7 +120,8 @@ impl SlowLink {
         self.counts()
     }
 
-    /// Hands over what has arrived and takes new packets; returns whether there may be more.
+    /// Hands over the packets that have arrived and takes new ones; returns whether there may be
+    /// more.
     fn turn(&mut self) -> io::Result<bool> {
         let mut is_busy = false;
         let mut packet = [0; MTU];
@@ -169,7 +170,7 @@ impl SlowLink {
     }
 }
 
-/// Reads what is there; `None` if that is nothing, 0 at the end.
+/// Reads the bytes that are there; returns `None` if there are none, 0 at the end.
 fn read_some(commands: &mut File, line: &mut Vec<u8>) -> io::Result<Option<usize>> {
     let mut bytes = [0; LINE_BYTES];
     match commands.read(&mut bytes) {

@@ -1,7 +1,8 @@
 //! `slowlink [seed=N] [WORD...]`: joins two new network namespaces until its standard input ends.
 //!
-//! Words set what the link does, as `delay=37500 rate=5625000 ab.loss=100000`. The first line of
-//! the output has namespaces and addresses; then each line of the input gets one with the counts.
+//! Words set the properties of the link, as `delay=37500 rate=5625000 ab.loss=100000`. The first
+//! line of the output has namespaces and addresses; then each line of the input gets one with the
+//! counts.
 
 use std::io;
 use std::os::fd::AsFd as _;

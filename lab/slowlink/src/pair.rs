@@ -11,11 +11,11 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::os;
 
-/// The beginning of each name; behind it the process that made it.
+/// The beginning of each name; the process that made it follows.
 const PREFIX: &str = "pelago-link-";
 /// The device in each namespace.
 const DEVICE: &str = "slow0";
-/// Where the kernel's names of namespaces are.
+/// The folder of the names of namespaces.
 const FOLDER: &str = "/run/netns";
 /// Packets that a device may hold; the queue that counts is the link's.
 const DEVICE_QUEUE: &str = "10000";
@@ -32,7 +32,7 @@ impl NamespacePair {
     /// The address of each end.
     pub const ADDRESSES: [&'static str; 2] = ["10.77.4.1", "10.77.4.2"];
 
-    /// Makes both namespaces, without devices. Those that a killed process has left go before.
+    /// Makes both namespaces, without devices. Removes those that a killed process has left.
     ///
     /// # Errors
     /// Returns what `ip` said, for example that this is not root.
@@ -61,7 +61,7 @@ impl NamespacePair {
         let home = File::open("/proc/thread-self/ns/net")?;
         enter(&Path::new(FOLDER).join(name))?;
         let opened = open_device();
-        // Also after an error: what follows runs where this thread was.
+        // Also after an error: the caller goes on in its own namespace.
         move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Network))?;
         let device = opened?;
         let [own, peer] = [Self::ADDRESSES[end], Self::ADDRESSES[1 - end]];

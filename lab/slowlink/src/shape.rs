@@ -1,4 +1,4 @@
-//! What a direction of the link does to packets, and the words that set it.
+//! The properties of a direction of the link, and the words that set them.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ pub(crate) const MILLION: u64 = 1_000_000;
 /// The longest delay that can be set.
 const MOST_DELAY: Duration = Duration::from_secs(60);
 
-/// How a direction treats packets.
+/// The properties of a direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shape {
-    /// The time that a packet travels behind the queue.
+    /// The time that a packet travels after the queue.
     pub delay: Duration,
     /// Bytes of IP packets in a second; `None` for no limit.
     pub rate: Option<u64>,
@@ -21,24 +21,24 @@ pub struct Shape {
     pub queue: Option<u64>,
     /// Packets that are lost, of a million.
     pub loss: u64,
-    /// Nothing passes.
+    /// True if nothing passes.
     pub is_cut: bool,
 }
 
 /// Both directions: from the first namespace to the second, and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shapes {
-    /// From the first to the second, and from the second to the first.
+    /// The directions: from the first to the second, and from the second to the first.
     pub each: [Shape; 2],
 }
 
-/// Why a word sets nothing.
+/// The reason for which a word sets nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not [ab.|ba.]KEY=NUMBER with delay (µs), rate (bytes/s), queue, loss (ppm), cut")]
 pub struct SettingError(pub String);
 
 impl Shape {
-    /// Returns how many bytes may wait for the rate.
+    /// Returns the number of bytes that may wait for the rate.
     #[must_use]
     pub fn queue_bytes(&self) -> u64 {
         let round_trip = (self.delay * 2).as_micros();
@@ -66,7 +66,8 @@ impl Shape {
 }
 
 impl Shapes {
-    /// Changes what a word says, as `loss=10000` for both directions or `ab.rate=1000000` for one.
+    /// Sets the property that a word names, as `loss=10000` for both directions or
+    /// `ab.rate=1000000` for one.
     ///
     /// # Errors
     /// Returns [`SettingError`] if the word means nothing; nothing is changed then.

@@ -66,8 +66,8 @@ struct Run {
     load: Load,
 }
 
-/// Runs the load of this name in a folder for so many seconds after it has printed `ready`, and
-/// prints the number of requests that got `EAGAIN`.
+/// Runs the load of this name in a folder for this number of seconds after it has printed `ready`,
+/// and prints the number of requests that got `EAGAIN`.
 pub(super) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Result<(), String> {
     let kind = ALL.iter().find(|kind| kind.name == name);
     let kind = kind.ok_or_else(|| format!("no load `{name}`"))?;
@@ -83,8 +83,8 @@ pub(super) fn run(name: &str, folder: &Path, divisor: u64, seconds: f64) -> Resu
 }
 
 impl Run {
-    /// Prints `ready`, then repeats `work` on so many threads until the time is over. `work` gets
-    /// the number of its thread.
+    /// Prints `ready`, then repeats `work` on this number of threads until the time is over. `work`
+    /// gets the number of its thread.
     fn go(
         &mut self,
         work: impl Fn(&Worker, u64) + Clone + Send + 'static,

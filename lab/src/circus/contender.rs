@@ -45,7 +45,7 @@ pub(super) const CONTENDERS: [Contender; 4] = [
     Contender { name: "blocks", kind: Kind::Ours, is_any_order: true },
 ];
 
-/// A server that listens. On drop it is told to stop, and killed if it does not.
+/// A server that listens. On drop it gets `SIGTERM`, and is killed if it does not stop.
 pub(super) struct Server {
     child: Child,
     /// `ADDRESS:PORT`.
@@ -60,7 +60,7 @@ impl Server {
 }
 
 impl Contender {
-    /// Starts the server; `wrap` returns a command that runs a program where it shall run.
+    /// Starts the server; `wrap` returns a command that runs a program in its group or namespace.
     pub(super) fn start(
         &self,
         lab: &Lab,

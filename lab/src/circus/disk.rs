@@ -85,8 +85,8 @@ impl Drop for Disk {
     }
 }
 
-/// Drops the pages of the files below a folder from the page cache, and of no others: something else
-/// may be measured beside this.
+/// Drops the pages of the files below a folder from the page cache, and of no others: something
+/// else may be measured beside this.
 fn drop_pages(folder: &Path) -> Result<(), String> {
     let wrong = |path: &Path| {
         let path = path.to_owned();

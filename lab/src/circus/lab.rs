@@ -34,7 +34,7 @@ pub(super) struct Lab {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Roots {
     pub(super) large: String,
-    /// That of each small file; empty without small files.
+    /// The root of each small file; empty without small files.
     pub(super) small: String,
 }
 

@@ -28,8 +28,16 @@ const CACHED_WINDOW: u32 = 12;
 pub(super) struct Load {
     pub(super) name: String,
     pub(super) kind: LoadKind,
-    /// Bytes a second, and how many clients take as many.
-    pub(super) clients: Vec<(f64, usize)>,
+    pub(super) clients: Vec<ClientClass>,
+}
+
+/// Clients of one rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ClientClass {
+    /// Bytes per second.
+    pub(super) rate: f64,
+    /// The number of clients.
+    pub(super) count: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,21 +48,22 @@ pub(super) enum LoadKind {
     Mixed,
     /// There are several smaller files.
     Files,
-    /// The file is in the page cache, and the disk has no limit: what counts is processor time.
+    /// The file is in the page cache, and the disk has no limit: the figure is processor time.
     Cached,
 }
 
 impl Load {
     /// Returns the load of this name, or of this number of clients.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
+        let class = |rate, count| ClientClass { rate, count };
         let (kind, clients) = match name {
             "mixed" => {
                 let each = MIXED_CLIENTS / 2;
-                (LoadKind::Mixed, vec![(RATE, each), (SLOW_RATE, each)])
+                (LoadKind::Mixed, vec![class(RATE, each), class(SLOW_RATE, each)])
             }
-            "files" => (LoadKind::Files, vec![(FILE_RATE, FILES * FILE_CLIENTS)]),
-            "cached" => (LoadKind::Cached, vec![(CACHED_RATE, CACHED_CLIENTS)]),
-            number => (LoadKind::Equal, vec![(RATE, arguments::number(number, "clients")?)]),
+            "files" => (LoadKind::Files, vec![class(FILE_RATE, FILES * FILE_CLIENTS)]),
+            "cached" => (LoadKind::Cached, vec![class(CACHED_RATE, CACHED_CLIENTS)]),
+            number => (LoadKind::Equal, vec![class(RATE, arguments::number(number, "clients")?)]),
         };
         Ok(Self { name: name.to_owned(), kind, clients })
     }
@@ -93,7 +102,7 @@ impl Load {
 
     /// Returns the bytes that the slowest client takes in a second.
     pub(super) fn slowest(&self) -> f64 {
-        self.clients.iter().map(|class| class.0).fold(f64::INFINITY, f64::min)
+        self.clients.iter().map(|class| class.rate).fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -103,9 +112,9 @@ mod tests {
 
     #[test]
     fn a_load_is_a_name_or_a_number_of_clients() {
-        assert_eq!(Load::parse("20").unwrap().clients, [(RATE, 20)]);
+        assert_eq!(Load::parse("20").unwrap().clients, [ClientClass { rate: RATE, count: 20 }]);
         let mixed = Load::parse("mixed").unwrap();
-        assert_eq!(mixed.clients.iter().map(|class| class.1).sum::<usize>(), MIXED_CLIENTS);
+        assert_eq!(mixed.clients.iter().map(|class| class.count).sum::<usize>(), MIXED_CLIENTS);
         assert_eq!((mixed.slowest(), mixed.files()), (SLOW_RATE, 1));
         assert_eq!(Load::parse("files").unwrap().files(), FILES);
         assert!(Load::parse("many").is_err());

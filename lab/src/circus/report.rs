@@ -11,9 +11,9 @@ use crate::kit::statistics::median;
 /// A figure of a row.
 struct Column {
     title: &'static str,
-    /// Its name in the object.
+    /// The name of the figure in the object.
     key: &'static str,
-    /// Where it is in the object of a round.
+    /// The place of the figure in the object of a round.
     from: &'static str,
     digits: usize,
 }
@@ -56,7 +56,7 @@ struct Goal {
     what: &'static str,
     contender: &'static str,
     key: &'static str,
-    /// The most that it may be: a number, or a multiple of what nginx has.
+    /// The largest good figure: a number, or a multiple of the figure of nginx.
     most: f64,
     is_over_nginx: bool,
 }

@@ -21,10 +21,10 @@ use crate::kit::report::failed;
 const SPARE_BYTES: u64 = 512 << 20;
 /// Clients of a crowd that compare hashes.
 const SAMPLES: usize = 2;
-/// Clients give up after the window and so many times the time that the slowest takes alone.
+/// Clients give up after the window and this multiple of the time that the slowest takes alone.
 const SLOWDOWN_LIMIT: f64 = 5.0;
 
-/// Makes the disk and writes the large file and so many small ones twice: plain, and into a volume.
+/// Makes the disk and writes the large file and the small ones twice: plain, and into a volume.
 pub(super) fn prepare(
     pelago: PathBuf,
     crowd: PathBuf,
@@ -46,7 +46,7 @@ pub(super) fn prepare(
     }
 }
 
-/// Runs a crowd, and returns what it saw and what it cost.
+/// Runs a crowd, and returns its report with the costs of the server.
 pub(super) fn measure(
     lab: &Lab,
     contender: &Contender,
@@ -100,7 +100,7 @@ fn measure_in(
     let mut crowd = Command::new(&lab.crowd);
     crowd.args(["get", &url]);
     crowd.args(contender.is_any_order.then_some("blocks"));
-    crowd.args(load.clients.iter().map(|(rate, count)| format!("clients={rate}:{count}")));
+    crowd.args(load.clients.iter().map(|it| format!("clients={}:{}", it.rate, it.count)));
     crowd.args((load.files() > 1).then(|| format!("files={}", load.files())));
     crowd.arg(format!("window={window}")).arg(format!("limit={limit}"));
     crowd.arg(format!("seed={seed}")).arg(format!("samples={SAMPLES}"));

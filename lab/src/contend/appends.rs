@@ -1,7 +1,8 @@
 //! One file to which all mounts append, and which they read meanwhile.
 //!
 //! A record has its writer and a number that the writer counts. So the file must have each record
-//! once, those of a writer in order, and a reader must see what was answered before it looked.
+//! once, those of a writer in order, and a reader must see all records that were acknowledged
+//! before it looked.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,7 +22,8 @@ const REOPEN: u64 = 128;
 /// Each record with this number of records before it is read again later.
 const SAMPLED: u64 = 251;
 
-/// The file, and what each writer has asked for and was answered.
+/// The file, with the last record that each writer has sent, and the last one that was
+/// acknowledged.
 pub(super) struct Appends {
     asked: Vec<AtomicU64>,
     answered: Vec<AtomicU64>,
@@ -62,7 +64,7 @@ impl Appends {
         Ok(())
     }
 
-    /// Reads what is new, and some of what it has seen, until the time is over.
+    /// Reads new records, and some of the old ones again, until the time is over.
     pub(super) fn read(&self, worker: &mut Worker) -> Result<(), String> {
         let path = worker.folder.join(LOG);
         let said = |why: std::io::Error| format!("{}: {why}", path.display());
@@ -110,7 +112,7 @@ impl Appends {
         Ok(())
     }
 
-    /// Reads all when nothing works any more: each answered record is there once.
+    /// Reads the whole file after the end of all writers: each acknowledged record is there once.
     pub(super) fn check_all(&self, point: &Path) -> Result<(), String> {
         let path = point.join(LOG);
         let check = || {
@@ -133,7 +135,7 @@ fn record(writer: usize, number: u64) -> Vec<u8> {
     format!("{:<63}\n", format!("writer {writer} record {number} of")).into_bytes()
 }
 
-/// How far a reader has come: bytes, and records of each writer.
+/// The progress of a reader: bytes, and records of each writer.
 struct Tally {
     offset: u64,
     seen: Vec<u64>,

@@ -58,7 +58,7 @@ impl Cable {
 }
 
 impl Shared {
-    /// Forwards a connection, by threads of its own. What fails is a connection that ends.
+    /// Forwards a connection, by threads of its own. A failure ends the connection.
     fn forward(self: &Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(("127.0.0.1", self.to.load(Ordering::Relaxed))) else {
             return;

@@ -4,7 +4,8 @@ use std::ops::{Range, RangeInclusive};
 
 /// A lock that a program held, as the replies to its calls say: from the return of the call that
 /// set it to the beginning of the last call under it, or of the call that released it, that
-/// returned no error. A call that fails says that the lock may have been lost since the call before.
+/// returned no error. A call that fails says that the lock may have been lost since the call
+/// before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
     /// The number of the program.
@@ -20,8 +21,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Parses a line of a program: kind, first and last byte, beginning and end in microseconds, and
-    /// how its last call ended.
+    /// Parses a line of a program: kind, first and last byte, beginning and end in microseconds,
+    /// and how its last call ended.
     pub(super) fn parse(program: usize, file: usize, line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [kind, start, end, from, until, last] = words[..] else { return None };

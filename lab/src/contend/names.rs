@@ -1,8 +1,8 @@
 //! Names of one directory that are made, replaced, read and removed in all mounts at once.
 //!
-//! Each file says for which name it was made, by which writer, and which version it is. Names of
-//! one writer have a newest answered state, so that a reader knows what it must see at least.
-//! Common names are replaced by all writers and never removed: each open must find a file there.
+//! Each file has its name, its writer and its version in its first line. Names of one writer have a
+//! newest acknowledged state, which a reader must see at least. Common names are replaced by all
+//! writers and never removed: each open must find a file there.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -30,8 +30,8 @@ pub(super) struct Names {
     own: Vec<Cell>,
 }
 
-/// States of a name: what may be seen is between the newest that was answered before a look, and
-/// the newest that was asked for after it. They are [`state`] numbers.
+/// States of a name, as [`state`] numbers: a reader may see the newest one that was acknowledged
+/// before it looked, the newest one that was sent after it looked, and those between.
 #[derive(Default)]
 struct Cell {
     asked: AtomicU64,
@@ -43,7 +43,7 @@ fn state(version: u64, is_there: bool) -> u64 {
     version << 1 | u64::from(is_there)
 }
 
-/// What a reader found under a name.
+/// A file that a reader found under a name.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     name: String,
@@ -107,7 +107,7 @@ impl Names {
         Ok(())
     }
 
-    /// Reads a name of any writer: it must be what was answered, or what was asked for since.
+    /// Reads a name of any writer: it must have a state that was acknowledged, or sent since.
     fn read_own(&self, worker: &mut Worker) {
         let writer = worker.random.below(self.writers);
         let number = worker.random.below(OWN);
@@ -121,7 +121,7 @@ impl Names {
         }
     }
 
-    /// Reads all names when nothing works any more: each must be in its last answered state.
+    /// Reads all names after the end of all writers: each must have its last acknowledged state.
     pub(super) fn check_all(&self, point: &Path) -> Result<(), String> {
         let folder = point.join(FOLDER);
         for number in 0..COMMON {
@@ -155,7 +155,7 @@ fn common(number: u64) -> String {
     format!("common-{number}")
 }
 
-/// Compares what was found with the states that it may be, from `before` to `after`.
+/// Compares the file that was found with the states that it may have, from `before` to `after`.
 fn judge(
     name: &str,
     writer: u64,
@@ -175,7 +175,7 @@ fn judge(
                 && !is_removal(before)
                 && !is_removal(after)
         }
-        // What came between is not known.
+        // The states between are not known.
         None => before & 1 == 0 || after & 1 == 0 || newest - oldest > 1,
     };
     match is_fine {
@@ -242,7 +242,8 @@ fn look(path: &Path) -> Result<Option<Vec<u8>>, String> {
     }
 }
 
-/// Returns a file: a line that says what it is, and bytes that follow from that.
+/// Returns the bytes of a file: a line with its name, writer, version and length, and bytes that
+/// follow from these.
 fn content(name: &str, writer: u64, version: u64, length: u64) -> Vec<u8> {
     let mut bytes = format!("{name} {writer} {version} {length}\n").into_bytes();
     let mut random = Random::new(writer << 40 | version);
@@ -252,7 +253,7 @@ fn content(name: &str, writer: u64, version: u64, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns what a file says that it is, if it is whole and of this name.
+/// Parses the first line of a file, which must be whole and of this name.
 fn parse(name: &str, bytes: &[u8]) -> Result<Found, String> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let text = String::from_utf8_lossy(line);

@@ -49,7 +49,8 @@ impl Report {
         stats_per_second(&self.together) / stats_per_second(&self.alone)
     }
 
-    /// Returns the part of its rate that the thread of the clock kept, which needs only a processor.
+    /// Returns the part of its rate that the thread of the clock kept, which needs only a
+    /// processor.
     fn spinner_kept(&self) -> f64 {
         self.together.gaps.rate / self.alone.gaps.rate
     }

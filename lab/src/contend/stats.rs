@@ -1,6 +1,7 @@
-//! A directory that rarely changes, and programs that ask for its attributes all the time.
+//! A directory that rarely changes, and programs that read its attributes all the time.
 //!
-//! The mode and the size of a file count its changes, so a look shows which changes it has seen.
+//! The mode and the size of a file count its changes, so they show which changes a program has
+//! seen.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -33,7 +34,7 @@ struct Changes {
     bytes: Count,
 }
 
-/// Changes that were asked for, and those that were answered.
+/// The changes that were requested, and those that were acknowledged.
 #[derive(Default)]
 struct Count {
     asked: AtomicU64,
@@ -81,7 +82,8 @@ impl Stats {
         Ok(())
     }
 
-    /// Asks for attributes until the time is over: they have all changes that were answered before.
+    /// Reads attributes until the time is over: they must have all changes that were acknowledged
+    /// before.
     pub(super) fn look(&self, worker: &mut Worker) -> Result<(), String> {
         let mut newest = vec![(0, 0); FILES as usize];
         let paths: Vec<PathBuf> = (0..FILES).map(|number| file(&worker.folder, number)).collect();
@@ -125,7 +127,7 @@ impl Count {
     }
 }
 
-/// Returns whether a mode and a size are what was answered, or was asked for since.
+/// Returns whether a mode and a size were acknowledged, or requested since.
 fn is_between([mode, size]: [u64; 2], before: [u64; 2], after: [u64; 2]) -> bool {
     // Modes begin again from 0.
     (before[0]..=after[0]).any(|count| count % MODES == mode)

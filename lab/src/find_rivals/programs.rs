@@ -32,9 +32,9 @@ pub(super) struct Program {
 /// A ratio of times that is to be reached.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Goal {
-    /// It takes at least so many times as long as `pelago find`.
+    /// The program takes at least this multiple of the time of `pelago find`.
     Slower(f64),
-    /// `pelago find` takes at most so many times as long as it.
+    /// `pelago find` takes at most this multiple of the time of the program.
     Within(f64),
 }
 
@@ -113,7 +113,7 @@ fn recoll(places: &Places, word: &str, hits: u64) -> Program {
     Program { name: "recoll", command, line: "file://", goal: Some(OF_RECOLL) }
 }
 
-/// Returns the commands that make the databases of the others, by the name of what they make.
+/// Returns the commands that make the databases of the others, with their names.
 pub(super) fn makers(places: &Places) -> Vec<(&'static str, Command)> {
     let mut updatedb = Command::new("/usr/sbin/updatedb.plocate");
     updatedb.args(["-l", "0", "-U"]).arg(&places.copy).arg("-o").arg(&places.database);

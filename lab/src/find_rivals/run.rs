@@ -33,7 +33,7 @@ pub(super) struct Measured {
 
 /// A question, and the answers of all programs.
 pub(super) struct Task {
-    /// As `pelago bench find` reports it.
+    /// The object of the question in the report of `pelago bench find`.
     pub(super) question: Value,
     /// `pelago find` first.
     pub(super) answers: Vec<Answers>,
@@ -76,7 +76,7 @@ impl Lab<'_> {
         let text = programs::recoll_configuration(&places);
         fs::write(&config, text).map_err(|why| format!("{}: {why}", config.display()))?;
         let began = Instant::now();
-        // It waits for the index.
+        // The benchmark waits for the index.
         let mut plain = self.bench(&places, options);
         plain.args(["--plain", "--json", "--rounds", &options.rounds.to_string()]);
         let said = self.mounted.step("bench", plain.arg(&places.mount))?;

@@ -1,9 +1,9 @@
-//! Gaps in the time of a thread that only reads the clock: what the machine alone costs.
+//! Gaps in the time of a thread that only reads the clock: the delays of the machine itself.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// What such a thread has seen.
+/// The readings of such a thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Gaps {
     /// The longest time between two readings.

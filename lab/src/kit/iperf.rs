@@ -18,7 +18,7 @@ impl IperfServer {
     /// and returns its JSON.
     ///
     /// # Errors
-    /// What the client said at its last try.
+    /// The error of the client at its last try.
     pub(crate) fn measure(
         &self,
         mut client: impl FnMut() -> Result<String, String>,

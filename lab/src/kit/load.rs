@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Findings whose text is kept; the others are counted.
 const KEPT: usize = 20;
 
-/// Findings: what threads saw and should not have seen.
+/// Findings: results that threads should not have seen.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     /// The texts of the first ones.
@@ -79,7 +79,7 @@ enum Ended {
 }
 
 impl Load {
-    /// Returns a load without threads, whose workers pause for so long after each step.
+    /// Returns a load without threads, whose workers pause for this time between two steps.
     pub(crate) fn new(seed: u64, pause: Duration) -> Self {
         let (ended_sender, ended) = channel();
         Self {

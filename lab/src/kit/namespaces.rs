@@ -92,7 +92,7 @@ impl Namespaces {
         Ok(made)
     }
 
-    /// Limits what each end sends to this rate, as `tc` writes it.
+    /// Limits the sending of each end to this rate, as `tc` writes it.
     pub(crate) fn limit_rate(&self, rate: &str) -> Result<(), String> {
         for side in SIDES {
             let mut tc = self.command(side, "tc");
@@ -107,7 +107,7 @@ impl Namespaces {
         command_in(&side.namespace(self.maker), program)
     }
 
-    /// Runs a command to its end and returns what it said; a failure is an error.
+    /// Runs a command to its end and returns its output; a failure is an error.
     pub(crate) fn run(&self, step: &str, command: &mut Command) -> Result<String, String> {
         let log = self.logs.join(step);
         // A daemon that stays behind belongs to no group, so only the child itself is waited for.
@@ -181,8 +181,8 @@ impl Drop for Namespaces {
     }
 }
 
-/// Returns a command that runs in a network namespace. `ip netns exec` would enter a mount namespace
-/// too, and a mount made there is seen nowhere else.
+/// Returns a command that runs in a network namespace. `ip netns exec` would enter a mount
+/// namespace too, and a mount made there is seen nowhere else.
 pub(super) fn command_in(namespace: &str, program: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}")).arg(program).env("LC_ALL", "C");

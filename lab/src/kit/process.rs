@@ -10,7 +10,7 @@ use pelago_testbed::process;
 /// Runs a command to its end and returns its output.
 ///
 /// # Errors
-/// What the command printed, if it failed.
+/// The output of the command, if it failed.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = process::shown(command);
     let output = command.output().map_err(|why| format!("{name}: {why}"))?;

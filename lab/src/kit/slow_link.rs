@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// A link. On drop its namespaces go; processes in them must have ended.
 pub(crate) struct SlowLink {
     child: Child,
-    /// `None` once it is told to end.
+    /// `None` after the link was told to end.
     commands: Option<ChildStdin>,
     said: BufReader<ChildStdout>,
     ends: Value,

@@ -1,4 +1,4 @@
-//! A large file over a cable of 1 Gbit/s, beside what TCP alone moves over it.
+//! A large file over a cable of 1 Gbit/s, beside the rate of TCP alone over it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! The file systems that are compared: each has its server at one end and its mount at the other.
+//! The file systems that are compared, each with its server at one end and its mount at the other.
 
 use std::fs;
 use std::path::{Path, PathBuf};

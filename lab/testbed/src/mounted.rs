@@ -230,13 +230,13 @@ impl Drop for OtherFileSystem {
     }
 }
 
-/// Returns whether something is mounted on `path`, which has no symbolic links, without asking it:
-/// a mount whose server does not answer would keep us waiting.
+/// Returns whether something is mounted on `path`, which has no symbolic links. It asks the
+/// kernel's table, not the mount: a mount whose server does not answer would keep us waiting.
 pub fn is_mount(path: &Path) -> bool {
     mounts_below(path).iter().any(|point| point == path)
 }
 
-/// Returns what is mounted on a path and below it, in the order of mounting.
+/// Returns the mount points on a path and below it, in the order of mounting.
 pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = table.lines().filter_map(|line| line.split(' ').nth(4));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Pause between two checks whether a child has ended.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How a child ended.
+/// The end of a child.
 pub struct Ending {
     /// Exit code or signal; `SIGKILL` after a time-out.
     pub status: ExitStatus,
@@ -21,7 +21,7 @@ pub struct Ending {
     pub timed_out: bool,
     /// The process group had members after the child's end; they were killed.
     pub left_processes: bool,
-    /// From spawn to end.
+    /// The time from spawn to end.
     pub duration: Duration,
     /// The whole stdout, invalid UTF-8 replaced.
     pub stdout: String,

@@ -6,10 +6,10 @@ use crate::account::{self, Account};
 /// Data paths, as `pelago up --passthrough MODE` has them.
 const PATHS: &[&str] = &["auto", "always", "never"];
 
-/// How a mount reaches the server of its volume.
+/// The way by which a mount reaches the server of its volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It is the server's own, in the same process.
+    /// The mount is the server's own, in the same process.
     Own,
     /// By the Unix socket in the volume's folder.
     Unix,
@@ -17,7 +17,7 @@ pub enum Way {
     Tls,
 }
 
-/// What `--user`, `--passthrough` and `--far` say.
+/// The options `--user`, `--passthrough` and `--far`.
 #[derive(Clone, Debug)]
 pub struct RunAs {
     /// The user that serves and uses the volume; `None` for the user that runs xtask.
@@ -28,8 +28,8 @@ pub struct RunAs {
     pub ways: &'static [Way],
 }
 
-/// Runs a verb with these options and the other arguments; with `--user`, in a mount namespace
-/// that is made for that user.
+/// Runs a verb with these options and the other arguments; with `--user`, in a mount namespace that
+/// is made for that user.
 pub fn enter(
     verb: &str,
     arguments: &[String],

@@ -97,7 +97,7 @@ impl Mounted {
         command
     }
 
-    /// Ends the mounts, and the server behind them.
+    /// Ends the mounts and their server.
     pub(super) fn end(&self) -> Result<(), String> {
         for (way, point) in self.run_as.ways.iter().zip(self.points()) {
             if *way != Way::Own {
@@ -107,7 +107,7 @@ impl Mounted {
         self.step("end", self.pelago("unmount").arg("-V").arg(self.volume())).map(|_| ())
     }
 
-    /// The same after an error: by force, and going on after what fails.
+    /// Ends the mounts by force after an error, and goes on after each failure.
     pub(super) fn end_by_force(&self) {
         // Also those that a suite has made.
         let points = mounts_below(&self.folder);
