@@ -44,8 +44,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         }
     };
     step("fmt", &mut || component("fmt", &mut workspace::cargo(FMT)));
-    // These are workspaces of their own, so no other step sees them. They use what is public, and
-    // would stop to compile unseen.
+    // These are workspaces of their own, so no other step builds them. They use public items of the
+    // crates, and would stop compiling unnoticed.
     for name in ["fuzz", "schedules"] {
         let manifest = format!("{name}/Cargo.toml");
         let fmt = ["fmt", "--check", "--manifest-path", &manifest];

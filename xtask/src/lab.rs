@@ -7,7 +7,7 @@ use pelago_testbed::{VerbResult, process, workspace};
 /// Runs a verb of `lab` with these arguments, and returns its exit code.
 ///
 /// # Errors
-/// If cargo cannot be run. What the laboratory itself says of an error is on its stderr.
+/// If cargo cannot be run. The laboratory prints its own errors.
 pub(crate) fn run(verb: &str, arguments: &[String]) -> VerbResult {
     let run = ["run", "--release", "--quiet", "--package", workspace::LAB, "--", verb];
     let status = process::run_foreground(workspace::cargo(&run).args(arguments))?;

@@ -26,7 +26,7 @@ struct Program {
     mounts: Mounts,
 }
 
-/// Which mounts a program can use.
+/// The mounts that a program can use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mounts {
     /// The server's own, or one far mount.

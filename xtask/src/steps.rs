@@ -8,12 +8,12 @@ use pelago_testbed::{VerbResult, tools, verdict};
 
 use crate::counts::Counts;
 
-/// What a step does with its volume; an error says what went wrong.
+/// The work of a step with its volume; an error says why it failed.
 type Work<'a> = dyn Fn(&Mounted) -> Result<(), String> + 'a;
 
 /// One step.
 pub(crate) struct Step<'a> {
-    /// As it is printed.
+    /// The name in the output.
     pub(crate) name: String,
     /// The data path of its volume.
     pub(crate) path: &'static str,

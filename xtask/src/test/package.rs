@@ -1,9 +1,9 @@
-//! The package whose tests a filter names: these are built alone.
+//! The package that a filter names, whose tests are built alone.
 
 use pelago_testbed::workspace;
 use serde_json::Value;
 
-/// How the names of our packages begin. A filter may leave it out.
+/// The beginning of the names of our packages. A filter may leave it out.
 const PREFIX: &str = "pelago-";
 
 /// A package of the workspace.
@@ -48,7 +48,7 @@ impl Package {
         Some((package, rest.filter(|rest| !rest.is_empty())))
     }
 
-    /// Returns the arguments with which cargo builds its tests, and what they need.
+    /// Returns the arguments with which cargo builds the tests and the programs that they start.
     ///
     /// Cargo chooses the features of a crate for all packages that it selects, and for this package
     /// alone it would choose fewer, and build hundreds of crates again. The packages without a

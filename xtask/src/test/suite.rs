@@ -122,9 +122,9 @@ const BY_OTHER_PATHS: &[&str] = &[
 /// The paths of requests and bytes between the kernel and a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paths {
-    /// Whether requests come over io_uring, and not by the device.
+    /// True if requests come over io_uring, and not by the device.
     pub(crate) ring: bool,
-    /// Whether the kernel may read and write large files itself.
+    /// True if the kernel may read and write large files itself.
     pub(crate) passthrough: bool,
 }
 
@@ -285,7 +285,8 @@ impl Suite {
 }
 
 impl Binary {
-    /// Returns the executable as cargo starts it: in its package's folder, which it is told.
+    /// Returns the executable as cargo starts it: in its package's folder, with the same
+    /// environment.
     fn command(&self) -> Command {
         let folder = self.manifest.parent().unwrap_or_else(|| Path::new("."));
         let mut command = Command::new(&self.path);
