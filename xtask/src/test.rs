@@ -14,13 +14,13 @@ mod tally;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use self::libtest::{Report, Verdict};
-use self::package::Package;
-use self::suite::Paths;
-pub(crate) use self::suite::Suite;
 use pelago_testbed::process::Ending;
 use pelago_testbed::{VerbResult, machine, process, verdict, workspace};
 
+use self::libtest::{Report, Verdict};
+pub(crate) use self::package::Package;
+use self::suite::Paths;
+pub(crate) use self::suite::{Suite, table_of_suites};
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
 use crate::setup;

@@ -3,27 +3,39 @@
 //! Each rule is a function from the files, or from `cargo metadata`, to findings. Only `--write`
 //! changes files: it writes derived tables and fills paragraphs.
 
+mod bindings;
 mod cycles;
 mod derived;
 mod documents;
 mod doors;
 mod figures;
 mod fill;
+mod glossary;
+mod heads;
 mod limits;
+mod lists;
+mod module_list;
 mod modules;
 mod names;
 mod packages;
+mod prose;
 mod sizes;
 mod table;
 mod text;
 mod tree;
+mod unsafe_code;
 mod walls;
 
 use std::fmt::Display;
 
+use self::derived::Derived;
 use self::tree::Tree;
 use crate::sim::mutants;
 use crate::{VerbResult, verdict, workspace};
+
+/// The derived tables of documents.
+const DERIVED: &[Derived] =
+    &[figures::TABLE, limits::TABLE, lists::SUITES, module_list::TABLE, unsafe_code::TABLE];
 
 /// Broken rules, each with its file or package.
 #[derive(Debug, Default)]
@@ -54,8 +66,9 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     }
     let root = workspace::root();
     if write {
-        limits::TABLE.write(&root)?;
-        figures::TABLE.write(&root)?;
+        for table in DERIVED {
+            table.write(&root)?;
+        }
         fill::write(&root)?;
     }
     let tree = Tree::read(&root)?;
@@ -82,6 +95,8 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     let mut notes = Findings::default();
     sizes::check(tree, &mut found);
     text::check(tree, &mut found);
+    bindings::check(tree, &mut found);
+    heads::check(tree, &mut found);
     modules::check(tree, &mut found);
     cycles::check(tree, &mut found, &mut notes);
     names::check(tree, &mut found, &mut notes);
@@ -89,8 +104,12 @@ fn findings(tree: &Tree) -> Result<(Findings, Findings), String> {
     packages::check(&all, tree, &mut found);
     documents::check(tree, &mut found);
     doors::check(tree, &mut found);
-    limits::TABLE.check(tree, &mut found);
-    figures::TABLE.check(tree, &mut found);
+    glossary::check(tree, &mut found);
+    lists::check(tree, &mut found);
+    prose::check(tree, &mut found);
+    for table in DERIVED {
+        table.check(tree, &mut found);
+    }
     fill::check(tree, &mut found);
     walls::check_document(tree, &mut found);
     for (name, file) in mutants::stale(|path| Some(&*tree.file(path)?.text)) {

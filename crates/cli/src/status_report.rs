@@ -11,6 +11,8 @@ mod json;
 mod mirror_line;
 mod mirrors;
 mod store;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub(crate) use json::FromJson;
@@ -86,11 +88,11 @@ pub(crate) struct UpReport {
     /// When this run began, in seconds since 1970.
     pub(crate) since: i64,
     /// Which batches are done and which are safe.
-    pub(crate) progress: ProgressReport,
+    pub(crate) durability: DurabilityReport,
     /// Open files.
     pub(crate) open_files: u64,
     /// Files that were closed but that a program may still write.
-    pub(crate) lingering_files: u64,
+    pub(crate) pending_closes: u64,
     /// Ranges of bytes that file locks cover.
     pub(crate) locks: u64,
     /// Requests that wait for a file lock.
@@ -174,7 +176,7 @@ pub(crate) struct SessionReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HttpReport {
     /// Bytes of files that were read from the disk, as far as the kernel tells.
-    pub(crate) medium_bytes: u64,
+    pub(crate) disk_bytes: u64,
     /// Bytes of files that were given to clients.
     pub(crate) served_bytes: u64,
     /// Extents that were read, each for all clients that want it.
@@ -217,7 +219,7 @@ pub(crate) struct PassthroughReport {
 
 /// Batches, counted from 1 in each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ProgressReport {
+pub(crate) struct DurabilityReport {
     /// The newest batch that is done.
     pub(crate) done: u64,
     /// The newest batch that is safe.
@@ -341,7 +343,7 @@ impl UpReport {
             listening: Some("key@host:7440".to_owned()),
             http: Some("http://127.0.0.1:8080/".to_owned()),
             http_traffic: Some(HttpReport {
-                medium_bytes: 21,
+                disk_bytes: 21,
                 served_bytes: 22,
                 extents_read: 23,
                 extents_in_memory: 24,
@@ -368,9 +370,14 @@ impl UpReport {
             no_index: Some("built without".to_owned()),
             guard: Some(GuardReport::Missing("it was killed".to_owned())),
             since: 1_800_000_000,
-            progress: ProgressReport { done: 9, safe: 8, sync_interval_ms: 1000, unsafe_for_ms: 4 },
+            durability: DurabilityReport {
+                done: 9,
+                safe: 8,
+                sync_interval_ms: 1000,
+                unsafe_for_ms: 4,
+            },
             open_files: 5,
-            lingering_files: 6,
+            pending_closes: 6,
             locks: 16,
             lock_waiters: 17,
             space: Some(SpaceReport {

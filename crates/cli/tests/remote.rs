@@ -17,3 +17,4 @@ mod notices;
 #[path = "pairs/main.rs"]
 mod pairs;
 mod restart;
+mod slow;

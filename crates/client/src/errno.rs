@@ -1,4 +1,4 @@
-//! The one total mapping from error codes to errno.
+//! Mapping from error codes to errno; it is total, and the only one.
 //!
 //! `docs/semantics.md` has the same table. Most rows follow section 2 of the manual; these were a
 //! choice:
@@ -19,7 +19,7 @@
 //! | `Corrupt`, `Bug` | EIO | the only errno in POSIX; the log has the cause |
 //!
 //! The FUSE adapter has one exception: a `NotSupported` seek fails with ENOSYS, so that the kernel
-//! stops asking and treats files as having no holes.
+//! stops sending FUSE_LSEEK and treats files as having no holes.
 
 use pelago_wire::Code;
 use rustix::io::Errno;

@@ -57,7 +57,7 @@ impl Files {
         self.ask(context, Request::Find { ino }, entry)
     }
 
-    /// Returns a page of the files in a directory and below it that a query means.
+    /// Returns a page of the files in a directory and below it that a query finds.
     pub fn search(&self, context: &Context, dir: Handle, search: Search) -> Pending<SearchPage> {
         self.ask(context, Request::Search { dir, search }, found)
     }
@@ -72,7 +72,7 @@ impl Files {
         self.ask(context, Request::GetAttr { node }, attr)
     }
 
-    /// Changes attributes; `open` is given if a program did it through a descriptor.
+    /// Changes attributes; `open` is the open through which the program did it, if any.
     pub fn set_attr(
         &self,
         context: &Context,
@@ -218,25 +218,25 @@ impl Files {
         self.ask(context, Request::SetLock { open, owner, lock, wait }, done)
     }
 
-    /// Asks that the request with the session and the number of `context` ends soon. Its result
-    /// comes all the same: `Interrupted`, or what it did.
+    /// Asks the server to end the request with the session and the number of `context` soon. The
+    /// request still gets its result: `Interrupted`, or the result of what it has done.
     pub fn cancel(&self, context: &Context) {
         self.service.cancel(context);
     }
 
-    /// The caller of the request with the session and the number of `context` is gone. What was not
-    /// begun for it may fail with `Interrupted`; all else goes on.
+    /// Reports that the caller of the request with the session and the number of `context` was
+    /// killed. If the request was not begun, it may fail with `Interrupted`; else it goes on.
     pub fn forsake(&self, context: &Context) {
         self.service.forsake(context);
     }
 
-    /// The kernel refers no more to a file that has lost its last name.
+    /// Reports that the kernel has forgotten a file that has lost its last name.
     pub fn forgotten(&self, removed: InodeId) {
         self.service.forgotten(removed);
     }
 
-    /// Returns how long the server has said nothing, although it should have; `None` if it is in
-    /// this process.
+    /// Returns for how long the server has sent nothing, although it should have; `None` if it is
+    /// in this process.
     #[must_use]
     pub fn silence(&self) -> Option<Duration> {
         self.service.silence()
@@ -248,8 +248,8 @@ impl Files {
     }
 
     /// Makes the changes of a directory safe. Fails with `Io` if acknowledged changes were lost:
-    /// once for each descriptor if `since` is the number of losses that it was told of
-    /// ([`Files::losses`]), else once.
+    /// once for each descriptor if `since` is the number of losses that were reported through it
+    /// before ([`Files::losses`]), else once.
     pub fn fsync_dir(&self, context: &Context, dir: Handle, since: Option<u64>) -> Pending<()> {
         self.ask(context, Request::FsyncDir { dir, since }, done)
     }
@@ -264,7 +264,8 @@ impl Files {
         self.ask(context, Request::Read { open, offset, size }, data)
     }
 
-    /// Reads as [`Files::read`] does, perhaps into `room`: [`Buffer::room_bytes`] says so.
+    /// Reads as [`Files::read`] does, into `room` if the server can: then [`Buffer::room_bytes`] is
+    /// set.
     pub fn read_into(
         &self,
         context: &Context,
@@ -289,7 +290,8 @@ impl Files {
     }
 
     /// Lists up to `entries` names after the cookie `after`, with attributes if `attributes` is
-    /// set. If `after` is a ranked cookie, the listing continues after the name `behind`, if given.
+    /// set. If `after` is a ranked cookie, the listing continues after the name `behind`, if that
+    /// is given.
     pub fn list(
         &self,
         context: &Context,

@@ -5,7 +5,7 @@
 //! returns a [`Pending`]: ready at once, or completed later by another thread. So callers need
 //! neither block nor be asynchronous.
 //!
-//! Errors are numbered codes inside; [`errno`] has the one total mapping to errno.
+//! Errors are numbered codes; [`errno`] has the one total mapping to errno.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Results that are ready now or come later.
+//! Pending results: ready now, or completed later by another thread.
 //!
-//! Most operations need only memory, and return their result by value. Another thread completes
-//! each of the others exactly once, through a [`Completer`]; the caller gets a callback on that
-//! thread, or waits.
+//! Most operations need only memory, and return their result by value. Each of the others is
+//! completed exactly once by another thread, through a [`Completer`]; the caller gets a callback on
+//! that thread, or waits.
 
 use std::sync::Arc;
 use std::{fmt, mem};
@@ -10,7 +10,7 @@ use std::{fmt, mem};
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::{Code, Error};
 
-/// The result of an operation, ready or still to come.
+/// The result of an operation, ready or to be completed later.
 #[must_use = "an unused result may be an unseen error"]
 pub struct Pending<T>(Inner<T>);
 
@@ -25,7 +25,7 @@ impl<T: Send + 'static> Pending<T> {
         Self(Inner::Ready(result))
     }
 
-    /// Returns a result that comes when its completer is called, and the completer.
+    /// Returns the completer of a later result, and the result.
     pub fn later() -> (Completer<T>, Self) {
         let slot = Arc::new(Slot { state: Mutex::new(State::Waiting), done: Condvar::new() });
         (Completer(Some(Arc::clone(&slot))), Self(Inner::Later(slot)))
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Pending<T> {
         }
     }
 
-    /// Returns the same result, by value if it was completed meanwhile.
+    /// Returns the same result, by value if it has been completed.
     pub fn settle(self) -> Self {
         match self.0 {
             Inner::Later(slot) => match slot.take() {

@@ -37,7 +37,8 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// New value.
     pub value: Vec<u8>,
-    /// Whether an access control list clears the setgid bit: its caller is not in the file's group.
+    /// True if this access control list clears the setgid bit: its caller is not in the file's
+    /// group.
     pub kill_setgid: bool,
 }
 
@@ -66,7 +67,7 @@ pub struct Created {
     pub entry: Entry,
     /// Id of the open.
     pub open: OpenId,
-    /// How to reach its bytes.
+    /// The path to its bytes.
     pub path: DataPath,
 }
 
@@ -77,7 +78,7 @@ pub struct Opened {
     pub open: OpenId,
     /// Attributes after the open.
     pub attr: Attr,
-    /// How to reach its bytes.
+    /// The path to its bytes.
     pub path: DataPath,
 }
 
@@ -112,6 +113,6 @@ pub struct Written {
 pub struct Listing {
     /// Entries in the order of their cookies.
     pub entries: Vec<DirEntry>,
-    /// Whether these are the last.
+    /// True if these entries are the last.
     pub end: bool,
 }

@@ -40,7 +40,7 @@ impl FileType {
 /// Attributes of a file (`fuse_attr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// What programs see as `st_ino`.
+    /// Inode number that programs see (`st_ino`).
     pub ino: u64,
     /// Size in bytes.
     pub size: u64,

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],
-    /// What names and data are read from, if that is apart from the fields before them.
+    /// The bytes of names and data, if they are apart from the fields before them.
     payload: Option<&'a [u8]>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Layout<const BYTES: usize> {
     at: usize,
 }
 
-/// How a request breaks its layout.
+/// The way in which a request breaks its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A field, or data that a field names, is missing.

@@ -1,5 +1,5 @@
-//! Decodes requests, opcode by opcode. A body may be longer than its layout: newer kernels append
-//! fields.
+//! Decoding of requests, opcode by opcode. A body may be longer than its layout: newer kernels
+//! append fields.
 
 use crate::attr::Timestamp;
 use crate::bytes::Cursor;
@@ -132,7 +132,8 @@ impl Iterator for Forgets<'_> {
     }
 }
 
-/// Decodes `fuse_init_in`, of which only the version is known if the major version is not ours.
+/// Decodes `fuse_init_in`, of which only the version is known if the major version is not ours. It
+/// has `flags2` since 7.36 (Linux 5.17), which `INIT_EXT` says.
 fn init(body: &mut Cursor<'_>) -> Result<Init, LayoutError> {
     let major = body.u32()?;
     let minor = body.u32()?;
@@ -240,7 +241,8 @@ fn create<'a>(body: &mut Cursor<'a>) -> Result<Create<'a>, LayoutError> {
     Ok(Create { name: body.name()?, flags, mode, umask, kill_privileges })
 }
 
-/// `fuse_read_in`. Its lock owner is for locks, which are not negotiated.
+/// `fuse_read_in`. Its lock owner would matter for mandatory locks only, which no file system here
+/// has.
 fn read(body: &mut Cursor<'_>) -> Result<Read, LayoutError> {
     let file = FileId(body.u64()?);
     let offset = body.u64()?;
@@ -329,7 +331,8 @@ fn fsync(body: &mut Cursor<'_>) -> Result<Fsync, LayoutError> {
     Ok(Fsync { file, data_only: flags & FSYNC_DATA != 0 })
 }
 
-/// `fuse_setxattr_in`, whose second half is there if `FUSE_SETXATTR_EXT` was negotiated.
+/// `fuse_setxattr_in`, whose second half is there if `FUSE_SETXATTR_EXT` was negotiated (7.33,
+/// Linux 5.13).
 fn setxattr<'a>(body: &mut Cursor<'a>, is_extended: bool) -> Result<Setxattr<'a>, LayoutError> {
     let size = body.u32()?;
     let flags = body.i32()?;

@@ -16,7 +16,8 @@ use crate::{os, rights};
 
 /// Path of the device.
 const PATH: &str = "/dev/fuse";
-/// Errnos from here on are internal to the kernel: it refuses a reply with one and keeps waiting.
+/// Errnos from here on are internal to the kernel: it refuses a reply with one, and the program
+/// goes on waiting.
 const ERRNO_END: i32 = 512;
 /// Bytes of `fuse_out_header`.
 pub(crate) const OUT_HEADER_BYTES: usize = 16;

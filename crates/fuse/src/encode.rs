@@ -1,4 +1,4 @@
-//! Encodes replies and notices. Each layout is an array on the stack.
+//! Encoding of replies and notices. Each layout is an array on the stack.
 
 use std::time::Duration;
 

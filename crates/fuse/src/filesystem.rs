@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use pelago_trace::RequestSpan;
+
 use crate::Errno;
 use crate::ids::{FileId, NodeId};
 use crate::interrupts::{Interrupt, Interrupts};
@@ -21,7 +23,7 @@ use crate::request::Header;
 /// A file system: one method for each request. The default of a method replies `ENOSYS`; for most
 /// requests the kernel then stops sending them and falls back.
 ///
-/// The threads of the session call these methods, which should return soon. A reply may be kept and
+/// The threads of the session call these methods, which should return soon. A reply may be held and
 /// completed later, by any thread.
 #[expect(missing_docs, reason = "each is the request of its name, with the reply of its type")]
 #[expect(unused_variables, reason = "the names of unused parameters say what they are")]
@@ -30,15 +32,15 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    /// The kernel drops `lookups` of the lookups of `node` that replies have counted. After the
-    /// last it does not refer to the node any more.
+    /// Drops `lookups` of the lookups of `node` that replies have counted. After the last one the
+    /// kernel does not refer to the node any more.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
     fn get_attr(&self, header: &Header, file: Option<FileId>, reply: Reply<Attributes>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// As [`Filesystem::get_attr`], with the birth time.
+    /// As [`Filesystem::get_attr`], with the birth time (7.39, Linux 6.6).
     fn statx(&self, header: &Header, reply: Reply<Statx>) {
         reply.error(Errno::NOSYS);
     }
@@ -87,7 +89,7 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    /// Creates and opens an unnamed temporary file (`O_TMPFILE`).
+    /// Creates and opens an unnamed temporary file (`O_TMPFILE`; 7.37, Linux 6.1).
     fn tmpfile(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
         reply.error(Errno::NOSYS);
     }
@@ -171,51 +173,52 @@ pub trait Filesystem: Send + Sync + 'static {
         reply.error(Errno::NOSYS);
     }
 
-    /// FUSE_SETLK and FUSE_SETLKW. The reply to a request that waits is kept; the program that sent
-    /// it cannot be killed before [`Filesystem::interrupt`] or the reply.
+    /// FUSE_SETLK and FUSE_SETLKW. The reply to a request that waits comes later; the program that
+    /// sent it cannot be killed before [`Filesystem::interrupt`] or the reply.
     fn setlk(&self, header: &Header, request: Setlk, reply: Reply<()>) {
         reply.error(Errno::NOSYS);
     }
 
-    /// The caller of request `unique` got a signal. The reply to that request may be `EINTR`, or
-    /// what it would have been otherwise. Returns `false` if this request is not known here: the
-    /// thread that read it may not have called its method yet. The interrupt then comes again, also
-    /// after that call, and perhaps often; `true` ends that.
+    /// Interrupts request `unique`, whose caller got a signal. The reply to that request may be
+    /// `EINTR`, or the same as without the signal. Returns `false` if this request is not known
+    /// here: the thread that read it may not have called its method yet. The interrupt then comes
+    /// again, also after that call, and perhaps often; `true` ends that.
     ///
-    /// A file system that ends waiting requests keeps them by their number and asks here under the
-    /// same lock, so that either this call or the method comes second.
+    /// A file system that ends waiting requests must record them by their number and look them up
+    /// here under the same lock, so that either this call or the method comes second.
     fn interrupt(&self, unique: u64) -> bool {
         true
     }
 
-    /// The caller of request `unique` is gone and its request was answered `EINTR`. What it asked
-    /// for may be done all the same; a reply to it is dropped.
+    /// Records that the caller of request `unique` was killed and its request was answered `EINTR`.
+    /// The request may be carried out all the same; a reply to it is dropped.
     fn given_up(&self, unique: u64) {
         let _is_known = self.interrupt(unique);
     }
 
-    /// Returns how long what answers the requests has said nothing, although it should have; `None`
-    /// if nothing else than this process answers them. A caller whose signals cannot be seen is
-    /// given up after a long silence only.
+    /// Returns for how long the server behind the file system has sent nothing, although it should
+    /// have; `None` if this process alone answers requests. A caller whose signals cannot be seen
+    /// is given up after a long silence only.
     fn silence(&self) -> Option<Duration> {
         None
     }
 
-    /// The session has ended, and no more requests come.
+    /// Called once the session has ended, and no more requests come.
     fn end(&self) {}
 }
 
-/// Calls the method of `operation`. The reply goes to `reply_to`. A request without a method
-/// gets `ENOSYS`. `interrupts` keeps those that come too early.
+/// Calls the method of `operation`. The reply goes to `reply_to`. A request without a method gets
+/// `ENOSYS`. `interrupts` holds interrupts that come before their request.
 pub(crate) fn dispatch(
     filesystem: &dyn Filesystem,
     interrupts: &Interrupts,
     reply_to: &ReplyTo,
     header: &Header,
     operation: Operation<'_>,
+    span: &RequestSpan,
 ) {
     let to = filesystem;
-    let caller = Caller { header, to: reply_to };
+    let caller = Caller { header, to: reply_to, span };
     match operation {
         // The session has negotiated already; the kernel sends FUSE_INIT once.
         Operation::Init(_) => caller.reply::<()>().error(Errno::IO),
@@ -272,17 +275,20 @@ pub(crate) fn dispatch(
     interrupts.called(header.unique, |request| to.interrupt(request));
 }
 
-/// The waiting caller of a request, and what takes the reply.
+/// The waiting caller of a request, and the destination of the reply.
 struct Caller<'a> {
     header: &'a Header,
     to: &'a ReplyTo,
+    span: &'a RequestSpan,
 }
 
 impl Caller<'_> {
     fn reply<T: Encode + ?Sized>(&self) -> Reply<T> {
         self.to.begin(self.header.unique);
+        let unique = self.header.unique;
         let to = Some(self.to.clone());
-        Reply { unique: self.header.unique, to, is_claimed: false, answer: PhantomData }
+        let span = self.span.clone();
+        Reply { unique, to, is_claimed: false, span, answer: PhantomData }
     }
 }
 

@@ -1,7 +1,7 @@
-//! The request that a thread carries out, for another thread to see.
+//! The request that a thread carries out, visible to another thread.
 //!
-//! A call of the file system may hang, with a disk for example. Its thread cannot tell anybody
-//! then, and has done so before: by plain stores, which cost each request next to nothing.
+//! A call of the file system may hang, for example with a disk. Its thread can report nothing then.
+//! So it publishes each request before the call, by plain stores, which cost next to nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use crate::request::Header;
 /// The request of a thread that reads from a descriptor, if it carries one out.
 #[derive(Debug)]
 pub(crate) struct Hand {
-    /// The number of the request; zero between two.
+    /// The number of the request; zero between two requests.
     request: AtomicU64,
     /// Thread of its caller, and how that waits. They belong to `request` if that is the same
     /// before and after they are read.
     thread: AtomicU32,
     wait: AtomicU8,
-    /// The place of its reply. A leaf lock.
+    /// The destination of its reply. A leaf lock.
     to: Mutex<ReplyTo>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct InHand {
 }
 
 impl Hand {
-    /// Returns the empty one of a thread that reads from a descriptor.
+    /// Returns the empty hand of a thread that reads from a descriptor.
     pub(crate) fn of(device: &Arc<Device>) -> Self {
         Self {
             request: AtomicU64::new(0),
@@ -46,25 +46,25 @@ impl Hand {
         }
     }
 
-    /// Returns where replies to requests of this thread go.
+    /// Returns the destination of replies to requests of this thread.
     pub(crate) fn reply_to(&self) -> ReplyTo {
         self.to.lock().clone()
     }
 
-    /// Replies to further requests go there.
+    /// Sets the destination of replies to further requests.
     pub(crate) fn replies_to(&self, to: &ReplyTo) {
         *self.to.lock() = to.clone();
     }
 
-    /// The thread begins a request.
+    /// Publishes a request that the thread begins.
     pub(crate) fn takes(&self, header: &Header, wait: Wait) {
-        // Release: who sees these sees that the last request is over.
+        // Release: a thread that sees these values also sees that the last request is over.
         self.thread.store(header.pid, Ordering::Release);
         self.wait.store(number(wait), Ordering::Release);
         self.request.store(header.unique, Ordering::Release);
     }
 
-    /// The call with the request is over.
+    /// Records that the call with the request is over.
     pub(crate) fn is_free(&self) {
         self.request.store(0, Ordering::Release);
     }

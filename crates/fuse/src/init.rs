@@ -17,7 +17,8 @@ const PAGE_BYTES: u32 = 4096;
 const LEAST_PAYLOAD_BYTES: u32 = 8192;
 /// Pages of a request without `FUSE_MAX_PAGES`.
 const DEFAULT_PAGES: u32 = 32;
-/// `max_stack_depth` that refuses descriptors of stacked file systems.
+/// `max_stack_depth` that refuses descriptors of stacked file systems: on an overlay a lease is
+/// granted although the file is mapped, and nothing else shows a mapping.
 const STACK_DEPTH: u32 = 1;
 
 /// A set of capabilities (`FUSE_*` of `fuse_init_in`); bits from 32 on are `flags2`.
@@ -37,7 +38,7 @@ pub struct Init {
     pub capabilities: u64,
 }
 
-/// What a file system wants from the kernel.
+/// Options that a file system wants from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitOptions {
     /// Wanted capabilities; the kernel may lack some.
@@ -48,7 +49,7 @@ pub struct InitOptions {
     pub max_readahead: u32,
     /// Limit of concurrent requests for which no process waits.
     pub max_background: u16,
-    /// Whether descriptors of an unstacked file system shall be registered with the kernel.
+    /// True if descriptors of an unstacked file system shall be registered with the kernel.
     pub passthrough: bool,
 }
 
@@ -65,7 +66,7 @@ pub struct Negotiated {
     pub max_readahead: u32,
     /// Limit of concurrent requests for which no process waits.
     pub max_background: u16,
-    /// Whether the kernel accepts registered descriptors.
+    /// True if the kernel accepts registered descriptors.
     pub passthrough: bool,
 }
 
@@ -73,7 +74,7 @@ pub struct Negotiated {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MajorReply;
 
-/// Why the negotiation failed.
+/// The reason why the negotiation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
     /// The kernel is older than 7.31.
@@ -146,7 +147,7 @@ impl Negotiated {
     }
 }
 
-/// Returns what `offer` and `init_options` have in common.
+/// Returns the capabilities and limits that `offer` and `init_options` have in common.
 ///
 /// # Errors
 /// [`InitError`] if the kernel is too old. The session handles a major version above 7 before it
@@ -157,10 +158,13 @@ pub fn negotiate(offer: &Init, init_options: &InitOptions) -> Result<Negotiated,
         return Err(InitError::TooOld { major, minor });
     }
     let mut offered = Capabilities(offer.capabilities);
+    // Before 7.36 (Linux 5.17) FUSE_INIT has no `flags2`.
     if !offered.has(Capabilities::INIT_EXT) {
         offered = offered & Capabilities(u32::MAX.into());
     }
     let passthrough = init_options.passthrough && offered.has(Capabilities::PASSTHROUGH);
+    // Linux grants passthrough only with a `max_stack_depth` above zero, and not beside
+    // `WRITEBACK_CACHE`, which no file system here may want.
     let mut wanted = init_options.capabilities.without(Capabilities::PASSTHROUGH)
         | Capabilities::BIG_WRITES
         | Capabilities::MAX_PAGES

@@ -1,12 +1,12 @@
 //! Interrupts that overtake their request.
 //!
 //! The kernel sends an interrupt as soon as its request was read, to the thread that reads next. So
-//! the file system may hear of the interrupt before another thread has called it with the request.
-//! Such an interrupt is kept. The thread that has called the file system with its request delivers
-//! it again. If the request is unknown even then, and after a call with any other request, the
+//! the file system may get the interrupt before another thread has called it with the request. Such
+//! an interrupt is held. The thread that has called the file system with its request delivers it
+//! again. If the request is unknown even then, and after a call with any other request, the
 //! interrupt goes back to the kernel (`EAGAIN`), which repeats it if the request still waits and
-//! drops it otherwise. Nothing is kept longer than to the end of the next call, and no interrupt is
-//! repeated without one: so threads do not turn in a circle while a request waits.
+//! drops it otherwise. An interrupt is held at most until the end of the next call, and none is
+//! repeated without a call: so threads do not turn in a circle while a request waits.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,16 +18,16 @@ use crate::Errno;
 use crate::device::Device;
 use crate::ring::retries::Retries;
 
-/// Limit of the interrupts that are kept; each is that of a process that waits.
+/// Limit of the interrupts that are held; each is of a process that waits.
 const KEPT: usize = 4096;
 
 /// The interrupts that came too early, and the descriptors of the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     kept: Mutex<Vec<Interrupt>>,
-    /// Whether any is kept, so that a call without one takes no lock.
+    /// True if any is held, so that a call without one takes no lock.
     any: AtomicBool,
-    /// Takes them if requests come by a ring.
+    /// Takes the interrupts if requests come by a ring.
     retries: OnceLock<Arc<Retries>>,
     /// Weak: the kernel ends what was read from a descriptor once that is closed.
     devices: Mutex<Vec<Weak<Device>>>,
@@ -36,7 +36,7 @@ pub(crate) struct Interrupts {
 /// A FUSE_INTERRUPT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interrupt {
-    /// Its own number, to which `EAGAIN` is the reply.
+    /// Number of the interrupt itself, to which `EAGAIN` is the reply.
     pub(crate) number: u64,
     /// The number of the request whose caller got a signal.
     pub(crate) request: u64,
@@ -59,7 +59,7 @@ impl Interrupts {
         }
     }
 
-    /// Delivers an interrupt, or keeps it if the file system does not know its request. `ask` is
+    /// Delivers an interrupt, or holds it if the file system does not know its request. `ask` is
     /// [`Filesystem::interrupt`](crate::Filesystem::interrupt).
     pub(crate) fn received(&self, interrupt: Interrupt, ask: impl Fn(u64) -> bool) {
         if ask(interrupt.request) {
@@ -71,15 +71,15 @@ impl Interrupts {
         if !self.keep(interrupt) {
             return;
         }
-        // The call with the request may have ended before the interrupt was kept, and then it has
-        // not seen it. The lock of the file system orders the two: if the call came second, it has.
+        // If the call with the request ended before the interrupt was held, it has not seen it. The
+        // lock of the file system orders the two: if the call came second, it has seen it.
         if ask(interrupt.request) {
             self.take(|kept| kept.retain(|other| *other != interrupt));
         }
     }
 
-    /// Delivers what was kept for `request`, with which the file system has just been called, and
-    /// sends back the rest, and what is unknown even now.
+    /// Delivers the interrupts that are held for `request`, with which the file system has just
+    /// been called. Sends all others back, and those whose request is unknown even now.
     pub(crate) fn called(&self, request: u64, ask: impl Fn(u64) -> bool) {
         // Relaxed: the lock of the file system orders this after the `store` of an interrupt that
         // it was asked about before the call.
@@ -93,7 +93,7 @@ impl Interrupts {
         }
     }
 
-    /// Keeps an interrupt, and returns whether there was room.
+    /// Holds an interrupt. Returns whether there was room.
     fn keep(&self, interrupt: Interrupt) -> bool {
         let has_room = self.take(|kept| {
             let has_room = kept.len() < KEPT;
@@ -108,7 +108,7 @@ impl Interrupts {
         has_room
     }
 
-    /// Changes what is kept.
+    /// Changes the interrupts that are held.
     fn take<T>(&self, change: impl FnOnce(&mut Vec<Interrupt>) -> T) -> T {
         let mut kept = self.kept.lock();
         let result = change(&mut kept);
@@ -116,8 +116,8 @@ impl Interrupts {
         result
     }
 
-    /// Asks the kernel to repeat an interrupt. It searches for the request at the descriptor from
-    /// which that was read, and only there; `ENOENT` from all says that it was answered.
+    /// Asks the kernel to repeat an interrupt. Linux searches for the request only at the
+    /// descriptor from which it was read; if all answer `ENOENT`, the request has its reply.
     fn send_back(&self, interrupt: Interrupt) {
         let devices = self.devices.lock().clone();
         let mut devices = devices.iter().filter_map(Weak::upgrade);

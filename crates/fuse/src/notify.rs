@@ -23,8 +23,9 @@ const PRUNE: i32 = 9;
 /// `FUSE_EXPIRE_ONLY`, a flag of `INVAL_ENTRY`.
 const EXPIRE_ONLY: u32 = 1 << 0;
 
-/// Sends notices. Each method says which locks the kernel takes: a notice that is sent while a
-/// request holds one of them, from the thread that must answer that request, is a deadlock.
+/// Sends notices. Each method says which locks the kernel takes. If a request holds one of them, a
+/// notice from the thread that must reply to this request is a deadlock. A thread that waits for
+/// such a lock is in state D and cannot be killed.
 #[derive(Debug, Clone)]
 pub struct Notifier(pub(crate) Arc<Device>);
 
@@ -66,9 +67,10 @@ impl Notifier {
     /// Invalidates all names of the mount: the kernel looks each of them up again before it uses it
     /// the next time. Takes no lock, so it may be sent from anywhere. Pages and attributes stay.
     ///
-    /// A name counts by the epoch at the start of its lookup; one whose lookup is under way is
-    /// invalid too. The kernel detaches what is mounted below a name that it finds invalid, also if
-    /// the name still leads to the same node.
+    /// A name gets the epoch from the start of its lookup, so one whose lookup is under way is
+    /// invalid too. A name of READDIRPLUS gets the epoch in which it is installed. The kernel
+    /// detaches what is mounted below a name that it finds invalid, also if the name still leads to
+    /// the same node.
     ///
     /// # Errors
     /// The kernel's errno; `EINVAL` before Linux 6.16 (7.44), which does not know this notice.

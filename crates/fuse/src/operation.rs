@@ -86,16 +86,17 @@ pub enum Operation<'a> {
     CopyFileRange(CopyFileRange),
     /// Attributes and the birth time; the reply has all fields, whatever was requested.
     Statx,
-    /// An opcode that this crate does not decode.
+    /// An opcode that this crate does not decode. FUSE_SYNCFS is one; Linux sends it to virtiofs
+    /// only, so `sync` and `syncfs` never reach a file system over `/dev/fuse`.
     Other(u32),
 }
 
-/// The way in which the caller of a request waits for its reply.
+/// The way in which the caller of a request waits for the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// It closes a descriptor, perhaps because it exits.
+    /// The caller closes a descriptor, perhaps because it exits.
     Close,
-    /// It waits for anything else.
+    /// The caller waits for any other request.
     Other,
     /// No process waits, and the bytes or the open have no other owner than the request: it must
     /// not be given up.
@@ -103,6 +104,54 @@ pub(crate) enum Wait {
 }
 
 impl Operation<'_> {
+    /// Returns the name of the opcode in lower case, without `FUSE_`.
+    pub(crate) const fn name(&self) -> &'static str {
+        match self {
+            Self::Init(_) => "init",
+            Self::Destroy => "destroy",
+            Self::Lookup { .. } => "lookup",
+            Self::Forget { .. } => "forget",
+            Self::BatchForget(_) => "batch_forget",
+            Self::GetAttr { .. } => "getattr",
+            Self::SetAttr(_) => "setattr",
+            Self::Readlink => "readlink",
+            Self::Symlink(_) => "symlink",
+            Self::Mknod(_) => "mknod",
+            Self::Mkdir(_) => "mkdir",
+            Self::Unlink { .. } => "unlink",
+            Self::Rmdir { .. } => "rmdir",
+            Self::Rename(_) => "rename",
+            Self::Link(_) => "link",
+            Self::Open(_) => "open",
+            Self::Create(_) => "create",
+            Self::Tmpfile(_) => "tmpfile",
+            Self::Read(_) => "read",
+            Self::Write(_) => "write",
+            Self::Flush(_) => "flush",
+            Self::Release(_) => "release",
+            Self::Fsync(_) => "fsync",
+            Self::Opendir { .. } => "opendir",
+            Self::Readdir(_) => "readdir",
+            Self::ReaddirPlus(_) => "readdirplus",
+            Self::Releasedir { .. } => "releasedir",
+            Self::Fsyncdir(_) => "fsyncdir",
+            Self::Statfs => "statfs",
+            Self::Setxattr(_) => "setxattr",
+            Self::Getxattr { .. } => "getxattr",
+            Self::Listxattr { .. } => "listxattr",
+            Self::Removexattr { .. } => "removexattr",
+            Self::Access { .. } => "access",
+            Self::Getlk(_) => "getlk",
+            Self::Setlk(_) => "setlk",
+            Self::Interrupt { .. } => "interrupt",
+            Self::Fallocate(_) => "fallocate",
+            Self::Lseek(_) => "lseek",
+            Self::CopyFileRange(_) => "copy_file_range",
+            Self::Statx => "statx",
+            Self::Other(_) => "other",
+        }
+    }
+
     /// Returns how the caller waits.
     pub(crate) const fn wait(&self) -> Wait {
         match self {
@@ -176,7 +225,7 @@ pub struct SetAttr {
     pub ctime: Option<Timestamp>,
     /// The open file through which the change was made, if any.
     pub file: Option<FileId>,
-    /// Whether the change clears setuid and setgid bits (`FATTR_KILL_SUIDGID`: a truncation by a
+    /// True if the change clears setuid and setgid bits (`FATTR_KILL_SUIDGID`: a truncation by a
     /// process without the right to keep them).
     pub kill_privileges: bool,
 }
@@ -250,7 +299,7 @@ pub struct Link<'a> {
 pub struct Open {
     /// Flags of `open`, without `O_CREAT`, `O_EXCL` and `O_NOCTTY`.
     pub flags: i32,
-    /// Whether the truncation that `flags` request clears setuid and setgid bits
+    /// True if the truncation that `flags` request clears setuid and setgid bits
     /// (`FUSE_OPEN_KILL_SUIDGID`).
     pub kill_privileges: bool,
 }
@@ -290,9 +339,9 @@ pub struct Write<'a> {
     pub offset: u64,
     /// The bytes to write.
     pub data: &'a [u8],
-    /// Whether the write clears setuid and setgid bits (`FUSE_WRITE_KILL_SUIDGID`).
+    /// True if the write clears setuid and setgid bits (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_privileges: bool,
-    /// Whether pages are written back (`FUSE_WRITE_CACHE`). Then `file` is any open of the node,
+    /// True if pages are written back (`FUSE_WRITE_CACHE`). Then `file` is any open of the node,
     /// and `flags` is zero.
     pub from_cache: bool,
     /// The owner of the writer's locks, if the kernel names it (`FUSE_WRITE_LOCKOWNER`).
@@ -306,7 +355,7 @@ impl Write<'_> {
     /// Returns whether the open file has `O_APPEND` at this moment.
     ///
     /// `offset` is then the end of the file as the kernel knows it, or if the call was made with
-    /// `RWF_NOAPPEND`, which the request does not tell, the offset of the call. Without `O_APPEND`
+    /// `RWF_NOAPPEND`, which the request does not show, the offset of the call. Without `O_APPEND`
     /// it is that of the call, or with `RWF_APPEND` the end. A large write is split, in order;
     /// with `O_DIRECT` and the capability `ASYNC_DIO` its parts arrive in any order.
     #[must_use]
@@ -315,14 +364,15 @@ impl Write<'_> {
     }
 }
 
-/// FUSE_FLUSH: a descriptor was closed.
+/// FUSE_FLUSH: a descriptor was closed. It comes at each `close`, and is the only request that
+/// reports the end of `fcntl` locks by a close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flush {
     /// The open file.
     pub file: FileId,
     /// The process that closed it, as the owner of locks: its `fcntl` locks on the file end,
-    /// through whichever open they were set. (The request sets none free if it owns none: an open
-    /// file description is another owner.)
+    /// through whichever open they were set. (It ends no lock of an open file description, which is
+    /// another owner.)
     pub owner: LockOwner,
 }
 
@@ -334,7 +384,7 @@ pub struct Release {
     pub file: FileId,
     /// Current flags of the open file.
     pub flags: i32,
-    /// Whether the release must do what FUSE_FLUSH does (`FUSE_RELEASE_FLUSH`).
+    /// True if the release must do what FUSE_FLUSH does (`FUSE_RELEASE_FLUSH`).
     pub flush: bool,
     /// The owner of the `flock` lock that ends; `None` if the open never had one
     /// (`FUSE_RELEASE_FLOCK_UNLOCK`).
@@ -366,9 +416,9 @@ pub struct Setlk {
     pub owner: LockOwner,
     /// The lock; `flock` covers all bytes.
     pub lock: FileLock,
-    /// Whether it is a `flock` lock, which is independent of all others (`FUSE_LK_FLOCK`).
+    /// True if it is a `flock` lock, which is independent of all others (`FUSE_LK_FLOCK`).
     pub is_flock: bool,
-    /// Whether to wait until nothing prevents it. Only
+    /// True if the request waits until nothing prevents it. Only
     /// [`Filesystem::interrupt`](crate::Filesystem::interrupt) ends the wait of a killed program.
     pub wait: bool,
 }
@@ -403,7 +453,7 @@ pub enum FileLockKind {
 pub struct Fsync {
     /// The open file or directory.
     pub file: FileId,
-    /// Whether only data and what is needed to read it must be synced (`fdatasync`).
+    /// True if only data and what is needed to read it must be synced (`fdatasync`).
     pub data_only: bool,
 }
 
@@ -427,7 +477,7 @@ pub struct Setxattr<'a> {
     pub value: &'a [u8],
     /// Flags of `setxattr`.
     pub flags: i32,
-    /// Whether this access control list clears the setgid bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
+    /// True if this access control list clears the setgid bit (`FUSE_SETXATTR_ACL_KILL_SGID`).
     pub kill_setgid: bool,
 }
 
@@ -449,7 +499,7 @@ pub struct Fallocate {
 pub struct Lseek {
     /// The open file.
     pub file: FileId,
-    /// Where the search begins, in bytes.
+    /// Start of the search in bytes.
     pub offset: u64,
     /// `SEEK_DATA` or `SEEK_HOLE`.
     pub whence: i32,

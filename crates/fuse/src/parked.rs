@@ -1,10 +1,10 @@
-//! Requests that are read while no thread is left that carries them out.
+//! Parked requests: they are read while no thread is left that carries them out.
 //!
-//! The kernel lets a killed caller go whose request was not read, except from the close of a file:
-//! that waits until it is read and answered. If the file system hangs, and with it each thread that
+//! Linux lets a killed caller go whose request was not read, except in the close of a file: FLUSH
+//! waits until it is read and answered. If the file system hangs, and with it each thread that
 //! reads, a thread in reserve reads on. It carries nothing out: it parks requests, so that callers
-//! which are killed get an answer, and what they asked for is dropped. The first thread that comes
-//! back carries the others out, in their order.
+//! which are killed get a reply, and their requests are dropped. The first thread that comes back
+//! carries the others out, in their order.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -23,10 +23,10 @@ use crate::operation::{Operation, Wait};
 use crate::reply_to::ReplyTo;
 use crate::request::{Header, Layouts, parse};
 
-/// Limits of what is parked. Beyond them requests stay in the kernel.
+/// Limits of parked requests. Beyond them requests stay in the kernel.
 const REQUESTS: usize = 8192;
 const BYTES: usize = 64 << 20;
-/// The longest time in which the thread in reserve does not see that it is not needed.
+/// Longest time until the thread in reserve sees that it is not needed.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The requests that are parked.
@@ -40,7 +40,7 @@ pub(crate) struct Parked {
 #[derive(Debug, Default)]
 struct Queue {
     requests: VecDeque<Request>,
-    /// Bytes of them all.
+    /// Bytes of all requests.
     bytes: usize,
 }
 
@@ -48,7 +48,7 @@ struct Queue {
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) note: Note,
-    /// As it was read.
+    /// The bytes as they were read.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Note {
 }
 
 impl Request {
-    /// Parses what was read from a descriptor. `None` for what no kernel sends.
+    /// Parses a request that was read from a descriptor. `None` for one that no kernel sends.
     fn new(device: &Arc<Device>, bytes: &[u8], layouts: Layouts) -> Option<Self> {
         let (header, operation) = match parse(bytes, layouts) {
             Ok(parsed) => parsed,
@@ -80,8 +80,8 @@ impl Request {
         Some(Self { note: Note { header, wait, to, interrupts }, bytes: bytes.to_vec() })
     }
 
-    /// Returns whether it is to be carried out: a close also if its caller is gone, since it ends
-    /// locks.
+    /// Returns whether the request is to be carried out. A close is also if its caller was killed,
+    /// since it ends locks.
     fn is_wanted(&self) -> bool {
         let Note { header, wait, to, .. } = &self.note;
         match wait {
@@ -92,18 +92,18 @@ impl Request {
 }
 
 impl Parked {
-    /// Returns whether requests may be parked: a thread that could carry them out looks.
+    /// Returns whether requests may be parked. A thread that could carry requests out reads it.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Requests are parked from now on.
+    /// Lets requests be parked from now on.
     pub(crate) fn begin(&self) {
         let _queue = self.queue.lock();
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// The mount has ended: nothing is read any more.
+    /// Lets no more requests be parked: the mount has ended.
     pub(crate) fn end(&self) {
         let _queue = self.queue.lock();
         self.is_on.store(false, Ordering::Relaxed);
@@ -119,15 +119,15 @@ impl Parked {
         next
     }
 
-    /// Drops the requests of callers that are gone.
+    /// Drops the requests of callers that were killed.
     pub(crate) fn drop_unwanted(&self) {
         let mut queue = self.queue.lock();
         queue.requests.retain(Request::is_wanted);
         queue.bytes = queue.requests.iter().map(|request| request.bytes.len()).sum();
     }
 
-    /// Parks what `read` returns, if there is room. The lock is held meanwhile: a thread that comes
-    /// back finds all that was read.
+    /// Parks the request that `read` returns, if there is room. The lock is held meanwhile, so that
+    /// a thread that comes back finds all requests that were read.
     fn park(&self, read: impl FnOnce() -> Option<Request>) -> Option<Note> {
         let mut queue = self.queue.lock();
         if !self.is_on() || queue.is_full() {
@@ -141,7 +141,7 @@ impl Parked {
     }
 
     /// Reads requests from a descriptor of its own until a thread that carries them out is back.
-    /// `tell` is told of each.
+    /// Calls `tell` with each.
     ///
     /// # Errors
     /// Those of the device; the mount has ended.
@@ -194,8 +194,8 @@ impl Queue {
     }
 }
 
-/// Returns another descriptor of the connection, at which reads do not wait: one that waits is not
-/// to be ended by anything but a request.
+/// Returns another descriptor of the connection, at which reads do not wait: a read that waits
+/// could not be ended when the thread is not needed any more.
 ///
 /// # Errors
 /// Those of the system calls.

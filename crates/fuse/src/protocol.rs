@@ -24,7 +24,7 @@ impl Capabilities {
     /// Reads of one file may run concurrently.
     pub const ASYNC_READ: Self = Self(1 << 0);
     /// The file system keeps `fcntl` locks, also those of open file descriptions; else the kernel.
-    /// Excludes [`FOPEN_NOFLUSH`]: FUSE_FLUSH alone says that a closed descriptor unlocks.
+    /// Excludes [`FOPEN_NOFLUSH`]: an unlock at a close is carried by FUSE_FLUSH alone.
     pub const POSIX_LOCKS: Self = Self(1 << 1);
     /// FUSE_OPEN has `O_TRUNC`; else FUSE_SETATTR truncates.
     pub const ATOMIC_O_TRUNC: Self = Self(1 << 3);
@@ -50,18 +50,19 @@ impl Capabilities {
     pub const MAX_PAGES: Self = Self(1 << 22);
     /// The kernel caches targets of symbolic links.
     pub const CACHE_SYMLINKS: Self = Self(1 << 23);
-    /// The file system clears setuid and setgid bits on request.
+    /// The file system clears setuid and setgid bits on request (7.33, Linux 5.13).
     pub const HANDLE_KILLPRIV_V2: Self = Self(1 << 28);
-    /// FUSE_SETXATTR has flags. Always wanted.
+    /// FUSE_SETXATTR has flags (7.33, Linux 5.13). Always wanted.
     pub const SETXATTR_EXT: Self = Self(1 << 29);
-    /// FUSE_INIT has `flags2`. Always wanted.
+    /// FUSE_INIT has `flags2` (7.36, Linux 5.17). Always wanted.
     pub const INIT_EXT: Self = Self(1 << 30);
     /// The kernel knows [`crate::Notifier::expire_entry`]. It needs no request; a file system that
     /// wants it learns whether it is there (7.38, Linux 6.3).
     pub const HAS_EXPIRE_ONLY: Self = Self(1 << 35);
-    /// Files opened for direct I/O can be mapped.
+    /// Files opened for direct I/O can be mapped (7.39, Linux 6.6).
     pub const DIRECT_IO_ALLOW_MMAP: Self = Self(1 << 36);
-    /// Files can be read and written through registered descriptors.
+    /// Files can be read and written through registered descriptors (7.40, Linux 6.9). Excludes
+    /// write-back mode.
     pub const PASSTHROUGH: Self = Self(1 << 37);
     /// Requests come over io_uring (7.42, Linux 6.14). The session wants it, not a file system.
     pub(crate) const OVER_IO_URING: Self = Self(1 << 41);

@@ -9,23 +9,23 @@ use crate::reply_to::ReplyTo;
 use crate::request::{Header, Malformed, parse};
 use crate::server::Server;
 
-/// What such a thread has.
+/// The state of a thread that reads requests.
 pub(crate) struct Reader<'a> {
     server: &'a Server,
     hand: Arc<Hand>,
-    /// Where the reply to the next request goes.
+    /// The destination of the reply to the next request.
     to: ReplyTo,
 }
 
 impl<'a> Reader<'a> {
-    /// Returns that of a thread that reads from `device`.
+    /// Returns the state of a thread that reads from `device`.
     pub(crate) fn new(server: &'a Server, device: &Arc<Device>) -> Self {
         let hand = Arc::new(Hand::of(device));
         server.add_reader(&hand);
         Self { server, to: hand.reply_to(), hand }
     }
 
-    /// Carries out a request, and those that were parked while this was not possible.
+    /// Carries out a request, and the requests that were parked while no thread could.
     pub(crate) fn carry_out(&mut self, request: Result<(Header, Operation<'_>), Malformed>) {
         if let Ok((header, operation)) = &request {
             self.hand.takes(header, operation.wait());
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
     #[cold]
     fn carry_out_parked(&self) {
         while let Some(request) = self.server.parked().next() {
-            // Its caller is known to wait already.
+            // Its caller was recorded as waiting when it was parked.
             self.hand.takes(&request.note.header, request.note.wait);
             let parsed = parse(&request.bytes, self.server.layouts);
             self.server.take(&request.note.to, parsed);

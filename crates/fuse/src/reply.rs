@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
+use pelago_trace::RequestSpan;
+
 use crate::Errno;
 use crate::attr::{Attr, Timestamp};
 use crate::device::Backing;
@@ -20,14 +22,17 @@ pub trait Encode {
 /// The duty to reply to one request, now or later, from any thread. If it is dropped, the reply is
 /// `EIO`, so that no program waits for ever.
 ///
-/// If the caller is killed while it waits, its request is answered `EINTR` before: a reply that
-/// comes after that is dropped. [`Reply::claim`] tells.
+/// If the caller is killed while it waits, its request is answered `EINTR`, and a later reply is
+/// dropped. [`Reply::claim`] returns whether that has happened.
 pub struct Reply<T: Encode + ?Sized> {
     pub(crate) unique: u64,
-    /// `None` once the reply is sent, or the caller is gone.
+    /// `None` once the reply is sent, or the caller was killed.
     pub(crate) to: Option<ReplyTo>,
-    /// Nothing else replies to the request.
+    /// The request was claimed: nothing else replies to it.
     pub(crate) is_claimed: bool,
+    /// Ends with this, once the reply is sent.
+    #[expect(dead_code, reason = "a guard")]
+    pub(crate) span: RequestSpan,
     pub(crate) answer: PhantomData<fn(&T)>,
 }
 
@@ -39,9 +44,9 @@ pub struct Entry {
     pub node: NodeId,
     /// Distinguishes inodes that have had the same node id.
     pub generation: u64,
-    /// How long the kernel may use the name without asking.
+    /// Lifetime of the name in the kernel's cache.
     pub entry_ttl: Duration,
-    /// How long the kernel may use the attributes without asking.
+    /// Lifetime of the attributes in the kernel's cache.
     pub attr_ttl: Duration,
     /// Attributes of the inode; ignored if the name does not exist.
     pub attr: Attr,
@@ -50,7 +55,7 @@ pub struct Entry {
 /// Attributes and their lifetime (`fuse_attr_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attributes {
-    /// How long the kernel may use them without asking.
+    /// Lifetime of the attributes in the kernel's cache.
     pub ttl: Duration,
     /// Attributes of the inode.
     pub attr: Attr,
@@ -59,7 +64,7 @@ pub struct Attributes {
 /// Attributes with the birth time, and their lifetime (`fuse_statx_out`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statx {
-    /// How long the kernel may use them without asking.
+    /// Lifetime of the attributes in the kernel's cache.
     pub ttl: Duration,
     /// Attributes of the inode.
     pub attr: Attr,
@@ -124,8 +129,9 @@ pub struct Statfs {
 }
 
 impl<T: Encode + ?Sized> Reply<T> {
-    /// Returns whether the caller still waits, which it does until it gets this reply then. A reply
-    /// that gives the kernel something to count, as an open or a lookup, counts it only if so.
+    /// Claims the request. Returns whether the caller still waits; if so, it waits until it gets
+    /// this reply. An open or a lookup, which the kernel counts, may be counted here only after
+    /// that.
     pub fn claim(&mut self) -> bool {
         if !self.is_claimed {
             self.is_claimed = self.to.as_ref().is_some_and(|to| to.claim(self.unique));
@@ -166,8 +172,8 @@ impl<T: Encode + ?Sized> Reply<T> {
 }
 
 impl Reply<[u8]> {
-    /// Calls `fill` with memory for the bytes of this reply: those that it writes there are not
-    /// copied. `None` if there is none.
+    /// Calls `fill` with memory for the bytes of this reply, or with `None` if there is none. Bytes
+    /// in that memory are not copied.
     pub fn with_room<T>(&mut self, fill: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
         match &mut self.to {
             Some(to) => to.with_room(self.unique, fill),

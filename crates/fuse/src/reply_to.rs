@@ -1,4 +1,5 @@
-//! Where the reply to a request goes: back to what brought the request.
+//! Destination of a reply: the descriptor or the slot of a ring that brought the request. Linux
+//! finds a request only there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,7 @@ use crate::Errno;
 use crate::device::Device;
 use crate::ring::slot::Slot;
 
-/// What brought a request, and takes its reply.
+/// The descriptor or slot that brought a request, and takes its reply.
 #[derive(Debug, Clone)]
 pub(crate) enum ReplyTo {
     /// A descriptor of the device.
@@ -20,20 +21,20 @@ pub(crate) enum ReplyTo {
 #[derive(Debug)]
 pub(crate) struct FromDevice {
     device: Arc<Device>,
-    /// The number of the request; zero once its reply has a sender.
+    /// The number of the request; zero once the request is claimed.
     request: AtomicU64,
     /// The request was begun before the file system is called with it, and may have a reply.
     is_parked: bool,
 }
 
 impl ReplyTo {
-    /// Returns the place of one request that is read from a descriptor.
+    /// Returns the destination for one request that is read from a descriptor.
     pub(crate) fn device_of(device: &Arc<Device>) -> Self {
         Self::from_device(device, 0, false)
     }
 
-    /// Returns the place of a request that was read from a descriptor, and waits for a thread that
-    /// carries it out.
+    /// Returns the destination for a request that was read from a descriptor, and waits for a
+    /// thread that carries it out.
     pub(crate) fn parked(device: &Arc<Device>, unique: u64) -> Self {
         Self::from_device(device, unique, true)
     }
@@ -44,9 +45,9 @@ impl ReplyTo {
         Self::Device(Arc::new(FromDevice { device, request, is_parked }))
     }
 
-    /// Makes room for the next request from the device, if the last one still waits for its reply.
-    /// Returns whether it does. References to one that does not are harmless: what they ask is
-    /// about its number, which no other request has.
+    /// Replaces this destination for the next request from the device, if the last request still
+    /// waits for its reply. Returns whether it does. If not, old references to it are harmless:
+    /// they ask for a number that no other request has.
     pub(crate) fn renew(&mut self) -> bool {
         match self {
             Self::Device(from) if from.request.load(Ordering::Acquire) != 0 => {
@@ -57,8 +58,8 @@ impl ReplyTo {
         }
     }
 
-    /// A request with this number waits for its reply from now on. One that was parked, or that of
-    /// a ring, does already.
+    /// Records that a request with this number waits for its reply from now on. A parked request,
+    /// and that of a ring, do so already.
     pub(crate) fn begin(&self, unique: u64) {
         match self {
             Self::Device(from) if from.is_parked => {}
@@ -67,7 +68,7 @@ impl ReplyTo {
         }
     }
 
-    /// Returns whether this request waits, and its reply has no sender yet.
+    /// Returns whether this request waits and is not claimed yet.
     pub(crate) fn has(&self, unique: u64) -> bool {
         match self {
             Self::Device(from) => from.request.load(Ordering::Relaxed) == unique,
@@ -75,8 +76,8 @@ impl ReplyTo {
         }
     }
 
-    /// Makes the caller the one that sends the reply to this request. Returns `false` if another
-    /// one is.
+    /// Claims this request: only the claimer may send its reply. Returns `false` if it was claimed
+    /// before.
     pub(crate) fn claim(&self, unique: u64) -> bool {
         match self {
             Self::Device(from) => {
@@ -87,7 +88,7 @@ impl ReplyTo {
         }
     }
 
-    /// Returns a descriptor of the device, on which files are registered.
+    /// Returns a descriptor of the device, on which content files are registered.
     pub(crate) fn device(&self) -> &Arc<Device> {
         match self {
             Self::Device(from) => &from.device,
@@ -107,7 +108,7 @@ impl ReplyTo {
         }
     }
 
-    /// Sends a reply whose bytes are in its memory. Only the one that has claimed the request.
+    /// Sends a reply whose bytes are in its memory. Only the claimer may call it.
     pub(crate) fn send_room(&self, unique: u64, bytes: usize) {
         match self {
             Self::Device(from) => send(&from.device, unique, Some(Errno::IO), &[]),
@@ -115,9 +116,9 @@ impl ReplyTo {
         }
     }
 
-    /// Sends a reply. Only the one that has claimed the request. If the request was aborted or the
-    /// mount is gone, no process waits for it. If the kernel refuses the reply, the caller gets an
-    /// error instead.
+    /// Sends a reply. Only the claimer may call it. If the request was aborted or the mount is
+    /// gone, no process waits for it. If the kernel refuses the reply, the caller gets an error
+    /// instead.
     pub(crate) fn send(&self, unique: u64, errno: Option<Errno>, payload: &[u8]) {
         match self {
             Self::Device(from) => send(&from.device, unique, errno, payload),

@@ -26,7 +26,7 @@ impl Header {
     pub const BYTES: usize = 40;
 }
 
-/// What the layouts of requests depend on besides the opcode.
+/// Results of the negotiation on which the layouts of requests depend.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layouts {
     /// FUSE_SETXATTR has flags (`FUSE_SETXATTR_EXT`).
@@ -47,7 +47,7 @@ pub struct Malformed {
     pub unique: Option<u64>,
     /// Its opcode; zero if the header is not whole.
     pub opcode: u32,
-    /// How it breaks the layout.
+    /// The way in which it breaks the layout.
     pub error: LayoutError,
 }
 
@@ -62,8 +62,8 @@ pub fn parse(bytes: &[u8], layouts: Layouts) -> Result<(Header, Operation<'_>), 
     frame.decode(body, layouts)
 }
 
-/// Parses a request of a ring: its header, the fields of its opcode, and the names and data behind
-/// them, which the kernel writes to three places.
+/// Parses a request of a ring: its header, the fields of its opcode, and its names and data, which
+/// the kernel writes to three places.
 ///
 /// # Errors
 /// As [`parse`].
@@ -76,25 +76,25 @@ pub fn parse_parts<'a>(
     let frame =
         Frame::parse(header).map_err(|error| Malformed { unique: None, opcode: 0, error })?;
     let is_whole = frame.bytes as usize == Header::BYTES + fields.len() + payload.len();
-    // An extension is behind the payload, which names and data are read from its start.
+    // An extension (Linux 6.3) is after the payload, and names and data are read from its start.
     let body =
         if is_whole { Ok(Cursor::in_parts(fields, payload)) } else { Err(LayoutError::Length) };
     frame.decode(body, layouts)
 }
 
-/// What a ring is to know of a request besides its operation.
+/// The facts that a ring needs of a request besides its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Outline {
-    /// Its node, if it is one that only regular files have: FUSE_READ, FUSE_WRITE, FUSE_FSYNC,
+    /// The node, if only regular files have such a request: FUSE_READ, FUSE_WRITE, FUSE_FSYNC,
     /// FUSE_FLUSH or FUSE_SETLKW.
     pub(crate) regular_file: Option<NodeId>,
-    /// The thread that waits for a lock by it, which may last; `None` for other requests, and if no
-    /// process waits or its number is unknown here.
+    /// The thread that waits for a lock, which may take long; `None` for other requests, and if no
+    /// process waits or it is outside our pid namespace.
     pub(crate) waiting_thread: Option<u32>,
 }
 
 impl Outline {
-    /// Returns what the header of a request says.
+    /// Reads the facts from the header of a request.
     pub(crate) fn of(header: &[u8]) -> Self {
         let frame = Frame::parse(header).ok();
         let of = |opcodes: &[u32]| {

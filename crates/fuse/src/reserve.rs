@@ -20,7 +20,7 @@ pub(crate) struct Reserve {
     /// Limit of the bytes of a request.
     bytes: usize,
     thread: Option<JoinHandle<()>>,
-    /// It cannot read: one line is enough.
+    /// The thread could not read: one line in the log is enough.
     has_failed: Arc<AtomicBool>,
 }
 
@@ -68,7 +68,7 @@ impl Reserve {
                 server.park(&device, bytes)
             });
             match read {
-                // The second is the end too.
+                // `ECONNABORTED` is the end too.
                 Ok(()) | Err(Errno::NODEV | Errno::CONNABORTED) => {}
                 Err(error) => {
                     has_failed.store(true, Ordering::Relaxed);

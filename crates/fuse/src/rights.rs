@@ -1,9 +1,9 @@
-//! The rights with which the kernel writes on our behalf.
+//! Rights of a registered descriptor, with which the kernel writes on our behalf.
 //!
-//! The kernel writes a registered descriptor with the rights of the thread that registered it. With
-//! those of root, every program could use the blocks that a file system reserves for root (on ext4
+//! Linux writes a registered descriptor with the rights of the thread that registered it. With the
+//! rights of root, every program could use the blocks that a file system reserves for root (on ext4
 //! a twentieth), and exceed quotas. So a descriptor is registered as an ordinary user who has only
-//! the privilege that the ioctl needs.
+//! the privilege that the ioctl needs (`CAP_SYS_ADMIN`).
 
 use std::io;
 

@@ -9,10 +9,12 @@
 //! A queue has *slots*, the kernel's ring entries: memory for one request and its reply. A slot is
 //! the kernel's from the command that offers it until the completion that says that it has a
 //! request, and then ours until the command that sends the reply and offers it again. A request
-//! that waits keeps its slot. The kernel lets further requests wait for a slot and never gives them
-//! to the device, so a queue offers another slot before its last one is kept.
+//! that waits keeps its slot. Linux lets further requests wait for a slot and never gives them to
+//! the device, so a queue offers another slot before its last one is in use.
 //!
-//! FUSE_FORGET, FUSE_INTERRUPT and notices stay on the device.
+//! FUSE_FORGET, FUSE_INTERRUPT and notices stay on the device. Linux offers the ring only if its
+//! parameter `enable_uring` is on, which it is not by default, and wants a queue with a slot for
+//! each *possible* processor before it hands out the first request.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -43,11 +45,11 @@ pub(crate) mod slot;
 mod system;
 mod watch;
 
-/// The most queues, one for each processor. With more, the device is used: each takes a thread and
-/// the memory of its slots.
+/// Limit of queues, one for each processor. With more processors the device is used: each queue
+/// takes a thread and the memory of its slots.
 const QUEUES: usize = 256;
 
-/// Bytes of payloads that all queues together keep in memory while requests come, about.
+/// Approximate limit of payload bytes that all queues together hold in memory while requests come.
 const RESIDENT_BYTES: usize = 64 << 20;
 
 /// The queues of a connection, which the kernel does not know yet.
@@ -55,7 +57,8 @@ const RESIDENT_BYTES: usize = 64 << 20;
 pub(crate) struct Ring {
     connection: Connection,
     queues: Vec<Queue>,
-    /// Leads back to the device, if the others cannot serve: see [`give_up`].
+    /// A queue that leads the kernel back to the device if the others cannot serve: see
+    /// [`give_up`].
     spare: Queue,
 }
 
@@ -65,7 +68,7 @@ pub(crate) struct Serving {
     connection: Connection,
     queues: Vec<Arc<Shared>>,
     threads: Vec<JoinHandle<()>>,
-    /// What helps the threads of the queues.
+    /// Threads that help those of the queues.
     helpers: Vec<JoinHandle<()>>,
 }
 
@@ -74,11 +77,11 @@ pub(crate) struct Serving {
 struct Payloads {
     /// Bytes of each.
     bytes: usize,
-    /// Bytes of all that are kept in memory while requests come.
+    /// Limit of payload bytes of the queue that stay in memory while requests come.
     resident: usize,
 }
 
-/// What all queues have in common.
+/// The state that all queues share.
 #[derive(Debug, Clone)]
 struct Connection {
     device: Arc<Device>,
@@ -87,19 +90,19 @@ struct Connection {
     watch: Option<Arc<Watch>>,
 }
 
-/// Whether requests shall come over io_uring.
+/// Use of io_uring for requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingUse {
-    /// By the device.
+    /// Never: requests come by the device.
     Never,
-    /// If the kernel offers it and callers then stay on their processors, which needs the right to
-    /// change scheduling policies. Without that the ring is no faster than the device.
+    /// Used if the kernel offers it and callers then stay on their processors, which needs the
+    /// right to change scheduling policies. Without that the ring is no faster than the device.
     IfFaster,
-    /// If the kernel offers it.
+    /// Used if the kernel offers it.
     IfOffered,
 }
 
-/// Why there is no ring.
+/// The reason why there is no ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRing {
     /// It is not wanted.
@@ -136,11 +139,11 @@ impl NoRing {
 }
 
 impl Ring {
-    /// Makes a queue for each processor. The kernel learns of them only from [`Ring::serve`]:
-    /// once the ring is agreed on, it holds all requests until it has all queues, so nothing may
-    /// fail in between that can fail here.
+    /// Makes a queue for each processor. The kernel gets them only in [`Ring::serve`]. Once the
+    /// ring is agreed on, Linux holds all requests until it has all queues; a queue that could not
+    /// be made then would hang the mount. So all that can fail is done here, before the agreement.
     ///
-    /// `payload_bytes`: the limit of the bytes of a request or reply behind its header.
+    /// `payload_bytes`: limit of the bytes of a request or reply after its header.
     ///
     /// # Errors
     /// [`NoRing`]; the device serves then.
@@ -157,7 +160,7 @@ impl Ring {
             return Err(NoRing::NoRight);
         }
         // Once the ring is agreed on, only a slot that the kernel refuses leads back to the device,
-        // and to offer one takes all calls.
+        // and to offer one takes all system calls of a ring.
         queue::try_calls().map_err(|error| NoRing::Refused(errno(&error)))?;
         let connection = Connection { device: Arc::clone(device), retries: Arc::default(), watch };
         Self::with_queues(connection, count, payload_bytes)
@@ -221,17 +224,18 @@ impl Serving {
         told.iter().collect()
     }
 
-    /// Returns what tries interrupts again.
+    /// Returns the interrupts that are tried again.
     pub(crate) const fn retries(&self) -> &Arc<Retries> {
         &self.connection.retries
     }
 
-    /// Ends the threads. Requests that they hold keep their memory.
+    /// Ends the threads, and waits until they have ended. A request that is still being carried out
+    /// keeps the memory of its slot, so that its late reply writes to no freed memory.
     pub(crate) fn end(self) {
         let Self { connection, queues, threads, helpers } = self;
         queues.iter().for_each(|queue| queue.end());
         join(threads);
-        // These are watched to their end.
+        // The threads of the queues are watched until they have ended.
         connection.retries.end();
         connection.watch.iter().for_each(|watch| watch.end());
         join(helpers);
@@ -250,9 +254,9 @@ fn join(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Has the kernel go back to the device, also if it waits for queues whose threads did not start.
-/// It does so once it refuses a slot, as one with a payload that is too short. The queue with such
-/// slots was made before: what has kept the others from serving may not keep this one.
+/// Makes the kernel go back to the device, also if it waits for queues whose threads did not start.
+/// Linux does so once it refuses a slot, for example one with a payload that is too short. The
+/// queue with such slots was made before: the failure of the other queues need not affect it.
 fn give_up(mut spare: Queue) {
     match spare.begin() {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {}
@@ -290,7 +294,7 @@ mod tests {
 
     use super::*;
 
-    /// What a queue may take before its first request (docs/limits.md).
+    /// Limit of the memory of a queue before its first request (docs/limits.md).
     const QUEUE_BYTES: u64 = 256 << 10;
 
     /// Returns the bytes of this process that are in memory.

@@ -1,8 +1,10 @@
-//! What happens with a request, whether it came by the device or by a ring.
+//! Handling of a request, whether it came by the device or by a ring.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use pelago_trace::{Described, RequestSpan};
 
 use crate::Errno;
 use crate::device::Device;
@@ -22,7 +24,7 @@ pub(crate) struct Server {
     interrupts: Arc<Interrupts>,
     waiters: Waiters,
     parked: Parked,
-    /// A malformed request was reported: one line is enough.
+    /// A malformed request was reported: one line in the log is enough.
     has_complained: AtomicBool,
 }
 
@@ -60,8 +62,8 @@ impl Server {
     }
 
     /// Gives up requests whose callers were killed, until [`Server::end`]. `all_hang` is called
-    /// again and again while no thread is left that reads from the device: it has one read what is
-    /// to be parked.
+    /// again and again while each thread that reads from the device hangs: it must start one that
+    /// parks requests.
     pub(crate) fn give_up_killed(&self, mut all_hang: impl FnMut()) {
         self.waiters.run(&*self.filesystem, || {
             self.parked.begin();
@@ -70,12 +72,12 @@ impl Server {
         });
     }
 
-    /// Looks at what a thread that reads from the device has in its hand.
+    /// Adds the hand of a thread that reads from the device, to look at its requests.
     pub(crate) fn add_reader(&self, hand: &Arc<Hand>) {
         self.waiters.add_reader(hand);
     }
 
-    /// A thread that reads from the device has a request in its hand.
+    /// Records that a thread that reads from the device has a request in its hand.
     pub(crate) fn begins(&self) {
         self.waiters.begins();
     }
@@ -94,7 +96,7 @@ impl Server {
         self.parked.read(device, bytes, self.layouts, |note| self.note(note))
     }
 
-    /// Notes that the caller of a request waits which is parked.
+    /// Records that the caller of a parked request waits.
     fn note(&self, note: &Note) {
         if let Some(request) = note.interrupts {
             self.waiters.interrupted(request);
@@ -115,9 +117,17 @@ impl Server {
         if let Operation::Interrupt { unique } = operation {
             self.waiters.interrupted(unique);
         }
-        // Half-done work is for the file system to bear: its locks do not poison.
+        let span = RequestSpan::begin(|| Described {
+            operation: operation.name(),
+            inode: Some(header.node.0),
+            session: None,
+            thread: Some(header.pid),
+        });
+        // The file system must bear work that is half done: its locks do not poison.
         let called = panic::catch_unwind(AssertUnwindSafe(|| {
-            dispatch(&*self.filesystem, &self.interrupts, to, header, operation);
+            span.in_scope(|| {
+                dispatch(&*self.filesystem, &self.interrupts, to, header, operation, &span);
+            });
         }));
         if called.is_err() {
             tracing::error!(?header, "a method of the file system panicked");

@@ -35,16 +35,17 @@ pub struct SessionOptions {
     /// Threads that read requests from the device; at least one is started, and only one beside a
     /// ring.
     pub threads: usize,
-    /// Whether each thread gets a descriptor of its own, so that threads do not contend for one
+    /// True if each thread gets a descriptor of its own, so that threads do not contend for one
     /// lock in the kernel; needs the right to open the device.
     pub clone_device: bool,
-    /// Whether requests shall come over io_uring.
+    /// Use of io_uring.
     pub ring: RingUse,
     /// Options of the negotiation.
     pub init_options: InitOptions,
 }
 
-/// How requests come. It changes once at most: if the kernel refuses what it had agreed to.
+/// The path by which requests come: the ring or the device. It changes once at most, if the kernel
+/// refuses a ring to which it had agreed.
 #[derive(Debug, Clone)]
 pub struct RequestPath(Arc<Mutex<Result<(), NoRing>>>);
 
@@ -92,7 +93,7 @@ impl Session {
         &self.negotiated
     }
 
-    /// Returns how requests come.
+    /// Returns the path by which requests come.
     #[must_use]
     pub const fn request_path(&self) -> &RequestPath {
         &self.path
@@ -141,7 +142,7 @@ impl Session {
                 *path.0.lock() = Err(no_ring.clone());
             }
         }
-        // Beside a ring only what the kernel forgets comes by the device, and interrupts.
+        // Beside a ring only FUSE_FORGET and FUSE_INTERRUPT come by the device.
         let threads = if ring.is_ok() { 1 } else { options.threads.max(1) };
         let bytes = negotiated.max_write.max(REQUEST_BYTES).saturating_add(REQUEST_BYTES) as usize;
         let clone = options.clone_device;
@@ -172,7 +173,7 @@ impl Session {
 struct Devices {
     first: Arc<Device>,
     interrupts: Arc<Interrupts>,
-    /// Whether each thread gets a descriptor of its own.
+    /// True if each thread gets a descriptor of its own.
     clone: bool,
     /// Limit of the bytes of a request.
     bytes: usize,
@@ -228,12 +229,13 @@ impl Devices {
     }
 }
 
-/// Beside a ring, the time between two reads of what the kernel forgets. It wakes a thread that
-/// reads for each inode; while none does it gathers them, and no process waits for them. An
-/// interrupt, or the end of the mount, is heard so much later.
+/// Time between two reads of FUSE_FORGET from the device beside a ring. If a thread waits in
+/// `read`, Linux wakes it for each inode; if none does, Linux gathers inodes for one
+/// FUSE_BATCH_FORGET, and no process waits for them. An interrupt, or the end of the mount, is read
+/// later by that time.
 const FORGET_PAUSE: Duration = Duration::from_millis(5);
 
-/// Serves the requests that are read from a descriptor, with a pause behind each FUSE_FORGET.
+/// Serves the requests that are read from a descriptor, with a pause after each FUSE_FORGET.
 fn serve_device(
     device: Arc<Device>,
     server: &Server,
@@ -245,7 +247,7 @@ fn serve_device(
     loop {
         let request = match receive(&device, &mut buffer) {
             Ok(request) => request,
-            // The second is the end too, if it finds this thread with a request in its hands.
+            // `ECONNABORTED` is the end too, if it finds this thread with a request in its hands.
             Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
             Err(error) => {
                 tracing::warn!(%error, "requests can no longer be read");
@@ -280,7 +282,8 @@ fn receive<'a>(device: &Device, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno>
     }
 }
 
-/// Reads FUSE_INIT, replies, and returns what was negotiated, and the ring if one was.
+/// Reads FUSE_INIT and replies. Returns the result of the negotiation, and the ring if one was
+/// agreed on.
 fn exchange_init(
     device: &Arc<Device>,
     options: &SessionOptions,
@@ -293,6 +296,7 @@ fn exchange_init(
             device.answer(header.unique, Some(Errno::IO), &[])?;
             return Err(invalid("a request before FUSE_INIT"));
         };
+        // A kernel of a later major version sends FUSE_INIT again with ours.
         if offer.major > MAJOR {
             answer(device, &header, &MajorReply)?;
             continue;
@@ -316,7 +320,9 @@ fn exchange_init(
     }
 }
 
-/// Makes a ring before it is agreed on: the kernel holds all requests from then on.
+/// Makes a ring before it is agreed on. From the reply with `OVER_IO_URING` on, Linux holds all
+/// requests until each possible processor has a queue: if the ring could not be made then, the
+/// mount would hang.
 fn make_ring(
     device: &Arc<Device>,
     offer: &Init,

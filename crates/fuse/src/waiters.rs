@@ -1,17 +1,17 @@
 //! Requests that wait, and callers that are killed meanwhile.
 //!
-//! Once a request was read, the kernel lets its caller go only with a reply: it sleeps in state D,
-//! and no signal wakes it. What answers the requests may be a server that is lost, stopped or cut
-//! off, or a disk that hangs. So the signals of callers that wait for long are looked at in
-//! `/proc`. A caller that was killed gets `EINTR`, which it never sees: it is gone.
+//! Once a request was read, Linux lets its caller go only with a reply: the caller sleeps in state
+//! D, and no signal wakes it, not even SIGKILL. The reply may never come: the server may be lost,
+//! stopped or cut off, or a disk may hang. So the signals of callers that wait for long are looked
+//! at in `/proc`. The request of a killed caller is answered `EINTR`, which no program sees.
 //!
-//! FUSE_INTERRUPT does not serve. The kernel sends one for each request at most, for the first
-//! signal, which the caller may have a handler for; for a request of a ring it may be lost; and for
-//! the closes of a program that exits there is none.
+//! FUSE_INTERRUPT does not suffice. Linux sends at most one for a request, for the first signal,
+//! for which the caller may have a handler; for a request of a ring it may be lost; and for the
+//! FLUSH of a program that exits there is none.
 //!
-//! One thread looks, and rests while nothing is asked. Time passes in rounds, so that a request
-//! that is answered soon costs no look at a clock. A call that hangs is seen by what the thread
-//! that carries it out has in its [`Hand`].
+//! One thread looks, and rests while no request waits. It counts time in rounds, so that a request
+//! with an early reply costs no look at a clock. It finds a call that hangs by the [`Hand`] of the
+//! thread that carries it out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,17 +30,17 @@ use thread::Thread;
 
 mod thread;
 
-/// The time of a round. A caller is looked at first after one to two of them.
+/// The time of a round. A caller is looked at first after one to two rounds.
 const ROUND: Duration = Duration::from_millis(250);
 /// The most rounds between two looks at a caller.
 const LONGEST_PAUSE: u64 = 4;
-/// After so many rounds a call hangs. No caller of another request is delayed by it.
+/// Count of rounds after which a call counts as one that hangs.
 const HANGS: u32 = 4;
-/// After so long a silence a caller is given up whose death cannot be seen.
+/// Silence after which a caller is given up whose death cannot be seen.
 const LONG_SILENCE: Duration = Duration::from_secs(10);
-/// Requests that are noted before those are dropped that were answered.
+/// Least count of recorded requests at which those with a reply are dropped.
 const LEAST_NOTED: usize = 64;
-/// Limit of the interrupts that are kept of callers whose signals cannot be seen.
+/// Limit of recorded interrupts, which count for callers whose signals cannot be seen.
 const INTERRUPTS: usize = 4096;
 
 /// The requests that wait for a reply.
@@ -54,9 +54,9 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Those that wait, and some that were answered since.
+    /// The requests that wait, and some that have a reply since.
     waiting: Vec<Waiting>,
-    /// So many are noted before answered ones are dropped.
+    /// Count of recorded requests at which those with a reply are dropped.
     room: usize,
     /// The threads that read requests from descriptors.
     readers: Vec<Reader>,
@@ -66,12 +66,13 @@ struct State {
     interrupted: Vec<u64>,
 }
 
-/// A thread that reads requests, as it was seen last.
+/// A thread that reads requests, as of the last round.
 #[derive(Debug)]
 struct Reader {
     hand: Arc<Hand>,
-    /// The request that it had, or zero, and for how many rounds.
+    /// The request that it had, or zero.
     request: u64,
+    /// Rounds in which it has had this request.
     rounds: u32,
 }
 
@@ -79,36 +80,39 @@ struct Reader {
 #[derive(Debug)]
 struct Waiting {
     in_hand: InHand,
-    /// The rounds in which the caller is looked at first and next, and rounds since the last look.
+    /// The round of the first look at the caller.
     since: u64,
+    /// The round of the next look.
     next: u64,
+    /// Rounds from the next look to the one after it.
     pause: u64,
 }
 
-/// What is known in a round, besides its callers.
+/// The state of a round.
 struct Round {
     number: u64,
     interrupted: Vec<u64>,
-    /// How long the server has been silent, or else all calls have hung.
+    /// Time for which the server has been silent, or, without a server, all calls have hung.
     silence: Duration,
+    /// The file system has a server outside this process.
     is_remote: bool,
 }
 
 impl Waiters {
-    /// Looks at what a thread that reads requests has in its hand from now on.
+    /// Adds a thread that reads requests, whose hand is looked at from now on.
     pub(crate) fn add_reader(&self, hand: &Arc<Hand>) {
         let reader = Reader { hand: Arc::clone(hand), request: 0, rounds: 0 };
         self.state.lock().readers.push(reader);
     }
 
-    /// A thread has a request in its hand.
+    /// Records that a thread has a request in its hand.
     pub(crate) fn begins(&self) {
         if self.rests.load(Ordering::Relaxed) {
             self.wake(&self.state.lock());
         }
     }
 
-    /// Notes a request that was not answered at once, until it is.
+    /// Records a request that has no reply yet.
     pub(crate) fn add(&self, to: &ReplyTo, header: &Header, wait: Wait) {
         let mut state = self.state.lock();
         let due = state.round + 2;
@@ -118,7 +122,7 @@ impl Waiters {
         self.wake(&state);
     }
 
-    /// Notes that the caller of a request got a signal, for the case that it cannot be seen.
+    /// Records that the caller of a request got a signal, in case its signals cannot be seen.
     pub(crate) fn interrupted(&self, request: u64) {
         let mut state = self.state.lock();
         if !state.interrupted.contains(&request) {
@@ -150,8 +154,9 @@ impl Waiters {
     /// Waits for a request.
     fn rest(&self, state: &mut MutexGuard<'_, State>) {
         self.rests.store(true, Ordering::SeqCst);
-        // A thread that has looked just before may have a request that is not seen yet: its stores
-        // are not ordered with its look, which so costs no fence. A round later they are seen.
+        // A thread that has read `rests` just before may have a request that is not visible yet:
+        // its stores are not ordered with that read, which saves a fence. A round later they are
+        // visible.
         self.changed.wait_for(state, ROUND);
         if self.rests.load(Ordering::Relaxed) && state.is_quiet() {
             state.interrupted.clear();
@@ -160,7 +165,7 @@ impl Waiters {
         self.rests.store(false, Ordering::Relaxed);
     }
 
-    /// Ends a rest. The guard is of the state, so that no wake is lost.
+    /// Ends a rest. The guard must be that of the state, so that no wake is lost.
     fn wake(&self, _state: &MutexGuard<'_, State>) {
         if self.rests.swap(false, Ordering::Relaxed) {
             self.changed.notify_all();
@@ -227,7 +232,7 @@ impl State {
         self.waiting.extract_if(.., is_due).collect()
     }
 
-    /// Notes the requests that threads have had in their hands since the last round.
+    /// Records the requests that threads have had in their hands since the last round.
     fn look_at_readers(&mut self) {
         let round = self.round;
         let mut found = Vec::new();
@@ -236,7 +241,7 @@ impl State {
             let stays = request != 0 && request == reader.request;
             reader.rounds = if stays { reader.rounds.saturating_add(1) } else { 0 };
             reader.request = request;
-            // Later rounds find it noted.
+            // Later rounds find it recorded.
             if reader.rounds == 1
                 && let Some(in_hand) = reader.hand.in_hand(request)
                 && in_hand.wait != Wait::WriteBack
@@ -247,7 +252,7 @@ impl State {
         found.into_iter().for_each(|waiting| self.note(waiting));
     }
 
-    /// Returns for how many rounds each thread that reads has had the same request.
+    /// Returns for how many rounds at least every thread that reads has had the same request.
     fn all_hang(&self) -> u32 {
         self.readers.iter().map(|reader| reader.rounds).min().unwrap_or(0)
     }
@@ -268,13 +273,14 @@ impl Waiting {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// Answers the request if its caller is gone. Returns whether it has an answer.
+    /// Answers the request if its caller was killed. Returns whether the request has a reply.
     fn give_up(&self, filesystem: &dyn Filesystem, round: &Round) -> bool {
         let InHand { request, thread, wait, to } = &self.in_hand;
         let is_gone = match Thread::look(*thread, *wait) {
             Thread::Lives => false,
             Thread::Killed => true,
-            // No signal tells when its closes may end. Those by this process may hang alone.
+            // The kernel drops signals to a program that exits, so only time decides. Without a
+            // server one close may hang alone, with its disk: then its own age counts.
             Thread::Exits if round.is_remote => round.silence > LONG_SILENCE,
             Thread::Exits => self.age(round) > LONG_SILENCE,
             Thread::Unseen => round.interrupted.contains(request) && round.silence > LONG_SILENCE,

@@ -1,12 +1,12 @@
 //! A directory of a far volume as the root of a tree of its own.
 //!
-//! A guest knows one directory, and its kernel wants a root. So each request that names the root
-//! names that directory instead, and each answer that names the directory names the root. The
-//! server knows nothing of this.
+//! A guest may use one directory, and its kernel needs a root. So each request that names the root
+//! is sent with that directory instead, and each reply that names the directory is handed on with
+//! the root. The server does not notice.
 //!
-//! The kernel of a guest checks modes by the ids of its own machine, which mean nothing to the
-//! owner of the files. So everything seems to belong to the user who attached the directory, with
-//! the bits that the guest has the right to.
+//! The kernel of a guest checks modes by the user ids of its own machine, which mean nothing on the
+//! machine of the files. So each file seems to belong to the user who attached the directory, with
+//! the mode bits for what the guest may do.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -28,21 +28,22 @@ const ANY_EXECUTE: u16 = 0o111;
 pub struct Attached {
     service: Arc<dyn LeasedService>,
     view: View,
-    /// What hears of recalls. It belongs to this, because a service keeps its holder weakly.
+    /// The holder of the service below. Owned here, because a service has a weak reference only.
     holder: Mutex<Option<Arc<Renaming>>>,
 }
 
-/// What is shown in place of what the server says.
+/// The kernel's view of the far volume.
 #[derive(Debug, Clone, Copy)]
 struct View {
     /// The directory that is the root.
     directory: InodeId,
-    /// The user and the group to whom everything seems to belong.
+    /// The user to whom each file seems to belong.
     uid: u32,
+    /// The group to which each file seems to belong.
     gid: u32,
 }
 
-/// A holder that is told of the root where the server names the directory.
+/// A holder whose recalls name the root if the server names the directory.
 struct Renaming {
     holder: Weak<dyn LeaseHolder>,
     view: View,
@@ -74,7 +75,7 @@ impl View {
         }
     }
 
-    /// Names in a request what the server knows.
+    /// Replaces the root by the directory in a request.
     fn rename_request(&self, request: &mut Request) {
         if let Request::Find { ino } = request {
             *ino = self.inner(*ino);
@@ -82,7 +83,7 @@ impl View {
         request.each_handle_mut(&mut |handle| self.inner_handle(handle));
     }
 
-    /// Names in an answer what the kernel knows.
+    /// Replaces the directory by the root in a reply.
     fn rename_reply(&self, reply: &mut Reply) {
         for attr in reply.attrs_mut() {
             self.show(attr);
@@ -123,14 +124,14 @@ impl View {
         }
     }
 
-    /// Shows attributes as those of the attaching user, with what a guest may do.
+    /// Changes attributes to those of a file of the attaching user, with a guest's mode bits.
     fn show(&self, attr: &mut Attr) {
         attr.ino = self.outer(attr.ino);
         let may_execute = attr.kind == FileKind::Directory || attr.mode & ANY_EXECUTE != 0;
         attr.mode = READ | if may_execute { EXECUTE } else { 0 };
         attr.uid = self.uid;
         attr.gid = self.gid;
-        // A guest has no right to them: its kernel need not ask.
+        // A guest has no right to extended attributes: its kernel need not ask for them.
         attr.has_xattrs = false;
     }
 
@@ -143,7 +144,7 @@ impl View {
         }
     }
 
-    /// Returns a callback that gets what the kernel knows.
+    /// Returns a callback that renames in a reply before it calls `done`.
     fn renamed(self, done: LeasedDone) -> LeasedDone {
         Box::new(move |mut result, mut granted| {
             self.rename_answer(&mut result, &mut granted);

@@ -1,27 +1,31 @@
-//! What changes, and whether an answer may be kept that was asked for earlier.
+//! Changes under way, and the moments at which changes have ended: the fact of a reply may be
+//! cached only if it has not changed since the request was sent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use pelago_wire::{InodeId, Name, Touched};
 
-/// Slots; things that share one seem to change together.
+/// Slots for the moments at which changes have ended. Nodes or names that share a slot seem to
+/// change together: then less is cached, and nothing that is old.
 const SLOTS: usize = 4096;
 
-/// A moment of this client.
+/// A moment, as a count of the changes that have ended by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
 
-/// The time between two moments at which all leases have ended.
+/// The time between two losses of all leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseEra(u64);
 
 /// Changes of nodes and names: those under way, and when the last one of each has ended.
 #[derive(Debug)]
 pub(crate) struct Changes {
+    /// The number of changes of each key.
     under_way: HashMap<u64, u32>,
+    /// For each slot the moment at which a change has ended last.
     ended: Box<[u64]>,
-    /// All leases had ended then.
+    /// The moment at which all leases have ended last.
     lost: u64,
     now: u64,
     hasher: RandomState,
@@ -41,14 +45,14 @@ impl Changes {
         Moment(self.now)
     }
 
-    /// A change begins: a recall, or a request of this client.
+    /// Records that a change begins: a recall, or a request of this client.
     pub(crate) fn begin(&mut self, touched: &[Touched]) {
         for key in self.keys(touched) {
             *self.under_way.entry(key).or_default() += 1;
         }
     }
 
-    /// A change has ended.
+    /// Records that a change has ended.
     pub(crate) fn end(&mut self, touched: &[Touched]) {
         for key in self.keys(touched) {
             self.now += 1;
@@ -62,40 +66,41 @@ impl Changes {
         }
     }
 
-    /// All leases have ended: nothing is kept that was asked for before.
+    /// Records that all leases have ended: no reply to an earlier request may be cached.
     pub(crate) fn lose(&mut self) {
         self.now += 1;
         self.lost = self.now;
     }
 
-    /// Returns the time since all leases have ended last.
+    /// Returns the present era of leases.
     pub(crate) const fn era(&self) -> LeaseEra {
         LeaseEra(self.lost)
     }
 
-    /// Returns whether the attributes of a node may be kept that were asked for at `since`. `own`
-    /// changes of it are under way whose answer this is.
+    /// Returns whether the attributes of a node may be cached that a reply reports. `since` is the
+    /// moment before its request was sent, `own` the number of the request's own changes of the
+    /// node, which are still under way.
     pub(crate) fn node_holds(&self, ino: InodeId, since: Moment, own: u32) -> bool {
         self.holds(self.node(ino), since, own)
     }
 
-    /// Returns whether it may be kept what a name leads to; as [`Changes::node_holds`].
+    /// Returns whether the target of a name may be cached; as [`Changes::node_holds`].
     pub(crate) fn name_holds(&self, dir: InodeId, name: &Name, since: Moment, own: u32) -> bool {
         self.holds(self.name(dir, name), since, own)
     }
 
-    /// Returns whether a listing of a directory may be kept: no name in it changes, or has changed
-    /// since the request.
+    /// Returns whether a listing of a directory may be cached: no name in it is being changed, or
+    /// has changed since the request was sent.
     pub(crate) fn names_hold(&self, dir: InodeId, since: Moment) -> bool {
         self.holds(self.names(dir), since, 0)
     }
 
-    /// Returns whether a node changes.
+    /// Returns whether a change of a node is under way.
     pub(crate) fn is_node_changing(&self, ino: InodeId) -> bool {
         !self.under_way.is_empty() && self.under_way.contains_key(&self.node(ino))
     }
 
-    /// Returns whether it changes what a name leads to.
+    /// Returns whether a change of a name is under way.
     pub(crate) fn is_name_changing(&self, dir: InodeId, name: &Name) -> bool {
         !self.under_way.is_empty() && self.under_way.contains_key(&self.name(dir, name))
     }
@@ -145,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_crosses_a_change_is_not_kept() {
+    fn a_reply_that_crosses_a_change_is_not_cached() {
         let mut changes = Changes::default();
         let before = changes.now();
         assert!(changes.node_holds(ONE, before, 0));
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_to_a_change_is_kept_if_nothing_else_changed_the_same() {
+    fn the_reply_to_a_change_is_cached_if_no_other_change_was_under_way() {
         let mut changes = Changes::default();
         let first = changes.now();
         changes.begin(&node());
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_that_crosses_the_change_of_a_name_is_not_kept() {
+    fn a_listing_that_crosses_the_change_of_a_name_is_not_cached() {
         let mut changes = Changes::default();
         let name = [Touched::Name { dir: ONE, name: Name::new(b"a").unwrap() }];
         let before = changes.now();
@@ -185,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_that_was_asked_for_before_the_leases_ended() {
+    fn nothing_is_cached_that_was_requested_before_the_leases_ended() {
         let mut changes = Changes::default();
         let before = changes.now();
         changes.lose();

@@ -1,4 +1,4 @@
-//! The clocks; no other file of this crate reads them.
+//! The clocks of the system. No other file of this crate reads them.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Returns the present time, in whole seconds since 1970-01-01.
 pub(crate) fn seconds() -> i64 {
-    // Every Linux has this clock, and the one below.
+    // Every Linux has this clock and the one below.
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |now| now.tv_sec())
 }
 
-/// Returns a time that only grows.
+/// Returns the time of `CLOCK_MONOTONIC`, which never goes back.
 pub(crate) fn monotonic() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
 }

@@ -1,9 +1,9 @@
-//! Dirty bytes: programs have written them, and the server does not have them yet.
+//! Dirty bytes: the writes of programs that the server does not have yet.
 //!
-//! While the session has the lease on the bytes of a file, a write to it is answered here. Writes
-//! that continue each other become one. They are sent after [`limits::WRITE_BEHIND_MILLIS`], once
-//! there are enough of them, or when something waits for them; those that overlap one after the
-//! other.
+//! While the session has the lease on the bytes of a file, a write to it is buffered here. Writes
+//! that continue each other become one chunk. A chunk is sent after
+//! [`limits::WRITE_BEHIND_MILLIS`], when it is as long as a request may be, or when a request waits
+//! for it; of two chunks that overlap the second is sent after the reply to the first.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::mem;
@@ -11,17 +11,20 @@ use std::time::Duration;
 
 use pelago_wire::{InodeId, OpenId, Request, Then, WriteEra, WriteFlags, limits};
 
-/// Bytes that one request carries.
+use crate::caller::Caller;
+
+/// The bytes that one request carries.
 const CHUNK_BYTES: usize = limits::IO_BYTES;
-/// Requests under way at a time.
+/// Requests with dirty bytes that are under way at a time.
 const AT_ONCE: usize = 32;
-/// Writes of one file that do not continue each other.
+/// Chunks of one file that may wait. Beyond that the oldest one is sent.
 const CHUNKS: usize = 64;
-/// What a slow server is sent may take this long, so that a recall is answered within a term.
-const PATIENCE: Duration = Duration::from_secs(limits::TERM_SECONDS * 2 / 5);
-/// A request with fewer bytes does not tell the server's pace.
-const TELLING_BYTES: usize = 64 << 10;
-/// So many bytes may be dirty, however slow the server is.
+/// The time in which the server should take all dirty bytes, so that a recall of the lease on them
+/// is answered within a term.
+const FLUSH_TIME: Duration = Duration::from_secs(limits::TERM_SECONDS * 2 / 5);
+/// The bytes of the smallest request by which the server's pace is measured.
+const PACE_BYTES: usize = 64 << 10;
+/// The bytes that may be dirty however slow the server is.
 const LEAST_BYTES: usize = 1 << 20;
 
 /// The dirty bytes of all files.
@@ -29,30 +32,34 @@ pub(crate) struct Dirty {
     files: HashMap<InodeId, File>,
     /// Files with bytes that are not sent yet.
     unsent: BTreeSet<InodeId>,
-    /// Bytes of all files, those on their way included, and how many there may be.
+    /// Dirty bytes of all files, with those of requests under way.
     bytes: usize,
+    /// The bound of `bytes`, by the pace of the server.
     limit: usize,
-    /// Chunks of all files, those on their way included.
+    /// Chunks of all files, with those of requests under way.
     chunks: usize,
     /// Requests under way.
     under_way: usize,
     last_number: u64,
 }
 
-/// A file on whose bytes the session has the lease, or had it when some were written.
+/// A file on whose bytes the session has the lease, or had it when the dirty ones were written.
 #[derive(Default)]
 struct File {
     is_leased: bool,
-    /// All leases have ended since: others may have changed the file, whatever is dirty here.
+    /// All leases have ended since: other sessions may have changed the file, although it is dirty
+    /// here.
     is_lost: bool,
-    /// The era of the lease under which what is dirty was written.
+    /// The era of the lease under which the dirty bytes were written.
     era: Option<WriteEra>,
-    /// Its size, in bytes, with those that are dirty.
+    /// The size of the file, with the dirty bytes.
     size: u64,
+    /// Dirty bytes.
     bytes: usize,
+    /// In the order of the writes.
     unsent: VecDeque<Chunk>,
-    sent: Vec<Sent>,
-    /// What waits until nothing is dirty.
+    sent: Vec<SentChunk>,
+    /// Callbacks that wait until nothing is dirty.
     waiting: Vec<Then>,
 }
 
@@ -61,21 +68,22 @@ struct Chunk {
     by: Writer,
     offset: u64,
     bytes: Vec<u8>,
+    /// When its first write was buffered.
     since: Duration,
+    /// The request commits the file, too.
     commit: bool,
 }
 
-/// Who writes.
+/// The writer of bytes: one request carries those of one writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub(crate) open: OpenId,
-    /// User and group.
-    pub(crate) caller: (u32, u32),
+    pub(crate) caller: Caller,
     pub(crate) kill_privileges: bool,
 }
 
-/// A request under way.
-struct Sent {
+/// The bytes of a request under way.
+struct SentChunk {
     number: u64,
     offset: u64,
     bytes: usize,
@@ -93,14 +101,14 @@ pub(crate) struct Send {
     era: Option<WriteEra>,
 }
 
-/// What became of a write.
+/// The result of [`Dirty::write`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// It is dirty. The file is that large now.
+pub(crate) enum Buffered {
+    /// The bytes are a new chunk. The file has this size now.
     New { size: u64 },
-    /// As `New`, and the bytes continue others.
+    /// The bytes are in the last chunk.
     Joined { size: u64 },
-    /// There is no room until bytes were sent.
+    /// There is no room until the server has taken bytes.
     Full,
 }
 
@@ -130,7 +138,7 @@ impl Default for Dirty {
 }
 
 impl Dirty {
-    /// The session has the lease on the bytes of a file of this size.
+    /// Records that the session has the lease on the bytes of a file of this size.
     pub(crate) fn lease(&mut self, ino: InodeId, era: WriteEra, size: u64) {
         let file = self.files.entry(ino).or_default();
         if !file.is_leased && file.is_clean() {
@@ -140,7 +148,7 @@ impl Dirty {
         }
     }
 
-    /// The lease on the bytes of a file has ended: all that is dirty is sent.
+    /// Ends the lease on the bytes of a file: all that are dirty are due.
     pub(crate) fn end_lease(&mut self, ino: InodeId) {
         if let Some(file) = self.files.get_mut(&ino) {
             file.is_leased = false;
@@ -148,7 +156,7 @@ impl Dirty {
         }
     }
 
-    /// All leases have ended.
+    /// Ends all leases: the size of no file is known any more.
     pub(crate) fn end_all(&mut self) {
         for file in self.files.values_mut() {
             file.is_leased = false;
@@ -162,7 +170,8 @@ impl Dirty {
         self.files.get(&ino).filter(|file| file.is_leased).map(|file| file.size)
     }
 
-    /// Returns the size of a file, if only this client changes it or has changed it.
+    /// Returns the size of a file, if the session has the lease on its bytes, or had it when the
+    /// dirty ones were written and has not lost all leases since.
     pub(crate) fn size(&self, ino: InodeId) -> Option<u64> {
         self.files.get(&ino).filter(|file| !file.is_lost).map(|file| file.size)
     }
@@ -176,7 +185,7 @@ impl Dirty {
         dirty.map(|(ino, _)| *ino).collect()
     }
 
-    /// Keeps bytes that a program has written to a file of which the session has the lease.
+    /// Buffers bytes that a program has written to a file on whose bytes the session has the lease.
     pub(crate) fn write(
         &mut self,
         ino: InodeId,
@@ -184,13 +193,13 @@ impl Dirty {
         offset: u64,
         bytes: &[u8],
         now: Duration,
-    ) -> Kept {
-        let Some(file) = self.files.get_mut(&ino) else { return Kept::Full };
+    ) -> Buffered {
+        let Some(file) = self.files.get_mut(&ino) else { return Buffered::Full };
         let added = bytes.len();
         let fits = file.bytes + added <= limits::DIRTY_FILE_BYTES
             && (self.bytes + added <= self.limit || self.bytes == 0);
         if !fits || !file.is_leased {
-            return Kept::Full;
+            return Buffered::Full;
         }
         let size = file.size.max(offset + added as u64);
         if let Some(last) = file.unsent.back_mut().filter(|last| last.takes(by, offset, added)) {
@@ -201,10 +210,10 @@ impl Dirty {
             file.size = size;
             file.bytes += added - over;
             self.bytes += added - over;
-            return Kept::Joined { size };
+            return Buffered::Joined { size };
         }
         if self.chunks == limits::DIRTY_WRITES {
-            return Kept::Full;
+            return Buffered::Full;
         }
         file.size = size;
         self.chunks += 1;
@@ -213,11 +222,11 @@ impl Dirty {
         file.bytes += added;
         self.bytes += added;
         self.unsent.insert(ino);
-        Kept::New { size }
+        Buffered::New { size }
     }
 
-    /// Has all that is dirty of a file sent, and `then` called once the server has it, or could not
-    /// take it. Returns `then` if nothing is dirty.
+    /// Makes all dirty bytes of a file due. `then` is called once the server has them, or has
+    /// refused them; it is returned if nothing is dirty.
     pub(crate) fn flush(&mut self, ino: InodeId, then: Then) -> Option<Then> {
         match self.files.get_mut(&ino).filter(|file| !file.is_clean()) {
             Some(file) => {
@@ -228,8 +237,8 @@ impl Dirty {
         }
     }
 
-    /// Has the commit of a file go with its dirty bytes, if one request has all of them. Returns
-    /// whether that is so.
+    /// Has the commit of a file go with its dirty bytes, if one request carries all of them.
+    /// Returns whether it does.
     pub(crate) fn commit(&mut self, ino: InodeId, open: OpenId) -> bool {
         let Some(file) = self.files.get_mut(&ino) else { return false };
         let is_all = file.sent.is_empty() && file.unsent.len() == 1 && file.waiting.is_empty();
@@ -242,7 +251,7 @@ impl Dirty {
         }
     }
 
-    /// Takes what is to be sent now.
+    /// Takes the chunks that are to be sent now.
     pub(crate) fn take_due(&mut self, now: Duration) -> Vec<Send> {
         let mut due = Vec::new();
         let mut empty = Vec::new();
@@ -256,7 +265,7 @@ impl Dirty {
                 self.under_way += 1;
                 let Chunk { by, offset, bytes, commit, .. } = chunk;
                 let number = self.last_number;
-                file.sent.push(Sent { number, offset, bytes: bytes.len(), at: now });
+                file.sent.push(SentChunk { number, offset, bytes: bytes.len(), at: now });
                 let era = file.era;
                 due.push(Send { ino: *ino, number, by, offset, bytes, commit, era });
             }
@@ -270,14 +279,15 @@ impl Dirty {
         due
     }
 
-    /// Returns when the oldest bytes are to be sent that are not on their way.
+    /// Returns when the oldest chunk is due that is not sent yet.
     pub(crate) fn next_due(&self) -> Option<Duration> {
         let first = |ino| self.files.get(ino)?.unsent.front().map(|chunk| chunk.since);
         let oldest = self.unsent.iter().filter_map(first).min()?;
         Some(oldest + Duration::from_millis(limits::WRITE_BEHIND_MILLIS))
     }
 
-    /// The server has answered a request. Returns what waited for that.
+    /// Handles the reply to a request with dirty bytes. Returns the callbacks that have waited for
+    /// it.
     pub(crate) fn answered(&mut self, ino: InodeId, number: u64, now: Duration) -> Vec<Then> {
         self.under_way -= 1;
         self.chunks -= 1;
@@ -285,14 +295,13 @@ impl Dirty {
         let Some(at) = file.sent.iter().position(|sent| sent.number == number) else {
             return Vec::new();
         };
-        let Sent { bytes, at, .. } = file.sent.swap_remove(at);
+        let SentChunk { bytes, at, .. } = file.sent.swap_remove(at);
         file.bytes -= bytes;
         self.bytes -= bytes;
-        if bytes >= TELLING_BYTES {
+        if bytes >= PACE_BYTES {
             self.limit = limit(bytes, now.saturating_sub(at)).max(LEAST_BYTES);
         }
-        let file_is_clean = file.is_clean();
-        let ready = if file_is_clean { mem::take(&mut file.waiting) } else { Vec::new() };
+        let ready = if file.is_clean() { mem::take(&mut file.waiting) } else { Vec::new() };
         self.forget_clean(ino);
         ready
     }
@@ -309,7 +318,7 @@ impl File {
         self.unsent.is_empty() && self.sent.is_empty()
     }
 
-    /// Takes the next bytes if they are due; `are_many`: there are many of other files.
+    /// Takes the next chunk if it is due. `are_many`: the chunks of all files are many.
     fn take_due(&mut self, now: Duration, are_many: bool) -> Option<Chunk> {
         let is_wanted =
             !self.waiting.is_empty() || !self.is_leased || self.unsent.len() > CHUNKS || are_many;
@@ -319,7 +328,7 @@ impl File {
             || next.bytes.len() >= CHUNK_BYTES
             || self.bytes + CHUNK_BYTES > limits::DIRTY_FILE_BYTES
             || age >= Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
-        // The server takes requests in any order.
+        // The server carries out requests in any order.
         let is_free = !self.sent.iter().any(|sent| next.overlaps(sent.offset, sent.bytes));
         if is_due && is_free { self.unsent.pop_front() } else { None }
     }
@@ -341,10 +350,10 @@ impl Chunk {
     }
 }
 
-/// Returns how many bytes may be dirty if the server took so many in so long.
+/// Returns how many bytes may be dirty, if the server has taken `bytes` in the time `took`.
 fn limit(bytes: usize, took: Duration) -> usize {
     let micros = took.as_micros().max(1);
-    let within = (bytes as u128).saturating_mul(PATIENCE.as_micros()) / micros;
+    let within = (bytes as u128).saturating_mul(FLUSH_TIME.as_micros()) / micros;
     usize::try_from(within).unwrap_or(usize::MAX).min(limits::DIRTY_BYTES)
 }
 
@@ -358,7 +367,7 @@ mod tests {
     const LATER: Duration = Duration::from_millis(limits::WRITE_BEHIND_MILLIS);
 
     fn by(open: u64) -> Writer {
-        Writer { open: OpenId(open), caller: (0, 0), kill_privileges: false }
+        Writer { open: OpenId(open), caller: Caller { uid: 0, gid: 0 }, kill_privileges: false }
     }
 
     fn dirty() -> Dirty {
@@ -368,7 +377,7 @@ mod tests {
         dirty
     }
 
-    fn write(dirty: &mut Dirty, ino: InodeId, offset: u64, bytes: &[u8]) -> Kept {
+    fn write(dirty: &mut Dirty, ino: InodeId, offset: u64, bytes: &[u8]) -> Buffered {
         dirty.write(ino, by(1), offset, bytes, ZERO)
     }
 
@@ -380,10 +389,10 @@ mod tests {
     #[test]
     fn writes_that_continue_each_other_are_one_request_after_a_while() {
         let mut dirty = dirty();
-        assert_eq!(write(&mut dirty, ONE, 0, b"abc"), Kept::New { size: 3 });
-        assert_eq!(write(&mut dirty, ONE, 3, b"def"), Kept::Joined { size: 6 });
-        assert_eq!(write(&mut dirty, ONE, 4, b"EFGH"), Kept::Joined { size: 8 });
-        assert_eq!(write(&mut dirty, ONE, 1, b"B"), Kept::Joined { size: 8 });
+        assert_eq!(write(&mut dirty, ONE, 0, b"abc"), Buffered::New { size: 3 });
+        assert_eq!(write(&mut dirty, ONE, 3, b"def"), Buffered::Joined { size: 6 });
+        assert_eq!(write(&mut dirty, ONE, 4, b"EFGH"), Buffered::Joined { size: 8 });
+        assert_eq!(write(&mut dirty, ONE, 1, b"B"), Buffered::Joined { size: 8 });
         assert_eq!(dirty.next_due(), Some(LATER));
         assert!(sent(&mut dirty, LATER - Duration::from_millis(1)).is_empty());
         assert_eq!(sent(&mut dirty, LATER), [(ONE, 0, b"aBcdEFGH".to_vec())]);
@@ -397,10 +406,10 @@ mod tests {
     fn other_opens_users_and_places_are_requests_of_their_own() {
         let mut dirty = dirty();
         write(&mut dirty, ONE, 0, b"ab");
-        assert_eq!(dirty.write(ONE, by(2), 2, b"c", ZERO), Kept::New { size: 3 });
-        let other = Writer { caller: (7, 7), ..by(2) };
-        assert_eq!(dirty.write(ONE, other, 3, b"d", ZERO), Kept::New { size: 4 });
-        assert_eq!(dirty.write(ONE, other, 9, b"e", ZERO), Kept::New { size: 10 });
+        assert_eq!(dirty.write(ONE, by(2), 2, b"c", ZERO), Buffered::New { size: 3 });
+        let other = Writer { caller: Caller { uid: 7, gid: 7 }, ..by(2) };
+        assert_eq!(dirty.write(ONE, other, 3, b"d", ZERO), Buffered::New { size: 4 });
+        assert_eq!(dirty.write(ONE, other, 9, b"e", ZERO), Buffered::New { size: 10 });
         assert_eq!(sent(&mut dirty, LATER).len(), 4);
     }
 
@@ -429,8 +438,8 @@ mod tests {
         assert_eq!(dirty.answered(ONE, 1, ZERO).len(), 1);
         assert!(dirty.flush(ONE, Box::new(|| {})).is_some(), "nothing is dirty");
         dirty.end_lease(TWO);
-        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing is kept back");
-        assert_eq!(write(&mut dirty, TWO, 1, b"d"), Kept::Full);
+        assert_eq!(sent(&mut dirty, ZERO).len(), 1, "without a lease nothing waits");
+        assert_eq!(write(&mut dirty, TWO, 1, b"d"), Buffered::Full);
         assert_eq!(dirty.size(TWO), Some(1));
         dirty.answered(TWO, 3, ZERO);
         assert_eq!((dirty.size(TWO), dirty.files.len()), (None, 1));
@@ -457,7 +466,7 @@ mod tests {
         write(&mut dirty, ONE, 0, b"a");
         assert!(!dirty.commit(ONE, OpenId(2)), "another open has written them");
         assert!(dirty.commit(ONE, OpenId(1)));
-        assert_eq!(write(&mut dirty, ONE, 1, b"b"), Kept::New { size: 2 }, "it comes behind");
+        assert_eq!(write(&mut dirty, ONE, 1, b"b"), Buffered::New { size: 2 }, "it comes behind");
         let due = dirty.take_due(LATER);
         let commits: Vec<bool> = due.iter().map(|send| send.commit).collect();
         assert_eq!(commits, [true, false]);
@@ -470,17 +479,17 @@ mod tests {
         let mut dirty = dirty();
         let chunk = vec![0; CHUNK_BYTES];
         let at = |chunks: usize| (chunks * CHUNK_BYTES) as u64;
-        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Kept::New { .. }));
-        assert_eq!(write(&mut dirty, TWO, 0, b"x"), Kept::Full, "its pace is not known");
+        assert!(matches!(write(&mut dirty, ONE, 0, &chunk), Buffered::New { .. }));
+        assert_eq!(write(&mut dirty, TWO, 0, b"x"), Buffered::Full, "its pace is not known");
         assert_eq!(sent(&mut dirty, ZERO).len(), 1, "a whole request waits for nothing");
         dirty.answered(ONE, 1, Duration::from_millis(10));
         assert_eq!(dirty.limit, limits::DIRTY_BYTES);
         let most = limits::DIRTY_FILE_BYTES / CHUNK_BYTES;
         for chunks in 0..most {
-            assert!(matches!(write(&mut dirty, ONE, at(chunks), &chunk), Kept::New { .. }));
+            assert!(matches!(write(&mut dirty, ONE, at(chunks), &chunk), Buffered::New { .. }));
         }
-        assert_eq!(write(&mut dirty, ONE, at(most), b"x"), Kept::Full);
-        assert!(matches!(write(&mut dirty, TWO, 0, b"x"), Kept::New { .. }));
+        assert_eq!(write(&mut dirty, ONE, at(most), b"x"), Buffered::Full);
+        assert!(matches!(write(&mut dirty, TWO, 0, b"x"), Buffered::New { .. }));
         assert_eq!(sent(&mut dirty, ZERO).len(), most);
         // 1 MiB in 8 s: half of it in the time that a recall may take.
         dirty.answered(ONE, 2, Duration::from_secs(8));
@@ -489,7 +498,7 @@ mod tests {
         assert_eq!(dirty.limit, 2 * CHUNK_BYTES);
     }
 
-    /// A server of a new epoch takes them as numbered requests, and only so many.
+    /// A server of a new epoch takes them as numbered requests, and their number is limited.
     #[test]
     fn writes_of_all_files_are_bounded() {
         let mut dirty = Dirty::default();
@@ -497,15 +506,15 @@ mod tests {
         let most = limits::DIRTY_WRITES;
         (0..=most).for_each(|number| dirty.lease(inode(number), WriteEra::FIRST, 0));
         for number in 0..most {
-            let kept = write(&mut dirty, inode(number), 0, b"x");
-            assert_eq!(kept, Kept::New { size: 1 });
+            let buffered = write(&mut dirty, inode(number), 0, b"x");
+            assert_eq!(buffered, Buffered::New { size: 1 });
         }
-        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Kept::Full);
+        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::Full);
         assert_eq!(dirty.size(inode(most)), Some(0));
-        assert_eq!(write(&mut dirty, inode(0), 1, b"y"), Kept::Joined { size: 2 });
-        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are not kept back any longer");
+        assert_eq!(write(&mut dirty, inode(0), 1, b"y"), Buffered::Joined { size: 2 });
+        assert_eq!(sent(&mut dirty, ZERO).len(), AT_ONCE, "they are due, as there are many");
         dirty.answered(inode(0), 1, ZERO);
-        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Kept::New { size: 1 });
+        assert_eq!(write(&mut dirty, inode(most), 0, b"x"), Buffered::New { size: 1 });
     }
 
     #[test]
@@ -515,7 +524,7 @@ mod tests {
             assert!(sent(&mut dirty, ZERO).is_empty(), "{number}");
             assert_eq!(
                 write(&mut dirty, ONE, 2 * number, b"x"),
-                Kept::New { size: 2 * number + 1 }
+                Buffered::New { size: 2 * number + 1 }
             );
         }
         assert_eq!(sent(&mut dirty, ZERO).len(), 1, "the oldest one beyond the limit");

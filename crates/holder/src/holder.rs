@@ -1,4 +1,4 @@
-//! The driver: answers from what is kept, or asks.
+//! The driver: answers a request from the cache, or sends it to the service in the right order.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,20 +10,27 @@ use pelago_wire::{
     Reply, Request, Service, Tells, Then,
 };
 
-use crate::state::State;
+use crate::reply_facts::{SentRequest, ShowsDirty};
+use crate::state::{State, WritePath};
 use crate::timer::Timer;
-use crate::told::{Sent, ShowsDirty};
-use crate::writes::Written;
 
-/// A service that answers from what it keeps under leases.
+/// A service that answers from replies that it has cached under leases.
 pub struct Holder {
     pub(crate) service: Arc<dyn LeasedService>,
-    /// The cache below, which keeps what it is answered.
+    /// The cache below, which caches the answers of this service.
     pub(crate) cache: OnceLock<Arc<dyn LocalCache>>,
     /// A leaf lock: nothing is called under it.
     pub(crate) state: Mutex<State>,
     pub(crate) timer: Arc<Timer>,
     pub(crate) this: Weak<Self>,
+}
+
+/// The bytes and opens that the server must have before it gets a request.
+struct Prerequisites {
+    /// The files whose dirty bytes are sent first.
+    dirty: Vec<InodeId>,
+    /// The opens that are reported first.
+    unreported: Vec<OpenId>,
 }
 
 impl Holder {
@@ -42,14 +49,14 @@ impl Holder {
         holder
     }
 
-    /// Sets the cache below, which is told of recalls. A second call does nothing.
+    /// Sets the cache below, which drops what is recalled. A second call does nothing.
     pub fn set_cache(&self, cache: Arc<dyn LocalCache>) {
         if self.cache.set(Arc::clone(&cache)).is_ok() {
             cache.set_shared(true);
         }
     }
 
-    /// Answers a request from what is kept.
+    /// Answers a request without the server, if that is possible.
     fn answer(&self, context: &Context, request: &Request) -> Option<Result<Reply, Error>> {
         if let Request::Flush { open, .. } = request {
             return self.state.lock().opens.is_here(*open).then_some(Ok(Reply::Done));
@@ -68,12 +75,13 @@ impl Holder {
         self.state.lock().answer(context, request)
     }
 
-    /// Asks the service once the server has the bytes and the opens that it must have before.
+    /// Sends a request after its prerequisites.
     fn send_after(
         self: &Arc<Self>,
         context: &Context,
-        (request, sent): (Request, Sent),
-        (dirty, unreported): (Vec<InodeId>, Vec<OpenId>),
+        request: Request,
+        sent: SentRequest,
+        before: Prerequisites,
         bulk: Bulk<'_>,
         done: Done,
     ) {
@@ -82,35 +90,36 @@ impl Holder {
         let bytes = bulk.into_bytes();
         let go: Then = Box::new(move || {
             let mut state = holder.state.lock();
-            let failed = state.failure(&request);
-            let lost = state.write_error(&request);
-            let fails =
-                failed.or_else(|| lost.filter(|_| !matches!(request, Request::Flush { .. })));
-            if let Some(code) = fails {
+            let open_error = state.failure(&request);
+            let write_error = state.write_error(&request);
+            let is_flush = matches!(request, Request::Flush { .. });
+            if let Some(code) = open_error.or_else(|| write_error.filter(|_| !is_flush)) {
                 state.give_up(&request, &sent);
                 drop(state);
                 return done(Err(code.into()));
             }
             drop(state);
-            let done: Done = match lost {
-                // The flush lets go of locks.
+            let done: Done = match write_error {
+                // A flush is sent all the same: it ends locks at the server.
                 Some(code) => Box::new(move |result| done(result.and(Err(code.into())))),
                 None => done,
             };
             let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
-            holder.forward(&context, (request, sent), bulk, done);
+            holder.forward(&context, request, sent, bulk, done);
         });
         let holder = Arc::clone(self);
+        let Prerequisites { dirty, unreported } = before;
         let report: Then = Box::new(move || holder.report_all(&unreported, go));
         self.flush_all(&dirty, report);
     }
 
-    /// Sends a read right behind the open that it names, so that both take one round trip; and once
-    /// more if it has overtaken the open.
-    fn read_behind(
+    /// Reports an open and sends a read through it at once, so that both take one round trip. The
+    /// read is sent once more if it has overtaken the report.
+    fn read_with_report(
         self: &Arc<Self>,
         context: &Context,
-        (request, sent): (Request, Sent),
+        request: Request,
+        sent: SentRequest,
         open: OpenId,
         done: Done,
     ) {
@@ -124,7 +133,7 @@ impl Holder {
                 let read = move |reported: Result<(), Code>| match reported {
                     Ok(()) => {
                         let sent = this.state.lock().send(&mut again);
-                        this.forward(&context, (again, sent), Bulk::None, done);
+                        this.forward(&context, again, sent, Bulk::None, done);
                     }
                     Err(code) => done(Err(code.into())),
                 };
@@ -132,12 +141,12 @@ impl Holder {
             }
             result => done(result),
         };
-        self.forward(&context, (request, sent), Bulk::None, Box::new(answered));
+        self.forward(&context, request, sent, Bulk::None, Box::new(answered));
     }
 
-    /// Returns whether a request reads bytes through an open that was made under a lease which goes
-    /// on. Else another session may have written since and keep that back, and the server waits for
-    /// it before it answers the open, but not before it reads.
+    /// Returns whether a request reads bytes through an open that was made under a lease which has
+    /// not ended. Otherwise another session may have bytes of the file in its buffer: the server
+    /// waits for those before it answers the report of the open, but not before it reads.
     fn reads_under_lease(&self, state: &State, request: &Request) -> bool {
         let Request::Read { open, .. } = request else { return false };
         state.opens.is_here_under(*open, state.changes.era())
@@ -145,20 +154,21 @@ impl Holder {
     }
 
     /// Flushes an open whose dirty bytes go with one request, which commits them.
-    fn commit(self: &Arc<Self>, (ino, open): (InodeId, OpenId), done: Done) {
+    fn commit(self: &Arc<Self>, ino: InodeId, open: OpenId, done: Done) {
         let holder = Arc::clone(self);
         let answer: Then = Box::new(move || {
-            let lost = holder.state.lock().opens.error(open);
-            done(lost.map_or(Ok(Reply::Done), |code| Err(code.into())));
+            let error = holder.state.lock().opens.error(open);
+            done(error.map_or(Ok(Reply::Done), |code| Err(code.into())));
         });
         self.flush_all(&[ino], answer);
     }
 
-    /// Asks the service. What the request changes is not kept meanwhile.
+    /// Sends a request, and handles its reply.
     fn forward(
         self: &Arc<Self>,
         context: &Context,
-        (request, sent): (Request, Sent),
+        request: Request,
+        sent: SentRequest,
         bulk: Bulk<'_>,
         done: Done,
     ) {
@@ -166,7 +176,8 @@ impl Holder {
         let context = *context;
         let answered = move |mut result: Result<Reply, Error>, mut granted: Granted| {
             if holder.service.lease_left().is_zero() {
-                // It came too late. Nothing would drop it when the leases begin anew.
+                // The reply came after the end of its leases. Nothing would drop its facts when the
+                // leases begin anew.
                 granted.leases = Leases::default();
             }
             let mut sent = sent;
@@ -186,9 +197,9 @@ impl Holder {
         self.service.ask_leased(&context, request, bulk, Box::new(answered));
     }
 
-    /// Asks once more, as the answer was too old for these files. If all leases have ended
-    /// meanwhile, some of their bytes may still be on their way: the server takes or refuses them
-    /// before.
+    /// Sends a request once more whose reply was too old for these files. If all leases have ended
+    /// since, requests with some of their bytes may still be under way: the server takes or refuses
+    /// those bytes first.
     fn ask_again(
         self: &Arc<Self>,
         context: &Context,
@@ -202,10 +213,10 @@ impl Holder {
             let ShowsDirty { files, mut request } = shown;
             let mut sent = holder.state.lock().send(&mut request);
             if let Some(again) = &mut sent.shows_dirty {
-                // The answer need not show what was written after the program has asked.
+                // The reply need not show what was written after the program's request.
                 again.files.retain(|ino| files.contains(ino));
             }
-            holder.forward(&context, (request, sent), Bulk::None, done);
+            holder.forward(&context, request, sent, Bulk::None, done);
         });
         self.flush_all(old, go);
     }
@@ -224,44 +235,40 @@ impl Service for Holder {
             return Some(answer);
         }
         if let Request::Write { .. } = request {
-            match self.keep_write(context, &request, &bulk) {
-                Written::Here(reply) => return Some(Ok(reply)),
-                Written::Full => {
-                    self.wait_for_room(context, (request, bulk), later());
+            match self.buffer_write(context, &request, &bulk) {
+                WritePath::Answered(reply) => return Some(Ok(reply)),
+                WritePath::WaitsForRoom => {
+                    self.wait_for_room(context, request, bulk, later());
                     return None;
                 }
-                Written::Through => {}
+                WritePath::ToServer => {}
             }
         }
         let mut request = request;
-        let (sent, before) = {
-            let mut state = self.state.lock();
-            if let Some(code) = state.failure(&request) {
-                return Some(Err(code.into()));
+        let mut state = self.state.lock();
+        if let Some(code) = state.failure(&request) {
+            return Some(Err(code.into()));
+        }
+        if let Some((ino, open)) = state.commit_with_bytes(&request) {
+            drop(state);
+            this.commit(ino, open, later());
+            return None;
+        }
+        let sent = state.send(&mut request);
+        let dirty = state.dirty_before(&request, &sent);
+        let unreported = state.unreported(&request, &sent);
+        let goes_with_report = dirty.is_empty() && self.reads_under_lease(&state, &request);
+        let goes_at_once = dirty.is_empty() && !state.opens.has_errors();
+        drop(state);
+        match unreported[..] {
+            [open] if goes_with_report => {
+                this.read_with_report(context, request, sent, open, later());
             }
-            if let Some(open) = state.commit_with_bytes(&request) {
-                drop(state);
-                this.commit(open, later());
-                return None;
+            [] if goes_at_once => this.forward(context, request, sent, bulk, later()),
+            _ => {
+                let before = Prerequisites { dirty, unreported };
+                this.send_after(context, request, sent, before, bulk, later());
             }
-            let sent = state.send(&mut request);
-            let dirty = state.dirty_before(&request, (&sent.touched, sent.is_blind));
-            let unreported = state.unreported(&request, &sent);
-            let goes_behind = dirty.is_empty() && self.reads_under_lease(&state, &request);
-            match &unreported[..] {
-                [open] if goes_behind => {
-                    let open = *open;
-                    drop(state);
-                    this.read_behind(context, (request, sent), open, later());
-                    return None;
-                }
-                [] if dirty.is_empty() && !state.opens.has_errors() => (sent, None),
-                _ => (sent, Some((dirty, unreported))),
-            }
-        };
-        match before {
-            None => this.forward(context, (request, sent), bulk, later()),
-            Some(before) => this.send_after(context, (request, sent), before, bulk, later()),
         }
         None
     }

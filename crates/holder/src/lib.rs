@@ -1,12 +1,16 @@
-//! The holder of leases: a [`Service`] over a [`LeasedService`] that answers from what it keeps.
+//! The holder of leases: a [`Service`] over a [`LeasedService`], which answers from replies that it
+//! has cached under leases.
 //!
-//! [`Holder`] is the driver: it asks, and is told of recalls. All else does no I/O: `kept` and
-//! `listings` are what it keeps, `answers` answers from that, `told` keeps what an answer tells,
-//! `changes` decides whether it may, `open_files` has the opens that the server does not know,
-//! `dirty` the bytes that it does not have, `writes` decides which bytes are kept back, and
-//! `touches` says what a request changes. `reports` tells the server of those opens, and
-//! `write_behind` sends those bytes. [`Attached`] is a service below a holder: a directory of a
-//! far volume as a tree of its own.
+//! A request goes through `holder`, the driver. `answers` answers it from `leased_cache` and
+//! `listings`. Otherwise `requests` records what it changes, `ordering` what it must wait for, and
+//! the driver sends it. `reply_facts` caches the facts of its reply, if `changes` has no change of
+//! them since. `recall` ends leases.
+//!
+//! A write goes through `holder` and `write_behind`, which buffers it in `dirty` and sends it
+//! later. `open_files` has the opens, `reports` reports those to the server that it does not know.
+//! `state` is what all of them share, behind one lock.
+//!
+//! [`Attached`] is a service below a holder: a directory of a far volume as a tree of its own.
 //!
 //! [`Service`]: pelago_wire::Service
 //! [`LeasedService`]: pelago_wire::LeasedService
@@ -18,19 +22,20 @@ pub use holder::Holder;
 
 mod answers;
 mod attached;
+mod caller;
 mod changes;
 mod clock;
 mod countdown;
 mod dirty;
 mod holder;
-mod kept;
+mod leased_cache;
 mod listings;
 mod open_files;
+mod ordering;
 mod recall;
+mod reply_facts;
 mod reports;
+mod requests;
 mod state;
 mod timer;
-mod told;
-mod touches;
 mod write_behind;
-mod writes;

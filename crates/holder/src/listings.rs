@@ -1,43 +1,44 @@
-//! Listings of directories that are kept, and the directories of which all names are known.
+//! Cached listings of directories, and the directories of which all names are known.
 //!
-//! A listing is kept in the order in which the server sends it, from the first name on, as far as
-//! it was read. It goes with the first change of a name. That all names are known outlives changes:
-//! only the changed ones are unknown then.
+//! A listing is cached in the order in which the server sends it, from the first name on, as far as
+//! it was read. The first change of a name in the directory drops it. A directory of which all
+//! names are known stays so after a change, except for the changed name: a name that is not cached
+//! does not exist there.
 
 use std::collections::{HashMap, HashSet};
 
 use pelago_wire::{Cookie, DirEntry, InodeId, Name, limits};
 
-/// What is known of the names of directories as a whole.
+/// The cached listings, and the directories of which all names are known.
 #[derive(Debug, Default)]
 pub(crate) struct Listings {
     listed: HashMap<InodeId, Listing>,
     /// Names in all listings.
     count: usize,
-    /// Directories of which all names are known, except these.
+    /// The directories of which all names are known, except those in the set.
     whole: HashMap<InodeId, HashSet<Name>>,
-    /// The exceptions of all.
+    /// Names in all these sets.
     unknown: usize,
 }
 
 /// The first names of a directory.
 #[derive(Debug, Default)]
 struct Listing {
-    /// Without handles and attributes, which are kept with the names and nodes.
+    /// The entries without handles and attributes, which are cached by name and by node.
     entries: Vec<DirEntry>,
-    /// Nothing follows.
+    /// No entry follows in the directory.
     is_whole: bool,
 }
 
 /// A part of a listing.
 pub(crate) struct Page<'a> {
     pub(crate) entries: &'a [DirEntry],
-    /// Nothing follows.
+    /// No entry follows in the directory.
     pub(crate) end: bool,
 }
 
 impl Listings {
-    /// Returns at most `most` entries after a position; `None` if they are not known.
+    /// Returns at most `most` entries after a position; `None` if none is cached.
     pub(crate) fn page(&self, dir: InodeId, after: Cookie, most: usize) -> Option<Page<'_>> {
         let Listing { entries, is_whole } = self.listed.get(&dir)?;
         let from = entries.get(position(entries, after)?..)?;
@@ -46,14 +47,14 @@ impl Listings {
         (end || !page.is_empty()).then_some(Page { entries: page, end })
     }
 
-    /// Returns whether what follows a position may be kept.
+    /// Returns whether entries after this position may be cached: the entry before it is.
     pub(crate) fn may_follow(&self, dir: InodeId, after: Cookie) -> bool {
         let entries = self.listed.get(&dir).map_or(&[][..], |listing| &listing.entries);
         position(entries, after).is_some()
     }
 
-    /// Keeps what the server has answered after a position. Entries with ranked positions are not
-    /// kept: those depend on other names.
+    /// Caches the entries that the server has sent after a position. Entries with ranked positions
+    /// are not cached: a rank depends on other names.
     pub(crate) fn keep(&mut self, dir: InodeId, after: Cookie, entries: &[DirEntry], end: bool) {
         let is_kept = entries.iter().all(|entry| entry.cookie.rank().is_none());
         let listing = self.listed.entry(dir).or_default();
@@ -74,7 +75,7 @@ impl Listings {
         }
     }
 
-    /// Notes that all names of a directory are known: it was listed to its end, or is new.
+    /// Records that all names of a directory are known: it was listed to its end, or is new.
     pub(crate) fn know_whole(&mut self, dir: InodeId) {
         if self.whole.len() >= limits::HOLDER_NODES {
             self.forget_whole();
@@ -83,19 +84,19 @@ impl Listings {
         self.unknown -= before.map_or(0, |unknown| unknown.len());
     }
 
-    /// Returns whether a name that is not kept does not exist.
+    /// Returns whether a name that is not cached does not exist.
     pub(crate) fn is_absent(&self, dir: InodeId, name: &Name) -> bool {
         self.whole.get(&dir).is_some_and(|unknown| !unknown.contains(name))
     }
 
-    /// Notes that it is kept what a name leads to, or that it does not exist.
+    /// Records that the target of a name is cached, or its absence.
     pub(crate) fn know(&mut self, dir: InodeId, name: &Name) {
         if let Some(unknown) = self.whole.get_mut(&dir) {
             self.unknown -= usize::from(unknown.remove(name));
         }
     }
 
-    /// A name changes.
+    /// Drops the listing of a directory whose name changes, and makes the name unknown.
     pub(crate) fn drop_name(&mut self, dir: InodeId, name: &Name) {
         self.drop_listing(dir);
         if let Some(unknown) = self.whole.get_mut(&dir) {
@@ -109,7 +110,7 @@ impl Listings {
         }
     }
 
-    /// Forgets everything.
+    /// Drops everything.
     pub(crate) fn drop_all(&mut self) {
         *self = Self::default();
     }
@@ -126,7 +127,8 @@ impl Listings {
     }
 }
 
-/// Returns the index of the entry that follows a position; `None` if that is not known.
+/// Returns the index of the entry that follows a position; `None` if the entry at the position is
+/// not cached.
 fn position(entries: &[DirEntry], after: Cookie) -> Option<usize> {
     if after == Cookie::AFTER_DOT_DOT {
         return Some(0);
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!(listings.count, 4);
         listings.drop_name(DIR, &name(1));
         assert_eq!((numbers(&listings, START.0, 5), listings.count), (None, 0));
-        // A part behind one that is not known is of no use.
+        // A part after a gap is of no use.
         listings.keep(DIR, Cookie(13), &entries(14..16), true);
         assert_eq!((numbers(&listings, 13, 5), listings.count), (None, 0));
         assert!(!Listings::is_absent(&listings, DIR, &name(1)));
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn the_cache_is_bounded() {
         let mut listings = Listings::default();
         let half = limits::HOLDER_NAMES as u64 / 2;
         for (dir, count) in [(1, half), (2, 2 * half), (3, 0), (4, half)] {

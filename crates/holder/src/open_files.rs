@@ -1,23 +1,25 @@
-//! Open files: those that the server does not know, because they were opened under a lease.
+//! The open files of a client's programs. Those that were opened under a lease are reported to the
+//! server only when something needs that.
 
 use std::collections::HashMap;
 
 use pelago_wire::{Code, Handle, InodeId, OpenFlags, OpenId, Request};
 
+use crate::caller::Caller;
 use crate::changes::LeaseEra;
 
-/// What waits until the server knows an open.
+/// A callback that waits until the server knows an open, or has refused it.
 pub(crate) type OnReport = Box<dyn FnOnce(Result<(), Code>) + Send>;
 
 /// The open files of a mount.
 #[derive(Default)]
 pub(crate) struct OpenFiles {
     all: HashMap<OpenId, Open>,
-    /// Those that the server does not know.
+    /// The number of opens that the server does not know.
     unreported: usize,
-    /// Those that write: each recall asks whether a file has any.
+    /// The number of opens that write: each recall asks whether a file has any.
     writers: usize,
-    /// Those with an error that is not reported.
+    /// The number of opens with an error that no program has got.
     errors: usize,
 }
 
@@ -25,57 +27,57 @@ struct Open {
     node: Handle,
     writes: Writes,
     at: At,
-    /// It may have changed the file.
+    /// The file may have been changed through this open.
     has_written: bool,
-    /// Why bytes are lost that were written, until that is reported.
+    /// The error by which written bytes were lost, until a program has got it.
     error: Option<Code>,
 }
 
-/// Whether an open writes.
+/// The way in which an open writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Writes {
     /// It only reads.
     No,
-    /// What it writes may be kept back under a lease.
-    Held,
-    /// What it writes is safe when it is answered.
+    /// Write-back: its writes may be buffered under a lease.
+    Back,
+    /// Write-through (`O_SYNC`): its writes are safe when they are answered.
     Through,
 }
 
 impl Writes {
-    /// Returns whether an open with these flags writes.
+    /// Returns how an open with these flags writes.
     pub(crate) const fn of(flags: OpenFlags) -> Self {
         match (flags.write, flags.sync) {
             (false, _) => Self::No,
-            (true, false) => Self::Held,
+            (true, false) => Self::Back,
             (true, true) => Self::Through,
         }
     }
 }
 
-/// Where an open is known.
+/// The ends at which an open is known.
 enum At {
-    /// Only here, since leases of this time.
-    Here { flags: OpenFlags, caller: (u32, u32), leases: LeaseEra },
-    /// The server is being told.
+    /// Only here: it was made under leases of this era.
+    Here { flags: OpenFlags, caller: Caller, leases: LeaseEra },
+    /// A report to the server is under way.
     Reporting(Vec<OnReport>),
     /// At the server.
     Server,
-    /// The server could not open it.
+    /// Nowhere: the server has refused it.
     Failed(Code),
 }
 
-/// What is to be done with a request that names an open.
+/// The report that a request waits for which names an open.
 pub(crate) enum Report {
-    /// Nothing: the server knows it, or it is none of ours.
+    /// Nothing: the server knows the open, or it is not one of this client.
     Known,
-    /// The server could not open it.
+    /// Nothing: the server has refused the open.
     Failed(Code),
-    /// The server is being told: the callback is kept.
+    /// The report under way. The callback is stored.
     UnderWay,
-    /// This is to be asked for this caller, and its answer given to [`OpenFiles::reported`]; the
-    /// callback is kept.
-    Ask { request: Request, caller: (u32, u32) },
+    /// A report, by this request on this caller's behalf, whose reply goes to
+    /// [`OpenFiles::reported`]. The callback is stored.
+    Ask { request: Request, caller: Caller },
 }
 
 impl OpenFiles {
@@ -85,24 +87,22 @@ impl OpenFiles {
         open: OpenId,
         node: Handle,
         flags: OpenFlags,
-        caller: (u32, u32),
+        caller: Caller,
         leases: LeaseEra,
     ) {
         self.unreported += 1;
         let at = At::Here { flags, caller, leases };
-        let writes = Writes::No;
-        let has_written = false;
-        self.all.insert(open, Open { node, writes, at, has_written, error: None });
+        let open_file = Open { node, writes: Writes::No, at, has_written: false, error: None };
+        self.all.insert(open, open_file);
     }
 
     /// Adds an open that the server has made.
     pub(crate) fn add_at_server(&mut self, open: OpenId, ino: InodeId, writes: Writes) {
-        let node = Handle::own(ino);
         self.remove(open);
         self.writers += usize::from(writes != Writes::No);
-        let at = At::Server;
-        let has_written = false;
-        self.all.insert(open, Open { node, writes, at, has_written, error: None });
+        let node = Handle::own(ino);
+        let open_file = Open { node, writes, at: At::Server, has_written: false, error: None };
+        self.all.insert(open, open_file);
     }
 
     /// Returns the inode of an open.
@@ -110,12 +110,12 @@ impl OpenFiles {
         self.all.get(&open).map(|open| open.node.ino)
     }
 
-    /// Returns the inode of an open that may write it.
+    /// Returns the inode of an open, if the open writes.
     pub(crate) fn written_inode(&self, open: OpenId) -> Option<InodeId> {
         self.all.get(&open).filter(|open| open.writes != Writes::No).map(|open| open.node.ino)
     }
 
-    /// A request that changes the file of an open is sent or kept back.
+    /// Records that a write through an open is sent or buffered.
     pub(crate) fn note_write(&mut self, open: OpenId) {
         if let Some(open) = self.all.get_mut(&open) {
             open.has_written = true;
@@ -133,12 +133,13 @@ impl OpenFiles {
         self.writers > 0 && self.all.values().any(writes)
     }
 
-    /// Returns the inode of an open whose writes may be kept back.
-    pub(crate) fn held_inode(&self, open: OpenId) -> Option<InodeId> {
-        self.all.get(&open).filter(|open| open.writes == Writes::Held).map(|open| open.node.ino)
+    /// Returns the inode of an open whose writes may be buffered.
+    pub(crate) fn write_back_inode(&self, open: OpenId) -> Option<InodeId> {
+        self.all.get(&open).filter(|open| open.writes == Writes::Back).map(|open| open.node.ino)
     }
 
-    /// Bytes of a file are lost: each open that may have written them reports that once.
+    /// Records that bytes of a file were lost: each open that may have written them reports it
+    /// once.
     pub(crate) fn note_error(&mut self, ino: InodeId, code: Code) {
         let writers = self.all.values_mut();
         for open in writers.filter(|open| open.node.ino == ino && open.writes != Writes::No) {
@@ -146,50 +147,49 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the error of an open that is not reported.
+    /// Returns the error of an open that no program has got.
     pub(crate) fn error(&self, open: OpenId) -> Option<Code> {
         if self.errors == 0 { None } else { self.all.get(&open)?.error }
     }
 
-    /// Returns whether any open has an error that is not reported.
+    /// Returns whether an open has an error that no program has got.
     pub(crate) const fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Returns the error of an open, which counts as reported now.
+    /// Takes the error of an open, for a program.
     pub(crate) fn take_error(&mut self, open: OpenId) -> Option<Code> {
         let code = self.all.get_mut(&open)?.error.take()?;
         self.errors -= 1;
         Some(code)
     }
 
-    /// Returns whether the server does not know an open, and is not being told.
+    /// Returns whether an open is known only here, and not being reported.
     pub(crate) fn is_here(&self, open: OpenId) -> bool {
         self.all.get(&open).is_some_and(|open| matches!(open.at, At::Here { .. }))
     }
 
-    /// Returns whether the server does not know an open, and no lease has ended since it was made
-    /// but by a recall.
+    /// Returns whether an open is known only here, and was made in this era of leases.
     pub(crate) fn is_here_under(&self, open: OpenId, now: LeaseEra) -> bool {
         let is_it = |open: &Open| matches!(open.at, At::Here { leases, .. } if leases == now);
         self.all.get(&open).is_some_and(is_it)
     }
 
-    /// Returns whether the server does not know an open, or not yet.
+    /// Returns whether the server does not know an open yet: its report may be under way.
     pub(crate) fn is_unreported(&self, open: OpenId) -> bool {
         let is_it = |open: &Open| matches!(open.at, At::Here { .. } | At::Reporting(_));
         self.all.get(&open).is_some_and(is_it)
     }
 
-    /// Returns why the server could not open the file of an open.
+    /// Returns the error with which the server has refused an open.
     pub(crate) fn failure(&self, open: OpenId) -> Option<Code> {
         match self.all.get(&open)?.at {
             At::Failed(code) => Some(code),
-            _ => None,
+            At::Here { .. } | At::Reporting(_) | At::Server => None,
         }
     }
 
-    /// Ends an open.
+    /// Removes an open that ends.
     pub(crate) fn remove(&mut self, open: OpenId) {
         let Some(Open { at, error, writes, .. }) = self.all.remove(&open) else { return };
         self.writers -= usize::from(writes != Writes::No);
@@ -197,7 +197,7 @@ impl OpenFiles {
         self.errors -= usize::from(error.is_some());
     }
 
-    /// Returns the opens of an inode that the server does not know, or not yet; with `None` all.
+    /// Returns the opens of an inode that the server does not know yet; for `None` of all inodes.
     pub(crate) fn unreported(&self, of: Option<InodeId>) -> Vec<OpenId> {
         if self.unreported == 0 {
             return Vec::new();
@@ -209,7 +209,7 @@ impl OpenFiles {
         self.all.iter().filter(is_wanted).map(|(id, _)| *id).collect()
     }
 
-    /// Says what a request that names an open has to wait for.
+    /// Returns what a request that names an open waits for, and `then` if it was not stored.
     pub(crate) fn report(&mut self, id: OpenId, then: OnReport) -> (Report, Option<OnReport>) {
         let Some(open) = self.all.get_mut(&id) else { return (Report::Known, Some(then)) };
         match &mut open.at {
@@ -229,7 +229,7 @@ impl OpenFiles {
         }
     }
 
-    /// The server has answered a report. Returns what waits for it.
+    /// Records the reply to a report. Returns the callbacks that wait for it.
     pub(crate) fn reported(&mut self, id: OpenId, result: Result<(), Code>) -> Vec<OnReport> {
         let Some(open) = self.all.get_mut(&id) else { return Vec::new() };
         let at = match result {
@@ -241,7 +241,7 @@ impl OpenFiles {
                 self.unreported -= 1;
                 waiting
             }
-            _ => Vec::new(),
+            At::Here { .. } | At::Server | At::Failed(_) => Vec::new(),
         }
     }
 }

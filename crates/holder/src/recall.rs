@@ -1,4 +1,8 @@
-//! The end of leases: what is kept goes.
+//! The end of leases: by a recall of some of them, or by the loss of all.
+//!
+//! A recall is answered only when nothing that it names is used any more: programs' mapped pages
+//! are written back, dirty bytes are sent, opens are reported, and the cache below has dropped what
+//! it has. The change of the other session waits for that answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +16,14 @@ use crate::state::State;
 impl LeaseHolder for Holder {
     fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         let Some(this) = self.this.upgrade() else { return then() };
-        let (led_to, written, dirty, opens) = {
+        let (targets, written, dirty, opens) = {
             let mut state = self.state.lock();
             state.changes.begin(&touched);
-            let led_to = state.led_to(&touched);
-            state.kept.drop_touched(&touched);
+            let targets = state.targets(&touched);
+            state.cached.drop_touched(&touched);
             let nodes = touched.iter().filter_map(|touched| match touched {
                 Touched::Node(ino) => Some(*ino),
-                _ => None,
+                Touched::Name { .. } | Touched::Bytes(_) => None,
             });
             let nodes: Vec<InodeId> = nodes.collect();
             let written = nodes.iter().filter(|ino| state.opens.is_written(**ino));
@@ -27,12 +31,12 @@ impl LeaseHolder for Holder {
             nodes.iter().for_each(|ino| state.dirty.end_lease(*ino));
             let opens = nodes.iter().flat_map(|ino| state.opens.unreported(Some(*ino)));
             let opens: Vec<_> = opens.collect();
-            (led_to, written, nodes, opens)
+            (targets, written, nodes, opens)
         };
         let holder = Arc::clone(&this);
         let flushed: Then = Box::new(move || {
             let of_report = Arc::clone(&holder);
-            let reported = move || of_report.tell_cache(touched, led_to, then);
+            let reported = move || of_report.drop_below(touched, targets, then);
             holder.report_all(&opens, Box::new(reported));
         });
         let of_pages = Arc::clone(&this);
@@ -44,9 +48,10 @@ impl LeaseHolder for Holder {
         let (nodes, opens) = {
             let mut state = self.state.lock();
             state.changes.lose();
-            // The server knows whether others have changed the files since.
+            // The server knows whether other sessions have changed the files since, and takes or
+            // refuses the bytes.
             state.dirty.end_all();
-            (state.kept.drop_all(), state.opens.unreported(None))
+            (state.cached.drop_all(), state.opens.unreported(None))
         };
         self.send_dirty(clock::monotonic());
         if let Some(cache) = self.cache.get() {
@@ -64,8 +69,8 @@ impl LeaseHolder for Holder {
 
 impl Holder {
     /// Has the cache below drop the pages of files that this mount has open for writing, and calls
-    /// `then`. A program may have written pages through a mapping, of which nothing is known here:
-    /// they are sent now, before another session writes elsewhere in them.
+    /// `then`. A program may have changed pages through a mapping, without a request: they are sent
+    /// now, before another session writes to other parts of them.
     fn drop_pages(&self, files: &[InodeId], then: Then) {
         let Some(cache) = self.cache.get().filter(|_| !files.is_empty()) else { return then() };
         files.iter().for_each(|ino| cache.bytes_changed(*ino));
@@ -73,13 +78,14 @@ impl Holder {
         cache.when_dropped(&bytes, then);
     }
 
-    /// Has the cache below drop what is recalled, and what its names lead to, and ends the recall.
-    fn tell_cache(self: Arc<Self>, touched: Arc<[Touched]>, led_to: Vec<Touched>, then: Then) {
+    /// Has the cache below drop what is recalled, and the targets of recalled names, and ends the
+    /// recall.
+    fn drop_below(self: Arc<Self>, touched: Arc<[Touched]>, targets: Vec<Touched>, then: Then) {
         let mut all = touched.to_vec();
-        all.extend(led_to);
+        all.extend(targets);
         all.extend(touched.iter().filter_map(|touched| match touched {
             Touched::Node(ino) => Some(Touched::Bytes(*ino)),
-            _ => None,
+            Touched::Name { .. } | Touched::Bytes(_) => None,
         }));
         let all: Arc<[Touched]> = all.into();
         let cache = self.cache.get().cloned();
@@ -92,8 +98,8 @@ impl Holder {
             });
             let Some(cache) = of_cache else { return answer() };
             cache.end(&dropped);
-            // A kernel discards attributes that it has asked for before its pages are dropped. A
-            // read that begins after the change was answered would end at the old size.
+            // A kernel discards attributes that it has requested before its pages are dropped. A
+            // read that began after the reply to the change would end at the old size.
             cache.when_dropped(&dropped, answer);
         };
         match cache {
@@ -104,12 +110,12 @@ impl Holder {
 }
 
 impl State {
-    /// Returns the nodes to which names lead that are recalled, as far as that is kept and they are
-    /// not recalled themselves: their leases have ended before. A kernel that holds such a file is
-    /// told that its name may go.
-    fn led_to(&self, touched: &[Touched]) -> Vec<Touched> {
+    /// Returns the targets of recalled names, as far as they are cached and not recalled
+    /// themselves: their leases have ended before. A kernel that has such a file in its cache is
+    /// told that the name may go.
+    fn targets(&self, touched: &[Touched]) -> Vec<Touched> {
         let nodes = touched.iter().filter_map(|touched| match touched {
-            Touched::Name { dir, name } => self.kept.name(*dir, name)?,
+            Touched::Name { dir, name } => self.cached.name(*dir, name)?,
             Touched::Node(_) | Touched::Bytes(_) => None,
         });
         let nodes = nodes.map(|handle| Touched::Node(handle.ino));
@@ -120,24 +126,24 @@ impl State {
 impl LeaseTimes for Holder {
     fn attr_left(&self, ino: InodeId) -> Duration {
         let state = self.state.lock();
-        let is_kept = state.kept.attr(ino).is_some() && !state.changes.is_node_changing(ino);
+        let is_cached = state.cached.attr(ino).is_some() && !state.changes.is_node_changing(ino);
         drop(state);
-        if is_kept { self.service.lease_left() } else { Duration::ZERO }
+        if is_cached { self.service.lease_left() } else { Duration::ZERO }
     }
 
     fn attr_holds(&self, attr: &Attr) -> Duration {
         let state = self.state.lock();
-        let is_kept =
-            state.kept.attr(attr.ino) == Some(*attr) && !state.changes.is_node_changing(attr.ino);
+        let is_cached =
+            state.cached.attr(attr.ino) == Some(*attr) && !state.changes.is_node_changing(attr.ino);
         drop(state);
-        if is_kept { self.service.lease_left() } else { Duration::ZERO }
+        if is_cached { self.service.lease_left() } else { Duration::ZERO }
     }
 
     fn name_left(&self, dir: InodeId, name: &Name) -> Duration {
         let state = self.state.lock();
-        let is_kept =
-            state.kept.name(dir, name).is_some() && !state.changes.is_name_changing(dir, name);
+        let is_cached =
+            state.cached.name(dir, name).is_some() && !state.changes.is_name_changing(dir, name);
         drop(state);
-        if is_kept { self.service.lease_left() } else { Duration::ZERO }
+        if is_cached { self.service.lease_left() } else { Duration::ZERO }
     }
 }

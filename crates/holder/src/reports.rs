@@ -1,18 +1,18 @@
-//! Tells the server of opens that were made under a lease.
+//! Reports to the server of opens that were made under a lease, without a message.
 
 use std::sync::Arc;
 
-use pelago_wire::{Bulk, Code, Context, OpenId, Then};
+use pelago_wire::{Bulk, Code, OpenId, Then};
 
 use crate::countdown::Countdown;
 use crate::holder::Holder;
 use crate::open_files::{OnReport, Report};
 
-/// Opens that are reported at a time.
+/// Reports under way at a time.
 const AT_ONCE: usize = 16;
 
 impl Holder {
-    /// Has the server open what an open names, unless it has, and calls `then`.
+    /// Reports an open to the server, unless it knows it, and calls `then`.
     pub(crate) fn report(self: &Arc<Self>, open: OpenId, then: OnReport) {
         let (report, then) = self.state.lock().opens.report(open, then);
         let (request, caller) = match (report, then) {
@@ -30,11 +30,11 @@ impl Holder {
             let waiting = holder.state.lock().opens.reported(open, result);
             waiting.into_iter().for_each(|then| then(result));
         };
-        let context = Context::direct(caller.0, caller.1);
-        self.service.ask_first(&context, request, Bulk::None, Box::new(done));
+        self.service.ask_first(&caller.context(), request, Bulk::None, Box::new(done));
     }
 
-    /// Has the server open all of these, and calls `then` once it has, or could not.
+    /// Reports opens to the server, and calls `then` once it knows all of them, or has refused
+    /// some.
     pub(crate) fn report_all(self: &Arc<Self>, opens: &[OpenId], then: Then) {
         let (opens, rest) = opens.split_at(opens.len().min(AT_ONCE));
         if opens.is_empty() {

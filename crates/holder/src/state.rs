@@ -1,26 +1,27 @@
-//! All that a holder knows.
+//! The state of a holder, behind one lock.
 
-use pelago_wire::{Context, Done, InodeId, Request};
+use pelago_wire::{Context, Done, InodeId, Reply, Request};
 
 use crate::changes::Changes;
 use crate::dirty::Dirty;
-use crate::kept::Kept;
+use crate::leased_cache::LeasedCache;
 use crate::open_files::OpenFiles;
 
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) kept: Kept,
+    pub(crate) cached: LeasedCache,
     pub(crate) changes: Changes,
     pub(crate) opens: OpenFiles,
     pub(crate) dirty: Dirty,
-    /// Writes under leases are answered here.
-    pub(crate) keeps_writes: bool,
+    /// Writes are buffered under leases. False until something sends them.
+    pub(crate) buffers_writes: bool,
     /// Writes that wait for room.
     pub(crate) full: Vec<FullWrite>,
     /// Files of which written bytes were lost.
     pub(crate) lost_files: Vec<InodeId>,
-    /// Own removals of names that are under way, and of which it is not known what they lead to.
-    pub(crate) blind_removals: usize,
+    /// Own requests under way that remove a name whose target is unknown: each of them may remove
+    /// the last name of any file.
+    pub(crate) unknown_removals: usize,
 }
 
 /// A write that waits until others were sent.
@@ -29,4 +30,14 @@ pub(crate) struct FullWrite {
     pub(crate) request: Request,
     pub(crate) bytes: Vec<u8>,
     pub(crate) done: Done,
+}
+
+/// The way of a write.
+pub(crate) enum WritePath {
+    /// It is buffered, and answered.
+    Answered(Reply),
+    /// It waits for room.
+    WaitsForRoom,
+    /// It goes to the server.
+    ToServer,
 }

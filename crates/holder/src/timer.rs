@@ -1,10 +1,10 @@
-//! Wakes the thread that sends dirty bytes.
+//! The timer of the thread that sends dirty bytes.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// Wakes the thread that sends dirty bytes.
+/// The timer of the thread that sends dirty bytes.
 #[derive(Default)]
 pub(crate) struct Timer {
     state: Mutex<TimerState>,
@@ -20,7 +20,7 @@ enum TimerState {
 }
 
 impl Timer {
-    /// There are dirty bytes.
+    /// Wakes the thread: there are dirty bytes.
     pub(crate) fn arm(&self) {
         let mut state = self.state.lock();
         if *state == TimerState::Idle {
@@ -29,13 +29,13 @@ impl Timer {
         }
     }
 
-    /// The thread ends.
+    /// Ends the thread.
     pub(crate) fn end(&self) {
         *self.state.lock() = TimerState::Ended;
         self.changed.notify_all();
     }
 
-    /// Waits until there are dirty bytes. Returns `false` at the end.
+    /// Waits until there are dirty bytes. Returns `false` if the thread is to end.
     pub(crate) fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while *state == TimerState::Idle {
@@ -44,7 +44,7 @@ impl Timer {
         *state == TimerState::Armed
     }
 
-    /// Waits so long, or until the end.
+    /// Waits for this time, or until the thread is to end.
     pub(crate) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = self.state.lock();
@@ -55,6 +55,7 @@ impl Timer {
         }
     }
 
+    /// Records that there are no dirty bytes.
     pub(crate) fn disarm(&self) {
         let mut state = self.state.lock();
         if *state == TimerState::Armed {

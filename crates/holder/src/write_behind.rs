@@ -1,26 +1,33 @@
-//! Writes that are answered under a lease and sent later.
+//! Writes that are answered under a lease, and sent later (write-back).
+//!
+//! A thread sends dirty bytes when they are due. Bytes that the server refuses are lost: each open
+//! that may have written them reports an error once.
 
 use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, InodeId, Reply, Request, Service, Then, limits,
+    Bulk, Code, Context, Done, Error, Granted, InodeId, Reply, Request, Service, Then, Touched,
+    limits,
 };
 
+use crate::caller::Caller;
 use crate::clock;
 use crate::countdown::Countdown;
-use crate::dirty::{Kept, Send};
+use crate::dirty::{Buffered, Send, Writer};
 use crate::holder::Holder;
-use crate::state::FullWrite;
-use crate::writes::Written;
+use crate::state::{FullWrite, State, WritePath};
 
-/// The pause before the thread looks again at what is due and could not be sent. An answer sends it
-/// earlier; this is for what no answer frees.
+/// The pause before the thread looks again at bytes that are due and could not be sent. A reply
+/// sends them earlier, if it makes room for them.
 const RETRY: Duration = Duration::from_millis(limits::WRITE_BEHIND_MILLIS / 10);
 
+/// Files with lost bytes that are remembered.
+const LOST_FILES: usize = 16;
+
 impl Holder {
-    /// Answers writes under leases from now on, and sends them later, on a thread of its own.
+    /// Buffers writes under leases from now on, and sends them later, on a thread of its own.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
@@ -40,7 +47,7 @@ impl Holder {
                     }
                     None => {
                         timer.disarm();
-                        // Bytes that came in between are not forgotten.
+                        // Bytes may have come since: their call of `arm` did nothing.
                         if holder.next_due().is_some() {
                             timer.arm();
                         }
@@ -61,10 +68,9 @@ impl Holder {
         self.state.lock().dirty.next_due()
     }
 
-    /// Answers writes under leases from now on; the caller sends them, with
-    /// [`Holder::send_dirty`].
+    /// Buffers writes under leases from now on; the caller sends them, by [`Holder::send_dirty`].
     pub fn keep_writes(&self) {
-        self.state.lock().keeps_writes = true;
+        self.state.lock().buffers_writes = true;
     }
 
     /// Sends the dirty bytes that are due at this time of `CLOCK_MONOTONIC`.
@@ -80,52 +86,53 @@ impl Holder {
         self.state.lock().lost_files.clone()
     }
 
-    /// Keeps the bytes of a write, if the session has the lease on those of the file.
-    pub(crate) fn keep_write(
+    /// Buffers a write, if the session has the lease on the bytes of the file.
+    pub(crate) fn buffer_write(
         &self,
         context: &Context,
         request: &Request,
         bulk: &Bulk<'_>,
-    ) -> Written {
+    ) -> WritePath {
         let has_lost =
             || matches!(request, Request::Write { open, .. } if self.service.has_lost_lock(*open));
         if self.service.lease_left().is_zero() || has_lost() {
-            return Written::Through;
+            return WritePath::ToServer;
         }
         let mut state = self.state.lock();
-        let kept = state.keep_write((context.uid, context.gid), request, bulk.bytes());
+        let buffered = state.buffer_write(Caller::of(context), request, bulk.bytes());
         drop(state);
-        let (size, is_new) = match kept {
-            Some(Kept::New { size }) => (size, true),
-            Some(Kept::Joined { size }) => (size, false),
-            Some(Kept::Full) => return Written::Full,
-            None => return Written::Through,
+        let (size, is_new) = match buffered {
+            Some(Buffered::New { size }) => (size, true),
+            Some(Buffered::Joined { size }) => (size, false),
+            Some(Buffered::Full) => return WritePath::WaitsForRoom,
+            None => return WritePath::ToServer,
         };
         if is_new {
             self.timer.arm();
         }
         self.send_dirty(clock::monotonic());
-        Written::Here(Reply::Written { bytes: bulk.bytes().len() as u64, size })
+        WritePath::Answered(Reply::Written { bytes: bulk.bytes().len() as u64, size })
     }
 
     /// Has a write wait until there is room.
     pub(crate) fn wait_for_room(
         &self,
         context: &Context,
-        (request, bulk): (Request, Bulk<'_>),
+        request: Request,
+        bulk: Bulk<'_>,
         done: Done,
     ) {
         let write = FullWrite { context: *context, request, bytes: bulk.into_bytes(), done };
         let mut state = self.state.lock();
         state.full.push(write);
-        // All that it waits for may be over by now.
+        // The bytes that it waits for may have been sent since: then no reply retries it.
         let retried = if state.dirty.all().is_empty() { state.take_full() } else { Vec::new() };
         drop(state);
         self.write_again(retried);
         self.send_dirty(clock::monotonic());
     }
 
-    /// Calls `then` once the server has all that is dirty of these files, or could not take it.
+    /// Calls `then` once the server has all dirty bytes of these files, or has refused them.
     pub(crate) fn flush_all(self: &Arc<Self>, files: &[InodeId], then: Then) {
         if files.is_empty() {
             return then();
@@ -141,9 +148,10 @@ impl Holder {
         self.send_dirty(clock::monotonic());
     }
 
+    /// Sends dirty bytes with one request.
     fn send(self: &Arc<Self>, send: Send) {
         let request = send.request();
-        let context = Context::direct(send.by.caller.0, send.by.caller.1);
+        let context = send.by.caller.context();
         let Send { ino, number, bytes, .. } = send;
         let holder = Arc::clone(self);
         let length = bytes.len() as u64;
@@ -160,7 +168,7 @@ impl Holder {
             }
             let now = clock::monotonic();
             let (ready, retried) =
-                holder.state.lock().dirty_answered((ino, number), (failed, granted), now);
+                holder.state.lock().dirty_answered(ino, number, failed, granted, now);
             ready.into_iter().for_each(|then| then());
             holder.write_again(retried);
             holder.send_dirty(now);
@@ -168,6 +176,7 @@ impl Holder {
         self.service.ask_first(&context, request, Bulk::Owned(bytes), Box::new(done));
     }
 
+    /// Retries writes that have waited for room.
     fn write_again(&self, writes: Vec<FullWrite>) {
         for FullWrite { context, request, bytes, done } in writes {
             let mut done = Some(done);
@@ -177,5 +186,66 @@ impl Holder {
                 done(result);
             }
         }
+    }
+}
+
+impl State {
+    /// Buffers a write; `None` if it is not for a file on whose bytes the session has the lease, or
+    /// must be safe when it is answered, or has failed before.
+    fn buffer_write(
+        &mut self,
+        caller: Caller,
+        request: &Request,
+        bytes: &[u8],
+    ) -> Option<Buffered> {
+        let Request::Write { open, offset, flags } = request else { return None };
+        let ino = self.opens.write_back_inode(*open)?;
+        let size = self.dirty.leased_size(ino)?;
+        let offset = if flags.append { size } else { *offset };
+        let end = offset.checked_add(bytes.len() as u64)?;
+        if !self.buffers_writes
+            || bytes.is_empty()
+            || end > limits::FILE_BYTES
+            || self.opens.error(*open).is_some()
+        {
+            return None;
+        }
+        let by = Writer { open: *open, caller, kill_privileges: flags.kill_privileges };
+        self.opens.note_write(*open);
+        let buffered = self.dirty.write(ino, by, offset, bytes, clock::monotonic());
+        if matches!(buffered, Buffered::New { .. }) {
+            // The server's attributes of the file are old until it has the bytes.
+            let touched = [Touched::Node(ino)];
+            self.changes.begin(&touched);
+            self.cached.drop_touched(&touched);
+        }
+        Some(buffered)
+    }
+
+    /// Handles the reply to a request with dirty bytes. Returns the callbacks and the writes that
+    /// have waited for it.
+    fn dirty_answered(
+        &mut self,
+        ino: InodeId,
+        number: u64,
+        failed: Option<Code>,
+        granted: Granted,
+        now: Duration,
+    ) -> (Vec<Then>, Vec<FullWrite>) {
+        // The attributes of a file whose write may still be carried out are never cached again.
+        if !granted.may_be_done {
+            self.changes.end(&[Touched::Node(ino)]);
+        }
+        if let Some(code) = failed {
+            self.opens.note_error(ino, code);
+            if self.lost_files.len() < LOST_FILES && !self.lost_files.contains(&ino) {
+                self.lost_files.push(ino);
+            }
+        }
+        (self.dirty.answered(ino, number, now), self.take_full())
+    }
+
+    fn take_full(&mut self) -> Vec<FullWrite> {
+        std::mem::take(&mut self.full)
     }
 }

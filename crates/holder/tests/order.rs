@@ -1,4 +1,4 @@
-//! The order in which a server gets what programs do to a file with bytes that were kept back.
+//! The order in which a server gets the requests of programs and the dirty bytes of a file.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,10 @@ const DIR: Handle = Handle::ROOT;
 const FILE: Handle = Handle::own(InodeId::from_raw(7));
 const OPEN: OpenId = OpenId(1);
 
-/// A server that answers at once, and notes what it was asked.
+/// A server that answers at once, and records the names of its requests.
 #[derive(Default)]
-struct Noting {
-    asked: Mutex<Vec<&'static str>>,
+struct RecordingServer {
+    requests: Mutex<Vec<&'static str>>,
     /// Its leases have ended.
     has_no_lease: AtomicBool,
     /// An open through which a lock was set that is lost.
@@ -37,9 +37,9 @@ struct Noting {
     lists: Mutex<Vec<LeasedDone>>,
 }
 
-impl Noting {
+impl RecordingServer {
     fn answer(&self, request: &Request, bulk: &Bulk<'_>) -> (Result<Reply, Error>, Leases) {
-        self.asked.lock().push(request.describe().operation.name());
+        self.requests.lock().push(request.describe().operation.name());
         let attr = Attr::empty(FILE.ino, FileKind::Regular);
         let all = Leases { node: true, names: true, ..Leases::default() };
         match request {
@@ -77,7 +77,7 @@ impl Noting {
     }
 }
 
-impl Service for Noting {
+impl Service for RecordingServer {
     fn ask(
         &self,
         _: &Context,
@@ -89,18 +89,18 @@ impl Service for Noting {
     }
 }
 
-impl LeasedService for Noting {
+impl LeasedService for RecordingServer {
     fn ask_leased(&self, _: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
         if let Request::List { .. } = request {
-            self.asked.lock().push("list");
+            self.requests.lock().push("list");
             return self.lists.lock().push(done);
         }
         if matches!(request, Request::Open { .. }) && self.opens_later {
-            self.asked.lock().push("open");
+            self.requests.lock().push("open");
             return self.opening.lock().push(done);
         }
         if matches!(request, Request::Release { .. }) && self.closes_later {
-            self.asked.lock().push("release");
+            self.requests.lock().push("release");
             return self.closing.lock().push(done);
         }
         let may_be_done = self.is_late && matches!(request, Request::Write { .. });
@@ -135,9 +135,9 @@ fn ask(holder: &Holder, request: Request, bytes: &[u8]) {
     let _answer = holder.ask(&Context::direct(0, 0), request, Bulk::Borrowed(bytes), &mut later);
 }
 
-/// Returns what the server is asked for these requests behind a write that was kept back. The
-/// holder knows that `file` leads to the file, and that `absent` does not exist.
-fn asked_behind_a_write(server: Noting, requests: &[Request]) -> Vec<&'static str> {
+/// Returns the requests that the server gets if a program makes these after a write that was
+/// buffered. The holder has cached that `file` leads to the file, and that `absent` does not exist.
+fn requests_after_a_write(server: RecordingServer, requests: &[Request]) -> Vec<&'static str> {
     let server = Arc::new(server);
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
@@ -147,18 +147,18 @@ fn asked_behind_a_write(server: Noting, requests: &[Request]) -> Vec<&'static st
     ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OPEN }, b"");
     let write = Request::Write { open: OPEN, offset: 0, flags: WriteFlags::NONE };
     ask(&holder, write, b"bytes");
-    let before = server.asked.lock().len();
-    assert_eq!(before, 3, "the write is kept back");
+    let before = server.requests.lock().len();
+    assert_eq!(before, 3, "the write is buffered");
     requests.iter().for_each(|request| ask(&holder, request.clone(), b""));
-    server.asked.lock().split_off(before)
+    server.requests.lock().split_off(before)
 }
 
-fn asked(request: Request) -> Vec<&'static str> {
-    asked_behind_a_write(Noting::default(), &[request])
+fn requests_with(request: Request) -> Vec<&'static str> {
+    requests_after_a_write(RecordingServer::default(), &[request])
 }
 
 #[test]
-fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
+fn a_request_for_a_file_or_its_names_follows_its_dirty_bytes() {
     let rename = |from: &str, to: &str| Request::Rename {
         from_dir: DIR,
         from: name(from),
@@ -169,7 +169,7 @@ fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
     let cases = [
         ("rename", rename("file", "absent")),
         ("unlink", Request::Unlink { dir: DIR, name: name("file") }),
-        // They may lead to the file as well.
+        // Unknown names may lead to the file, too.
         ("rename", rename("unknown", "absent")),
         ("unlink", Request::Unlink { dir: DIR, name: name("unknown") }),
         ("link", Request::Link { node: FILE, dir: DIR, name: name("second") }),
@@ -180,39 +180,41 @@ fn what_changes_or_reads_a_file_or_its_names_comes_behind_its_bytes() {
         ("release", Request::Release { open: OPEN }),
     ];
     for (operation, request) in cases {
-        assert_eq!(asked(request), ["write", operation], "{operation}");
+        assert_eq!(requests_with(request), ["write", operation], "{operation}");
     }
 }
 
 #[test]
-fn what_concerns_other_files_does_not_wait() {
+fn a_request_for_another_file_does_not_wait() {
     let other = Handle::own(InodeId::from_raw(8));
-    assert_eq!(asked(Request::GetAttr { node: other }), ["getattr"]);
+    assert_eq!(requests_with(Request::GetAttr { node: other }), ["getattr"]);
     let lookup = Request::Lookup { dir: DIR, name: name("other") };
-    assert_eq!(asked(lookup), ["lookup"]);
+    assert_eq!(requests_with(lookup), ["lookup"]);
 }
 
-/// The flush goes with the write that commits the file.
+/// The write commits the file, and replaces the flush.
 #[test]
 fn a_flush_is_one_request_with_the_bytes() {
-    assert_eq!(asked(Request::Flush { open: OPEN, owner: None }), ["write"]);
+    assert_eq!(requests_with(Request::Flush { open: OPEN, owner: None }), ["write"]);
 }
 
 #[test]
-fn attributes_are_not_kept_again_while_a_write_may_still_be_carried_out() {
+fn attributes_are_not_cached_while_a_write_may_still_be_carried_out() {
     let look = Request::GetAttr { node: FILE };
     let fsync = Request::Fsync { open: OPEN, data_only: false };
     let requests = [fsync, look.clone(), look];
-    let asked = |is_late| asked_behind_a_write(Noting { is_late, ..Noting::default() }, &requests);
-    assert_eq!(asked(false), ["write", "fsync", "getattr"]);
-    assert_eq!(asked(true), ["write", "getattr", "getattr"]);
+    let requests_with = |is_late| {
+        requests_after_a_write(RecordingServer { is_late, ..RecordingServer::default() }, &requests)
+    };
+    assert_eq!(requests_with(false), ["write", "fsync", "getattr"]);
+    assert_eq!(requests_with(true), ["write", "getattr", "getattr"]);
 }
 
-/// The holder asks for more names than the program, and for the whole again if the file was written
-/// meanwhile.
+/// The holder requests more names than the program, and requests the listing again if the file was
+/// written in between.
 #[test]
-fn a_listing_that_is_asked_for_again_has_as_many_names_as_were_wanted() {
-    let server = Arc::new(Noting::default());
+fn a_listing_that_is_requested_again_has_as_many_names_as_were_wanted() {
+    let server = Arc::new(RecordingServer::default());
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
     ask(&holder, Request::GetAttr { node: DIR }, b"");
@@ -230,7 +232,7 @@ fn a_listing_that_is_asked_for_again_has_as_many_names_as_were_wanted() {
     };
     assert!(holder.ask(&Context::direct(0, 0), list, Bulk::None, &mut later).is_none());
     ask(&holder, Request::Release { open: OPEN }, b"");
-    assert_eq!(*server.asked.lock(), ["getattr", "open", "list", "write", "release"]);
+    assert_eq!(*server.requests.lock(), ["getattr", "open", "list", "write", "release"]);
     let entry = |number: u64| DirEntry {
         name: name(&number.to_string()),
         ino: FILE.ino,
@@ -247,16 +249,16 @@ fn a_listing_that_is_asked_for_again_has_as_many_names_as_were_wanted() {
     assert_eq!(*listed.lock(), [2]);
 }
 
-/// A server may take the read first.
+/// The server may carry out the read before the open.
 #[test]
-fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it() {
+fn a_read_is_sent_with_the_open_that_it_needs_and_again_if_it_has_overtaken_it() {
     for fails in [false, true] {
-        let server = Arc::new(Noting { opens_later: true, ..Noting::default() });
+        let server = Arc::new(RecordingServer { opens_later: true, ..RecordingServer::default() });
         let holder = Holder::new(Arc::clone(&server) as _);
         ask(&holder, Request::GetAttr { node: FILE }, b"");
         let open = Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN };
         ask(&holder, open, b"");
-        assert_eq!(*server.asked.lock(), ["getattr"], "it is opened under the lease");
+        assert_eq!(*server.requests.lock(), ["getattr"], "it is opened under the lease");
         let read: Arc<Mutex<Vec<Result<usize, Code>>>> = Arc::default();
         let mut later = || -> Done {
             let read = Arc::clone(&read);
@@ -267,7 +269,7 @@ fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it(
         };
         let request = Request::Read { open: OPEN, offset: 0, size: 5 };
         assert!(holder.ask(&Context::direct(0, 0), request, Bulk::None, &mut later).is_none());
-        assert_eq!(*server.asked.lock(), ["getattr", "open", "read"]);
+        assert_eq!(*server.requests.lock(), ["getattr", "open", "read"]);
         assert!(read.lock().is_empty(), "it was refused, and waits");
         let opened = server.opening.lock().pop().unwrap();
         let attr = Attr::empty(FILE.ino, FileKind::Regular);
@@ -275,32 +277,32 @@ fn a_read_goes_with_the_open_that_it_needs_and_once_more_if_it_has_overtaken_it(
         opened(if fails { Err(Code::Stale.into()) } else { Ok(reply) }, Granted::default());
         let expected = if fails { Err(Code::Stale) } else { Ok(5) };
         assert_eq!(*read.lock(), [expected]);
-        assert_eq!(server.asked.lock().len(), if fails { 3 } else { 4 });
+        assert_eq!(server.requests.lock().len(), if fails { 3 } else { 4 });
     }
 }
 
-/// Another session may have written since, and the server waits for its bytes before it answers the
-/// open.
+/// Another session may have written since the lease ended: the server waits for its bytes before it
+/// answers the open.
 #[test]
 fn a_read_waits_for_an_open_whose_lease_has_ended() {
-    let server = Arc::new(Noting { opens_later: true, ..Noting::default() });
+    let server = Arc::new(RecordingServer { opens_later: true, ..RecordingServer::default() });
     let holder = Holder::new(Arc::clone(&server) as _);
     ask(&holder, Request::GetAttr { node: FILE }, b"");
     ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ, open: OPEN }, b"");
     LeaseHolder::lost(&*holder);
     ask(&holder, Request::Read { open: OPEN, offset: 0, size: 5 }, b"");
-    assert_eq!(*server.asked.lock(), ["getattr", "open"]);
+    assert_eq!(*server.requests.lock(), ["getattr", "open"]);
     let opened = server.opening.lock().pop().unwrap();
     let attr = Attr::empty(FILE.ino, FileKind::Regular);
     opened(Ok(Reply::Opened { attr, path: DataPath::Cached }), Granted::default());
-    assert_eq!(*server.asked.lock(), ["getattr", "open", "read"]);
+    assert_eq!(*server.requests.lock(), ["getattr", "open", "read"]);
 }
 
-/// A close ends the lease on the bytes, whatever it finds: it may come behind an open that was sent
-/// later, and was granted the lease.
+/// A close ends the lease on the bytes in each case: the server may carry it out after an open that
+/// was sent later and was granted the lease.
 #[test]
 fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
-    let server = Arc::new(Noting { closes_later: true, ..Noting::default() });
+    let server = Arc::new(RecordingServer { closes_later: true, ..RecordingServer::default() });
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
     let open = |open| Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open };
@@ -309,20 +311,19 @@ fn an_open_that_crosses_a_close_has_no_lease_on_the_bytes() {
     ask(&holder, Request::Release { open: OPEN }, b"");
     ask(&holder, open(OpenId(2)), b"");
     ask(&holder, write(OpenId(2)), b"bytes");
-    assert_eq!(*server.asked.lock(), ["open", "release", "open", "write"]);
+    assert_eq!(*server.requests.lock(), ["open", "release", "open", "write"]);
     server.closing.lock().pop().unwrap()(Ok(Reply::Done), Granted::default());
     ask(&holder, open(OpenId(3)), b"");
     ask(&holder, write(OpenId(3)), b"bytes");
-    assert_eq!(server.asked.lock().len(), 5, "this one is kept back");
+    assert_eq!(server.requests.lock().len(), 5, "this one is buffered");
 }
 
-/// Its program believes that it has the lock: what it writes fails, and no other program is told of
-/// that.
+/// The program believes that it has the lock: its writes fail. Writes of other programs do not.
 #[test]
-fn a_write_through_an_open_that_has_lost_a_lock_is_not_kept_back() {
+fn a_write_through_an_open_that_has_lost_a_lock_is_not_buffered() {
     let other = OpenId(2);
     let lost = Some(OPEN);
-    let server = Arc::new(Noting { lost_lock: lost, ..Noting::default() });
+    let server = Arc::new(RecordingServer { lost_lock: lost, ..RecordingServer::default() });
     let holder = Holder::new(Arc::clone(&server) as _);
     holder.keep_writes();
     let write = |open| Request::Write { open, offset: 0, flags: WriteFlags::NONE };
@@ -330,25 +331,25 @@ fn a_write_through_an_open_that_has_lost_a_lock_is_not_kept_back() {
         ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open }, b"");
     }
     ask(&holder, write(OPEN), b"bytes");
-    assert_eq!(*server.asked.lock(), ["open", "open", "write"], "it fails at the server");
+    assert_eq!(*server.requests.lock(), ["open", "open", "write"], "it fails at the server");
     ask(&holder, Request::Open { node: FILE, flags: OpenFlags::READ_WRITE, open: OpenId(3) }, b"");
     ask(&holder, write(other), b"bytes");
-    assert_eq!(server.asked.lock()[3..], ["open"], "it is kept back");
+    assert_eq!(server.requests.lock()[3..], ["open"], "it is buffered");
 }
 
-/// The request was sent under leases, and its answer comes when those have ended. They begin anew
-/// without a word: nothing was kept when they ended.
+/// The request was sent under leases, and its answer comes after their end. New leases begin
+/// without a call of the holder: nothing was cached when the old ones ended.
 #[test]
-fn an_answer_that_comes_after_the_leases_have_ended_is_not_kept() {
-    let server = Arc::new(Noting::default());
+fn an_answer_that_comes_after_the_leases_have_ended_is_not_cached() {
+    let server = Arc::new(RecordingServer::default());
     let holder = Holder::new(Arc::clone(&server) as _);
     let lookup = || Request::Lookup { dir: DIR, name: name("file") };
     let look_up = |has_no_lease| {
         server.has_no_lease.store(has_no_lease, Ordering::Relaxed);
         ask(&holder, lookup(), b"");
-        server.asked.lock().len()
+        server.requests.lock().len()
     };
     assert_eq!(look_up(true), 1);
-    assert_eq!(look_up(false), 2, "it was not kept");
+    assert_eq!(look_up(false), 2, "it was not cached");
     assert_eq!(look_up(false), 2);
 }

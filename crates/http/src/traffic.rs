@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HttpTraffic {
     /// Bytes of files that were read from the disk, as far as the kernel tells.
-    pub medium_bytes: u64,
+    pub disk_bytes: u64,
     /// Bytes of files that were given to clients.
     pub served_bytes: u64,
     /// Extents that were read, each for all clients that want it.

@@ -88,6 +88,7 @@ mod sessions;
 mod set_attr;
 mod sites;
 pub(crate) mod stored;
+mod tag_changes;
 mod tag_scan;
 mod tags;
 mod txn;

@@ -149,16 +149,21 @@ impl Node {
 }
 
 impl Tree {
-    fn make(&mut self, at: (NodeId, &OsStr), file_type: FileType, mode: u32) -> Option<Attr> {
-        let parent = at.0.0;
-        let name = at.1.as_bytes();
-        let dir = self.nodes.get_mut(&parent)?;
+    fn make(
+        &mut self,
+        parent: NodeId,
+        name: &OsStr,
+        file_type: FileType,
+        mode: u32,
+    ) -> Option<Attr> {
+        let name = name.as_bytes();
+        let dir = self.nodes.get_mut(&parent.0)?;
         if dir.names.contains_key(name) {
             return None;
         }
         self.last += 1;
         dir.put(name, self.last, self.last);
-        let node = Node::new(self.last, parent, file_type, mode, dir.attr.uid);
+        let node = Node::new(self.last, parent.0, file_type, mode, dir.attr.uid);
         let attr = node.attr;
         self.nodes.insert(self.last, node);
         Some(attr)
@@ -278,7 +283,7 @@ impl Filesystem for Null {
 
     fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<Entry>) {
         let mut tree = self.0.lock();
-        let attr = tree.make((header.node, request.name), FileType::Symlink, 0o777);
+        let attr = tree.make(header.node, request.name, FileType::Symlink, 0o777);
         if let Some(node) = attr.and_then(|attr| tree.nodes.get_mut(&attr.ino)) {
             node.target = request.target.as_bytes().to_vec();
             node.attr.size = node.target.len() as u64;
@@ -287,15 +292,13 @@ impl Filesystem for Null {
     }
 
     fn mknod(&self, header: &Header, request: Mknod<'_>, reply: Reply<Entry>) {
-        let at = (header.node, request.name);
         let mode = request.mode & !request.umask;
-        made(self.0.lock().make(at, FileType::Regular, mode), reply);
+        made(self.0.lock().make(header.node, request.name, FileType::Regular, mode), reply);
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
-        let at = (header.node, request.name);
         let mode = request.mode & !request.umask;
-        made(self.0.lock().make(at, FileType::Directory, mode), reply);
+        made(self.0.lock().make(header.node, request.name, FileType::Directory, mode), reply);
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
@@ -335,9 +338,8 @@ impl Filesystem for Null {
     }
 
     fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
-        let at = (header.node, request.name);
         let mode = request.mode & !request.umask;
-        let made = self.0.lock().make(at, FileType::Regular, mode);
+        let made = self.0.lock().make(header.node, request.name, FileType::Regular, mode);
         match made {
             Some(attr) => reply.ok(&Created { entry: entry_of(attr), opened: opened() }),
             None => reply.error(Errno::EXIST),

@@ -1,4 +1,4 @@
-//! Turns each request of the kernel into one call of `Files`.
+//! The adapter between the kernel and `Files`: each request becomes one call, its result the reply.
 
 use std::ffi::OsStr;
 use std::fmt;

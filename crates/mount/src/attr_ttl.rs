@@ -1,9 +1,8 @@
-//! How long the kernel may keep attributes, which depends on the files this mount has open for
-//! writing.
+//! Lifetimes of attributes, which are zero for files that this mount has open for writing.
 //!
 //! While a file is open for writing, its size and times change at the server: at each write, which
-//! the kernel sees, and at the commit when the file is closed, which it does not. So attributes of
-//! such a file are valid for one use only.
+//! the kernel sees, and at the commit when the file is closed, which the kernel does not see. So
+//! the kernel may use attributes of such a file only once.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -25,11 +24,12 @@ pub(crate) struct AttrTtl {
 #[derive(Default)]
 struct WriteOpens {
     count: u32,
-    /// One of them can map the file, so that the kernel may have stores that it has not written.
+    /// One of them can map the file, so that the kernel may have stores that it has not written
+    /// back.
     can_map: bool,
 }
 
-/// A point in time: how many opens for writing had been closed by then.
+/// A point in time, as the number of opens for writing that had been closed by then.
 #[derive(Clone, Copy)]
 pub(crate) struct Epoch(u64);
 
@@ -64,18 +64,18 @@ impl AttrTtl {
         self.write_opens.lock(ino.raw()).get(&ino.raw()).is_some_and(|opens| opens.can_map)
     }
 
-    /// Returns the current epoch, which callers take before they ask for attributes.
+    /// Returns the current epoch, which callers take before they request attributes.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.closed.load(Ordering::Acquire))
     }
 
-    /// Returns how long attributes hold that were asked for in epoch `asked`: zero if the server
-    /// says so, if the file is open for writing, or if any open for writing was closed since. That
-    /// open may have been of this file, and the attributes older than its commit.
-    pub(crate) fn ttl(&self, attr: &Attr, asked: Epoch) -> Duration {
+    /// Returns the lifetime of attributes that were requested in epoch `requested`. It is zero if
+    /// the server says so, if the file is open for writing, or if any open for writing was closed
+    /// since: that open may have been of this file, and the attributes older than its commit.
+    pub(crate) fn ttl(&self, attr: &Attr, requested: Epoch) -> Duration {
         let is_written =
             || self.files.load(Ordering::Acquire) > 0 && self.write_opens.contains(attr.ino.raw());
-        let holds = !attr.volatile && !is_written() && self.epoch().0 == asked.0;
+        let holds = !attr.volatile && !is_written() && self.epoch().0 == requested.0;
         if holds { TTL } else { Duration::ZERO }
     }
 }

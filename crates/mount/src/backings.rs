@@ -1,13 +1,13 @@
-//! Files whose bytes the kernel reaches by a descriptor of ours (passthrough).
+//! Backings: descriptors of content files that are registered with the kernel (passthrough).
 //!
-//! The kernel knows such a descriptor by a backing id, and refuses a second id for an inode (`EIO`)
-//! as long as one open of it lasts. So a descriptor is registered with the first open, counted
-//! before each reply, and unregistered after the last RELEASE; by then the kernel has closed its
-//! own reference.
+//! The kernel names such a descriptor by a backing id. It refuses an open with a second id for the
+//! same inode (`EIO`, Linux 6.9 and later) as long as one open of the inode lasts. So a descriptor
+//! is registered with the first open, counted before each reply, and unregistered after the last
+//! RELEASE; by then the kernel has closed its own reference.
 //!
-//! Pages that the kernel cached before passthrough do not see what is written past them. A later
-//! open that uses pages must begin without them, so the file stays known here until the kernel
-//! forgets it. The size of the map follows the kernel's own inode cache.
+//! Pages that the kernel cached before passthrough do not change when a program writes by the
+//! descriptor. A later open that uses pages must drop them first, so the file stays in this table
+//! until the kernel forgets it. The size of the table follows the kernel's own inode cache.
 
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl<B> Backings<B> {
     /// Counts one more open of a file, after registering its descriptor if this is the first.
     ///
     /// # Errors
-    /// That of `register`; then the open is not counted.
+    /// The error of `register`; then the open is not counted.
     pub(crate) fn acquire(
         &self,
         ino: InodeId,

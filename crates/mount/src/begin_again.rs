@@ -1,4 +1,5 @@
-//! Requests of calls that begin again, and the look-ups that hold what they find; see [`Retries`].
+//! Requests of system calls that began again after `ESTALE`, and the look-ups that hold what they
+//! find for the calling thread; see [`Retries`].
 //!
 //! [`Retries`]: crate::retries::Retries
 
@@ -20,7 +21,8 @@ use crate::state::State;
 use crate::unlinked::Retained;
 
 impl State {
-    /// Notes how a request of a thread for an inode was answered.
+    /// Records the result of a request by which a thread uses an inode: `ESTALE` makes the kernel
+    /// begin the call again, and any other result ends a call that had begun again.
     pub(crate) fn used<T>(&self, thread: u32, result: &Result<T, Error>) {
         match result {
             Err(error) if error.code == Code::Stale => self.begins_again(thread, Why::Gone),
@@ -28,7 +30,8 @@ impl State {
         }
     }
 
-    /// The same for its attributes, after which the call may go on to use it.
+    /// Records the result of a request for attributes, after which the call may go on to use the
+    /// inode: only `ESTALE` counts.
     pub(crate) fn looked<T>(&self, thread: u32, result: &Result<T, Error>) {
         if let Err(error) = result
             && error.code == Code::Stale
@@ -37,9 +40,10 @@ impl State {
         }
     }
 
-    /// Returns why a thread that has found an inode by the name of this key is answered `ESTALE`,
-    /// if it is: others `have_moved` the inode, and the thread is in a rename, which would do
-    /// nothing if this is the file that it renames.
+    /// Returns the reason to answer `ESTALE` to a thread that has found an inode by the name of
+    /// this key; `None` if the reply is the inode. The reason is that others `have_moved` the inode
+    /// and the thread is in a rename: if both names lead to one inode the kernel answers 0 without
+    /// a request, and the rename would do nothing.
     pub(crate) fn why_stale(
         &self,
         thread: u32,
@@ -49,9 +53,9 @@ impl State {
     ) -> Option<Why> {
         let name = name?;
         match self.retries.why(thread) {
-            // It has begun again, and the kernel does so once only.
-            Some(Why::Moved(asked)) => {
-                if asked == name {
+            // The kernel begins a call again once only: a second `ESTALE` reaches the program.
+            Some(Why::Moved(moved)) => {
+                if moved == name {
                     self.ends_retry(thread);
                 }
                 None
@@ -63,14 +67,14 @@ impl State {
         }
     }
 
-    /// Notes that a thread is about to be answered `ESTALE`.
+    /// Records that a thread is about to be answered `ESTALE`.
     pub(crate) fn begins_again(&self, thread: u32, why: Why) {
         for what in self.retries.begin(thread, why) {
             self.release_retained(Some(what));
         }
     }
 
-    /// Notes that the call of a thread needs no more of what is held for it.
+    /// Releases what is held for a thread, whose call no longer needs it.
     pub(crate) fn ends_retry(&self, thread: u32) {
         let ended = self.retries.end(thread);
         if ended.is_some() {
@@ -78,8 +82,8 @@ impl State {
         }
     }
 
-    /// Ends calls that began again too long ago: their threads have used what they found, by
-    /// requests that do not show it, or have ended.
+    /// Ends the records of calls that began again too long ago. Their threads have used what they
+    /// found by requests that do not show it, or have ended.
     pub(crate) fn end_old_retries(&self) {
         if self.retries.is_empty() {
             return;
@@ -89,7 +93,8 @@ impl State {
         }
     }
 
-    /// Returns the target of a symbolic link; if it was removed, the one that is held for a thread.
+    /// Returns the target of a symbolic link; if the link was removed, the target that is held for
+    /// the thread.
     pub(crate) fn or_held(
         &self,
         thread: u32,
@@ -105,14 +110,14 @@ impl State {
     }
 }
 
-/// A LOOKUP of a thread that has begun its call again.
+/// A LOOKUP of a thread whose call began again.
 pub(crate) struct HeldLookup {
     pub(crate) state: Arc<State>,
     pub(crate) context: Context,
     pub(crate) thread: u32,
     pub(crate) user: u32,
     pub(crate) at: At,
-    /// The name before it was looked up.
+    /// Sample of the name from before the look-up.
     pub(crate) sample: Sample,
     pub(crate) reply: Reply<reply::Entry>,
     /// Lookups that are left.
@@ -163,7 +168,7 @@ impl HeldLookup {
                 self.rounds -= 1;
                 return self.start();
             }
-            // It cannot be held; the call may succeed all the same.
+            // The file cannot be held; the call may succeed all the same.
             Err(_) => {}
         }
         self.answer(Ok(found));

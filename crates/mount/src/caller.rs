@@ -29,9 +29,9 @@ impl Caller {
         Context::direct(self.uid, self.gid)
     }
 
-    /// Calls `go` with whether a change by this caller clears the setgid bit of a file even if its
-    /// group may not execute it: the bit is set, and the caller is neither in the file's group nor
-    /// has the capability to keep the bit (`in_group_or_capable` in Linux).
+    /// Calls `go` with true if a change by this caller clears the setgid bit of a file even if its
+    /// group may not execute it: the bit is set, and the caller neither is in the file's group nor
+    /// has the capability to keep the bit (`in_group_or_capable` in Linux). No request says so.
     pub(crate) fn kills_setgid(
         self,
         state: &State,

@@ -1,4 +1,4 @@
-//! The end of descriptors, of opens, and of the mount.
+//! Ends of descriptors (FLUSH) and of opens (RELEASE), and of all opens when the mount ends.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use crate::replies::done;
 use crate::state::State;
 use crate::{attr, flags};
 
-/// Commits what was written before a descriptor was closed, and ends the locks of its process. Only
-/// a close that has neither to do ends here.
+/// Commits what was written before a descriptor was closed, and ends the `fcntl` locks of its
+/// process on the file: Linux sends no unlock at a close, FLUSH alone says so. A close that has
+/// neither to do is not sent to the server.
 pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply<()>) {
     let open = OpenId(request.file.0);
     let ino = attr::ino(header.node);
@@ -21,7 +22,8 @@ pub(crate) fn flush(state: &State, header: &Header, request: Flush, reply: Reply
     if owner.is_none() && !state.open_ids.must_commit(open, ino) {
         return reply.ok(&());
     }
-    // It ends locks: it is sent also if its program is gone, which has no number for it.
+    // A FLUSH ends locks, so it must be sent even if its program was killed. It goes without the
+    // number of the request, by which the requests of a killed program are dropped.
     let context = Context { request: RequestId(0), ..state.context(header) };
     let answer = state.files.flush(&context, open, owner);
     answer.then(move |result| done(result, reply));
@@ -39,14 +41,14 @@ pub(crate) fn release(state: &Arc<State>, header: &Header, request: Release, rep
 pub(crate) struct Ending {
     pub(crate) open: OpenId,
     pub(crate) ino: InodeId,
-    /// Whether it was open for writing.
+    /// The open was for writing.
     pub(crate) write: bool,
 }
 
 impl Ending {
-    /// Ends an open that the kernel never got, because the program that asked for it was killed.
+    /// Ends an open that the kernel never got, because the program that requested it was killed.
     pub(crate) fn unwanted(self, state: &Arc<State>, context: &Context) {
-        // It is sent although its program is gone, whose requests are dropped by their number.
+        // As for FLUSH: requests of a killed program are dropped by their number.
         let context = Context { request: RequestId(0), ..*context };
         self.perform(state, &context, |released| {
             if let Err(error) = released {

@@ -1,9 +1,10 @@
-//! The end of a connection with the kernel by force: all its requests and notices fail at once.
+//! Forced end of a connection with the kernel: all its requests and notices fail at once.
 //!
-//! A thread that tells the kernel of a removed name waits there for the lock of a directory, which
-//! a program may hold that waits for an answer of the same process. If that process is killed, the
-//! thread cannot end, its descriptors stay open, and the kernel never hears that no answer will
-//! come. Only the end of the connection frees both.
+//! A thread that invalidates a name (FUSE_NOTIFY_INVAL_ENTRY) waits in the kernel for the lock of
+//! the directory. A program may hold that lock while it waits for a reply of the same process. If
+//! this process is killed, the thread stays in state D and keeps `/dev/fuse` open, so the kernel
+//! does not end the connection, and neither the thread nor the program can be killed. Only the file
+//! `abort` of fusectl and `umount2` with `MNT_FORCE` free both (Linux 6.18; decision 27).
 
 use std::fs::File;
 use std::io;
@@ -27,17 +28,17 @@ const FUSECTL: &str = "fusectl";
 /// `FUSE_CTL_SUPER_MAGIC`.
 const FUSECTL_MAGIC: u64 = 0x6573_5543;
 
-/// What ends the connection of one mount, in whatever state its process is. It never ends that of
-/// another mount.
+/// The means to end the connection of one mount, in whatever state its process is. It never ends
+/// the connection of another mount.
 #[derive(Debug)]
 pub struct Aborter(Means);
 
 #[derive(Debug)]
 enum Means {
-    /// By the file `abort` of the connection. It stays bound to it: once the connection is gone a
-    /// write does nothing, also if another mount has got the same number.
+    /// The file `abort` of the connection. The open file stays bound to its connection: once that
+    /// is gone a write does nothing, even if another mount has the same number by then.
     File(File),
-    /// By a forced unmount of this mount, which also ends it if nothing uses it.
+    /// A forced unmount of this mount, which also removes the mount if no program uses it.
     Unmount(MountEntry),
 }
 
@@ -78,14 +79,14 @@ impl Aborter {
         if is_there(mount)? { Ok(aborter) } else { Err(AbortError::NoMount) }
     }
 
-    /// The same without a control file, by a forced unmount, for root only.
+    /// Prepares the end of a connection by a forced unmount, without a control file; for root only.
     #[must_use]
     pub fn by_unmount(mount: &MountEntry) -> Self {
         Self(Means::Unmount(mount.clone()))
     }
 
-    /// Ends the connection: requests fail with `ECONNABORTED`, later ones with `ENOTCONN`. One that
-    /// has ended stays so.
+    /// Ends the connection: its requests fail with `ECONNABORTED`, later ones with `ENOTCONN`. If
+    /// it has ended before, nothing happens.
     ///
     /// # Errors
     /// [`AbortError::Kernel`]; [`AbortError::Table`].

@@ -1,8 +1,9 @@
-//! CREATE of a name that others make and remove meanwhile.
+//! CREATE, while other programs make and remove the same name.
 //!
-//! The kernel sends it for a name that it has found missing. If the name exists by then, its file
-//! is opened, unless the program wants a new one; and if that is gone again, it is made. The kernel
-//! would begin the call again once only.
+//! The kernel sends CREATE for a name that it has found missing. If the name exists by then, its
+//! file is opened, unless the program wants a new one (`O_EXCL`). If the file is gone when it is to
+//! be opened, CREATE begins again here, up to [`ROUNDS`] times: the kernel would resolve the path
+//! only once more, and the program would then see `ESTALE`.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use pelago_fuse::Errno;
 use pelago_wire::{Code, Entry, Error, FileKind, NewMode};
 
 use crate::attr;
-use crate::open::{CreateReply, Opening};
+use crate::open::{CreateReply, MayKeep, Opening};
 use crate::retries::Why;
 
 /// Rounds in which a file is made or opened in vain before the kernel begins the call again.
@@ -24,7 +25,7 @@ pub(crate) struct Creating {
     pub(crate) mode: NewMode,
     /// The program wants a new file.
     pub(crate) is_exclusive: bool,
-    /// How often it was made or opened in vain.
+    /// Rounds in which the file was made or opened in vain.
     pub(crate) round: u32,
 }
 
@@ -47,7 +48,7 @@ impl Creating {
         });
     }
 
-    /// Opens the file that was made meanwhile.
+    /// Opens the file that another program has made under this name.
     fn open_existing(self) {
         let files = self.opening.state.files.clone();
         files.lookup(&self.opening.context, self.at.clone()).then(move |found| match found {
@@ -67,17 +68,18 @@ impl Creating {
         let answer = state.files.open(context, entry.handle, *wanted);
         answer.then(move |opened| match opened {
             Ok(Opened { open, attr, path }) => {
-                // The kernel compares no version here, and may have this inode.
-                let is_told = !self.opening.state.lifetimes.is_leased();
-                let holds = (!attr.volatile, !attr.volatile && is_told);
-                self.opening.found(holds, Entry { handle: entry.handle, attr }, open, path);
+                // Linux takes the attributes in a reply to CREATE without comparing versions. Under
+                // leases it may have newer ones of this inode, which another program has made.
+                let is_leased = self.opening.state.lifetimes.is_leased();
+                let may_keep = MayKeep { name: !attr.volatile, attr: !attr.volatile && !is_leased };
+                self.opening.found(may_keep, Entry { handle: entry.handle, attr }, open, path);
             }
             Err(error) if error.code == Code::Stale => self.next_round(),
             Err(error) => self.fail(error),
         });
     }
 
-    /// The name has vanished: it is made once more.
+    /// Begins the next round: the name has vanished, and the file is made once more.
     fn next_round(mut self) {
         self.round += 1;
         if self.round < ROUNDS { self.start() } else { self.begin_again() }

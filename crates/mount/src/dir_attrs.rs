@@ -1,15 +1,16 @@
-//! The attributes of directories, for the calls that go on to ask for them again.
+//! Attributes of directories, held for milliseconds for further requests of the same system call.
 //!
-//! Linux checks the permissions of one directory up to three times in one call, and forgets what it
-//! knows of a directory when it changes a name there. If it may keep nothing, it asks each time.
-//! For a far server that would be one or two round trips for each file that is made. So the answer
-//! to one question answers those behind it, and what the answer to a change has brought does too,
-//! for [`HOLDS`] from the moment at which that was asked for.
+//! Linux checks the permissions of one directory up to three times in one call, and drops its
+//! attributes when it changes a name there. If it may cache nothing, it sends GETATTR each time.
+//! For a far server that would be one or two round trips for each file that is made. So the
+//! attributes that a GETATTR has brought answer the next ones too, and so do those that came with
+//! the reply to a change, for [`HOLDS`] from the moment at which that request was sent.
 //!
-//! They answer no question behind a change of this mount that they may lack: they count only if no
-//! change of the directory has begun or ended while they were under way, and only until the next
-//! one begins. Those of an answer count only if no other change was under way with it: else they
-//! might be taken for those of the other one. Under a lease its holder answers instead.
+//! Held attributes must not lack a change that this mount has made before they are used. So
+//! attributes of a GETATTR count only if no change of the directory has begun or ended while it was
+//! under way, and only until the next change begins. Attributes that came with the reply to a
+//! change count only if no other change of the directory was under way: they cannot be
+//! distinguished from those of the other change. Under a lease its holder answers instead.
 
 use std::array;
 use std::time::{Duration, Instant};
@@ -17,12 +18,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_wire::{Attr, InodeId};
 
-/// One call checks permissions within microseconds, unless the machine is loaded.
+/// Time for which attributes are held. One call checks permissions within microseconds, unless the
+/// machine is loaded.
 const HOLDS: Duration = Duration::from_millis(2);
-/// Directories that are told apart; others share a slot.
+/// Count of slots; directories that share one displace each other.
 const SLOTS: usize = 64;
 
-/// The attributes of directories that were changed or asked for a moment ago.
+/// The attributes of directories that were changed or requested a moment ago.
 pub struct DirAttrs([Mutex<Slot>; SLOTS]);
 
 #[derive(Default)]
@@ -31,9 +33,9 @@ struct Slot {
     events: u64,
     /// Changes that have begun and not ended.
     under_way: u32,
-    /// The attributes that came with an answer, and when it was asked for.
+    /// The attributes that came with the reply to a change, and when that was requested.
     told: Option<(Attr, Instant)>,
-    /// Those that no other change can have overtaken.
+    /// The attributes that no other change can have overtaken, and when they were requested.
     known: Option<(Attr, Instant)>,
 }
 
@@ -52,7 +54,7 @@ impl DirChange {
     }
 }
 
-/// A question for the attributes of a directory that is under way.
+/// A request for the attributes of a directory that is under way.
 #[derive(Debug)]
 pub(crate) struct DirQuestion {
     dir: InodeId,
@@ -73,26 +75,26 @@ impl std::fmt::Debug for DirAttrs {
 }
 
 impl DirAttrs {
-    /// Notes the attributes of a directory in which a request has changed a name that was asked at
-    /// `since`; called before the answer to the request is given to its caller.
+    /// Records the attributes of a directory that came with the reply to a change of a name, which
+    /// was requested at `since`. To be called before that reply is given to the mount.
     pub fn tell(&self, attr: Attr, since: Instant) {
         let mut slot = self.slot(attr.ino).lock();
         slot.told = (slot.under_way == 1).then_some((attr, since));
     }
 
-    /// A change of a directory begins.
+    /// Begins a change of a directory.
     pub(crate) fn begin(&self, dir: InodeId) -> DirChange {
         let mut slot = self.slot(dir).lock();
         slot.under_way += 1;
         DirChange { dir, event: slot.changes() }
     }
 
-    /// The attributes of a directory are about to be asked for.
+    /// Begins a request for the attributes of a directory.
     pub(crate) fn ask(&self, dir: InodeId) -> DirQuestion {
         DirQuestion { dir, event: self.slot(dir).lock().events, since: Instant::now() }
     }
 
-    /// Notes the answer to the question, unless this mount has changed the directory meanwhile.
+    /// Records the reply to such a request, unless this mount has changed the directory meanwhile.
     pub(crate) fn learn(&self, question: &DirQuestion, attr: Attr) {
         let mut slot = self.slot(question.dir).lock();
         if slot.events == question.event {
@@ -100,7 +102,7 @@ impl DirAttrs {
         }
     }
 
-    /// A change of a directory has ended.
+    /// Ends a change of a directory.
     pub(crate) fn end(&self, change: &DirChange) {
         let mut slot = self.slot(change.dir).lock();
         let told = slot.told.take().filter(|(attr, _)| attr.ino == change.dir);
@@ -110,12 +112,12 @@ impl DirAttrs {
         slot.under_way -= 1;
     }
 
-    /// Forgets a directory that was changed.
+    /// Drops the attributes of a directory that was changed.
     pub(crate) fn changes(&self, dir: InodeId) {
         self.slot(dir).lock().changes();
     }
 
-    /// Returns the attributes of a directory, if they are known for this moment.
+    /// Returns the attributes of a directory, if they are held and not too old.
     pub(crate) fn get(&self, dir: InodeId) -> Option<Attr> {
         let known = self.slot(dir).lock().known;
         known
@@ -129,7 +131,7 @@ impl DirAttrs {
 }
 
 impl Slot {
-    /// Forgets what is known and what was told. Returns the number of this event.
+    /// Drops all attributes of the slot. Returns the number of this event.
     const fn changes(&mut self) -> u64 {
         self.known = None;
         self.told = None;
@@ -210,8 +212,8 @@ mod tests {
         assert_eq!(dirs.get(DIR), Some(attr(DIR)));
     }
 
-    /// A change of names is answered, then one of attributes, and then a third one, which tells
-    /// nothing: what the first one has told is older than the second one.
+    /// A change of names gets its reply, then one of attributes, and then a third one, which brings
+    /// no attributes: those of the first one are older than the second one.
     #[test]
     fn what_one_change_has_told_is_not_known_behind_another_one() {
         let dirs = DirAttrs::default();

@@ -1,8 +1,8 @@
-//! Directories of which the kernel has cached a whole listing that it may use again.
+//! Directories whose whole listing is in the kernel's cache and may be used again.
 //!
 //! The kernel caches the names of a listing and drops them with the first change in the directory.
-//! Attributes are not in that cache but with the inodes that it knows. Once it has forgotten many
-//! of these, requesting attributes one by one costs more than a new listing, which has them all.
+//! It keeps the attributes elsewhere, with its inodes. Once it has forgotten many of these inodes,
+//! requesting their attributes one by one costs more than a new listing, which has all of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,7 @@ pub(crate) struct DirCache {
 struct Whole {
     read: Instant,
     entries: u64,
-    /// Count of inodes that the kernel had forgotten by then.
+    /// Count of inodes that the kernel had forgotten when the listing was read.
     forgotten: u64,
 }
 
@@ -32,7 +32,7 @@ struct Whole {
 const DIRECTORIES: usize = 4096;
 /// Age of a listing from which its attributes soon expire.
 const FRESH: Duration = TTL.checked_div(2).expect("two is not zero");
-/// A cached listing is worth keeping up to one forgotten inode in so many entries.
+/// A cached listing is used again until one inode in this number of entries was forgotten.
 const WORTH: u64 = 16;
 
 impl DirCache {

@@ -1,4 +1,4 @@
-//! Open directories: how far each listing is, and how many entries it requests.
+//! Open directories: the position of each listing, and the number of entries that it requests next.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// Opens a directory; `losses` is the present result of [`pelago_client::Files::losses`].
-    /// `pages` says whether the kernel may keep the listing.
+    /// `pages` is `None` if the kernel may not cache the listing.
     pub(crate) fn open(&self, dir: InodeId, losses: u64, pages: Option<Pages>) -> reply::Opened {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let has_pages = pages.is_some();
@@ -60,9 +60,9 @@ pub(crate) struct Stream {
     pub(super) entries: AtomicU32,
     /// Entries sent to the kernel since the listing began.
     pub(super) given: AtomicU64,
-    /// How many of those have attributes.
+    /// Limit of the entries of a listing that have attributes.
     with_attributes: u64,
-    /// Losses that the descriptor was told of.
+    /// Losses that were reported through this descriptor.
     losses: AtomicU64,
     has_pages: bool,
     /// Its lock is a leaf.
@@ -76,22 +76,25 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Returns how many losses of changes the descriptor was told of.
+    /// Returns how many losses of changes were reported through this descriptor.
     pub(crate) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// Records that the descriptor was told of `losses`.
+    /// Records that `losses` were reported through this descriptor.
     pub(crate) fn told(&self, losses: u64) {
         self.losses.store(losses, Ordering::Relaxed);
     }
 
     pub(super) fn new(with_attributes: u64) -> Self {
-        let entries = AtomicU32::new(FIRST_ENTRIES);
-        let [given, losses] = [const { AtomicU64::new(0) }; 2];
-        let has_pages = false;
-        let offsets = Mutex::default();
-        Self { entries, given, with_attributes, losses, has_pages, offsets }
+        Self {
+            entries: AtomicU32::new(FIRST_ENTRIES),
+            given: AtomicU64::new(0),
+            with_attributes,
+            losses: AtomicU64::new(0),
+            has_pages: false,
+            offsets: Mutex::default(),
+        }
     }
 
     /// Returns whether the next names shall have attributes.
@@ -99,7 +102,8 @@ impl Stream {
         self.given.load(Ordering::Relaxed) < self.with_attributes
     }
 
-    /// Requests a few more entries than fitted next time, or twice as many if all fitted.
+    /// Sets the number of entries to request next: a few more than fitted, or twice as many if all
+    /// fitted.
     pub(super) fn learn(&self, requested: u32, fitted: u32, full: bool) {
         let next = if full { fitted + fitted / 8 + 4 } else { requested.saturating_mul(2) };
         let most = u32::try_from(limits::LIST_ENTRIES).unwrap_or(u32::MAX);

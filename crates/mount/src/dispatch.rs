@@ -1,8 +1,8 @@
-//! Requests about what is hidden in the mount go to `find`, all others to the adapter.
+//! Dispatch of requests: those about hidden files go to `find`, all others to the adapter.
 //!
-//! The number of a node says which it is. Nothing hidden can be changed: the kernel refuses most of
-//! it by the modes, and the rest is refused here. No refusal is `ENOSYS`, which the kernel would
-//! remember for all files.
+//! The number of a node says which it is. Hidden files cannot be changed: the kernel refuses most
+//! changes by their modes, and the rest is refused here. No refusal is `ENOSYS`: Linux remembers it
+//! for the connection, and would never send that request for any other file again.
 
 use std::ffi::OsStr;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
-//! The attributes of an entry, for the call that goes on to ask for them.
+//! Attributes of an entry, held for the next request of the thread that gets the entry.
 //!
-//! A kernel that may keep nothing of a file looks a name up, or makes a file, and then asks for the
-//! attributes of that file at once: for a check of permissions, and for `stat`. For a far server
-//! that would be a second round trip for what the first has brought. So the attributes are kept for
-//! the thread that waits for the entry, and answer its next request if that is the question for
-//! them: once, within [`HOLDS`], and unless this mount has changed the file meanwhile. Any other
-//! request of the thread forgets them, so they answer no question of a later call, unless the call
-//! that looked the name up needed no attributes (an open with `O_PATH`). Attributes under a lease
-//! are not kept here: their holder answers for them.
+//! A kernel that may cache nothing of a file looks a name up, or makes a file, and then sends
+//! GETATTR for that file at once: for a check of permissions, and for `stat`. For a far server that
+//! would be a second round trip for attributes that the first has brought. So they are held for the
+//! thread that waits for the entry, and answer its next request if that is GETATTR for this file:
+//! once, within [`HOLDS`], and unless this mount has changed the file meanwhile. Any other request
+//! of the thread drops them, so they answer no request of a later call, except if the call that
+//! looked the name up needed no attributes (an open with `O_PATH`). Attributes under a lease are
+//! not held here: the holder of the lease answers for them.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,11 @@ use pelago_wire::{Attr, Entry, InodeId};
 
 use crate::striped::StripedMap;
 
-/// The kernel goes on within microseconds, unless the machine is loaded.
+/// Time for which attributes are held. The kernel goes on within microseconds, unless the machine
+/// is loaded.
 const HOLDS: Duration = Duration::from_millis(1);
-/// Threads of one stripe. The attributes of more are forgotten: those of threads that have ended.
+/// Threads of one stripe. With more, all of the stripe are dropped: most belong to threads that
+/// have ended.
 const THREADS: usize = 64;
 /// Counts of changes; those of different files may share one.
 const COUNTS: usize = 64;
@@ -33,7 +35,7 @@ pub(crate) struct EntryAttrs {
 struct Kept {
     entry: Entry,
     since: Instant,
-    /// The count of changes of the file.
+    /// The count of changes of the file when the entry came.
     changes: u64,
 }
 
@@ -45,7 +47,7 @@ impl Default for EntryAttrs {
 }
 
 impl EntryAttrs {
-    /// Keeps the attributes of an entry that is about to be sent to this thread.
+    /// Holds the attributes of an entry that is about to be sent to this thread.
     pub(crate) fn keep(&self, thread: u32, entry: &Entry) {
         if thread == 0 {
             return;
@@ -59,25 +61,25 @@ impl EntryAttrs {
         stripe.insert(thread.into(), kept);
     }
 
-    /// Returns whether the attributes that are kept for this thread are those of this file.
+    /// Returns whether the attributes that are held for this thread are those of this file.
     pub(crate) fn is_about(&self, thread: u32, ino: InodeId) -> bool {
         let kept = self.threads.lock(thread.into());
         kept.get(&thread.into()).is_some_and(|kept| kept.entry.attr.ino == ino)
     }
 
-    /// Returns the attributes with which this thread goes on to be answered.
+    /// Takes the attributes of this file that are held for this thread.
     pub(crate) fn take(&self, thread: u32, ino: InodeId) -> Option<Attr> {
         let Kept { entry, since, changes } = self.threads.remove(thread.into())?;
         let is_same = entry.attr.ino == ino && changes == self.count(ino).load(Ordering::Acquire);
         (is_same && since.elapsed() < HOLDS).then_some(entry.attr)
     }
 
-    /// Forgets what is kept for a thread: it asks for something else.
+    /// Drops the attributes that are held for a thread: it sends another request.
     pub(crate) fn forget(&self, thread: u32) {
         self.threads.remove(thread.into());
     }
 
-    /// Notes that this mount changes a file.
+    /// Records that this mount changes a file.
     pub(crate) fn changes(&self, ino: InodeId) {
         self.count(ino).fetch_add(1, Ordering::AcqRel);
     }

@@ -1,13 +1,12 @@
-//! Asking for files through the mount: hidden names in every directory, of which no server knows.
+//! Queries through the mount: hidden names in every directory, which no server has.
 //!
 //! `.pelago-find` is a file: a query is written to it, and the answer is read. `.find/QUERY` is a
-//! folder: it has a symbolic link to each file that the query means. A real file of such a name
-//! wins, because a name is looked up at the server first; so nothing here costs other names more
-//! than to be compared.
+//! folder: it has a symbolic link to each file that the query finds. A name is looked up at the
+//! server first, so a real file of such a name wins, and other names cost only a comparison.
 //!
-//! A search sees what its asker may read. So the kernel, which shares what it knows among all
-//! users, keeps no name of what was found: each look-up comes here, with its caller. Decision 23
-//! says which lifetimes follow.
+//! A search finds only files that its user may read. The kernel shares its cache of names among all
+//! users, so names of files that were found have no lifetime there: each look-up comes here, with
+//! its caller. Decision 23 says which lifetimes follow.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -45,12 +44,12 @@ mod records;
 mod searches;
 mod sweep;
 
-/// How long the kernel may use what is the same for all users.
+/// Lifetime in the kernel of names and attributes that are the same for all users.
 const TTL: Duration = Duration::from_secs(1);
-/// The offset behind `.`.
+/// The offset after `.`.
 const AFTER_DOT: u64 = 1;
 
-/// What is hidden in a mount.
+/// The hidden files of a mount.
 #[derive(Debug)]
 pub(crate) struct Find {
     files: Files,
@@ -63,9 +62,13 @@ pub(crate) struct Find {
 
 impl Find {
     pub(crate) fn new(files: Files) -> Self {
-        let (nodes, searches) = Default::default();
-        let (sweeps, controls) = Default::default();
-        Self { files, nodes, sweeps, controls, searches }
+        Self {
+            files,
+            nodes: Arc::default(),
+            sweeps: OnceLock::new(),
+            controls: Controls::default(),
+            searches: Arc::default(),
+        }
     }
 
     /// Prepares for the first request.
@@ -81,7 +84,7 @@ impl Find {
         self.entry(Node::Hidden(name), user, TTL)
     }
 
-    /// A file was renamed to this name.
+    /// Forgets the node of a hidden name to which a real file was renamed.
     pub(crate) fn replaced(&self, name: HiddenName) {
         self.nodes.replaced(name);
     }
@@ -105,7 +108,7 @@ impl Find {
         let name = match Name::new(name.as_bytes()) {
             Ok(name) => name,
             Err(NameError::TooLong) => return reply.error(Errno::NAMETOOLONG),
-            // The kernel asks for the parent of a file handle (NFS), which it has forgotten.
+            // The kernel looks for the parent of a file handle (NFS), which it has forgotten.
             Err(NameError::NotAName) => return reply.error(Errno::STALE),
         };
         let parent = attr::ino(header.node);
@@ -122,9 +125,8 @@ impl Find {
                     if !reply.claim() {
                         return;
                     }
-                    let node = links.and_then(|links| {
-                        node_in((parent, &within), &links, &name, &find.searches)
-                    });
+                    let node = links
+                        .and_then(|links| node_in(parent, &within, &links, &name, &find.searches));
                     respond(node.and_then(|node| find.entry(node, user, Duration::ZERO)), reply);
                 });
             }
@@ -244,13 +246,14 @@ impl Find {
         let number = attr::ino(header.node);
         match Rights::of(header) {
             Ok(rights) => {
-                self.searches.ask(&self.files, (number, folder), rights, header.unique, then);
+                self.searches.ask(&self.files, number, folder, rights, header.unique, then);
             }
             Err(error) => then(Err(error)),
         }
     }
 
-    /// Counts a lookup of a node by this user. Its name holds for `ttl`.
+    /// Returns the entry of a node, whose name holds for `ttl`, and counts one lookup of it by this
+    /// user.
     fn entry(&self, node: Node, user: u32, ttl: Duration) -> Result<reply::Entry, Errno> {
         let shown = match &node {
             Node::Link { shown, .. } => Some(shown.raw()),
@@ -282,15 +285,16 @@ fn folder_in(parent: InodeId, dir: InodeId, name: &Name) -> Result<Folder, Errno
     Ok(Folder { dir, parent, name: name.as_bytes().into(), query, depth: 1 })
 }
 
-/// Returns what a name in the folder of a query means: the link to a file that was found, else the
+/// Returns the node of a name in the folder of a query: the link to a file that was found, else the
 /// folder of one more query.
 fn node_in(
-    (number, folder): (InodeId, &Folder),
+    number: InodeId,
+    folder: &Folder,
     links: &Links,
     name: &Name,
     searches: &Searches,
 ) -> Result<Node, Errno> {
-    if let Some(link) = links.get(name.as_bytes(), &searches.1) {
+    if let Some(link) = links.get(name.as_bytes(), &searches.hasher) {
         let name = link.name.clone();
         let shown = link.shown_ino();
         let target = link.target.clone();
@@ -310,7 +314,7 @@ fn respond(found: Result<reply::Entry, Errno>, reply: Reply<reply::Entry>) {
     }
 }
 
-/// Adds `.` and `..`, as far as the listing begins before them. Returns whether there is room.
+/// Adds `.` and `..`, if the listing begins before them. Returns whether there is room for more.
 fn with_dots(
     mut listing: Listing,
     request: Readdir,
@@ -327,7 +331,7 @@ fn with_dots(
     (listing, true)
 }
 
-/// Adds links, without attributes: the kernel would keep them for other users.
+/// Adds links without attributes: the kernel would cache those for other users.
 fn fill(listing: &mut Listing, links: &[Link]) {
     for link in links {
         let ino = link.shown_ino().raw();

@@ -1,4 +1,4 @@
-//! Converts flags of system calls.
+//! Conversions of the flags of system calls.
 
 use pelago_wire::{
     AllocateMode, Code, FileKind, NewMode, OpenFlags, RenameFlags, Whence, XattrFlags,
@@ -11,8 +11,7 @@ use rustix::fs::{
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// Converts the flags of `open`. `kill_privileges` says that a truncation clears setuid and setgid
-/// bits.
+/// Converts the flags of `open`. With `kill_privileges` a truncation clears setuid and setgid bits.
 pub(crate) fn open(flags: i32, kill_privileges: bool) -> OpenFlags {
     let flags = oflags(flags);
     let access = flags & OFlags::RWMODE;

@@ -1,19 +1,20 @@
-//! Files that have lost their last name, and that the kernel still holds without an open.
+//! Unlinked files that the kernel still refers to without an open.
 //!
-//! A mount of a single file holds it so, as container engines make one for a file of settings, and
-//! so does a descriptor made with `O_PATH`, which is opened later through `/proc/self/fd`. On a
-//! local file system both go on. The kernel says FORGET once nothing holds an inode, most often
-//! within microseconds of the removal of its name. So a thread looks at what it has not forgotten
-//! [`TICK`] to twice that later, and opens it, until FORGET. The server can bring the file back by
-//! then (`limits::REMOVED_SECONDS`). An ordinary removal costs no message, and the thread rests
-//! while nothing is removed.
+//! A bind mount of a single file refers to it in this way (container engines mount files of
+//! settings so), and so does a descriptor of `O_PATH`, which can be opened later through
+//! `/proc/self/fd`. On a local file system both stay usable. The kernel sends FORGET once nothing
+//! refers to an inode, most often within microseconds of the removal of its name. So a thread looks
+//! [`TICK`] to twice that after a removal whether FORGET has come. If not, it opens the file until
+//! FORGET: the server can bring the file back for that long (`limits::REMOVED_SECONDS`). An
+//! ordinary removal costs no message, and the thread rests while nothing is removed.
 //!
-//! If another mount removes the name, a notice says so of the name and of its inode, and not if
-//! that has other names. If the kernel still has the inode behind the notice, it is asked to forget
-//! what only its cache of names refers to, and the server is asked for the names of what is left.
-//! A mount under leases is told before the name is removed: as long as it is granted no lease on
-//! the attributes, that may still come, and it asks again. Of what is opened so the kernel may have
-//! the name still, in its cache: it is asked now and then to forget that, so that FORGET comes.
+//! If another mount removes the name, the change names both the name and its inode to this mount,
+//! but does not say whether the inode has other names. If the kernel still has the inode after its
+//! invalidation, it is asked to forget inodes that only its cache of names refers to
+//! ([`crate::prune`]), and the server is asked how many names the others have. A mount under leases
+//! gets the recall before the name is removed. So while it gets no lease on the attributes, the
+//! removal may still be to come, and it asks again. The kernel's cache may still have the name of a
+//! file that was opened here: the kernel is asked now and then to forget it, so that FORGET comes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,12 +25,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use pelago_wire::{InodeId, limits};
 
-/// Between two looks.
+/// Time between two looks.
 const TICK: Duration = Duration::from_millis(250);
-/// After which the kernel is asked again to forget what others have removed and only it refers to.
+/// Time between two requests to the kernel to forget files that others have removed.
 const PRUNE: Duration = Duration::from_secs(5);
 
-/// What the thread that looks needs beside the state of the mount.
+/// The queue of the thread that looks.
 #[derive(Default)]
 pub(crate) struct HeldInodes(Arc<Shared>);
 
@@ -45,8 +46,8 @@ struct Shared {
 #[derive(Default)]
 struct Work {
     /// Inodes whose names others have changed.
-    told: VecDeque<Told>,
-    /// Files that were opened here; those at the front first. Some were released since.
+    changed: VecDeque<ChangedInode>,
+    /// Files that were opened here, the oldest at the front. Some were released since.
     opened: VecDeque<HeldInode>,
     has_thread: bool,
     ended: bool,
@@ -54,11 +55,11 @@ struct Work {
 
 /// An inode whose names others have changed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct ChangedInode {
     pub(crate) ino: InodeId,
     /// The tick at which the server is asked.
     pub(crate) due: u32,
-    /// How often it was asked.
+    /// Count of requests to the server about it.
     pub(crate) questions: u32,
 }
 
@@ -69,16 +70,17 @@ pub(crate) struct HeldInode {
     pub(crate) by: Remover,
 }
 
-/// Who has removed the name of a file.
+/// The remover of a file's last name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remover {
     /// This mount: its kernel has dropped the name.
     This,
+    /// Another session: this kernel may still cache the name.
     Other,
 }
 
 impl HeldInodes {
-    /// Has the thread look, unless it is about to; `start` starts it.
+    /// Wakes the thread that looks, unless it is about to look; `start` starts it.
     pub(crate) fn wake(&self, start: impl FnOnce(Looks) -> io::Result<()>) {
         if self.0.is_awake.load(Ordering::SeqCst) {
             return;
@@ -95,24 +97,24 @@ impl HeldInodes {
         self.0.wake.notify_one();
     }
 
-    /// Adds inodes whose names others have changed; the oldest go if there are too many.
-    pub(crate) fn add(&self, inodes: impl Iterator<Item = Told>) {
+    /// Adds inodes whose names others have changed. If there are too many, the oldest are dropped.
+    pub(crate) fn add(&self, inodes: impl Iterator<Item = ChangedInode>) {
         let mut work = self.0.work.lock();
-        work.told.extend(inodes);
-        let extra = work.told.len().saturating_sub(limits::HELD_INODES);
-        work.told.drain(..extra);
+        work.changed.extend(inodes);
+        let extra = work.changed.len().saturating_sub(limits::HELD_INODES);
+        work.changed.drain(..extra);
     }
 
-    /// Takes what is due. Returns also whether there is more.
-    pub(crate) fn due(&self, tick: u32) -> (Vec<Told>, bool) {
+    /// Takes the inodes that are due. Returns also whether others are left.
+    pub(crate) fn due(&self, tick: u32) -> (Vec<ChangedInode>, bool) {
         let mut work = self.0.work.lock();
-        let (due, later) = work.told.drain(..).partition(|told| told.due <= tick);
-        work.told = later;
-        (due.into(), !work.told.is_empty())
+        let (due, later) = work.changed.drain(..).partition(|changed| changed.due <= tick);
+        work.changed = later;
+        (due.into(), !work.changed.is_empty())
     }
 
-    /// Adds a file that was opened. Returns those that are to be released, the oldest, if there are
-    /// too many; `is_held` says which were not released since.
+    /// Adds a file that was opened. If there are too many, returns the oldest, which the caller
+    /// must release; `is_held` returns whether a file is still open.
     pub(crate) fn opened(
         &self,
         held: HeldInode,
@@ -133,12 +135,12 @@ impl HeldInodes {
         oldest
     }
 
-    /// Returns those that are held and whose names others have removed.
+    /// Returns the files that are open here and whose names others have removed.
     pub(crate) fn removed_by_others(&self, is_held: impl Fn(InodeId) -> bool) -> Vec<InodeId> {
         let mut work = self.0.work.lock();
         work.opened.retain(|held| is_held(held.ino));
-        let told = work.opened.iter().filter(|held| held.by == Remover::Other);
-        told.map(|held| held.ino).collect()
+        let held = work.opened.iter().filter(|held| held.by == Remover::Other);
+        held.map(|held| held.ino).collect()
     }
 }
 
@@ -153,12 +155,12 @@ impl Drop for HeldInodes {
 pub(crate) struct Looks(Arc<Shared>);
 
 impl Looks {
-    /// Calls `look` for each look, with whether it is time to prune, as long as the mount lasts and
-    /// it returns whether there will be more to look at.
+    /// Calls `look` for each look, with true if it is time to prune, until the mount ends. `look`
+    /// returns whether more will be left to look at; `None` ends the thread.
     pub(crate) fn run(self, mut look: impl FnMut(bool) -> Option<bool>) {
         let mut pruned = Instant::now();
         while self.0.wait(pruned + PRUNE) {
-            // Before it looks: what is removed from here on wakes it.
+            // Before the look: a removal from here on wakes the thread again.
             self.0.is_awake.store(false, Ordering::SeqCst);
             let prunes = pruned.elapsed() >= PRUNE;
             match look(prunes) {
@@ -174,8 +176,8 @@ impl Looks {
 }
 
 impl Shared {
-    /// Waits for something to look at, and then for a tick; at most until `prune`, if others have
-    /// removed what is held. Returns whether the mount lasts.
+    /// Waits for a removal, and then for a tick; at most until `prune`, if a file is open here
+    /// whose name others have removed. Returns false once the mount has ended.
     fn wait(&self, prune: Instant) -> bool {
         let mut work = self.work.lock();
         while !work.ended && !self.is_awake.load(Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! Opens what the kernel still has of files without a name; see [`HeldInodes`].
+//! Opens of unlinked files that the kernel still refers to; see [`HeldInodes`].
 //!
 //! [`HeldInodes`]: crate::held_inodes::HeldInodes
 
@@ -9,20 +9,20 @@ use pelago_fuse::Notifier;
 use pelago_fuse::ids::NodeId;
 use pelago_wire::{Attr, Context, FileKind, InodeId, OpenFlags, Touched};
 
-use crate::held_inodes::{HeldInode, Remover, Told};
+use crate::held_inodes::{ChangedInode, HeldInode, Remover};
 use crate::kernel_cache::invalidate;
 use crate::open_ids::OpenPath;
 use crate::prune;
 use crate::state::State;
 use crate::unlinked::Retained;
 
-/// Ticks from a notice to the question for the names, the first time.
+/// Ticks from the change of a name to the first request for the file's count of names.
 const FIRST: u32 = 2;
-/// How often the server is asked, each time after twice as long.
+/// Limit of such requests for one file; each comes after twice as many ticks as the one before.
 const QUESTIONS: u32 = 5;
 
 impl State {
-    /// Has the thread look at what the kernel holds, unless it is about to: names were removed.
+    /// Wakes the thread that looks at unlinked files, because names were removed.
     pub(crate) fn has_removed(self: &Arc<Self>) {
         self.held_inodes.wake(|looks| {
             let state = Arc::downgrade(self);
@@ -38,8 +38,8 @@ impl State {
         });
     }
 
-    /// Others have made these changes, or are about to: perhaps they remove names. `known`: nodes
-    /// of them that the kernel has behind the notices.
+    /// Records inodes that others have perhaps unlinked, or are about to unlink, by these changes.
+    /// `known`: nodes of the changes that the kernel still has after their invalidation.
     pub(crate) fn note_known(self: &Arc<Self>, changes: &[Touched], known: &[InodeId]) {
         let dirs = changes.iter().filter_map(|change| match change {
             Touched::Name { dir, .. } => Some(*dir),
@@ -51,18 +51,18 @@ impl State {
             return;
         }
         let due = self.unlinked.tick() + FIRST;
-        self.held_inodes.add(files.map(|ino| Told { ino: *ino, due, questions: 0 }));
+        self.held_inodes.add(files.map(|ino| ChangedInode { ino: *ino, due, questions: 0 }));
         self.has_removed();
     }
 
-    /// Opens what the kernel has not forgotten in time. Returns whether there will be more to look
-    /// at. Waits for no answer.
+    /// Opens the unlinked files that the kernel has not forgotten in time. Returns whether more
+    /// will be left to look at. Waits for no reply.
     fn look_at_held(self: &Arc<Self>) -> bool {
         let tick = self.unlinked.next_tick();
         let (unlinked, more_unlinked) = self.unlinked.due(tick);
         for ino in unlinked {
-            // A removal whose program was killed ends perhaps after the kernel's FORGET, of which
-            // there is no second one.
+            // If the program of a removal was killed, the removal may end after the kernel's
+            // FORGET, and no second FORGET comes.
             match self.kernel.get() {
                 Some(kernel) if !invalidate(kernel, ino) => {
                     self.forget_unlinked(ino);
@@ -70,58 +70,61 @@ impl State {
                 Some(_) | None => self.hold(ino, Remover::This),
             }
         }
-        let (told, more_told) = self.held_inodes.due(tick);
+        let (changed, more_changed) = self.held_inodes.due(tick);
         if let Some(kernel) = self.kernel.get()
-            && !told.is_empty()
+            && !changed.is_empty()
         {
-            let nodes: Vec<NodeId> = told.iter().map(|told| NodeId(told.ino.raw())).collect();
+            let nodes: Vec<NodeId> = changed.iter().map(|inode| NodeId(inode.ino.raw())).collect();
             prune::ask_for(kernel, &nodes);
-            for told in told {
-                self.ask_for_names(kernel, told);
+            for inode in changed {
+                self.ask_for_names(kernel, inode);
             }
         }
-        more_unlinked || more_told
+        more_unlinked || more_changed
     }
 
-    /// Opens a file that others have removed, if the kernel has it.
-    fn ask_for_names(self: &Arc<Self>, kernel: &Notifier, told: Told) {
-        if !invalidate(kernel, told.ino) {
+    /// Asks the server how many names an inode has, if the kernel still has the inode.
+    fn ask_for_names(self: &Arc<Self>, kernel: &Notifier, changed: ChangedInode) {
+        if !invalidate(kernel, changed.ino) {
             return;
         }
         let state = Arc::clone(self);
-        let handle = self.inodes.handle(told.ino);
+        let handle = self.inodes.handle(changed.ino);
         let asked = self.files.get_attr(&Context::direct(0, 0), handle);
         asked.then(move |found| match found {
             Ok(attr) if attr.kind != FileKind::Regular => {}
             Ok(attr) if attr.links == 0 => state.is_removed(&attr),
-            Ok(_) => state.ask_again(told),
-            Err(error) => tracing::debug!(%error, ino = told.ino.raw(), "a held file is gone"),
+            Ok(_) => state.ask_again(changed),
+            Err(error) => tracing::debug!(%error, ino = changed.ino.raw(), "a held file is gone"),
         });
     }
 
-    /// The name is still there. If nothing says so to the server, it may be about to go.
-    fn ask_again(self: &Arc<Self>, told: Told) {
-        let Told { ino, questions, .. } = told;
+    /// Asks later once more, for an inode that still has a name: without a lease, the removal may
+    /// be about to come, and no message will report it.
+    fn ask_again(self: &Arc<Self>, changed: ChangedInode) {
+        let ChangedInode { ino, questions, .. } = changed;
         let questions = questions + 1;
-        let is_told = self.lifetimes.keeps_everything() || !self.lifetimes.keeps_nothing_of(ino);
-        if is_told || questions == QUESTIONS {
+        let is_informed =
+            self.lifetimes.keeps_everything() || !self.lifetimes.keeps_nothing_of(ino);
+        if is_informed || questions == QUESTIONS {
             return;
         }
         let due = self.unlinked.tick() + (FIRST << questions);
-        self.held_inodes.add([Told { ino, due, questions }].into_iter());
+        self.held_inodes.add([ChangedInode { ino, due, questions }].into_iter());
         self.has_removed();
     }
 
+    /// Opens a file that others have removed, if the kernel still has it.
     fn is_removed(self: &Arc<Self>, attr: &Attr) {
         self.unlinked.add_looked_at(*attr);
-        // What it forgets from here on is taken out there.
+        // A FORGET from here on removes the inode from `unlinked`.
         match self.kernel.get().is_some_and(|kernel| invalidate(kernel, attr.ino)) {
             true => self.hold(attr.ino, Remover::Other),
             false => self.forget_unlinked(attr.ino),
         }
     }
 
-    /// Releases what was retained of an inode without a name that the kernel has forgotten.
+    /// Releases the file or target that was retained of an unlinked inode, after FORGET.
     pub(crate) fn forget_unlinked(&self, ino: InodeId) {
         let Some(forgotten) = self.unlinked.forget(ino) else { return };
         self.release_retained(forgotten.retained);
@@ -155,12 +158,13 @@ impl State {
         }
     }
 
-    /// Asks the kernel to forget those files that others have removed and nothing holds any more.
+    /// Asks the kernel to forget files that others have removed: those that only its cache of names
+    /// still refers to.
     fn prune_held(&self) {
-        let told = self.held_inodes.removed_by_others(|ino| self.unlinked.is_held(ino));
-        let told: Vec<NodeId> = told.into_iter().map(|ino| NodeId(ino.raw())).collect();
+        let held = self.held_inodes.removed_by_others(|ino| self.unlinked.is_held(ino));
+        let held: Vec<NodeId> = held.into_iter().map(|ino| NodeId(ino.raw())).collect();
         if let Some(kernel) = self.kernel.get() {
-            prune::ask_for(kernel, &told);
+            prune::ask_for(kernel, &held);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Where the kernel's inodes were last seen.
+//! Table of the inodes that the kernel refers to, with the name under which each was last seen.
 //!
 //! The kernel names a file by its node id alone; the server wants a [`Handle`], the inode id with a
-//! hint where its row is. This table keeps the hint of each file that the kernel knows and whose
-//! row lives under a name. It counts the kernel's references (lookups), so that an entry goes when
-//! the kernel forgets the file. Directories, files of several names and files without one have no
-//! hint and are not kept: [`Handle::own`] suffices for them.
+//! hint where its row is. This table holds the hint of each file that the kernel refers to and
+//! whose row is under a name. It counts the kernel's references (lookups), and drops an entry with
+//! the last one. Directories, files of several names and files without a name have no hint and are
+//! not in the table: [`Handle::own`] suffices for them.
 //!
-//! Ids are allocated in runs, so neighbours share a page: 22 bytes a file if the kernel knows a
-//! whole directory, 352 if it knows one file in sixteen or fewer. Before the table is full the
+//! Ids are allocated in runs, so neighbours share a page: 22 bytes a file if the kernel refers to a
+//! whole directory, 352 if it refers to one file in sixteen or fewer. Before the table is full the
 //! kernel is asked to forget inodes ([`Inodes::learn`], [`crate::prune`]).
 
 use std::collections::hash_map::Entry;
@@ -18,24 +18,24 @@ use pelago_wire::{Handle, InodeId, NameHash, limits};
 
 use crate::striped::StripedMap;
 
-/// The hints of all files that the kernel knows.
+/// The hints of all files that the kernel refers to.
 pub struct Inodes {
     pages: StripedMap<Box<Page>, { Self::STRIPES }>,
     limit_bytes: u64,
     page_count: AtomicU64,
     /// Pages beyond which the kernel is asked to forget some.
     sweep_above: AtomicU64,
-    /// Whether a sweep is running.
+    /// A sweep is running.
     is_sweeping: AtomicBool,
 }
 
-/// The news that came with a reference.
+/// The result of a new reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Learned {
     /// The caller must begin a sweep: ask the kernel to forget parts of the table until there is
     /// room, then call [`Inodes::end_sweep`].
     pub(crate) must_sweep: bool,
-    /// The kernel knows the file, and its row was under another name.
+    /// The kernel refers to the file already, and its row was under another name.
     pub(crate) has_moved: bool,
 }
 
@@ -51,7 +51,8 @@ impl Inodes {
         }
     }
 
-    /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
+    /// Counts one more reference of the kernel to a file, whose row was just seen at the place in
+    /// `handle`.
     #[must_use]
     pub(crate) fn learn(&self, handle: Handle) -> Learned {
         let (page, index) = split(handle.ino);
@@ -77,7 +78,8 @@ impl Inodes {
         Learned { must_sweep: false, has_moved }
     }
 
-    /// Counts a new page. Of all callers beyond the limit one begins the sweep.
+    /// Counts a new page. Returns true to one of the callers beyond the limit: it must begin a
+    /// sweep.
     fn is_full(&self) -> bool {
         let pages = self.page_count.fetch_add(1, Ordering::Relaxed) + 1;
         pages > self.sweep_above.load(Ordering::Relaxed)
@@ -97,7 +99,7 @@ impl Inodes {
         files
     }
 
-    /// Calls `with` for each file that the kernel knows.
+    /// Calls `with` for each file that the kernel refers to.
     pub(crate) fn all(&self, mut with: impl FnMut(InodeId)) {
         for stripe in 0..Self::STRIPES {
             self.part_of_stripe(stripe, 0, 1).into_iter().for_each(&mut with);
@@ -132,7 +134,7 @@ impl Inodes {
         self.limit_bytes
     }
 
-    /// Returns whether the kernel refers to a file of the table, or was answered an entry of it
+    /// Returns whether the kernel refers to a file of the table, or is about to: an entry was sent
     /// that it has not installed yet.
     pub(crate) fn is_known(&self, ino: InodeId) -> bool {
         let (page, index) = split(ino);
@@ -225,7 +227,7 @@ impl Page {
         self.hashes[index] = handle.hash.0;
     }
 
-    /// Returns whether the kernel knows the file under a name that is not the one of `handle`.
+    /// Returns whether the file has references, and a hint that is not the one of `handle`.
     fn has_other(&self, index: usize, handle: Handle) -> bool {
         let before = self.get(index, handle.ino);
         self.references[index] > 0 && before.is_under_a_name() && before != handle

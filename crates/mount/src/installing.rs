@@ -1,10 +1,12 @@
-//! Inodes whose entry the kernel was answered and has perhaps not installed yet.
+//! Inodes whose entry was sent to the kernel and is perhaps not installed yet.
 //!
-//! Under leases the attributes of an entry may hold. The program that asked for it installs them
-//! some time after the reply was written; an invalidation in between finds no inode, and would be
-//! lost. The mount counts the references that the kernel has or is about to have ([`Inodes`]): as
-//! long as there is one and the kernel says that it has no such inode, an entry is on its way, or a
-//! FORGET is. So the invalidation is repeated until one of both has arrived.
+//! Under leases the attributes of an entry may have a lifetime. Linux installs an entry in the
+//! thread of the program that requested it, some time after the reply was written to the device. An
+//! invalidation in between finds no inode (`ENOENT`) and has no effect, and the old attributes are
+//! installed after it. The mount counts the references that the kernel has or is about to have
+//! ([`Inodes`]). As long as there is one and the kernel has no such inode, an entry is on its way
+//! to the kernel, or a FORGET from it. So the invalidation is repeated until one of both has
+//! arrived.
 //!
 //! [`Inodes`]: crate::inodes::Inodes
 
@@ -16,43 +18,46 @@ use pelago_wire::InodeId;
 use crate::init::LEASED_TTL;
 use crate::state::State;
 
-/// How long a program may take under leases to install what it was answered.
+/// Longest time that a program may take under leases to install an entry.
 pub(crate) const INSTALLS: Duration = Duration::from_secs(1);
-/// Between two looks, at first and later.
-pub(crate) const PAUSES: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(5)];
+/// The first pause between two attempts to invalidate such an inode; each further one is twice as
+/// long, up to [`LONGEST_PAUSE`].
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_micros(100);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Returns whether the kernel may be about to install an inode that it says it does not have.
+/// Returns whether the kernel may be about to install an inode that it does not have (`ENOENT`).
 pub(crate) fn may_be(state: &State, ino: InodeId) -> bool {
     state.lifetimes.is_leased() && state.inodes.is_known(ino)
 }
 
-/// Invalidates an inode that may be on its way since then. Returns whether that is over:
-/// `invalidate` has found it, the kernel does not refer to it any more, or its attributes do not
-/// hold any more.
+/// Invalidates an inode whose entry may be on its way since `since`. Returns whether that is done:
+/// `invalidate` has found the inode, the kernel does not refer to it any more, or the lifetime of
+/// its attributes is over.
 pub(crate) fn is_over(
     state: &State,
-    (ino, since): (InodeId, Instant),
+    ino: InodeId,
+    since: Instant,
     invalidate: impl FnOnce(InodeId) -> bool,
 ) -> bool {
     !may_be(state, ino) || invalidate(ino) || since.elapsed() > LEASED_TTL + INSTALLS
 }
 
-/// Invalidates inodes once they are installed, and returns when that is over for each.
+/// Invalidates inodes once the kernel has installed them. Returns when that is done for each.
 pub(crate) fn wait_for_all(
     state: &State,
     mut inodes: Vec<InodeId>,
     invalidate: impl Fn(InodeId) -> bool,
 ) {
     let since = Instant::now();
-    let mut pause = PAUSES[0];
+    let mut pause = FIRST_PAUSE;
     loop {
-        inodes.retain(|ino| !is_over(state, (*ino, since), &invalidate));
+        inodes.retain(|ino| !is_over(state, *ino, since, &invalidate));
         if inodes.is_empty() {
             return;
         }
-        // Nothing tells that the kernel has installed an inode.
+        // The kernel sends no message when it has installed an inode.
         thread::sleep(pause);
-        pause = (2 * pause).min(PAUSES[1]);
+        pause = (2 * pause).min(LONGEST_PAUSE);
     }
 }
 

@@ -1,35 +1,36 @@
-//! The kernel's cache below a mount, as it is told of changes by other sessions: by the server in
-//! the same process, or by what keeps answers under leases.
+//! Invalidation of the kernel's cache below a mount, for changes by other sessions. The server in
+//! the same process reports them, or the holder of leases.
 //!
-//! A change is told in this order:
+//! A change is handled in this order:
 //!
-//! 1. What it touches is marked, and replies that were decided before are awaited ([`Lifetimes`]).
-//! 2. Attributes are invalidated, which waits for no lock. If the kernel knows no inode of a
-//!    directory it knows no name in it. Under leases an inode may be on its way to the kernel with
-//!    attributes that hold: its invalidation is repeated until the kernel has installed it.
-//! 3. Names are invalidated by threads of their own: the kernel takes the directory's lock, which a
-//!    program of this mount may hold until the server has answered it. So a lookup that is under
-//!    way has installed what it found when the notice returns. Attributes are then invalidated once
-//!    more.
-//! 4. If that takes longer than `PATIENCE`, all names are invalidated at once, which takes no
-//!    lock (`FUSE_NOTIFY_INC_EPOCH`). It detaches what is mounted below the mount; so it is not
-//!    used then, and not more often than `EPOCH_PAUSE`, and the change waits. Under leases it
-//!    waits until the kernel uses no name any more that it was answered before.
+//! 1. The nodes and names that it touches are marked, and replies that were decided before are
+//!    awaited ([`Lifetimes`]).
+//! 2. Attributes are invalidated, which waits for no lock. If the kernel has no inode of a
+//!    directory, it has no name in it. Under leases an entry may be on its way to the kernel with a
+//!    lifetime: its invalidation is repeated until the kernel has installed the inode.
+//! 3. Names are invalidated by threads of their own (FUSE_NOTIFY_INVAL_ENTRY). Linux takes the lock
+//!    of the directory for it, and holds this lock over CREATE, UNLINK, RENAME and the like until
+//!    their reply: sent by the thread that must reply, the notice would be a deadlock. A lookup
+//!    holds the lock until its entry is installed, so when the notice returns, entries from before
+//!    it are installed. Attributes are then invalidated once more.
+//! 4. If that takes longer than `PATIENCE`, all names are invalidated at once, which takes no lock
+//!    (FUSE_NOTIFY_INC_EPOCH, Linux 6.16). Linux detaches what is mounted below a name that it
+//!    finds invalid. So this notice is not sent while something is mounted below, nor more often
+//!    than each `EPOCH_PAUSE`; then the change waits for its own names. Under leases it waits at
+//!    most until the lifetimes of these names are over.
 //! 5. The change is carried out. Then pages are dropped by a thread of its own, which readers of
-//!    the file and the answer to the change await, and attributes and access control lists are
+//!    the file and the reply to the change await, and attributes and access control lists are
 //!    invalidated once more: the kernel may have read old ones meanwhile.
 //!
-//! If nothing was told because all leases have ended ([`KernelCache::drop_all`]), all of that is
-//! dropped at once.
-//!
-//! The answer awaits the pages because the kernel discards attributes that it has asked for before
-//! an invalidation and gets after it. A read that begins after the answer would stop at the old end
+//! The reply awaits the pages because the kernel discards attributes that it has requested before
+//! an invalidation and gets after it. A read that begins after the reply would stop at the old end
 //! of the file.
+//!
+//! If all leases of a mount have ended ([`KernelCache::drop_all`]), changes are reported no more,
+//! and everything in the kernel's cache is invalidated at once.
 //!
 //! [`Lifetimes`]: crate::lifetimes::Lifetimes
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -39,52 +40,53 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Errno, Notifier};
-use pelago_wire::{InodeId, LocalCache, Name, Then, Touched};
+use pelago_wire::{InodeId, LocalCache, Then, Touched};
 
 use crate::dir_attrs::DirAttrs;
 use crate::init::LEASED_TTL;
 use crate::installing::{self, INSTALLS};
 use crate::mountinfo;
-use crate::notices::{Counts, Notices};
+use crate::notices::{Counts, DirEntryKey, Notices};
 use crate::state::State;
 
-use work::{Waiting, Work};
+use work::{InstallingInode, QueuedName, Waiting, Work};
 
 mod installer;
 mod work;
 
 /// Threads that invalidate names; each waits for one directory at a time.
 const THREADS: usize = 8;
-/// For how long after the first session began an inode is told again that the kernel did not know.
+/// Time after the begin of the first session in which the invalidation of an inode is repeated that
+/// the kernel did not have: an entry with a lifetime may have been on its way to it.
 const DOUBT: Duration = Duration::from_secs(10);
-/// When an inode is told again within that time.
-const AGAIN: [Duration; 4] = [
+/// Times after which such an invalidation is repeated.
+const REPEAT_AFTER: [Duration; 4] = [
     Duration::from_millis(10),
     Duration::from_millis(100),
     Duration::from_secs(1),
     Duration::from_secs(10),
 ];
-/// Inodes that are to be told again.
-const AGAIN_NODES: usize = 4096;
+/// Limit of repeated invalidations in the queue.
+const MOST_REPEATS: usize = 4096;
 
-/// The kernel's cache below a mount. It outlives the mount; then there is nothing to tell.
+/// The kernel's cache below a mount. It may outlive the mount; then its methods do nothing.
 pub(crate) struct KernelCache {
     state: Weak<State>,
-    teller: Arc<Teller>,
+    invalidator: Arc<Invalidator>,
 }
 
-/// What the threads share that tell the kernel.
-struct Teller {
+/// The state that the invalidating threads share.
+struct Invalidator {
     state: Weak<State>,
-    /// The mount point: what is mounted below it is detached with all names.
+    /// The mount point. All names at once are invalidated only if nothing is mounted below it.
     point: PathBuf,
     /// A leaf lock.
     work: Mutex<Work>,
-    /// Notified with each name to invalidate, and at the end.
+    /// Notified after each name that is queued, and at the end.
     names: Condvar,
-    /// Notified with inodes that are being installed, and at the end.
+    /// Notified after inodes are queued that are being installed, and at the end.
     installs: Condvar,
-    /// Notified with each change that waits, and at the end.
+    /// Notified after each change that waits, and at the end.
     waits: Condvar,
     counts: Counts,
 }
@@ -93,7 +95,7 @@ impl KernelCache {
     pub(crate) fn new(state: &Arc<State>, point: PathBuf) -> Self {
         let names_hold = state.lifetimes.is_leased().then_some(LEASED_TTL + INSTALLS);
         let state = Arc::downgrade(state);
-        let teller = Arc::new(Teller {
+        let invalidator = Arc::new(Invalidator {
             state: Weak::clone(&state),
             point,
             work: Mutex::new(Work { names_hold, ..Work::default() }),
@@ -102,19 +104,19 @@ impl KernelCache {
             waits: Condvar::new(),
             counts: Counts::default(),
         });
-        Self { state, teller }
+        Self { state, invalidator }
     }
 }
 
 impl KernelCache {
-    /// Returns where the attributes of directories are told, as long as the mount serves.
+    /// Returns the table of the attributes of directories, as long as the mount serves.
     pub(crate) fn dir_attrs(&self) -> Option<Arc<DirAttrs>> {
         self.state.upgrade().map(|state| Arc::clone(&state.dir_attrs))
     }
 
     /// Returns how many notices were sent.
     pub(crate) fn notices(&self) -> Notices {
-        let Counts { names, epochs } = &self.teller.counts;
+        let Counts { names, epochs } = &self.invalidator.counts;
         Notices { names: names.load(Ordering::Relaxed), epochs: epochs.load(Ordering::Relaxed) }
     }
 }
@@ -123,8 +125,8 @@ impl LocalCache for KernelCache {
     fn set_shared(&self, shared: bool) {
         let Some(state) = self.state.upgrade() else { return };
         if shared {
-            // Entries that were answered before are perhaps not installed yet, with a lifetime.
-            self.teller.work.lock().in_doubt_until = Some(Instant::now() + DOUBT);
+            // Entries that were sent before have a lifetime, and are perhaps not installed yet.
+            self.invalidator.work.lock().in_doubt_until = Some(Instant::now() + DOUBT);
         }
         state.lifetimes.set_shared(shared);
     }
@@ -147,16 +149,17 @@ impl LocalCache for KernelCache {
             }
         }
         if !unknown.is_empty() {
-            self.teller.tell_again(&unknown);
+            self.invalidator.enqueue_repeats(&unknown);
         }
-        // A recall of a name need not be one of its directory.
+        // Without leases a change of a name also names its directory, and if the kernel has no
+        // inode of that it has no names in it. A recall may name the name alone.
         let is_known =
             |dir| nodes.contains(dir) || (state.lifetimes.is_leased() && !unknown.contains(dir));
         let names = changes.iter().filter_map(|change| match change {
             Touched::Name { dir, name }
                 if is_known(dir) && state.lifetimes.may_keep(*dir, name) =>
             {
-                Some((*dir, name.clone()))
+                Some(DirEntryKey { dir: *dir, name: name.clone() })
             }
             _ => None,
         });
@@ -164,7 +167,7 @@ impl LocalCache for KernelCache {
         if names.is_empty() && installing.is_empty() {
             return then();
         }
-        self.teller.tell((names, installing), nodes, then);
+        self.invalidator.enqueue(names, installing, nodes, then);
     }
 
     fn end(&self, changes: &[Touched]) {
@@ -173,7 +176,7 @@ impl LocalCache for KernelCache {
         for change in changes {
             match change {
                 Touched::Bytes(ino) => drop_pages(&state, *ino),
-                // A listing is in pages, too.
+                // The kernel caches a listing in pages of the directory.
                 Touched::Name { dir, .. } => state.stale_pages.add(*dir, 0, u64::MAX),
                 Touched::Node(_) => {}
             }
@@ -204,7 +207,7 @@ impl LocalCache for KernelCache {
             drop_pages(&state, *ino);
         }
         if let Some(kernel) = state.kernel.get() {
-            // Also those that the holder has forgotten meanwhile.
+            // Also inodes that the holder has forgotten meanwhile.
             let mut missed = Vec::new();
             state.inodes.all(|ino| {
                 if !invalidate(kernel, ino) {
@@ -213,8 +216,8 @@ impl LocalCache for KernelCache {
             });
             installing::wait_for_all(&state, missed, |ino| invalidate(kernel, ino));
         }
-        if !self.teller.invalidate_all_names() {
-            // It cannot do it here, and believes no name for longer than this.
+        if !self.invalidator.invalidate_all_names() {
+            // The notice was not possible; but no name holds for longer than this.
             thread::sleep(LEASED_TTL);
         }
     }
@@ -236,26 +239,27 @@ impl LocalCache for KernelCache {
 impl Drop for KernelCache {
     fn drop(&mut self) {
         let waiting = {
-            let mut work = self.teller.work.lock();
+            let mut work = self.invalidator.work.lock();
             work.ended = true;
             work.queue.clear();
             std::mem::take(&mut work.changes)
         };
-        self.teller.names.notify_all();
-        self.teller.installs.notify_all();
-        self.teller.waits.notify_all();
+        self.invalidator.names.notify_all();
+        self.invalidator.installs.notify_all();
+        self.invalidator.waits.notify_all();
         waiting.into_values().filter_map(|waiting| waiting.then).for_each(|then| then());
     }
 }
 
-/// Has the pages of a file dropped, unless the kernel does not know it.
+/// Has the pages of a file dropped, unless the kernel does not have the inode.
 fn drop_pages(state: &State, ino: InodeId) {
     if state.kernel.get().is_some_and(|kernel| invalidate(kernel, ino)) {
         state.stale_pages.add(ino, 0, u64::MAX);
     }
 }
 
-/// Invalidates attributes and access control lists. Returns whether the kernel knows the inode.
+/// Invalidates attributes and access control lists of an inode. Waits for no lock: with a negative
+/// offset Linux touches no page. Returns whether the kernel has the inode.
 pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
     match kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
         Ok(()) => true,
@@ -268,12 +272,13 @@ pub(crate) fn invalidate(kernel: &Notifier, ino: InodeId) -> bool {
     }
 }
 
-impl Teller {
-    /// Invalidates names, and inodes once they are installed, and calls `then` when that is done;
-    /// for the names it is also done once all names are invalid.
-    fn tell(
+impl Invalidator {
+    /// Queues names, and inodes that are to be invalidated once they are installed. Calls `then`
+    /// when all are invalidated; for the names an invalidation of all names at once suffices.
+    fn enqueue(
         self: &Arc<Self>,
-        (names, installing): (Vec<(InodeId, Name)>, Vec<InodeId>),
+        names: Vec<DirEntryKey>,
+        installing: Vec<InodeId>,
         nodes: Vec<InodeId>,
         then: Then,
     ) {
@@ -291,51 +296,56 @@ impl Teller {
             since,
             names: names.len(),
             installing: installing.len(),
-            is_told_names: names.is_empty(),
+            are_names_invalid: names.is_empty(),
             nodes,
             then: Some(then),
         };
         work.changes.insert(number, waiting);
-        work.queue.extend(names.into_iter().map(|(dir, name)| (number, dir, name)));
-        work.installing.extend(installing.into_iter().map(|ino| (number, ino, since)));
+        work.queue.extend(names.into_iter().map(|key| QueuedName { change: number, key }));
+        let installing = installing.into_iter();
+        work.installing.extend(installing.map(|ino| InstallingInode {
+            change: number,
+            ino,
+            since,
+        }));
         drop(work);
         self.installs.notify_one();
         self.names.notify_all();
         self.waits.notify_one();
     }
 
-    /// Notes inodes that the kernel does not know, if it may be about to install them.
-    fn tell_again(self: &Arc<Self>, nodes: &[InodeId]) {
+    /// Queues inodes that the kernel does not have, if it may be about to install them.
+    fn enqueue_repeats(self: &Arc<Self>, nodes: &[InodeId]) {
         let mut work = self.work.lock();
         let now = Instant::now();
         if work.in_doubt_until.is_none_or(|until| until < now) || work.ended {
             return;
         }
         for (pause, node) in
-            AGAIN.iter().flat_map(|pause| nodes.iter().map(move |node| (pause, node)))
+            REPEAT_AFTER.iter().flat_map(|pause| nodes.iter().map(move |node| (pause, node)))
         {
-            if work.again.len() < AGAIN_NODES {
-                work.again.push_back((now + *pause, *node));
+            if work.repeats.len() < MOST_REPEATS {
+                work.repeats.push_back((now + *pause, *node));
             }
         }
-        work.again.make_contiguous().sort_by_key(|(when, _)| *when);
+        work.repeats.make_contiguous().sort_by_key(|(when, _)| *when);
         self.start_threads(&mut work, 0);
         drop(work);
         self.waits.notify_one();
     }
 
-    /// Starts threads for so many names more, and the one that watches. Returns whether names will
+    /// Starts threads for `names` more names, and the one that watches. Returns whether names will
     /// be invalidated.
     fn start_threads(self: &Arc<Self>, work: &mut MutexGuard<'_, Work>, names: usize) -> bool {
         if !work.watched {
-            let teller = Arc::clone(self);
-            let spawned = pelago_threads::spawn("fuse-watch", move || teller.watch());
+            let invalidator = Arc::clone(self);
+            let spawned = pelago_threads::spawn("fuse-watch", move || invalidator.watch());
             work.watched = started(spawned);
         }
         let wanted = (work.threads + names.saturating_sub(work.idle)).min(THREADS);
         while work.threads < wanted {
-            let teller = Arc::clone(self);
-            let spawned = pelago_threads::spawn("fuse-names", move || teller.work());
+            let invalidator = Arc::clone(self);
+            let spawned = pelago_threads::spawn("fuse-names", move || invalidator.work());
             if !started(spawned) {
                 break;
             }
@@ -348,16 +358,17 @@ impl Teller {
     fn work(&self) {
         let mut work = self.work.lock();
         while !work.ended {
-            let Some((number, dir, name)) = work.queue.pop_front() else {
+            let Some(QueuedName { change, key }) = work.queue.pop_front() else {
                 work.idle += 1;
                 self.names.wait(&mut work);
                 work.idle -= 1;
                 continue;
             };
             drop(work);
-            // Also if all names were invalidated meanwhile: a listing may have installed it since.
-            self.invalidate_name(dir, &name);
-            let nodes = self.work.lock().changes.get(&number).map(|waiting| waiting.nodes.clone());
+            // Also if all names were invalidated meanwhile: a listing may have installed the name
+            // since then, and Linux then takes it for new (`fuse_direntplus_link`).
+            self.invalidate_name(&key);
+            let nodes = self.work.lock().changes.get(&change).map(|waiting| waiting.nodes.clone());
             if let Some(state) = self.state.upgrade()
                 && let Some(kernel) = state.kernel.get()
             {
@@ -366,7 +377,7 @@ impl Teller {
                 }
             }
             work = self.work.lock();
-            if let Some(then) = work.told_name(number) {
+            if let Some(then) = work.name_invalidated(change) {
                 drop(work);
                 then();
                 work = self.work.lock();
@@ -374,25 +385,25 @@ impl Teller {
         }
     }
 
-    fn invalidate_name(&self, dir: InodeId, name: &Name) {
+    fn invalidate_name(&self, key: &DirEntryKey) {
         let Some(state) = self.state.upgrade() else { return };
         let Some(kernel) = state.kernel.get() else { return };
         self.counts.names.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) =
-            kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
+        if let Err(error) = key.invalidate(kernel)
             && Errno::from_io_error(&error) != Some(Errno::NOENT)
         {
-            tracing::debug!(%error, %dir, "a name cannot be invalidated");
+            tracing::debug!(%error, dir = %key.dir, "a name cannot be invalidated");
         }
     }
 
-    /// Invalidates all names if some take too long, and tells inodes again, until the end.
+    /// Invalidates all names if some take too long, and repeats invalidations of inodes, until the
+    /// end.
     fn watch(&self) {
         let mut work = self.work.lock();
         while !work.ended {
             let now = Instant::now();
-            if work.again.front().is_some_and(|(when, _)| *when <= now) {
-                let (_, node) = work.again.pop_front().expect("it has a first one");
+            if work.repeats.front().is_some_and(|(when, _)| *when <= now) {
+                let (_, node) = work.repeats.pop_front().expect("it has a first one");
                 MutexGuard::unlocked(&mut work, || {
                     if let Some(state) = self.state.upgrade()
                         && let Some(kernel) = state.kernel.get()
@@ -414,8 +425,8 @@ impl Teller {
                 });
                 continue;
             }
-            let again = work.again.front().map(|(when, _)| *when);
-            match overdue.into_iter().chain(again).chain(work.next_expiry()).min() {
+            let next_repeat = work.repeats.front().map(|(when, _)| *when);
+            match overdue.into_iter().chain(next_repeat).chain(work.next_expiry()).min() {
                 Some(at) => drop(self.waits.wait_until(&mut work, at)),
                 None => self.waits.wait(&mut work),
             }
@@ -423,7 +434,7 @@ impl Teller {
     }
 
     /// Invalidates all names, unless something is mounted below, and lets all changes go on that
-    /// wait for theirs. Returns whether none is left.
+    /// wait for their names. Returns whether all names are invalid.
     fn invalidate_all_names(&self) -> bool {
         let Some(state) = self.state.upgrade() else { return true };
         let Some(kernel) = state.kernel.get() else { return true };
@@ -441,18 +452,19 @@ impl Teller {
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 tracing::debug!(%error, "names cannot be invalidated all at once");
+                // Linux before 6.16 does not know this notice.
                 work.lacks_epoch = Errno::from_io_error(&error) == Some(Errno::INVAL);
                 return false;
             }
         }
         self.counts.epochs.fetch_add(1, Ordering::Relaxed);
-        let told = work.changes.range_mut(..=newest).filter_map(|(_, waiting)| {
-            waiting.is_told_names = true;
+        let ready = work.changes.range_mut(..=newest).filter_map(|(_, waiting)| {
+            waiting.are_names_invalid = true;
             waiting.then.take_if(|_| waiting.installing == 0)
         });
-        let told: Vec<_> = told.collect();
+        let ready: Vec<_> = ready.collect();
         drop(work);
-        told.into_iter().for_each(|then| then());
+        ready.into_iter().for_each(|then| then());
         true
     }
 }

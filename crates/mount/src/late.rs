@@ -1,23 +1,22 @@
-//! Requests whose callers were killed before the answer came.
+//! Late requests: their callers were killed before the reply.
 //!
-//! The kernel has ended such a request with an error and lets other programs go on, at the same
-//! name too. What the request does all the same, later, is to it as if another session did it: it
-//! is told of it afterwards, and its references and opens that it never got are given back.
+//! The kernel has ended such a request with an error and lets other programs go on, with the same
+//! name too. The server may carry the request out all the same, later. For the kernel that is a
+//! change by another session: the nodes and names that it changed are invalidated afterwards, and
+//! references and opens that the kernel never got are given back.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use pelago_client::Written;
-use pelago_fuse::ids::NodeId;
 use pelago_fuse::{Reply, reply};
-use pelago_wire::{Error, InodeId, Name, Touched};
+use pelago_wire::{Error, InodeId, Touched};
 
+use crate::notices::DirEntryKey;
 use crate::replies::{done, written};
 use crate::state::State;
 
 impl State {
-    /// Tells the kernel what was changed by a request whose caller is gone.
+    /// Invalidates the nodes and names that a late request has changed.
     pub(crate) fn changed_late(self: &Arc<Self>, touched: &[Touched]) {
         let mut names = Vec::new();
         for change in touched {
@@ -30,18 +29,18 @@ impl State {
                 Touched::Name { dir, name } => {
                     self.changed([*dir]);
                     self.forget_attr(*dir);
-                    // A listing is in pages.
+                    // The kernel caches a listing in pages of the directory.
                     self.stale_pages.add(*dir, 0, u64::MAX);
-                    names.push((*dir, name.clone()));
+                    names.push(DirEntryKey { dir: *dir, name: name.clone() });
                 }
             }
         }
         if !names.is_empty() {
-            self.tell_names(names);
+            self.invalidate_names(names);
         }
     }
 
-    /// Replies without a value to a request that has changed what `touched` returns.
+    /// Replies without a value to a request that has changed the nodes and names in `touched`.
     pub(crate) fn done(
         self: &Arc<Self>,
         result: Result<(), Error>,
@@ -71,27 +70,26 @@ impl State {
         }
     }
 
-    /// Invalidates names by threads of their own: the kernel takes the directory's lock, which a
-    /// program of this mount may hold until the server has answered it.
-    fn tell_names(self: &Arc<Self>, names: Vec<(InodeId, Name)>) {
+    /// Invalidates names by threads of their own: Linux takes the lock of the directory for it,
+    /// which a program of this mount may hold until its request has a reply.
+    fn invalidate_names(self: &Arc<Self>, names: Vec<DirEntryKey>) {
         if !self.late_names.add(names) {
             return;
         }
         let state = Arc::clone(self);
-        let spawned = pelago_threads::spawn("fuse-late", move || state.tell_queued_names());
+        let spawned = pelago_threads::spawn("fuse-late", move || state.invalidate_queued_names());
         if let Err(error) = spawned {
             tracing::error!(%error, "a name that was changed late is not told");
             self.late_names.has_failed();
         }
     }
 
-    fn tell_queued_names(&self) {
-        while let Some((dir, name)) = self.late_names.next() {
+    fn invalidate_queued_names(&self) {
+        while let Some(name) = self.late_names.next() {
             if let Some(kernel) = self.kernel.get()
-                && let Err(error) =
-                    kernel.inval_entry(NodeId(dir.raw()), OsStr::from_bytes(name.as_bytes()))
+                && let Err(error) = name.invalidate(kernel)
             {
-                tracing::debug!(%error, %dir, "a name that was changed late is unknown");
+                tracing::debug!(%error, dir = %name.dir, "a name that was changed late is unknown");
             }
         }
     }

@@ -1,27 +1,29 @@
-//! Names that requests have changed whose callers are gone, for the threads that tell the kernel.
+//! Names that late requests have changed, queued for the threads that invalidate them.
 
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
 use pelago_client::At;
-use pelago_wire::{InodeId, Name, Touched};
+use pelago_wire::Touched;
 
-/// The most threads that tell names; each waits for one directory at a time.
+use crate::notices::DirEntryKey;
+
+/// Limit of the threads that invalidate names; each waits for one directory at a time.
 const THREADS: usize = 8;
 
-/// The names that the kernel is to be told of. Its lock is a leaf.
+/// The names that are to be invalidated. Its lock is a leaf.
 #[derive(Debug, Default)]
 pub(crate) struct LateNames(Mutex<Names>);
 
 #[derive(Debug, Default)]
 struct Names {
-    queue: VecDeque<(InodeId, Name)>,
+    queue: VecDeque<DirEntryKey>,
     threads: usize,
 }
 
 impl LateNames {
-    /// Adds names. Returns whether one more thread shall tell them, which is counted.
-    pub(crate) fn add(&self, names: Vec<(InodeId, Name)>) -> bool {
+    /// Adds names. Returns whether the caller shall start one more thread, which is counted.
+    pub(crate) fn add(&self, names: Vec<DirEntryKey>) -> bool {
         let mut late = self.0.lock();
         late.queue.extend(names);
         let has_room = late.threads < THREADS;
@@ -29,33 +31,35 @@ impl LateNames {
         has_room
     }
 
-    /// Returns the next name. With `None` a thread ends.
-    pub(crate) fn next(&self) -> Option<(InodeId, Name)> {
+    /// Returns the next name. With `None` the calling thread must end.
+    pub(crate) fn next(&self) -> Option<DirEntryKey> {
         let mut late = self.0.lock();
         let next = late.queue.pop_front();
         late.threads -= usize::from(next.is_none());
         next
     }
 
-    /// A thread did not start.
+    /// Takes back the count of a thread that did not start.
     pub(crate) fn has_failed(&self) {
         self.0.lock().threads -= 1;
     }
 }
 
-/// Returns the change of a name.
+/// Returns a name as the part that a change touches.
 pub(crate) fn touched_name(at: &At) -> Touched {
     Touched::Name { dir: at.dir.ino, name: at.name.clone() }
 }
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::{InodeId, Name};
+
     use super::*;
 
     #[test]
-    fn a_few_threads_tell_all_names_and_end() {
+    fn a_few_threads_invalidate_all_names_and_end() {
         let late = LateNames::default();
-        let name = || vec![(InodeId::ROOT, Name::new(b"name").unwrap())];
+        let name = || vec![DirEntryKey { dir: InodeId::ROOT, name: Name::new(b"name").unwrap() }];
         let started = (0..2 * THREADS).filter(|_| late.add(name())).count();
         assert_eq!(started, THREADS);
         for _ in 0..2 * THREADS {

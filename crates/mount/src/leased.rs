@@ -1,5 +1,5 @@
-//! What a mount under leases does besides: pages of files and listings are used only while the
-//! attributes are under a lease, and dropped if they may be of another version.
+//! Pages of files and listings in a mount under leases: the kernel uses them only while the
+//! attributes are under a lease, and drops them if they may be of another version.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use crate::page_versions::Pages;
 use crate::state::State;
 
 impl State {
-    /// Counts an open with pages of a file or directory; if they are of another version, they are
-    /// stale from then on. Returns `None` if no page may be used.
+    /// Counts an open with pages of a file or directory. Pages of another version are stale from
+    /// then on. Returns `None` if no page may be used.
     pub(crate) fn open_pages(&self, found: &Attr) -> Option<Pages> {
         self.lifetimes.leased_version(found)?;
         let pages = self.page_versions.open(found)?;
@@ -30,15 +30,15 @@ impl State {
         }
     }
 
-    /// Forgets an inode with the kernel.
+    /// Forgets the versions of an inode that the kernel has forgotten.
     pub(crate) fn forget_pages(&self, ino: InodeId) {
         if self.lifetimes.is_leased() {
             self.page_versions.forget(ino);
         }
     }
 
-    /// Marks the pages of an open file as stale, if the attributes that are about to be told may be
-    /// of other bytes and the kernel would not notice it. Then they hold for no time.
+    /// Marks the pages of an open file as stale, if the attributes that are about to be sent may
+    /// belong to other bytes and the kernel would not notice it. Then they get no lifetime.
     pub(crate) fn compare_pages(&self, found: &mut Result<Attr, Error>) {
         if let Ok(found) = found
             && self.lifetimes.is_leased()
@@ -49,28 +49,29 @@ impl State {
         }
     }
 
-    /// Returns whether attributes may hold that are about to be told with an entry: not if they may
-    /// be of other bytes than the pages, and the kernel would not notice it.
+    /// Returns whether attributes that are about to be sent with an entry may have a lifetime: not
+    /// if they may belong to other bytes than the pages, and the kernel would not notice it.
     pub(crate) fn entry_holds(&self, found: &Attr) -> bool {
         !self.lifetimes.is_leased() || self.page_versions.compare_entry(found)
     }
 
-    /// Notes that attributes which were compared did not arrive.
-    pub(crate) fn not_told(&self, ino: InodeId) {
+    /// Records that attributes which were compared did not reach the kernel.
+    pub(crate) fn not_delivered(&self, ino: InodeId) {
         if self.lifetimes.is_leased() {
-            self.page_versions.not_told(ino);
+            self.page_versions.not_delivered(ino);
         }
     }
 
-    /// Notes attributes that are about to be told, and that the kernel takes without a look at its
-    /// pages.
-    pub(crate) fn told_changed(&self, changed: &Attr) {
+    /// Records attributes that are about to be sent, and that the kernel takes without a look at
+    /// its pages.
+    pub(crate) fn sent_changed(&self, changed: &Attr) {
         if self.lifetimes.is_leased() {
-            self.page_versions.told(changed);
+            self.page_versions.sent(changed);
         }
     }
 
-    /// Forgets what is known of nodes that others change, unless the kernel keeps everything.
+    /// Drops held attributes and page versions of nodes that others change, unless the kernel keeps
+    /// everything.
     pub(crate) fn others_change(&self, changes: &[Touched]) {
         if self.lifetimes.keeps_everything() {
             return;
@@ -85,14 +86,15 @@ impl State {
         }
     }
 
-    /// Opens a directory. A listing under a lease is kept if it is of the present version: the
-    /// attributes say so, which the holder of the lease answers.
+    /// Opens a directory. The kernel keeps a listing under a lease if it is of the present version,
+    /// by the attributes that the holder of the lease answers.
     pub(crate) fn open_dir(self: &Arc<Self>, header: &Header, mut reply: Reply<reply::Opened>) {
         let dir = attr::ino(header.node);
         let losses = self.files.losses();
         if !self.lifetimes.is_leased() || self.lifetimes.keeps_nothing_of(dir) {
-            let is_told = self.lifetimes.keeps_everything() && !self.lifetimes.is_elsewhere(dir);
-            let pages = is_told.then_some(Pages::Same);
+            let is_informed =
+                self.lifetimes.keeps_everything() && !self.lifetimes.is_elsewhere(dir);
+            let pages = is_informed.then_some(Pages::Same);
             return reply.ok(&self.streams.open(dir, losses, pages));
         }
         let state = Arc::clone(self);
@@ -102,7 +104,7 @@ impl State {
             let shared = Arc::clone(&state);
             let go = move || match reply.claim() {
                 true => reply.ok(&state.streams.open(dir, losses, pages)),
-                // Its caller was killed: it is closed by nothing else.
+                // Its caller was killed, and no RELEASEDIR will come.
                 false if pages.is_some() => state.close_pages(dir),
                 false => {}
             };
@@ -110,8 +112,8 @@ impl State {
         });
     }
 
-    /// Notes that a directory is listed: before the server is asked, and before the kernel is
-    /// answered, because its pages may be dropped in between.
+    /// Records that a directory is listed. Called before the server is asked and again before the
+    /// reply, because pages may be dropped in between.
     pub(crate) fn list_pages(&self, dir: InodeId) {
         if self.lifetimes.is_leased() {
             self.page_versions.listed(dir);

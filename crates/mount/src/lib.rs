@@ -2,18 +2,20 @@
 //!
 //! [`mount`] makes a mount and [`Mount`] ends it. In between, `adapter` turns each request of the
 //! kernel into one call of `Files`, and the result into the reply, over [`pelago_fuse`]. It decides
-//! nothing that the server could decide. This crate keeps what only the mount can know: where the
-//! kernel's inodes were last seen (`inodes`), which files this mount has open, for writing or at
-//! all, which inodes have lost their last name, and how far each open directory was read.
+//! nothing that the server could decide. This crate holds only state that a server cannot have: the
+//! names under which the kernel's inodes were last seen (`inodes`), the files that this mount has
+//! open, the inodes that have lost their last name, the positions of open directories, and the
+//! lifetimes of replies in the kernel's cache (`lifetimes`, `kernel_cache`).
 //!
 //! If the server can hand out a descriptor of the file that holds the bytes, and the kernel accepts
-//! it, reads, writes and mappings bypass this process (passthrough). Everything else passes here.
+//! it, reads, writes and mappings bypass this process (passthrough). All else comes as requests.
 //!
-//! No thread of the event loop ever waits: a result that comes later is sent to the kernel by the
-//! thread that completes it. Permissions were checked by the kernel (`default_permissions`).
+//! No thread of the event loop ever waits: a later result is sent to the kernel by the thread that
+//! completes it. The kernel has checked permissions before it sends a request
+//! (`default_permissions`).
 //!
-//! The request says whether setuid and setgid survive the change. The one thing it does not say is
-//! whether the setgid bit is cleared although the group may not execute; `caller` finds that out.
+//! A request says whether setuid and setgid bits survive the change, with one exception: whether
+//! the setgid bit is cleared although the group may not execute. `caller` finds that out.
 //!
 //! The protocol is described in `docs/fuse.md`.
 

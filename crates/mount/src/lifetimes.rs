@@ -1,25 +1,26 @@
-//! How long the kernel may keep what it is answered, while others change it.
+//! Lifetimes of replies in the kernel's cache, while other sessions change files.
 //!
-//! Alone, a mount sees every change, and all but the attributes of written files ([`AttrTtl`]) hold
-//! for [`TTL`]. Once other sessions exist ([`Lifetimes::set_shared`]):
+//! Alone, a mount sees every change, and names and attributes get the lifetime [`TTL`], except
+//! attributes of files that are open for writing ([`AttrTtl`]). Once other sessions exist
+//! ([`Lifetimes::set_shared`]):
 //!
-//! - What a change touches is *marked* from its announcement to its end, and has no lifetime. A
-//!   reply that was asked for before the end and comes after it has none either: each request takes
-//!   a [`Sample`] first.
+//! - The nodes and names that a change touches are *marked* from its announcement to its end, and
+//!   replies about them get no lifetime. A reply gets none either if its request was sent before
+//!   the end of such a change and it comes after: each request takes a [`Sample`] first.
 //! - A lifetime is decided and written to the device under the gate ([`ReplyGuard`]). A change
-//!   passes the gate after it has marked, so that the kernel has every older reply before it is
-//!   told.
-//! - Attributes that the kernel takes over without looking at their version have no lifetime:
-//!   those of SETATTR and of names that were made, and those of entries, whose inode it may install
-//!   only after it was told. Attributes of GETATTR have one: the kernel drops a reply that is older
-//!   than an invalidation.
+//!   passes the gate after it has marked, so that the kernel has every older reply before the
+//!   invalidation.
+//! - Attributes that Linux takes over without comparing their version have no lifetime: those of
+//!   SETATTR, of names that were made, and of entries. Linux installs an entry in the thread of the
+//!   program, perhaps after the invalidation, which then found no inode. Attributes of GETATTR have
+//!   a lifetime: Linux drops a reply whose request is older than an invalidation.
 //!
-//! A mount under leases ([`Keeps::Leased`]) is always beside other sessions, and what it is told of
-//! are the recalls of its leases. By the same rules a reply may hold; it does for the rest of its
-//! lease, at most for [`LEASED_TTL`]. Here attributes of an entry have a lifetime too, if a lookup
-//! or a listing has found it, or the file was made and opened with it: a recall waits until the
-//! kernel has installed its inode ([`crate::installing`]), and an inode that it has is compared by
-//! version.
+//! A mount under leases ([`Keeps::Leased`]) always has other sessions beside it, and the recalls of
+//! its leases are the changes. By the same rules a reply may get a lifetime; it is the rest of its
+//! lease, at most [`LEASED_TTL`]. Here attributes of an entry have a lifetime too, if a lookup or a
+//! listing has found it, or if the file was made and opened with it: a recall waits until the
+//! kernel has installed the inode ([`crate::installing`]), and if the kernel has the inode already,
+//! it compares the version.
 //!
 //! [`AttrTtl`]: crate::attr_ttl::AttrTtl
 
@@ -39,7 +40,7 @@ use crate::name_times::NameTimes;
 use crate::options::Keeps;
 use crate::striped::StripedMap;
 
-/// What the kernel below a mount may keep.
+/// Decides how long the kernel below a mount may keep a reply.
 pub(crate) struct Lifetimes {
     keeps: Keeps,
     /// Odd while other sessions exist; changes with each transition.
@@ -51,9 +52,9 @@ pub(crate) struct Lifetimes {
     hasher: RandomState,
 }
 
-/// Gates, each for some of the threads that reply.
+/// Count of gates, each for some of the threads that reply.
 const GATES: usize = 8;
-/// Counts of changes; those of different nodes may share one.
+/// Counters of ended changes; different nodes may share one.
 const COUNTS: usize = 1024;
 
 /// A lock of a cache line of its own.
@@ -63,10 +64,11 @@ struct Gate(RwLock<()>);
 
 /// Changes of nodes or names, by their 64-bit keys.
 struct Changes {
-    /// How many changes of a key are under way.
+    /// Counts of changes that are under way, by key.
     marks: StripedMap<u32>,
+    /// Sum of all marks: a mount without changes looks at this number alone.
     marked: AtomicUsize,
-    /// Changes that have ended.
+    /// Counts of changes that have ended.
     ended: Box<[AtomicU64]>,
 }
 
@@ -78,12 +80,12 @@ pub(crate) struct Sample {
     subject: Subject,
 }
 
-/// What a reply tells the lifetime of, and the changes of it that had ended.
+/// The node or name whose lifetime a reply sets, and how many of its changes had ended.
 #[derive(Clone, Copy)]
 enum Subject {
     /// No other session existed.
     Alone,
-    /// It is of another site.
+    /// The node is of another site.
     Elsewhere,
     Node(InodeId, u64),
     Name(u64, u64),
@@ -122,29 +124,29 @@ impl Lifetimes {
         }
     }
 
-    /// Returns whether the kernel may keep anything.
+    /// Returns whether the kernel may keep no reply at all.
     pub(crate) const fn keeps_nothing(&self) -> bool {
         matches!(self.keeps, Keeps::Nothing)
     }
 
-    /// Returns whether the kernel may keep all that it is answered.
+    /// Returns whether the kernel may keep all replies.
     pub(crate) const fn keeps_everything(&self) -> bool {
         self.keeps.site().is_some()
     }
 
-    /// Returns whether a node is of another site, so that nothing of it may be kept although
-    /// everything else may.
+    /// Returns whether a node is of another site: the kernel may keep no reply about it, although
+    /// it may keep all others.
     pub(crate) fn is_elsewhere(&self, ino: InodeId) -> bool {
         self.keeps.site().is_some_and(|own| ino.site() != own && !ino.is_of_mount())
     }
 
-    /// Returns whether the kernel may keep what is under a lease.
+    /// Returns whether the kernel may keep replies that are under a lease.
     pub(crate) const fn is_leased(&self) -> bool {
         matches!(self.keeps, Keeps::Leased(_))
     }
 
-    /// Returns whether the kernel may keep no attributes of a node, because it may keep nothing or
-    /// there is no lease on them.
+    /// Returns whether the kernel may keep no attributes of a node: it may keep no replies, or
+    /// there is no lease on the node.
     pub(crate) fn keeps_nothing_of(&self, ino: InodeId) -> bool {
         match &self.keeps {
             Keeps::Everything | Keeps::EverythingOfSite(_) => false,
@@ -153,8 +155,8 @@ impl Lifetimes {
         }
     }
 
-    /// Returns the change time under which pages hold of a file or of a listing, if its attributes
-    /// are under a lease.
+    /// Returns the change time (ctime) under which the pages of a file or of a listing are valid,
+    /// if the attributes are under a lease.
     pub(crate) fn leased_version(&self, attr: &Attr) -> Option<Time> {
         let Keeps::Leased(leases) = &self.keeps else { return None };
         let holds = !attr.volatile
@@ -163,12 +165,13 @@ impl Lifetimes {
         holds.then_some(attr.ctime)
     }
 
-    /// Returns the name for [`ReplyGuard::name_at`] of a reply that comes later, if that needs it.
+    /// Returns a copy of the name for [`ReplyGuard::name_at`] of a later reply, if the mount is
+    /// under leases.
     pub(crate) fn leased_name(&self, at: &At) -> Option<Box<At>> {
         self.is_leased().then(|| Box::new(at.clone()))
     }
 
-    /// Says whether other sessions exist. Replies on their way get no lifetime. Returns once all
+    /// Sets whether other sessions exist. Replies on their way get no lifetime. Returns once all
     /// earlier ones are written.
     pub(crate) fn set_shared(&self, shared: bool) {
         let shared = shared || self.is_leased();
@@ -196,8 +199,9 @@ impl Lifetimes {
         self.era.load(Ordering::Acquire) > 0
     }
 
-    /// Marks what changes touch. Returns once every reply that did not see the mark is written. A
-    /// recall of a name need not be one of its directory, whose listings have the name.
+    /// Marks the nodes and names that changes touch. Returns once every reply that did not see the
+    /// marks is written. Under leases a name marks its directory too, because listings have the
+    /// name and its recall need not come with one of the directory.
     pub(crate) fn mark(&self, changes: &[Touched]) {
         for change in changes {
             match change {
@@ -231,7 +235,7 @@ impl Lifetimes {
         }
     }
 
-    /// Returns whether others may have changed a node since there are other sessions.
+    /// Returns whether others may have changed a node since other sessions exist.
     pub(crate) fn may_have_changed(&self, ino: InodeId) -> bool {
         self.is_shared() && (self.nodes.ended(ino.raw()) > 0 || self.nodes.is_marked(ino.raw()))
     }
@@ -241,8 +245,8 @@ impl Lifetimes {
         self.nodes.is_marked(ino.raw())
     }
 
-    /// Returns whether the kernel may keep what a name leads to, or that it does not exist. Asked
-    /// once the name is marked.
+    /// Returns whether the kernel may have a name, or its absence, with a lifetime. Asked once the
+    /// name is marked.
     pub(crate) fn may_keep(&self, dir: InodeId, name: &Name) -> bool {
         !self.is_leased() || self.name_times.may_be_kept(self.key(dir, name.as_bytes()))
     }
@@ -252,12 +256,13 @@ impl Lifetimes {
         self.name_times.now()
     }
 
-    /// The kernel uses no name any more that it was answered before this time, except in listings.
+    /// Records that names which were sent before this time are invalid, except those of listings.
     pub(crate) fn names_invalidated(&self, time: u64) {
         self.name_times.invalidated(time);
     }
 
-    /// The kernel is about to move what it keeps of one name to the other, or to exchange both.
+    /// Records that the kernel is about to move one name to the other, with its lifetime, or to
+    /// exchange both.
     pub(crate) fn moves(&self, one: &At, other: &At) {
         if self.is_leased() {
             let key = |at: &At| self.key(at.dir.ino, at.name.as_bytes());
@@ -333,7 +338,7 @@ impl Changes {
     }
 
     fn unmark(&self, key: u64) {
-        // First the count: who no longer sees the mark sees the count.
+        // First the count: a reply that no longer sees the mark must see the count.
         self.count(key).fetch_add(1, Ordering::AcqRel);
         let mut stripe = self.marks.lock(key);
         let Some(count) = stripe.get_mut(&key) else { return };
@@ -359,7 +364,7 @@ impl Changes {
 }
 
 impl ReplyGuard<'_> {
-    /// Returns how long attributes hold that answer GETATTR or STATX.
+    /// Returns the lifetime of attributes in a reply to GETATTR or STATX.
     pub(crate) fn attr(&self, attr: &Attr, sample: &Sample) -> Duration {
         if !self.holds(sample) {
             return Duration::ZERO;
@@ -371,8 +376,8 @@ impl ReplyGuard<'_> {
         }
     }
 
-    /// Returns how long attributes hold that ride on an entry which was looked up or listed. The
-    /// kernel's references to it are counted by then.
+    /// Returns the lifetime of attributes in an entry that was looked up or listed. The kernel's
+    /// reference to it must be counted before.
     pub(crate) fn found_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
         let Keeps::Leased(leases) = &self.lifetimes.keeps else {
             return self.unversioned_attr(&entry.attr, sample);
@@ -383,8 +388,8 @@ impl ReplyGuard<'_> {
         }
     }
 
-    /// Returns how long attributes under a lease hold that ride on an entry. Only the references to
-    /// files that have one name are counted.
+    /// Returns the lifetime of attributes under a lease in an entry. It is zero unless the file has
+    /// one name, because the references to other files are not counted.
     fn leased_attr(&self, leases: &dyn LeaseTimes, entry: &Entry, sample: &Sample) -> Duration {
         let holds = entry.handle.is_under_a_name()
             && !self.lifetimes.nodes.is_marked(entry.attr.ino.raw())
@@ -392,13 +397,13 @@ impl ReplyGuard<'_> {
         if holds { leases.attr_holds(&entry.attr).min(LEASED_TTL) } else { Duration::ZERO }
     }
 
-    /// Returns how long attributes hold that ride on the entry of a name that was made, or answer
+    /// Returns the lifetime of attributes in the entry of a name that was made, or in a reply to
     /// SETATTR.
     pub(crate) fn unversioned_attr(&self, attr: &Attr, sample: &Sample) -> Duration {
         if self.era.is_multiple_of(2) { self.attr(attr, sample) } else { Duration::ZERO }
     }
 
-    /// Returns how long attributes hold that ride on the entry of a file that is opened with it.
+    /// Returns the lifetime of attributes in the entry of a file that is opened with it (CREATE).
     /// The kernel sees every change of a new file by this mount, also while it is written.
     pub(crate) fn created_attr(&self, entry: &Entry, sample: &Sample) -> Duration {
         match &self.lifetimes.keeps {
@@ -408,37 +413,32 @@ impl ReplyGuard<'_> {
         }
     }
 
-    /// Returns how long a name holds that is under no lease, or its absence.
+    /// Returns the lifetime of a name that is under no lease, or of its absence.
     pub(crate) fn name(&self, sample: &Sample) -> Duration {
         let holds = !self.lifetimes.is_leased() && self.holds(sample);
         if holds { TTL } else { Duration::ZERO }
     }
 
-    /// Returns how long a name holds, or its absence; `at` is what [`Lifetimes::leased_name`] has
-    /// returned.
+    /// Returns the lifetime of a name, or of its absence; `at` is the result of
+    /// [`Lifetimes::leased_name`].
     pub(crate) fn name_at(&self, sample: &Sample, at: Option<&At>) -> Duration {
         match at {
-            Some(At { dir, name }) => self.leased_name(sample, (dir.ino, name), false),
+            Some(At { dir, name }) => self.leased_name(sample, dir.ino, name, false),
             None => self.name(sample),
         }
     }
 
-    /// Returns how long a name holds that a listing has; the sample is that of its directory.
+    /// Returns the lifetime of a name in a listing; the sample is that of its directory.
     pub(crate) fn name_listed(&self, sample: &Sample, name: &Name) -> Duration {
         match sample.subject {
             Subject::Node(dir, _) if self.lifetimes.is_leased() => {
-                self.leased_name(sample, (dir, name), true)
+                self.leased_name(sample, dir, name, true)
             }
             _ => self.name(sample),
         }
     }
 
-    fn leased_name(
-        &self,
-        sample: &Sample,
-        (dir, name): (InodeId, &Name),
-        is_listed: bool,
-    ) -> Duration {
+    fn leased_name(&self, sample: &Sample, dir: InodeId, name: &Name, is_listed: bool) -> Duration {
         match &self.lifetimes.keeps {
             Keeps::Leased(leases) if self.holds(sample) => {
                 let key = self.lifetimes.key(dir, name.as_bytes());

@@ -1,8 +1,10 @@
-//! File locks of this mount's programs, as far as the mount must know of them: which closes end
-//! one, and which requests wait. The server keeps the locks themselves.
+//! File locks of this mount's programs: the owners whose close ends one, and the requests that wait
+//! for one. The server keeps the locks themselves.
 //!
-//! An owner counts as holding a lock from the moment its request is sent. A program that is killed
-//! while it waits may have got its lock meanwhile; its close then tells the server.
+//! Linux sends no unlock when a close ends locks: FLUSH names the process, and RELEASE does not
+//! name the owner of locks of an open file description (`F_OFD_SETLK`). So the mount remembers
+//! owners. An owner counts as holding a lock from the moment its request is sent: a program that is
+//! killed while it waits may have got its lock meanwhile, and its close then ends it at the server.
 
 use std::collections::HashMap;
 
@@ -11,7 +13,7 @@ use pelago_wire::{InodeId, LockOwner, OpenId};
 
 use crate::striped::StripedMap;
 
-/// What the mount knows of locks.
+/// Owners of locks, and requests that wait for one.
 #[derive(Default)]
 pub(crate) struct Locks {
     /// The owners that may have `fcntl` locks, by the inode.
@@ -28,7 +30,7 @@ struct Owner {
     open: OpenId,
 }
 
-/// How far a request that waits has come.
+/// The progress of a request that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     /// It is on its way to the server, which may not know it yet.
@@ -37,7 +39,7 @@ enum Waiting {
     Sent,
 }
 
-/// What to do with an interrupt.
+/// The consequence of an interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
     /// Cancel the request.
@@ -49,7 +51,7 @@ pub(crate) enum Interrupt {
 }
 
 impl Locks {
-    /// Notes that an owner is about to set an `fcntl` lock, or has set it.
+    /// Records that an owner is about to set an `fcntl` lock, or has set it.
     pub(crate) fn sets(&self, ino: InodeId, open: OpenId, owner: LockOwner) {
         let mut stripe = self.owners.lock(ino.raw());
         let owners = stripe.entry(ino.raw()).or_default();
@@ -59,8 +61,8 @@ impl Locks {
         }
     }
 
-    /// Returns whether an owner may have `fcntl` locks of a file. It has none from now on, because
-    /// it has closed a descriptor of the file.
+    /// Forgets an owner, which has closed a descriptor of the file. Returns whether it may have had
+    /// `fcntl` locks of the file.
     pub(crate) fn take(&self, ino: InodeId, owner: LockOwner) -> bool {
         self.remove(ino, |known| known.owner == owner)
     }
@@ -83,12 +85,12 @@ impl Locks {
         removed
     }
 
-    /// Notes a request that may wait, before it is sent.
+    /// Records a request that may wait, before it is sent.
     pub(crate) fn sending(&self, unique: u64) {
         self.waiting.lock().insert(unique, Waiting::Sending { interrupted: false });
     }
 
-    /// Notes that the server knows a request. Returns whether it must be cancelled now.
+    /// Records that the server has a request. Returns whether it must be cancelled now.
     pub(crate) fn sent(&self, unique: u64) -> bool {
         let old = self.waiting.lock().insert(unique, Waiting::Sent);
         old == Some(Waiting::Sending { interrupted: true })
@@ -99,7 +101,7 @@ impl Locks {
         self.waiting.lock().remove(&unique);
     }
 
-    /// Decides what to do with the interrupt of a request.
+    /// Returns the consequence of an interrupt of a request.
     pub(crate) fn interrupt(&self, unique: u64) -> Interrupt {
         match self.waiting.lock().get_mut(&unique) {
             Some(Waiting::Sent) => Interrupt::Cancel,

@@ -18,7 +18,7 @@ pub const FS_TYPE: &str = "fuse.pelago";
 /// A line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountEntry {
-    /// The mount's number among those that exist now; it is used again.
+    /// The mount's number among those that exist now. The kernel uses numbers again.
     pub id: u64,
     /// Device number, `major:minor`.
     pub device: String,
@@ -30,10 +30,10 @@ pub struct MountEntry {
     pub source: OsString,
 }
 
-/// Whether a mount responds.
+/// The response of a mount to a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Liveness {
-    /// It responds.
+    /// The mount responds.
     Alive,
     /// Its process is gone; it can only be unmounted.
     Dead,
@@ -41,7 +41,7 @@ pub enum Liveness {
     Silent,
 }
 
-/// How long [`probe`] waits.
+/// Time for which [`probe`] waits.
 pub const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns all mounts that this process sees, in the order of mounting.
@@ -52,7 +52,7 @@ pub fn all() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&fs::read("/proc/self/mountinfo")?))
 }
 
-/// Returns the mount on `point`, the topmost if there are several. `point` must be absolute and
+/// Returns the mount on `point`; of several, the topmost. `point` must be absolute and
 /// without symbolic links.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Mounting and unmounting.
 //!
-//! Root opens the device and calls `mount` itself; for other users `fusermount3` does, which is
-//! setuid and hands the device over. At the end only our own mount is unmounted, whatever else is
-//! at that path by then.
+//! Root opens the device and calls `mount` itself. For other users `fusermount3` does, which is
+//! setuid and sends the device over a socket. At the end only our own mount is unmounted, whatever
+//! else is mounted at that path by then.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub struct Mount {
     path: RequestPath,
     passthrough: Arc<Passthrough>,
     inodes: Arc<Inodes>,
-    /// `None` if the mount is not over [`Files`], as the next one.
+    /// `None` if the mount is not over [`Files`], as the next field.
     cache: Option<Arc<KernelCache>>,
     find: Option<Arc<Find>>,
 }
@@ -58,7 +58,7 @@ pub fn mount(files: Files, options: &MountOptions) -> Result<Mount, MountError> 
     mount_at(files, options, Point::named(&options.mount_point)?)
 }
 
-/// Mounts `files` over an open directory, whatever its path leads to by now. The mount point in
+/// Mounts `files` over an open directory, wherever its path leads by now. The mount point in
 /// `options` is ignored.
 ///
 /// # Errors
@@ -73,34 +73,39 @@ pub fn mount_over(
 }
 
 fn mount_at(files: Files, options: &MountOptions, point: Point) -> Result<Mount, MountError> {
-    let MountOptions { atime, inode_table_bytes, .. } = *options;
-    let passthrough = uses_passthrough(options);
-    let keeps = options.keeps.clone();
-    let preferences = Preferences { atime, passthrough, inode_table_bytes, keeps };
+    let preferences = Preferences {
+        atime: options.atime,
+        passthrough: uses_passthrough(options),
+        inode_table_bytes: options.inode_table_bytes,
+        keeps: options.keeps.clone(),
+    };
     let adapter = Adapter::new(files, preferences);
     let state = Arc::clone(adapter.state());
-    let shown = (Arc::clone(&state.passthrough), Arc::clone(&state.inodes));
+    let passthrough = Arc::clone(&state.passthrough);
+    let inodes = Arc::clone(&state.inodes);
     let of_session = Arc::clone(&state);
     let begin = move |session: &Session| of_session.begin(session);
-    let mut mount = start(Arc::new(Dispatch(adapter)), options, point, shown, begin)?;
+    let dispatch = Arc::new(Dispatch(adapter));
+    let mut mount = start(dispatch, options, point, passthrough, inodes, begin)?;
     mount.find = Some(Arc::clone(&state.find));
     mount.cache = Some(Arc::new(KernelCache::new(&state, mount.point().to_owned())));
     Ok(mount)
 }
 
-/// Returns whether the kernel gets descriptors: it must see each change, or be told of it.
+/// Returns whether the kernel gets descriptors: only if it sees each change, or gets a notice of
+/// it.
 const fn uses_passthrough(options: &MountOptions) -> bool {
     options.passthrough && options.keeps.site().is_some()
 }
 
-/// Mounts any FUSE file system as ours is mounted, for the null file system of benchmarks.
+/// Mounts any FUSE file system with our options, for the null file system of benchmarks.
 ///
 /// # Errors
 /// [`MountError`]; then nothing is mounted.
 pub fn serve(filesystem: Arc<dyn Filesystem>, options: &MountOptions) -> Result<Mount, MountError> {
     let point = Point::named(&options.mount_point)?;
-    let shown = (Arc::new(Passthrough::new()), Arc::new(Inodes::default()));
-    start(filesystem, options, point, shown, |_| Ok(()))
+    let passthrough = Arc::new(Passthrough::new());
+    start(filesystem, options, point, passthrough, Arc::default(), |_| Ok(()))
 }
 
 /// Attaches the device and serves it. `begin` runs before the first request is read.
@@ -108,7 +113,8 @@ fn start(
     filesystem: Arc<dyn Filesystem>,
     options: &MountOptions,
     point: Point,
-    (passthrough, inodes): (Arc<Passthrough>, Arc<Inodes>),
+    passthrough: Arc<Passthrough>,
+    inodes: Arc<Inodes>,
     begin: impl FnOnce(&Session) -> io::Result<()>,
 ) -> Result<Mount, MountError> {
     let (attached, descriptor) = device::attach(point, options)?;
@@ -139,8 +145,8 @@ fn start(
     match started {
         Ok((end, path)) => {
             attached.read_ahead(readahead);
-            // Until the kernel has requested attributes of the top directory once, it takes uid 0
-            // for its owner and refuses changes by other users.
+            // Linux takes uid 0 for the owner of the top directory until it has requested its
+            // attributes once, and with `default_permissions` refuses changes by other users.
             if let Err(error) = fs::metadata(&attached.point) {
                 tracing::warn!(%error, "the root of the mount cannot be read");
             }
@@ -196,22 +202,22 @@ impl Mount {
         &self.inodes
     }
 
-    /// Returns the kernel's cache below this mount, to tell it of changes by other sessions: for
-    /// the server in the same process, or what keeps answers under leases. `None` if the mount is
-    /// not over [`Files`].
+    /// Returns the kernel's cache below this mount, to which the server in the same process, or the
+    /// holder of leases, reports changes by other sessions. `None` if the mount is not over
+    /// [`Files`].
     #[must_use]
     pub fn local_cache(&self) -> Option<Arc<dyn LocalCache>> {
         self.cache.as_ref().map(|cache| Arc::clone(cache) as Arc<dyn LocalCache>)
     }
 
-    /// Returns where the attributes of directories are told that came with answers, for the client
-    /// that gets these; `None` if the mount is not over [`Files`].
+    /// Returns the table for attributes of directories that come with replies to changes: the
+    /// client that gets these replies fills it. `None` if the mount is not over [`Files`].
     #[must_use]
     pub fn dir_attrs(&self) -> Option<Arc<DirAttrs>> {
         self.cache.as_ref().and_then(|cache| cache.dir_attrs())
     }
 
-    /// Returns how many notices the kernel got because others changed something.
+    /// Returns how many notices were sent because other sessions have changed something.
     #[must_use]
     pub fn notices(&self) -> Notices {
         self.cache.as_ref().map(|cache| cache.notices()).unwrap_or_default()

@@ -1,9 +1,8 @@
-//! Inodes that others have moved: a name leads to them that is not the one under which they were
-//! last seen.
+//! Inodes that other sessions have moved: they are looked up under another name than the last time.
 //!
-//! Of a file that the kernel knows and that has one name, [`Inodes`] has the place. Directories,
-//! and files that had several names once, have no place there. So the names are noted here by which
-//! they were looked up last, of as many as there is room for.
+//! For a file of one name, [`Inodes`] has the place while the kernel refers to it. Directories, and
+//! files that had several names once, have no place there. So the name by which each was looked up
+//! last is recorded here, for as many as there is room for.
 //!
 //! [`Inodes`]: crate::inodes::Inodes
 
@@ -15,7 +14,7 @@ use pelago_wire::{FileKind, InodeId};
 use crate::process::Process;
 use crate::striped::StripedMap;
 
-/// Inodes of one stripe. If there are more, all of them are forgotten.
+/// Limit of inodes of one stripe. Beyond it, all of the stripe are forgotten.
 const NODES: usize = 1024;
 
 /// The names of inodes without a place, as 64-bit keys.
@@ -23,7 +22,7 @@ const NODES: usize = 1024;
 pub(crate) struct SeenNames(StripedMap<u64>);
 
 impl SeenNames {
-    /// Notes the name of an inode. Returns whether it was last seen under another one.
+    /// Records the name of an inode. Returns whether it was last seen under another one.
     pub(crate) fn see(&self, ino: InodeId, name: u64) -> bool {
         let mut stripe = self.0.lock(ino.raw());
         if stripe.len() >= NODES && !stripe.contains_key(&ino.raw()) {
@@ -32,7 +31,7 @@ impl SeenNames {
         stripe.insert(ino.raw(), name).is_some_and(|before| before != name)
     }
 
-    /// Forgets that an inode was last seen under a name that this mount has removed.
+    /// Forgets the name of an inode, which this mount has removed.
     pub(crate) fn forget_name(&self, ino: InodeId, name: u64) {
         let mut stripe = self.0.lock(ino.raw());
         if stripe.get(&ino.raw()) == Some(&name) {
@@ -41,22 +40,23 @@ impl SeenNames {
     }
 }
 
-/// Looks at a thread that still runs: it is on its way into the wait for its answer.
+/// Limit of looks at a thread that still runs: it is on its way into the wait for its reply.
 const LOOKS: u32 = 20;
-/// Between two of them.
+/// Time between two looks.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Returns whether the call in which a thread waits is a rename, or may be one.
+/// Returns whether the system call in which a thread waits is a rename, or may be one. The request
+/// does not say so: Linux looks up the names of a rename as those of any other call.
 pub(crate) fn may_rename(process: Process, kind: FileKind) -> bool {
     for _ in 0..LOOKS {
-        // Yama may forbid to read it. `mkdir` of a directory that others have moved there does not
-        // begin again, and would show the error.
+        // Yama may forbid to read it. `mkdir` does not begin again after `ESTALE`: a program that
+        // makes a directory at a name to which others have moved one would see that error.
         let Ok(call) = process.read("syscall") else {
             return process.is_known() && kind != FileKind::Directory;
         };
         match call.split_whitespace().next() {
             Some("running") => thread::sleep(PAUSE),
-            // A negative number is none: a thread of the kernel that works for a program.
+            // A negative number is no system call: a thread of the kernel works for a program.
             Some(number) => {
                 return number.parse::<u32>().map_or(true, |number| RENAMES.contains(&number));
             }

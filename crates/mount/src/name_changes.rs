@@ -1,4 +1,4 @@
-//! Requests that make or remove a name, and what they tell of its directory.
+//! Requests that make or remove a name, and the held attributes that they invalidate.
 
 use std::iter;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::late_names::touched_name;
 use crate::state::State;
 
 impl State {
-    /// A request begins that makes this name. Returns what gets its answer.
+    /// Begins a request that makes this name. Returns the function that takes its result.
     pub(crate) fn making(
         self: &Arc<Self>,
         at: &At,
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// A request begins that removes this name. Returns what gets its answer.
+    /// Begins a request that removes this name. Returns the function that takes its result.
     pub(crate) fn removing(
         self: &Arc<Self>,
         at: &At,
@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// This mount has moved an inode to this name.
+    /// Records that this mount has moved an inode to this name.
     pub(crate) fn is_at(&self, moved: Handle, at: &At) {
         if let Some(name) = self.sample_name(at).name_key()
             && !moved.is_under_a_name()
@@ -70,8 +70,8 @@ impl State {
         }
     }
 
-    /// This mount has removed a name of a file that has, or had, others. Such a file has no place
-    /// under a name.
+    /// Records that this mount has removed a name of a file that has, or had, others. The row of
+    /// such a file is under none of its names.
     pub(crate) fn lost_a_name(&self, ino: InodeId, at: &At) {
         self.inodes.moved(Handle::own(ino));
         if let Some(name) = self.sample_name(at).name_key() {
@@ -79,14 +79,14 @@ impl State {
         }
     }
 
-    /// A request begins that changes this name, unless the kernel keeps everything.
+    /// Begins a request that changes this name. Returns `None` if the kernel keeps everything.
     pub(crate) fn begin_change(&self, at: &At) -> Option<DirChange> {
         (!self.lifetimes.keeps_everything()).then(|| self.dir_attrs.begin(at.dir.ino))
     }
 
-    /// A request was answered that has changed these inodes, or others change them, unless the
-    /// kernel keeps everything. What is known of them may be older, or may come from a request that
-    /// was carried out before.
+    /// Drops held attributes of inodes that a request has changed, or that others change, unless
+    /// the kernel keeps everything: they may be older, or come from a request that was carried out
+    /// before.
     pub(crate) fn changed(&self, inodes: impl IntoIterator<Item = InodeId>) {
         if !self.lifetimes.keeps_everything() {
             for ino in inodes {
@@ -96,12 +96,13 @@ impl State {
         }
     }
 
-    /// Attributes are about to be asked for, perhaps of a directory.
+    /// Begins a request for attributes, perhaps of a directory. Returns `None` if the kernel may
+    /// keep the reply.
     pub(crate) fn ask_dir(&self, node: InodeId) -> Option<DirQuestion> {
         self.lifetimes.keeps_nothing_of(node).then(|| self.dir_attrs.ask(node))
     }
 
-    /// They were told.
+    /// Records the reply to such a request.
     pub(crate) fn learn_dir(&self, question: Option<DirQuestion>, result: &Result<Attr, Error>) {
         if let (Some(question), Ok(attr)) = (question, result)
             && attr.kind == FileKind::Directory
@@ -110,7 +111,7 @@ impl State {
         }
     }
 
-    /// That request was answered.
+    /// Ends a request that has changed a name.
     pub(crate) fn end_change(&self, change: Option<DirChange>) {
         if let Some(change) = change {
             self.entry_attrs.changes(change.dir());
@@ -119,7 +120,8 @@ impl State {
     }
 }
 
-/// Returns why a name that is no file cannot be removed: as a hidden one it exists.
+/// Returns the error of a removal or rename; for a hidden name that no file has it is `ReadOnly`,
+/// because the name can be looked up.
 pub(crate) fn unless_hidden(error: Error, hidden: Option<HiddenName>) -> Error {
     match hidden {
         Some(_) if error.code == Code::NotFound => Code::ReadOnly.into(),

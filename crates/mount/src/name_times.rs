@@ -1,39 +1,40 @@
-//! Until when the kernel may keep names that it was answered under leases.
+//! Expiry times of names that the kernel caches under leases.
 //!
-//! To invalidate a name the kernel takes the lock of its directory. A program may hold that until
-//! the server has answered it, and the server may wait for this very recall. So a name is
-//! invalidated only if the kernel may have it with a lifetime, and a directory in which others
-//! change names gets none for a while: what its names lead to is then answered again and again, in
-//! this process.
+//! To invalidate a name, Linux takes the lock of its directory. A program may hold that lock until
+//! its request has a reply, and the server may wait for this very recall before it replies. So a
+//! name is invalidated only if the kernel may have it with a lifetime. A directory in which others
+//! change names gets no lifetimes for a while: the kernel then looks its names up again each time,
+//! in this process.
 //!
-//! Once all names were invalidated at once, those that were answered before have no lifetime any
-//! more. That does not hold for names of a listing: the kernel notes when it installs one of these
-//! that it is as new as that moment, not as new as its question (`fuse_direntplus_link`).
+//! An invalidation of all names (FUSE_NOTIFY_INC_EPOCH) ends the lifetime of the names that were
+//! sent before it, except those in listings: Linux marks a name of READDIRPLUS with the epoch in
+//! which it installs it, not with that of the request (`fuse_direntplus_link`).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Slots; things that share one seem to have the later time of both.
+/// Count of slots. Names or directories that share one get the later time of both.
 const SLOTS: usize = 1024;
-/// How long a directory gets no lifetimes after a change by others.
+/// Time for which a directory gets no lifetimes after a change by others.
 const COOL: Duration = Duration::from_secs(1);
-/// The kernel counts lifetimes in ticks, and from when it has the reply.
+/// Time by which the kernel may end a lifetime later than this file: it counts in ticks, from the
+/// arrival of the reply.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// Times of names and directories, by their 64-bit keys.
 pub(crate) struct NameTimes {
     start: Instant,
-    /// Until when a name may be kept, in nanoseconds since the start.
+    /// End of the lifetime of each name, in nanoseconds since the start.
     kept: Box<[AtomicU64]>,
-    /// When it was answered last; [`LISTED`] if a listing had it since.
+    /// Time at which the name was sent last; [`LISTED`] if a listing had it since.
     given: Box<[AtomicU64]>,
-    /// When all names were invalidated last.
+    /// Time of the last invalidation of all names.
     epoch: AtomicU64,
-    /// Until when a directory gets no lifetimes.
+    /// Time until which a directory gets no lifetimes.
     cool: Box<[AtomicU64]>,
 }
 
-/// A time behind all others.
+/// A time later than all others.
 const LISTED: u64 = u64::MAX;
 
 impl NameTimes {
@@ -43,13 +44,13 @@ impl NameTimes {
         Self { start: Instant::now(), kept: slots(), given: slots(), epoch, cool: slots() }
     }
 
-    /// Others change a name in this directory.
+    /// Records that others change a name in this directory.
     pub(crate) fn changed(&self, dir: u64) {
         self.cool[slot(dir)].fetch_max(self.after(COOL), Ordering::AcqRel);
     }
 
-    /// Returns the lifetime that a name gets, which is at most `ttl`; `is_listed` if it is one of a
-    /// listing.
+    /// Returns the lifetime that a name gets, at most `ttl`, and records it. `is_listed` is true
+    /// for a name in a listing.
     pub(crate) fn give(&self, dir: u64, name: u64, ttl: Duration, is_listed: bool) -> Duration {
         let now = self.after(Duration::ZERO);
         if ttl.is_zero() || now < self.cool[slot(dir)].load(Ordering::Acquire) {
@@ -60,7 +61,7 @@ impl NameTimes {
         ttl
     }
 
-    /// Returns whether the kernel may keep a name.
+    /// Returns whether the kernel may have a name with a lifetime.
     pub(crate) fn may_be_kept(&self, name: u64) -> bool {
         let now = self.after(Duration::ZERO);
         now < self.kept[slot(name)].load(Ordering::Acquire)
@@ -72,12 +73,12 @@ impl NameTimes {
         self.after(Duration::ZERO)
     }
 
-    /// All names that were answered before `time`, except those of listings, are invalid.
+    /// Records that names which were sent before `time` are invalid, except those of listings.
     pub(crate) fn invalidated(&self, time: u64) {
         self.epoch.fetch_max(time, Ordering::AcqRel);
     }
 
-    /// The kernel has moved what it keeps of one name to another one.
+    /// Records that the kernel has moved a cached name to another one, with its lifetime.
     pub(crate) fn moved(&self, from: u64, to: u64) {
         for times in [&self.given, &self.kept] {
             let time = times[slot(from)].load(Ordering::Acquire);

@@ -1,17 +1,42 @@
-//! Counts of what the kernel is told.
+//! Notices that invalidate names, and their counts.
 
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicU64;
 
-/// Notices that were sent to the kernel because others changed something.
+use pelago_fuse::Notifier;
+use pelago_fuse::ids::NodeId;
+use pelago_wire::{InodeId, Name};
+
+/// A name in a directory, as a notice names it to the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DirEntryKey {
+    pub(crate) dir: InodeId,
+    pub(crate) name: Name,
+}
+
+impl DirEntryKey {
+    /// Invalidates the name. Linux takes the lock of its directory, so the calling thread may wait
+    /// for a program whose request has no reply yet.
+    ///
+    /// # Errors
+    /// The kernel's errno; `ENOENT` if it does not know the name.
+    pub(crate) fn invalidate(&self, kernel: &Notifier) -> io::Result<()> {
+        kernel.inval_entry(NodeId(self.dir.raw()), OsStr::from_bytes(self.name.as_bytes()))
+    }
+}
+
+/// Counts of notices that were sent to the kernel because other sessions changed something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notices {
     /// Names that were invalidated one by one.
     pub names: u64,
-    /// How often all names were invalidated at once.
+    /// Invalidations of all names at once.
     pub epochs: u64,
 }
 
-/// The same, while they are counted.
+/// Counters of notices.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) names: AtomicU64,

@@ -1,14 +1,16 @@
-//! Opens: the server's reply becomes the kernel's.
+//! OPEN, CREATE and TMPFILE: the server's data path becomes the flags of the kernel's reply.
 //!
-//! The server chooses the data path. If it is passthrough, the descriptor is registered with the
-//! kernel first. If the kernel accepts no descriptors at all, the file is closed and opened again
-//! without passthrough, as all files are from then on. If only this one was refused, the open
-//! fails: the server does not count an open through the daemon as one of this kernel, and would
-//! grant passthrough to the next open of the same inode, which the kernel refuses (`EIO`).
+//! Linux refuses an open that uses pages while the same inode is open by passthrough, and the
+//! reverse (`EIO`, Linux 6.9 and later). So the server chooses the data path for an inode, not for
+//! an open. For passthrough the descriptor is registered with the kernel first. If the kernel
+//! accepts no descriptors at all, the file is closed and opened again without passthrough, as all
+//! files are from then on. If only this descriptor was refused, the open fails: the server would
+//! not count an open through the daemon as one of this kernel, and would grant passthrough to the
+//! next open of the same inode.
 //!
-//! Of a mount under leases an open that only reads uses pages while the attributes of the file are
-//! under a lease. All other opens bypass them: the server then sees each write at once, and each
-//! read what others have written.
+//! In a mount under leases an open that only reads uses pages while the attributes of the file are
+//! under a lease. All other opens bypass the pages: so the server sees each write at once, and each
+//! read returns the bytes that others have written.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -38,7 +40,7 @@ pub(crate) struct Opening<D> {
     pub(crate) wanted: OpenFlags,
     /// The flags of the program's call (`O_DIRECT`, `O_APPEND`).
     pub(crate) program_flags: i32,
-    /// The file before the open was requested; for CREATE its name.
+    /// Sample of the file, or for CREATE of its name, from before the request to the server.
     pub(crate) sample: Sample,
     pub(crate) reply: D,
 }
@@ -50,7 +52,7 @@ pub(crate) struct OpenReply {
     pub(crate) thread: u32,
 }
 
-/// The reply to a CREATE or TMPFILE, which lacks the entry still.
+/// The reply to a CREATE or TMPFILE, without its entry.
 pub(crate) struct CreateReply {
     pub(crate) reply: Reply<reply::Created>,
     /// The thread that waits for it.
@@ -61,7 +63,7 @@ pub(crate) struct CreateReply {
     pub(crate) made: Option<At>,
 }
 
-/// The reply to a CREATE or TMPFILE, with the file that was found or created.
+/// The reply to a CREATE or TMPFILE, with the entry of the file that was found or created.
 struct EntryReply {
     reply: Reply<reply::Created>,
     thread: u32,
@@ -70,8 +72,14 @@ struct EntryReply {
     state: Arc<State>,
     sample: Sample,
     entry: Entry,
-    /// Whether name and attributes may hold, as far as this mount alone decides it.
-    holds: (bool, bool),
+    may_keep: MayKeep,
+}
+
+/// The parts of an entry that the kernel may keep, as far as this mount alone decides it.
+#[derive(Clone, Copy)]
+pub(crate) struct MayKeep {
+    pub(crate) name: bool,
+    pub(crate) attr: bool,
 }
 
 /// A reply that can say that a file is open; the kernel knows two forms of it.
@@ -79,8 +87,8 @@ pub(crate) trait ReplyTo: Send + 'static {
     /// Registers a descriptor with the kernel.
     fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
 
-    /// Replies that the file is open. Returns whether the kernel has the open from now on; it has
-    /// not if the program was killed.
+    /// Replies that the file is open. Returns whether the kernel has the open from now on: not if
+    /// the program was killed.
     fn open(self, opened: reply::Opened) -> bool;
 
     fn error(self, error: Errno);
@@ -94,8 +102,9 @@ impl Opening<OpenReply> {
             Ok(opened) => opened,
             Err(error) => return self.reply.reply.error(attr::error(error)),
         };
-        // The kernel does not see what a mapping changes, and would keep the times it has cached.
-        // An ordinary user's open may also have cleared setuid and setgid bits.
+        // The kernel does not see changes through a mapping of a passthrough file, and would keep
+        // the times that it has cached. An ordinary user's open may also have cleared setuid and
+        // setgid bits.
         let changes_unseen = self.wanted.read || self.context.uid != 0;
         if self.wanted.write && changes_unseen && matches!(opened.path, DataPath::Passthrough(_)) {
             self.state.forget_attr(opened.attr.ino);
@@ -114,16 +123,19 @@ impl Opening<CreateReply> {
     /// grown.)
     pub(crate) fn created(mut self, made: Option<At>, created: Created) {
         self.reply.made = made;
-        self.found((true, true), created.entry, created.open, created.path);
+        let may_keep = MayKeep { name: true, attr: true };
+        self.found(may_keep, created.entry, created.open, created.path);
     }
 
-    pub(crate) fn found(self, holds: (bool, bool), entry: Entry, open: OpenId, path: DataPath) {
+    /// Continues a CREATE or TMPFILE with a file that was made, or found by its name, and opened.
+    pub(crate) fn found(self, may_keep: MayKeep, entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
         let is_seen = !(flags::is_direct(program_flags) && wanted.write);
-        let holds = (holds.0, holds.1 && is_seen);
+        let may_keep = MayKeep { attr: may_keep.attr && is_seen, ..may_keep };
         let CreateReply { reply, thread, name, made } = reply;
         let shared = Arc::clone(&state);
-        let reply = EntryReply { reply, thread, name, made, state: shared, sample, entry, holds };
+        let reply =
+            EntryReply { reply, thread, name, made, state: shared, sample, entry, may_keep };
         let opening = Opening { state, context, wanted, program_flags, sample, reply };
         opening.answer(entry.handle, Opened { open, attr: entry.attr, path });
     }
@@ -150,6 +162,7 @@ impl<D: ReplyTo> Opening<D> {
                     Ok(registered) => {
                         let backing = Some(registered.id());
                         let file = FileId(open.0);
+                        // Linux refuses `FOPEN_KEEP_CACHE` beside this flag (`EIO`).
                         let flags = FOPEN_PASSTHROUGH;
                         let opened = reply::Opened { file, flags, backing };
                         self.give(attr.ino, OpenPath::Passthrough, opened);
@@ -168,8 +181,8 @@ impl<D: ReplyTo> Opening<D> {
 
     fn through_daemon(self, open: OpenId, attr: &Attr, path: OpenPath, flags: u32) {
         if flags::is_direct(self.program_flags) && self.wanted.write {
-            // An asynchronous direct write changes times and bytes without invalidating what the
-            // kernel has cached: from now on readers through pages must request attributes.
+            // Linux does not invalidate cached attributes after an asynchronous direct write, which
+            // changes times and bytes: from now on readers through pages must request attributes.
             self.state.forget_attr(attr.ino);
         }
         let opened = reply::Opened { file: FileId(open.0), flags, backing: None };
@@ -189,8 +202,8 @@ impl<D: ReplyTo> Opening<D> {
         }
     }
 
-    /// Answers an open of a mount under leases: with pages, if it only reads and the attributes of
-    /// the file are under a lease. Pages of another version are dropped before.
+    /// Replies to an open in a mount under leases: with pages, if it only reads and the attributes
+    /// of the file are under a lease. Pages of another version are dropped before.
     fn under_lease(self, open: OpenId, attr: &Attr) {
         let uses_pages = !self.wanted.write
             && !self.wanted.truncate
@@ -208,10 +221,10 @@ impl<D: ReplyTo> Opening<D> {
         state.stale_pages.when_clean(attr.ino, go);
     }
 
-    /// Returns whether no page of the file is used. An append beside other sessions must reach the
-    /// server as one request, and the kernel divides one that goes through pages. A read through
-    /// pages ends where the kernel believes the file to end, which it may not learn while another
-    /// session writes.
+    /// Returns whether an open may use no pages. An append beside other sessions must reach the
+    /// server as one request, but Linux divides a write that goes through pages. A read through
+    /// pages ends at the size that the kernel has cached, which may be old while another session
+    /// writes.
     fn is_without_pages(&self, ino: InodeId) -> bool {
         let lifetimes = &self.state.lifetimes;
         lifetimes.keeps_nothing()
@@ -219,11 +232,12 @@ impl<D: ReplyTo> Opening<D> {
             || flags::appends(self.program_flags) && lifetimes.is_shared()
     }
 
-    /// Returns the flag for cached pages of a file. They stay valid across opens: all changes pass
-    /// this kernel, and its page cache unless they bypassed it.
+    /// Returns the flag for the pages of a file. Pages stay valid across opens, because all changes
+    /// pass this kernel and its page cache, unless an open by passthrough has bypassed it.
     fn pages(&self, ino: InodeId) -> u32 {
         if self.wanted.strict_atime && !self.wanted.no_atime {
-            // Reads that the kernel serves from pages would not update atime.
+            // A read that the kernel serves from pages causes no request, and would not update
+            // atime.
             return FOPEN_DIRECT_IO;
         }
         if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
@@ -257,7 +271,7 @@ impl<D: ReplyTo> Opening<D> {
         });
     }
 
-    /// Releases the open and replies with the reason.
+    /// Releases the open and replies with an error.
     fn fail(self, open: OpenId, why: Errno) {
         let files = self.state.files.clone();
         files.release(&self.context, open).then(move |released| {
@@ -268,7 +282,8 @@ impl<D: ReplyTo> Opening<D> {
 }
 
 impl State {
-    /// Invalidates cached attributes of a file. Waits for no lock of the kernel.
+    /// Invalidates cached attributes of a file. With a negative offset Linux touches no page, so
+    /// the notice waits for no lock.
     pub(crate) fn forget_attr(&self, ino: InodeId) {
         let Some(kernel) = self.kernel.get() else { return };
         if let Err(error) = kernel.inval_inode(NodeId(ino.raw()), -1, 0) {
@@ -299,7 +314,7 @@ impl ReplyTo for EntryReply {
     }
 
     fn open(self, opened: reply::Opened) -> bool {
-        let Self { mut reply, thread, name, made, state, sample, entry, holds } = self;
+        let Self { mut reply, thread, name, made, state, sample, entry, may_keep } = self;
         if !reply.claim() {
             if let Some(made) = &made {
                 state.changed_late(&[touched_name(made), Touched::Node(entry.attr.ino)]);
@@ -312,11 +327,11 @@ impl ReplyTo for EntryReply {
         }
         state.learn(entry.handle);
         state.keep_entry(thread, &entry);
-        let holds = (holds.0, holds.1 && state.entry_holds(&entry.attr));
+        let keeps_attr = may_keep.attr && state.entry_holds(&entry.attr);
         let guard = state.reply_guard();
-        let ttl = |holds, ttl| if holds { ttl } else { Duration::ZERO };
-        let name_ttl = ttl(holds.0, guard.name_at(&sample, name.as_deref()));
-        let attr_ttl = ttl(holds.1, guard.created_attr(&entry, &sample));
+        let ttl = |may_keep, ttl| if may_keep { ttl } else { Duration::ZERO };
+        let name_ttl = ttl(may_keep.name, guard.name_at(&sample, name.as_deref()));
+        let attr_ttl = ttl(keeps_attr, guard.created_attr(&entry, &sample));
         let entry = attr::entry(&entry, name_ttl, attr_ttl);
         reply.ok(&reply::Created { entry, opened });
         true
@@ -500,7 +515,7 @@ mod tests {
         assert_eq!(state.open_ids.take(), []);
     }
 
-    /// The reply of a kernel that tells the flags.
+    /// The reply of a kernel that reports the flags of an open.
     struct Flags(Sender<u32>);
 
     impl ReplyTo for Flags {

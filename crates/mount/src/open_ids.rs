@@ -1,17 +1,17 @@
-//! The opens that the kernel has through this mount.
+//! Opens that the kernel has through this mount.
 //!
-//! When a mount ends, the kernel does not wait for the last RELEASE requests, which may be lost.
-//! Opens that are left here by then are released by the mount.
+//! When a mount ends, Linux does not wait for the replies to its last RELEASE requests, and some
+//! may never arrive. The mount releases the opens that are left here by then.
 //!
-//! The kernel sends FLUSH for each descriptor that a program closes, because it may end a lock.
-//! Most of these closes have nothing to commit: the open is read-only, or nothing was written
-//! through it. The server need not hear of them.
+//! The kernel sends FLUSH for each descriptor that a program closes, because only FLUSH ends the
+//! `fcntl` locks of the process. Most closes have nothing to commit: the open is read-only, or
+//! nothing was written through it. They are not sent to the server.
 
 use pelago_wire::{InodeId, OpenId, SetAttr};
 
 use crate::striped::StripedMap;
 
-/// The open ids, of which the server limits the number.
+/// Table of open ids. The server limits their number.
 #[derive(Default)]
 pub(crate) struct OpenIds {
     opens: StripedMap<Open>,
@@ -31,42 +31,43 @@ struct Open {
 /// The data path that an open has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpenPath {
-    /// Requests to this process, and pages that the kernel keeps.
+    /// Requests to this process, and pages in the kernel.
     Cached,
-    /// Requests to this process. The kernel keeps no pages: others may change the file unseen.
+    /// Requests to this process, and no pages: others may change the file unseen by the kernel.
     Direct,
-    /// A descriptor that the kernel has.
+    /// A registered descriptor.
     Passthrough,
 }
 
 impl OpenIds {
-    /// Adds an open before the kernel hears of it. `writes` says whether it is open for writing.
+    /// Adds an open before the kernel gets it; `writes` is true if it is for writing.
     pub(crate) fn add(&self, open: OpenId, path: OpenPath, writes: bool) {
-        // Writes by a descriptor are not reported.
+        // The kernel sends no request for a write by passthrough.
         let has_written = writes && path == OpenPath::Passthrough;
         let _new = self.opens.insert(open.0, Open { path, writes, has_written });
     }
 
-    /// Notes that a program changes a file through an open.
+    /// Records that a program changes a file through an open.
     pub(crate) fn writes(&self, open: OpenId) {
         if let Some(open) = self.opens.lock(open.0).get_mut(&open.0) {
             open.has_written = true;
         }
     }
 
-    /// Notes that a file is changed through no open in particular.
+    /// Records that a file is changed through no open in particular.
     pub(crate) fn inode_changes(&self, ino: InodeId) {
         let _known = self.changed.insert(ino.raw(), ());
     }
 
-    /// Notes a change of attributes. Size and time of an open file are committed when it is closed.
+    /// Records a change of attributes. Size and time of an open file are committed when it is
+    /// closed.
     pub(crate) fn sets_attr(&self, ino: InodeId, set: &SetAttr) {
         if set.size.is_some() || set.mtime.is_some() {
             self.inode_changes(ino);
         }
     }
 
-    /// Forgets an inode that no open leads to any more.
+    /// Forgets an inode that the kernel has forgotten.
     pub(crate) fn forget(&self, ino: InodeId) {
         let _known = self.changed.remove(ino.raw());
     }

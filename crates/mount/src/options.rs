@@ -13,63 +13,64 @@ pub struct MountOptions {
     pub mount_point: PathBuf,
     /// The source that `df` and `mount` show.
     pub fs_name: String,
-    /// Whether the mount is read-only.
+    /// True for a read-only mount.
     pub read_only: bool,
-    /// Which reads update atime.
+    /// Reads that update atime.
     pub atime: Atime,
-    /// What the mount trusts in the volume's files; only root may trust anything.
+    /// Trust in the volume's files; only root may trust anything.
     pub trusts: Trusts,
-    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
+    /// True if passthrough is wanted, if the kernel accepts it; the bytes must be on this machine.
     /// [`crate::Mount::passthrough`] returns the result.
     pub passthrough: bool,
-    /// Whether requests come over io_uring.
+    /// Use of io_uring.
     pub io_uring: IoUring,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub inode_table_bytes: u64,
-    /// What the kernel may keep of what it was answered.
+    /// Replies that the kernel may keep.
     pub keeps: Keeps,
 }
 
-/// Whether requests come over io_uring, with a queue and a thread for each processor, instead of by
-/// the device.
+/// Use of io_uring, with a queue and a thread for each processor, instead of the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoUring {
-    /// If the kernel offers it, and it is faster: [`pelago_fuse::RingUse::IfFaster`].
+    /// Used if the kernel offers it and it is faster: [`pelago_fuse::RingUse::IfFaster`].
     Auto,
-    /// Or the mount fails. If the kernel refuses the queues after the mount, the device serves.
+    /// Used, or the mount fails. If the kernel refuses the queues after the mount, the device
+    /// serves.
     Always,
-    /// By the device.
+    /// Not used: requests come by the device.
     #[default]
     Never,
 }
 
-/// What the kernel may keep of the replies of a mount.
+/// The replies of a mount that the kernel may keep.
 #[derive(Clone, Default)]
 pub enum Keeps {
     /// Names, attributes, listings and pages, until they change. For the mount in the server's own
-    /// process, which is told of changes by others ([`crate::Mount::local_cache`]).
+    /// process, which gets the changes by others ([`crate::Mount::local_cache`]).
     ///
-    /// Of nodes of other sites nothing is kept, as with [`Keeps::Nothing`]: the server is told of
-    /// no change of these. The server is that of the first site of the volume.
+    /// Nothing is kept of nodes of other sites, as with [`Keeps::Nothing`]: this server does not
+    /// get their changes. The server is that of the first site of the volume.
     #[default]
     Everything,
     /// As [`Keeps::Everything`], in the process of the server of this site.
     EverythingOfSite(u16),
     /// Nothing: the server is asked every time, and files bypass the page cache. For a mount that
-    /// is told of nothing; it uses no passthrough.
+    /// gets no changes by others; it uses no passthrough.
     Nothing,
-    /// What is under a lease, for as long as that lasts and never longer than
-    /// [`LEASED_TTL`](crate::LEASED_TTL). For a mount over an access that keeps answers under
-    /// leases, and tells the kernel through [`crate::Mount::local_cache`] what is recalled; it uses
-    /// no passthrough. What is under no lease is kept as with [`Keeps::Nothing`].
+    /// Replies under a lease, for the rest of the lease and at most for
+    /// [`LEASED_TTL`](crate::LEASED_TTL). For a mount over a holder of leases, which reports
+    /// recalls through [`crate::Mount::local_cache`]; it uses no passthrough. Replies under no
+    /// lease are kept as with [`Keeps::Nothing`].
     ///
-    /// The leases are asked while a reply is sent, which the methods of that cache wait for: to
-    /// answer, they must not wait for one of these.
+    /// The methods of [`LeaseTimes`] are called while a reply is sent, and the methods of that
+    /// cache wait for replies that are being sent: so the former must not wait for one of the
+    /// latter.
     Leased(Arc<dyn LeaseTimes>),
 }
 
 impl Keeps {
-    /// Returns the site of whose nodes everything is kept; `None` if there is none.
+    /// Returns the site for whose nodes all replies are kept; `None` if there is none.
     pub(crate) const fn site(&self) -> Option<u16> {
         match self {
             Self::Everything => Some(InodeId::ROOT.site()),
@@ -90,7 +91,7 @@ impl fmt::Debug for Keeps {
     }
 }
 
-/// Which reads of a file update its atime.
+/// The reads of a file that update its atime.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Atime {
     /// The first read after a change, and one read a day (`relatime`).
@@ -98,11 +99,12 @@ pub enum Atime {
     Relative,
     /// No reads (`noatime`).
     Never,
-    /// All reads (`strictatime`). They bypass the page cache, so that the server sees each.
+    /// All reads (`strictatime`). They bypass the page cache, because a read that is served from
+    /// pages causes no request.
     Always,
 }
 
-/// What a mount trusts in a volume's files; nothing by default.
+/// The trust of a mount in a volume's files; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Trusts {
     /// The setuid and setgid bits and capabilities of programs (`suid`).

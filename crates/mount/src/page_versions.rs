@@ -1,25 +1,29 @@
-//! Of which version the pages are that the kernel has of files and listings under leases.
+//! Versions of the pages that the kernel caches, for mounts under leases.
 //!
-//! The kernel checks its pages against size and change time of the bytes, which a program may set
-//! back. While a lease lasts, each change by others is told and drops them. Without a lease nothing
-//! is told. So the time of the last change of anything (ctime) under which the pages of an open
-//! file hold stays known. Attributes with another one are about other bytes, perhaps:
+//! The kernel compares size and modification time (mtime) of a file to know whether its pages are
+//! valid (`AUTO_INVAL_DATA`), and a program may set both back. While a lease lasts, each change by
+//! others is recalled, which drops the pages. Without a lease no change is reported. So this table
+//! holds, for each open file, the change time (ctime) under which its pages are valid. Attributes
+//! with another ctime may belong to other bytes:
 //!
-//! - If they also have another size or change time of the bytes than those that the kernel was last
-//!   told, the kernel drops the pages when it takes them. It must get no notice before: it discards
-//!   attributes that it had asked for before a notice, with their size, and a read that began with
-//!   this question would end at the old end of the file.
-//! - If both are the same, the kernel would keep the pages. So they are dropped by a notice, and
-//!   the attributes hold for no time. What the kernel discards then is what it has.
+//! - If their size or mtime also differs from those that were last sent to the kernel, the kernel
+//!   drops the pages when it takes the attributes. No notice may precede them: Linux discards
+//!   attributes that it requested before an invalidation, with their size, and the read that began
+//!   with this request would end at the old end of the file.
+//! - If size and mtime are the same, the kernel would keep the pages. So they are dropped by a
+//!   notice, and the attributes get no lifetime. The attributes that the kernel then discards are
+//!   equal to those that it has.
 //!
-//! What is told is noted before it arrives. If it does not, since its caller was killed, what the
-//! kernel has is unknown, and the next attributes drop the pages by a notice.
+//! Attributes count as sent before they arrive. If they do not arrive, because the caller was
+//! killed, it is unknown which ones the kernel has, and the next attributes drop the pages by a
+//! notice.
 //!
-//! The kernel may have discarded what it was last told, because a notice for another reason has
-//! crossed it. Then pages could stay that should go, if size and change time are also set back to
-//! what was told before that; and one read could end early. The next question mends both.
+//! The kernel may have discarded the attributes that were last sent, because a notice for another
+//! reason has crossed them. Then pages could stay that are of another version, if size and mtime
+//! are also set back to those that were sent before; and one read could end early. The next request
+//! for attributes mends both.
 //!
-//! A file that is not open has no reader, and the next open compares. So it may be forgotten here,
+//! A file that is not open has no reader, and the next open compares. So this table may forget it,
 //! with its version; then the kernel drops the pages itself when it opens the file.
 
 use std::collections::hash_map::Entry;
@@ -30,7 +34,8 @@ use pelago_wire::{Attr, FileKind, InodeId, Time};
 
 use crate::striped::{Stripe, StripedMap};
 
-/// Files and directories of one stripe. If so many are open, more are opened without pages.
+/// Limit of files and directories of one stripe. If so many are open, more are opened without
+/// pages.
 const NODES: usize = 4096;
 
 /// The versions of pages, of files and directories.
@@ -45,38 +50,38 @@ pub(crate) struct PageVersions {
 struct Version {
     /// Opens with pages that are not released.
     opens: u32,
-    /// The change time under which the pages hold; `None` if they hold under none.
+    /// The ctime under which the pages are valid; `None` if under none.
     changed: Option<Time>,
-    /// By which the kernel judges the pages of a file: what it was last told; `None` if it is
-    /// unknown what of it has arrived.
-    told: Option<Told>,
+    /// The size and mtime that were last sent to the kernel; `None` if it is unknown whether they
+    /// have arrived.
+    sent: Option<Sent>,
     is_dir: bool,
-    /// The kernel may have pages. It has none of a directory that was not listed since they were
-    /// dropped.
+    /// The kernel may have pages: not of a directory that was not listed since they were dropped.
     has_pages: bool,
 }
 
-/// By which the kernel notices that bytes have changed.
+/// The attributes by which the kernel notices that bytes have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Told {
+struct Sent {
     size: u64,
     mtime: Time,
 }
 
-impl Told {
+impl Sent {
     const fn of(attr: &Attr) -> Self {
         Self { size: attr.size, mtime: attr.mtime }
     }
 }
 
-/// What is known of the pages of a file that is opened.
+/// The state of the pages of a file that is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pages {
-    /// They are of the present version.
+    /// The pages are of the present version.
     Same,
-    /// They may be of another version, and are to be dropped before the open is answered.
+    /// The pages may be of another version, and must be dropped before the reply to the open.
     Other,
-    /// The kernel has none, or the file is not known here: the kernel drops them.
+    /// The kernel has no pages, or the file is not in the table: the kernel drops its pages at the
+    /// open.
     Unknown,
 }
 
@@ -93,13 +98,13 @@ impl PageVersions {
                 return None;
             }
         }
-        let told = Some(Told::of(attr));
+        let sent = Some(Sent::of(attr));
         let (version, pages) = match stripe.entry(ino.raw()) {
             Entry::Vacant(place) => {
                 let opens = 0;
                 let changed = None;
                 let has_pages = !is_dir;
-                let version = Version { opens, changed, told, is_dir, has_pages };
+                let version = Version { opens, changed, sent, is_dir, has_pages };
                 (place.insert(version), Pages::Unknown)
             }
             Entry::Occupied(version) => {
@@ -110,7 +115,7 @@ impl PageVersions {
         };
         version.opens = version.opens.saturating_add(1);
         version.changed = Some(attr.ctime);
-        version.told = told;
+        version.sent = sent;
         self.opens.fetch_add(1, Ordering::AcqRel);
         Some(pages)
     }
@@ -123,9 +128,9 @@ impl PageVersions {
         }
     }
 
-    /// Compares the pages of an open file or directory with attributes that are about to be told,
-    /// and with the change time under which they are leased, if they are. Returns whether the pages
-    /// must be dropped before that.
+    /// Compares the pages of an open file or directory with attributes that are about to be sent,
+    /// and with `leased`, the ctime of these if they are under a lease. Returns whether the pages
+    /// must be dropped before.
     pub(crate) fn compare(&self, attr: &Attr, leased: Option<Time>) -> bool {
         let mut stripe = self.versions.lock(attr.ino.raw());
         let Some(version) = open_version(&mut stripe, attr.ino) else { return false };
@@ -141,8 +146,8 @@ impl PageVersions {
         drops
     }
 
-    /// Compares as [`PageVersions::compare`] does with the attributes of an entry, before which no
-    /// page can be dropped. Returns whether they may hold.
+    /// Compares the pages with the attributes of an entry, before which no page can be dropped.
+    /// Returns whether the attributes may have a lifetime.
     pub(crate) fn compare_entry(&self, attr: &Attr) -> bool {
         if attr.kind == FileKind::Directory || self.opens.load(Ordering::Acquire) == 0 {
             return true;
@@ -156,30 +161,31 @@ impl PageVersions {
         holds
     }
 
-    /// Notes attributes that the kernel takes without a look at its pages.
-    pub(crate) fn told(&self, attr: &Attr) {
+    /// Records attributes that are about to be sent, and that the kernel takes without a look at
+    /// its pages (SETATTR).
+    pub(crate) fn sent(&self, attr: &Attr) {
         if let Some(version) = open_version(&mut self.versions.lock(attr.ino.raw()), attr.ino) {
-            version.told = Some(Told::of(attr));
+            version.sent = Some(Sent::of(attr));
         }
     }
 
-    /// Notes that attributes which were compared did not arrive, because the caller is gone: the
-    /// kernel has those that it was told before.
-    pub(crate) fn not_told(&self, ino: InodeId) {
+    /// Records that attributes which were compared did not arrive, because the caller was killed:
+    /// the kernel has those that were sent before.
+    pub(crate) fn not_delivered(&self, ino: InodeId) {
         if let Some(version) = open_version(&mut self.versions.lock(ino.raw()), ino) {
-            version.told = None;
+            version.sent = None;
         }
     }
 
-    /// Notes that a directory is listed: the kernel may have pages of it from now on.
+    /// Records that a directory is listed: the kernel may have pages of it from now on.
     pub(crate) fn listed(&self, dir: InodeId) {
         if let Some(version) = self.versions.lock(dir.raw()).get_mut(&dir.raw()) {
             version.has_pages = true;
         }
     }
 
-    /// Notes that a file is opened past its pages, or that others change it: what is read into
-    /// pages from now on may be of any version.
+    /// Records that a file is opened without pages, or that others change it: bytes that are read
+    /// into pages from now on may be of any version.
     pub(crate) fn bypass(&self, ino: InodeId) {
         if let Some(version) = self.versions.lock(ino.raw()).get_mut(&ino.raw()) {
             version.changed = None;
@@ -191,7 +197,7 @@ impl PageVersions {
         open_version(&mut self.versions.lock(ino.raw()), ino).is_some()
     }
 
-    /// Forgets an inode with the kernel, unless it has opened it again meanwhile.
+    /// Forgets an inode that the kernel has forgotten, unless it is open again.
     pub(crate) fn forget(&self, ino: InodeId) {
         let mut stripe = self.versions.lock(ino.raw());
         if stripe.get(&ino.raw()).is_some_and(|version| version.opens == 0) {
@@ -199,7 +205,7 @@ impl PageVersions {
         }
     }
 
-    /// Forgets the versions of all pages: they hold under none.
+    /// Forgets the versions of all pages: they are valid under no ctime.
     pub(crate) fn forget_all(&self) {
         for mut stripe in self.versions.stripes() {
             stripe.values_mut().for_each(|version| version.changed = None);
@@ -208,12 +214,12 @@ impl PageVersions {
 }
 
 impl Version {
-    /// Notes attributes that are about to be told. Returns whether they may be of other bytes than
-    /// the pages without a sign by which the kernel would notice it.
+    /// Records attributes that are about to be sent. Returns whether they may belong to other bytes
+    /// than the pages, without another size or mtime by which the kernel would notice it.
     fn is_other_unseen(&mut self, attr: &Attr) -> bool {
-        let now = Told::of(attr);
-        let told = self.told.replace(now);
-        self.changed != Some(attr.ctime) && told.is_none_or(|told| told == now)
+        let now = Sent::of(attr);
+        let before = self.sent.replace(now);
+        self.changed != Some(attr.ctime) && before.is_none_or(|before| before == now)
     }
 }
 
@@ -304,9 +310,9 @@ mod tests {
         versions.open(&file(1)).unwrap();
         let longer = Attr { size: 5, ..file(2) };
         assert!(!compare(longer), "the size would say it");
-        versions.not_told(FILE);
+        versions.not_delivered(FILE);
         assert!(!compare(longer), "it says it now");
-        versions.not_told(FILE);
+        versions.not_delivered(FILE);
         assert!(compare(file(3)), "the kernel has had this size and this time");
         assert!(!compare(file(3)));
     }
@@ -317,7 +323,7 @@ mod tests {
         let versions = PageVersions::default();
         versions.open(&file(1)).unwrap();
         let set = Attr { mtime: at(9), ..file(3) };
-        versions.told(&set);
+        versions.sent(&set);
         assert!(versions.compare(&set, None), "others may have written at 2");
         assert!(!versions.compare(&set, None));
     }

@@ -1,8 +1,9 @@
-//! Whether a mount uses passthrough, and why not.
+//! State of passthrough on a mount, with the reason if it is off.
 //!
-//! It must be wanted by the options of the mount and negotiated with the kernel. Then it is tried
-//! on a temporary file, because only that shows whether this process has the right. A lasting
-//! failure at a later open disables it for the mount.
+//! The options of the mount must want it, and the negotiation with the kernel must grant it. Then a
+//! temporary file is registered, because only that shows whether this process has the right: Linux
+//! wants `CAP_SYS_ADMIN` in the initial user namespace. A lasting failure at a later open turns
+//! passthrough off for the mount.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Why a mount does not use passthrough.
+/// The reason why a mount does not use passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoPassthrough {
     /// The options of the mount did not want it.
@@ -75,8 +76,8 @@ impl Passthrough {
         }
     }
 
-    /// Handles the errno of a refused descriptor. If the kernel will refuse all others too, this
-    /// turns passthrough off and returns true.
+    /// Handles the errno of a refused descriptor. If the kernel will refuse all others too, turns
+    /// passthrough off and returns true.
     pub(crate) fn ends_with(&self, error: &io::Error) -> bool {
         let lasting = [Errno::PERM, Errno::NOTTY, Errno::LOOP, Errno::OPNOTSUPP, Errno::INVAL];
         let lasts = Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno));

@@ -1,11 +1,11 @@
-//! What `/proc` says of the process that waits for a reply. Each request has its user and group;
-//! supplementary groups and capabilities are read here, which is safe because the caller waits.
+//! Groups, capabilities and system call of the process that waits for a reply, from `/proc`. A
+//! request has only its user and group. The files are those of the caller: it waits meanwhile.
 
 use std::{fs, io};
 
 use pelago_fuse::Header;
 
-/// Ids of a user namespace that has all of them: from 0 to one below the last, which is no id.
+/// Count of ids in a user namespace that has all of them: `u32::MAX` itself is no id.
 const ALL_IDS: u64 = u32::MAX as u64;
 
 /// A process that waits for a reply.
@@ -78,14 +78,14 @@ pub(crate) fn is_mapped(map: &str, id: u32) -> bool {
     ranges(map).any(|(first, count)| (first..first.saturating_add(count)).contains(&id.into()))
 }
 
-/// Returns whether every id of our namespace is in such a map. One with several lines may have them
-/// too, and counts as if it had not: the caller then sees less.
+/// Returns whether one line of such a map has every id of our namespace. A map that has them in
+/// several lines counts as if it had not: its caller then finds less.
 fn maps_all(map: &str) -> bool {
     ranges(map).any(|range| range.0 == 0 && range.1 >= ALL_IDS)
 }
 
-/// Returns the ranges of ids outside, by their first id and their number: a line has the first id
-/// inside, the first id outside and the count.
+/// Returns the ranges of ids outside the namespace, each with its first id and count: a line has
+/// the first id inside, the first id outside and the count.
 fn ranges(map: &str) -> impl Iterator<Item = (u64, u64)> {
     map.lines().filter_map(|line| {
         let mut numbers = line.split_whitespace().skip(1).map(str::parse::<u64>);

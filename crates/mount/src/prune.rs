@@ -1,10 +1,11 @@
-//! Asks the kernel to forget inodes, so that the inode table keeps its limit.
+//! Pruning: the kernel is asked to forget inodes, so that the inode table stays within its limit.
 //!
-//! Only the kernel can drop an entry: it may use the node id at any time until it forgets it. Since
-//! Linux 6.18 it can be asked to (FUSE_NOTIFY_PRUNE); it then forgets the inodes that only its
-//! cache of names refers to, and sends FORGET for each. An open file or a current directory stays.
-//! An older kernel is asked once; the table then follows that kernel's own cache, which shrinks if
-//! memory is short.
+//! The mount must not drop an entry by itself: the kernel may use the node id at any time until it
+//! forgets it. Linux 6.18 and later can be asked to forget (FUSE_NOTIFY_PRUNE): it forgets the
+//! inodes that only its cache of names refers to, and sends FORGET for each. An open file or a
+//! current directory stays. An older kernel answers `EINVAL`, and the next sweep comes only after
+//! the table has grown: its size then follows the kernel's own cache, which shrinks if memory is
+//! short.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ const NODES: usize = 512;
 const PARTS: usize = 8;
 /// Passes over the whole table before what is left counts as in use.
 const ROUNDS: u32 = 4;
-/// How long to wait for FORGET before the next part, in steps.
+/// Time to wait for FORGET before the next part, in steps.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 const WAIT_STEPS: u32 = 20;
 

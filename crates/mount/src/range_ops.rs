@@ -1,4 +1,4 @@
-//! Ranges of files: FALLOCATE and COPY_FILE_RANGE.
+//! FALLOCATE and COPY_FILE_RANGE.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reading files through the daemon.
+//! READ: bytes of files that come through the daemon.
 
 use pelago_client::FilePos;
 use pelago_fuse::operation::Read;
@@ -8,7 +8,7 @@ use pelago_wire::OpenId;
 use crate::attr;
 use crate::state::State;
 
-/// Answers FUSE_READ, with bytes in the memory of the reply if they can be put there.
+/// Replies to FUSE_READ. The bytes are put into the memory of the reply if it has any.
 pub(crate) fn read(state: &State, header: &Header, request: Read, mut reply: Reply<[u8]>) {
     let Read { file, offset, size } = request;
     let context = state.context(header);

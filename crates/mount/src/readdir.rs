@@ -1,17 +1,17 @@
 //! READDIR and READDIRPLUS.
 //!
-//! The kernel reads a directory in pieces and continues at the offset of the last entry it used.
-//! That offset is the entry's cookie, stable while the directory changes. `.` and `..` have the two
-//! offsets below the first cookie.
+//! The kernel reads a directory in pieces and continues at the offset of the last entry that it
+//! used. That offset is the entry's cookie, stable while the directory changes. `.` and `..` have
+//! the two offsets below the first cookie.
 //!
 //! Each piece is requested from the server anew, and entries that do not fit are dropped: an entry
-//! kept for the next piece could be unlinked by then, and the kernel would trust its attributes for
+//! held for the next piece could be unlinked by then, and the kernel would trust its attributes for
 //! the whole TTL. The number of requested entries follows how many fitted last time.
 //!
-//! Names with equal hashes have ranked cookies, which count names: they would lead elsewhere once
-//! names of that hash have come or gone. So an open directory remembers which name stands before
-//! each of them that it returned ([`RankedOffsets`]), and tells it to the server, which continues
-//! exactly there, without counting.
+//! Names with equal hashes have ranked cookies, which count names: they lead elsewhere once names
+//! of that hash have come or gone. So an open directory remembers the name before each of them that
+//! it returned ([`RankedOffsets`]), and sends it to the server, which continues exactly there,
+//! without counting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -99,20 +99,19 @@ impl Reading {
             !lifetimes.keeps_nothing_of(self.dir.ino) && !lifetimes.is_elsewhere(self.dir.ino);
         let attributes =
             keeps && self.sink.listing.with_attributes() && self.stream.wants_attributes();
-        state
-            .files
-            .list(&self.context, self.dir, after, after_name, entries, attributes)
-            .then(move |listing| self.deliver((entries, attributes), listing));
+        let listed =
+            state.files.list(&self.context, self.dir, after, after_name, entries, attributes);
+        listed.then(move |listing| self.deliver(entries, attributes, listing));
     }
 
-    fn deliver(mut self, request: (u32, bool), listing: Result<Listing, Error>) {
-        let (requested, attributes) = request;
+    /// Replies with the entries that the server has returned, of `requested` ones at most.
+    fn deliver(mut self, requested: u32, attributes: bool, listing: Result<Listing, Error>) {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) => return self.sink.error(error),
         };
-        // The kernel counts no entries of a listing that ended with an error. A listing that counts
-        // any is the last of this request.
+        // The kernel counts no lookups of a listing whose caller was killed. A listing with counted
+        // entries is the last of this request, so the reply can be claimed here.
         let counts = attributes && listing.entries.iter().any(|entry| entry.entry.is_some());
         if counts && !self.sink.reply.claim() {
             return;
@@ -130,8 +129,8 @@ impl Reading {
             self.state.streams.dir_cache.add(self.dir.ino, given + u64::from(fitted));
         }
         match listing.entries.last() {
-            // All names of this page are unlinked, but more come: an empty reply would mean the
-            // end.
+            // All names of this page are unlinked, but more follow: the kernel takes an empty reply
+            // for the end of the directory.
             Some(last) if fitted == 0 && !full && !listing.end => {
                 let after_name = last.cookie.rank().map(|_| last.name.clone());
                 drop(guard);
@@ -150,9 +149,9 @@ struct Copier<'a> {
     state: &'a State,
     offsets: &'a Mutex<RankedOffsets>,
     guard: &'a ReplyGuard<'a>,
-    /// The directory before the entries were requested.
+    /// Sample of the directory from before the entries were requested.
     sample: Sample,
-    /// Whether they were requested with attributes.
+    /// The entries were requested with attributes.
     attributes: bool,
     /// The site of the directory.
     site: u16,
@@ -188,7 +187,7 @@ impl Copier<'_> {
             None if self.attributes && dir_entry.ino.site() == self.site => {
                 return Added::Unlinked;
             }
-            // What is told about the pages of a file is noted: it must be told then.
+            // Attributes that are compared below count as sent: so they must fit.
             Some(_) if self.attributes && !listing.has_room_for(named.name) => return Added::Full,
             Some(entry) if self.attributes => {
                 let name_ttl = self.guard.name_listed(&self.sample, &dir_entry.name);
@@ -255,10 +254,10 @@ mod tests {
         }
     }
 
-    /// What a full listing has no room for is not told: the kernel still has the old attributes of
-    /// an open file, with which the next ones are compared.
+    /// An entry for which a full listing has no room is not sent: the kernel still has the old
+    /// attributes of an open file, with which the next ones are compared.
     #[test]
-    fn an_entry_that_does_not_fit_is_not_noted_as_told() {
+    fn an_entry_that_does_not_fit_is_not_recorded_as_sent() {
         let keeps = Keeps::Leased(Arc::new(Leases));
         let preferences = Preferences { keeps, ..Preferences::default() };
         let state = State::new(Files::new(Arc::new(Silent)), preferences);

@@ -1,14 +1,14 @@
-//! RENAME over a file that a process may be about to open.
+//! RENAME, over a file that a program may be about to open.
 //!
-//! The kernel resolves a path first and opens the inode later. If a rename removes the last name of
-//! that inode in between, the server would have forgotten it, and the open would fail although the
-//! name existed at every moment. The kernel resolves a path a second time then, but not a third
+//! Linux resolves a path first and opens the inode later. If a rename removes the last name of that
+//! inode in between, the server would have forgotten it, and the open would fail although the name
+//! existed at every moment. Linux resolves the path a second time after `ESTALE`, but not a third
 //! time. So a replaced file is retained until the kernel forgets it. (After an unlink the kernel
 //! resolves the path again, and finds that the name does not exist.)
 //!
-//! A mount of another process or machine retains nothing: its server holds what a rename of a
-//! session replaces for as long as an open may be on its way. What the kernel has open already
-//! needs neither: its own open keeps the file.
+//! A mount of another process or machine retains nothing: its server holds a file that a session's
+//! rename replaces, for as long as an open may be on its way. A file that the kernel has open needs
+//! neither: that open keeps it.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) struct Renaming {
 }
 
 impl Renaming {
-    /// Retains the file that will be replaced, if there is one and the server does not, and
+    /// Retains the file that will be replaced, unless there is none or the server holds it, and
     /// renames.
     pub(crate) fn start(self) {
         let lifetimes = &self.state.lifetimes;
@@ -81,24 +81,26 @@ impl Renaming {
         let changes =
             [state.begin_change(&from), if is_one { None } else { state.begin_change(&to) }];
         state.lifetimes.moves(&from, &to);
-        let hidden = [&from, &to].map(HiddenName::of);
-        let names = [from.clone(), to.clone()];
+        let hidden_from = HiddenName::of(&from);
+        let hidden_to = HiddenName::of(&to);
+        let old_name = from.clone();
+        let new_name = to.clone();
         files.rename(&context, from, to, how).then(move |result| {
             changes.into_iter().for_each(|change| state.end_change(change));
             let nodes = result.as_ref().ok().map(|Renamed { moved, replaced }| {
                 [Some(moved.ino), replaced.as_ref().map(|replaced| replaced.handle.ino)]
             });
-            // The kernel drops both names when the program is killed, and has perhaps forgotten
-            // what is replaced: it would not forget it once more.
+            // If the program was killed, the kernel has dropped both names and perhaps forgotten
+            // the replaced file: no FORGET would release it.
             let retained = if reply.claim() { retained } else { state.not_retained(retained) };
-            let renamed = state.renamed(result, retained, how, &names);
-            if let (Ok(()), Some(hidden)) = (renamed, hidden[1]) {
+            let renamed = state.renamed(result, retained, how, &old_name, &new_name);
+            if let (Ok(()), Some(hidden)) = (renamed, hidden_to) {
                 state.find.replaced(hidden);
             }
-            let renamed = renamed.map_err(|error| unless_hidden(error, hidden[0]));
+            let renamed = renamed.map_err(|error| unless_hidden(error, hidden_from));
             state.done(renamed, reply, || {
                 let nodes = nodes.into_iter().flatten().flatten().map(Touched::Node);
-                names.iter().map(touched_name).chain(nodes).collect()
+                [&old_name, &new_name].into_iter().map(touched_name).chain(nodes).collect()
             });
             if nodes.is_some_and(|[_, replaced]| replaced.is_some()) {
                 state.has_removed();
@@ -113,7 +115,8 @@ impl State {
         result: Result<Renamed, Error>,
         retained: Option<Retained>,
         how: RenameFlags,
-        [from, to]: &[At; 2],
+        from: &At,
+        to: &At,
     ) -> Result<(), Error> {
         let replaced = match result {
             Ok(Renamed { moved, replaced }) => {
@@ -146,7 +149,7 @@ impl State {
         Ok(())
     }
 
-    /// Releases a retained file, and returns that nothing is retained.
+    /// Releases a retained file. Returns `None`.
     fn not_retained(&self, retained: Option<Retained>) -> Option<Retained> {
         self.release_retained(retained);
         None

@@ -1,23 +1,23 @@
-//! Calls that begin again.
+//! System calls that the kernel begins again after `ESTALE`.
 //!
-//! The kernel resolves a path first and uses the inode later: it opens it, or sets its mode. If the
-//! last name of the inode is removed in between, the server has forgotten it, although that name is
-//! perhaps made again at once. The answer is `ESTALE`, and the kernel resolves the whole path once
-//! more, asks for each name anew, and uses what it finds. If that is gone too, the program would
-//! see `ESTALE`. So the file that a thread finds by a name after it was answered `ESTALE` is held
-//! open here until the thread has used it: it is used as it was when it had that name, as a local
-//! file system would. Nothing is held, and no removal waits, unless a call was overtaken.
+//! Linux resolves a path first and uses the inode later: it opens it, or sets its mode. If the last
+//! name of the inode is removed in between, the server has forgotten the inode, although a program
+//! may make that name again at once. The reply is `ESTALE`, and Linux resolves the whole path once
+//! more, with a LOOKUP for each name, and uses the inode that it finds. If that is gone too, the
+//! program sees `ESTALE`. So the file that a thread finds by a name after it was answered `ESTALE`
+//! is held open here until the thread has used it: it is used as it was when it had that name, as
+//! in a local file system. Nothing is held, and no removal waits, unless a call was overtaken.
 //!
-//! A rename needs the same for another reason. If both of its names lead to one inode the kernel
-//! answers by itself, without a request, and nothing happens. It knows the first name perhaps from
-//! before: another mount may have moved the file from it to the second one meanwhile. Then the
-//! rename would succeed on both mounts. The kernel holds both directories meanwhile, so it takes no
-//! notice for the first name. But it asks for the second one each time. If that leads to an inode
-//! that was last seen under another name, and has no other name, others have moved it, and the
-//! answer is `ESTALE`: then the kernel asks for both.
+//! A rename needs `ESTALE` for another reason. If both of its names lead to one inode, Linux
+//! returns 0 without a request, and nothing happens. The first name may come from its cache:
+//! another mount may have moved the file from it to the second name meanwhile, and the rename would
+//! succeed on both mounts. Linux holds the locks of both directories meanwhile, so a notice cannot
+//! invalidate the first name. But it sends a LOOKUP for the second name each time. If that leads to
+//! an inode that was last seen under another name, and has no other name, others have moved it, and
+//! the reply is `ESTALE`: then Linux looks up both names.
 //!
-//! The kernel begins a call again once only. So a rename that has begun again is answered what is
-//! so.
+//! Linux begins a call again once only. So the thread of a rename that has begun again gets the
+//! entry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ use crate::unlinked::Retained;
 
 /// The longest time from one request of a call to the next.
 const CALL: Duration = Duration::from_secs(2);
-/// Threads of one stripe. Beyond it those are forgotten that have used what they found, or have
-/// ended.
+/// Limit of threads of one stripe. Beyond it, those are forgotten whose calls began again too long
+/// ago.
 const THREADS: usize = 64;
-/// Look-ups of a file that is removed before it is held. Of a far server each time
-/// is two round trips, in which a program there may remove a name more often than not.
+/// Limit of look-ups of a name whose file is removed before it is held. With a far server each
+/// round is two round trips, in which a program there may often remove the name.
 pub(crate) const LOOKUPS: u32 = 256;
 
-/// The threads that were answered `ESTALE`, and what is held for them.
+/// The threads that were answered `ESTALE`, and the files that are held for them.
 #[derive(Default)]
 pub(crate) struct Retries {
     threads: StripedMap<Retry>,
@@ -65,8 +65,8 @@ struct HeldFile {
 }
 
 impl Retries {
-    /// Notes that a thread is about to be answered `ESTALE`. Returns what need not be held any
-    /// more.
+    /// Records that a thread is about to be answered `ESTALE`. Returns files that the caller must
+    /// release.
     #[must_use]
     pub(crate) fn begin(&self, thread: u32, why: Why) -> Vec<Retained> {
         if thread == 0 {
@@ -91,7 +91,7 @@ impl Retries {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Returns why a thread has begun its call again, if it has.
+    /// Returns the reason why the call of a thread began again; `None` if it has not.
     pub(crate) fn why(&self, thread: u32) -> Option<Why> {
         if self.is_empty() {
             return None;
@@ -101,7 +101,8 @@ impl Retries {
         stripe.get(&thread.into()).filter(|retry| !retry.is_over(now)).map(|retry| retry.why)
     }
 
-    /// Holds this for a thread until it has used it. Returns what is not held.
+    /// Holds a file for a thread until it has used it. Returns the file that the caller must
+    /// release: the one that was held before, or this one if the call has not begun again.
     #[must_use]
     pub(crate) fn hold(&self, thread: u32, ino: InodeId, what: Retained) -> Option<Retained> {
         let mut stripe = self.threads.lock(thread.into());
@@ -110,7 +111,7 @@ impl Retries {
         retry.held.replace(HeldFile { ino, what }).map(|held| held.what)
     }
 
-    /// Ends what began again. Returns what need not be held any more.
+    /// Ends the record of a thread. Returns the file that the caller must release.
     #[must_use]
     pub(crate) fn end(&self, thread: u32) -> Option<Retained> {
         if self.is_empty() {
@@ -132,8 +133,8 @@ impl Retries {
         }
     }
 
-    /// A name is missing: a rename that has begun again ends with that. (Others ask for it once
-    /// more.)
+    /// Ends the record of a rename whose name is missing. Any other call looks the name up once
+    /// more.
     pub(crate) fn name_is_missing(&self, thread: u32) {
         match self.why(thread) {
             Some(Why::Moved(_)) => drop(self.end(thread)),
@@ -141,7 +142,8 @@ impl Retries {
         }
     }
 
-    /// Ends what began again too long ago. Returns what need not be held any more.
+    /// Ends the records of calls that began again too long ago. Returns files that the caller must
+    /// release.
     pub(crate) fn end_old(&self, now: Instant) -> Vec<Retained> {
         let mut ended = Vec::new();
         for mut stripe in self.threads.stripes() {

@@ -1,4 +1,4 @@
-//! Requests for file locks: the kernel's become the server's.
+//! GETLK, SETLK and SETLKW: requests for file locks, which go to the server.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Setting {
         });
     }
 
-    /// Notes that the owner may have a lock that a close ends.
+    /// Records that the owner may have a lock that a close ends.
     fn note(&self) {
         if self.lock.kind != LockKind::Flock && self.lock.mode != LockMode::Unlock {
             self.state.locks.sets(self.ino, self.open, self.owner);
@@ -97,8 +97,8 @@ const fn numbered(context: Context, unique: u64) -> Context {
     Context { request: RequestId(unique), ..context }
 }
 
-/// Returns the lock that the kernel asks for. It does not tell locks of open file descriptions from
-/// those of processes.
+/// Returns the lock that the kernel requests. A request does not say whether its owner is a process
+/// or an open file description (`F_OFD_SETLK`).
 const fn from_kernel(lock: FuseLock, is_flock: bool) -> FileLock {
     let FuseLock { kind, start, end, pid } = lock;
     let mode = match kind {

@@ -1,4 +1,4 @@
-//! A server that is not asked.
+//! A server for tests whose mount sends it no request.
 
 use pelago_wire::{Bulk, Code, Context, Done, Error, Reply, Request, Service};
 

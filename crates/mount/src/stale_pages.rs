@@ -1,15 +1,16 @@
-//! Cached pages that are stale: a direct write has gone past them, or another session has changed
-//! their file, or the lease has ended under which they were read.
+//! Stale pages in the kernel's cache: a direct write has gone past them, another session has
+//! changed their file, or the lease has ended under which they were read.
 //!
-//! The kernel drops the pages of a range before a direct write and after it, but skips the latter
-//! for an asynchronous write: a page that was read meanwhile stays, with the old bytes. So the
-//! range of each direct write is invalidated from here, too.
+//! Linux drops the pages of a range before a direct write and after it, but skips the latter for an
+//! asynchronous write: a page that was read meanwhile stays, with the old bytes. So the range of
+//! each direct write is invalidated from here, too.
 //!
-//! Invalidating a page waits for the READ that fills it, which one of our event loops must answer,
-//! and which may itself wait for the reply to a write. So a thread of its own does it, and the
-//! write gets its reply meanwhile. A reader through pages requests attributes first
-//! (`AUTO_INVAL_DATA`, and attributes of a file that is open for writing expire at once). That
-//! reply waits until the stale pages are dropped.
+//! To invalidate a page, Linux takes its lock, which it holds over the READ that fills the page.
+//! One of our event loops must reply to that READ, and the reply may wait for the reply to a write.
+//! Sent from an event loop, the notice would be a deadlock. So a thread of its own sends it, and
+//! the write gets its reply meanwhile. A reader through pages requests attributes first
+//! (`AUTO_INVAL_DATA`, and attributes of a file that is open for writing have no lifetime). The
+//! reply to that request waits until the stale pages are dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ struct Shared {
     count: AtomicUsize,
 }
 
-/// Work that is left for a file.
+/// The range that is left to invalidate of a file, and the callbacks that wait for it.
 #[derive(Default)]
 struct Work {
     range: Option<Range>,

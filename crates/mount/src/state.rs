@@ -1,4 +1,4 @@
-//! The state that all requests of a mount share, and the replies that need it.
+//! The state that all requests of a mount share, and the replies that depend on it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -38,16 +38,16 @@ use crate::stale_pages::StalePages;
 use crate::unlinked::Unlinked;
 use crate::{attr, prune};
 
-/// How a mount behaves.
+/// Options of a mount that its requests need.
 #[derive(Debug, Clone)]
 pub(crate) struct Preferences {
-    /// Which reads update atime.
+    /// Reads that update atime.
     pub(crate) atime: Atime,
-    /// Whether to use passthrough, if the kernel accepts it; the bytes must be on this machine.
+    /// True if passthrough is wanted, if the kernel accepts it; the bytes must be on this machine.
     pub(crate) passthrough: bool,
     /// Limit of the inode table in bytes, beyond which the kernel is asked to forget inodes.
     pub(crate) inode_table_bytes: u64,
-    /// What the kernel may keep.
+    /// Replies that the kernel may keep.
     pub(crate) keeps: Keeps,
 }
 
@@ -59,7 +59,7 @@ impl Default for Preferences {
     }
 }
 
-/// The extended attribute with the label of a file, where the kernel has SELinux.
+/// The extended attribute with the label of a file, if the kernel has SELinux.
 const SELINUX_LABEL: &[u8] = b"security.selinux";
 
 /// The state that requests share. A reply that comes later holds it.
@@ -76,6 +76,7 @@ pub(crate) struct State {
     pub(crate) stale_pages: StalePages,
     /// Sends notices; set once the mount serves.
     pub(crate) kernel: OnceLock<Notifier>,
+    /// SETXATTR has flags (7.33, Linux 5.13).
     has_setxattr_ext: AtomicBool,
     /// The kernel has SELinux, whose labels are extended attributes.
     has_selinux: bool,
@@ -137,13 +138,14 @@ impl State {
         self.stale_pages.start(session.notifier())
     }
 
-    /// Returns whether SETXATTR says which access control lists clear the setgid bit of their file.
+    /// Returns whether SETXATTR says if an access control list clears the setgid bit of its file.
+    /// Linux before 5.13 does not say so: then the rights of the caller must be read from `/proc`.
     pub(crate) fn knows_setgid(&self) -> bool {
         self.has_setxattr_ext.load(Ordering::Relaxed)
     }
 
-    /// Returns the error of an extended attribute that a file does not have. `ls -l` asks for the
-    /// label of each file, until it is told that this device has none.
+    /// Returns the error of an extended attribute that a file does not have. `ls -l` requests the
+    /// label of each file, until `EOPNOTSUPP` says that this device has none.
     pub(crate) fn absent_xattr(&self, name: &[u8]) -> Code {
         match name == SELINUX_LABEL && !self.has_selinux {
             true => Code::NotSupported,
@@ -155,7 +157,7 @@ impl State {
         self.inodes.handle(attr::ino(node))
     }
 
-    /// Returns a result; if the server has forgotten the node, what is `known` of it here.
+    /// Returns a result; if the server has forgotten the node, the result that `known` returns.
     pub(crate) fn or_unlinked<T>(
         &self,
         ino: InodeId,
@@ -184,8 +186,8 @@ impl State {
         }
     }
 
-    /// Counts one more reference of the kernel to a file, which was just seen where `handle` says.
-    /// Returns whether the kernel knows it under another name.
+    /// Counts one more reference of the kernel to a file, whose row was just seen at the place in
+    /// `handle`. Returns whether it was last seen under another name.
     pub(crate) fn learn(&self, handle: Handle) -> bool {
         let learned = self.inodes.learn(handle);
         if learned.must_sweep
@@ -196,8 +198,9 @@ impl State {
         learned.has_moved
     }
 
-    /// Counts one more reference of the kernel to an inode that was looked up, or made, under the
-    /// name of this key, if other sessions exist. Returns whether others have moved it there.
+    /// Counts one more reference of the kernel to an inode that was looked up, or made. `name` is
+    /// the key of its name, if other sessions exist. Returns whether others have moved the inode to
+    /// it.
     pub(crate) fn learn_at(&self, entry: &Entry, name: Option<u64>) -> bool {
         let has_moved = self.learn(entry.handle);
         let Some(name) = name else { return false };
@@ -209,7 +212,8 @@ impl State {
         has_moved || was_elsewhere && has_one_name
     }
 
-    /// Returns the context of a request that the server is asked.
+    /// Returns the context of a request to the server. Drops the attributes that are held for the
+    /// thread: its next request is another one.
     pub(crate) fn context(&self, header: &Header) -> Context {
         if !self.lifetimes.keeps_everything() {
             self.entry_attrs.forget(header.pid);
@@ -218,25 +222,26 @@ impl State {
         Context { request: RequestId(header.unique), ..context }
     }
 
-    /// Keeps an entry for the thread that gets it, if the kernel keeps nothing of its attributes.
+    /// Holds the attributes of an entry for the thread that gets it, if the kernel may keep none of
+    /// them.
     pub(crate) fn keep_entry(&self, thread: u32, entry: &Entry) {
         if self.lifetimes.keeps_nothing_of(entry.attr.ino) {
             self.entry_attrs.keep(thread, entry);
         }
     }
 
-    /// Returns the attributes that a thread asks for, if its last request has brought them, or a
+    /// Returns the attributes that a thread requests, if its last request has brought them, or a
     /// change of that directory a moment ago.
     pub(crate) fn known_attr(&self, header: &Header) -> Option<Attr> {
         let node = attr::ino(header.node);
         if !self.lifetimes.keeps_nothing_of(node) || self.page_versions.are_used(node) {
             return None;
         }
-        // What a look-up has brought is newer, and stays for what the call asks next.
+        // Attributes that a look-up has brought stay for the next request of the call.
         let is_looked_up = self.entry_attrs.is_about(header.pid, node);
         let of_dir = if is_looked_up { None } else { self.dir_attrs.get(node) };
         let known = of_dir.or_else(|| self.entry_attrs.take(header.pid, node));
-        // A lease that begins now is one on newer attributes.
+        // They get no lifetime: a lease that begins now is on newer attributes.
         known.map(|attr| Attr { volatile: true, ..attr })
     }
 
@@ -262,7 +267,7 @@ impl State {
         mut reply: Reply<Attributes>,
     ) {
         match found {
-            Ok(found) if !reply.claim() => self.not_told(found.ino),
+            Ok(found) if !reply.claim() => self.not_delivered(found.ino),
             Ok(found) => {
                 let guard = self.reply_guard();
                 let ttl = guard.attr(&found, sample);
@@ -279,7 +284,7 @@ impl State {
         mut reply: Reply<Statx>,
     ) {
         match found {
-            Ok(found) if !reply.claim() => self.not_told(found.ino),
+            Ok(found) if !reply.claim() => self.not_delivered(found.ino),
             Ok(found) => {
                 let guard = self.reply_guard();
                 let ttl = guard.attr(&found, sample);
@@ -290,15 +295,17 @@ impl State {
         }
     }
 
-    /// Calls `go` once the kernel has written what programs have stored in mappings of a file, if
-    /// its change time is to be set: a write that comes later would set it again.
+    /// Calls `go` once the kernel has written back the stores in mappings of a file, if its mtime
+    /// is to be set: Linux writes them at `munmap` or `close`, and such a write would set mtime
+    /// again.
     pub(crate) fn when_stores_are_written(
         &self,
         ino: InodeId,
         set: &SetAttr,
         go: impl FnOnce() + Send + 'static,
     ) {
-        // While the size is set, the kernel writes no page of the file.
+        // Linux writes no page of a file while it waits for the reply to a new size: dropping
+        // pages, and so writing them, would be a deadlock.
         let sets_time = matches!(set.mtime, Some(SetTime::To(_))) && set.size.is_none();
         if !sets_time || !self.attr_ttl.may_have_stores(ino) {
             return go();
@@ -319,7 +326,7 @@ impl State {
                 self.changed_late(&[Touched::Node(ino), Touched::Bytes(ino)]);
             }
             Ok(changed) => {
-                self.told_changed(&changed);
+                self.sent_changed(&changed);
                 let guard = self.reply_guard();
                 let ttl = guard.unversioned_attr(&changed, sample);
                 reply.ok(&Attributes { ttl, attr: attr::attr(&changed) });
@@ -328,7 +335,8 @@ impl State {
         }
     }
 
-    /// Replies that a name does not exist, unless it is a hidden one, which this user looks up.
+    /// Replies that a name does not exist, or with the node of a hidden name, which this user looks
+    /// up.
     pub(crate) fn reply_absent(
         &self,
         sample: &Sample,
@@ -349,8 +357,7 @@ impl State {
         reply.ok(&attr::absent(guard.name_at(sample, at)));
     }
 
-    /// Replies with an entry that was found; `at` is its name, as [`Lifetimes::leased_name`]
-    /// returns it.
+    /// Replies with an entry that was found; `at` is the result of [`Lifetimes::leased_name`].
     pub(crate) fn reply_entry(
         &self,
         sample: &Sample,
@@ -382,7 +389,7 @@ impl State {
     }
 
     /// Replies with an entry that was found by its name; see [`State::reply_entry`]. If others have
-    /// moved it there, a rename begins again.
+    /// moved the file to this name, the reply to a rename is `ESTALE`, after which it begins again.
     pub(crate) fn reply_found(
         &self,
         thread: u32,
@@ -443,7 +450,7 @@ impl State {
     }
 }
 
-/// Returns whether this kernel has SELinux, and it is on: else it registers no such file system.
+/// Returns whether SELinux is on: only then the kernel registers the file system `selinuxfs`.
 fn has_selinux() -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     known.lines().any(|line| line.split_whitespace().any(|word| word == "selinuxfs"))

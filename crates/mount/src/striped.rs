@@ -1,7 +1,7 @@
 //! A map whose entries are spread over several locks.
 //!
-//! Event loops work on different files most of the time. With one lock per stripe of ids they
-//! rarely wait for each other, and no lock is held beyond one look-up.
+//! Event loops work on different files most of the time. With one lock for each stripe of ids they
+//! rarely wait for each other.
 
 use std::array;
 use std::collections::HashMap;

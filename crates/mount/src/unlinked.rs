@@ -1,10 +1,10 @@
 //! Inodes that have lost their last name while the kernel still refers to them.
 //!
-//! A process may stand in a removed directory, and a descriptor may refer to one, to a pipe, or
-//! (`O_PATH`) to any file. Unless a file is open, the server forgets it soon, for only this kernel
-//! can still reach it. A regular file is opened in time ([`crate::held_inodes`]). Of the others the
-//! attributes are answered from here until the kernel forgets them too, which it does at once if no
-//! process refers to them.
+//! A process may have a removed directory as its current one, and a descriptor may refer to a
+//! removed directory, to a pipe, or (`O_PATH`) to any file. Unless a file is open, the server
+//! forgets it soon, since only this kernel can still reach it. A regular file is opened in time
+//! ([`crate::held_inodes`]). For the others, requests for attributes are answered from this table
+//! until the kernel forgets them too, which it does at once if no process refers to them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,11 +17,11 @@ use crate::striped::StripedMap;
 #[derive(Default)]
 pub(crate) struct Unlinked {
     inodes: StripedMap<Inode>,
-    /// Counts the looks at what the kernel still has.
+    /// Counts the looks at the inodes that the kernel still refers to.
     tick: AtomicU32,
 }
 
-/// What stays usable of a file that has lost its last name.
+/// The part of a file that stays usable after its last name is gone.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Retained {
     /// The file itself, open.
@@ -33,7 +33,7 @@ pub(crate) enum Retained {
 /// An inode without a name that the kernel has forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten {
-    /// It is a regular file, which the server may keep.
+    /// The inode is a regular file, which the server may still hold.
     pub(crate) is_file: bool,
     pub(crate) retained: Option<Retained>,
 }
@@ -41,11 +41,11 @@ pub(crate) struct Forgotten {
 struct Inode {
     attr: Attr,
     retained: Option<Retained>,
-    /// When it was added; `None` once it was looked at.
+    /// Number of the look before which it was added; `None` once it was looked at.
     since: Option<u32>,
 }
 
-/// Ticks until an inode is looked at: at least the time between two.
+/// Ticks until an inode is looked at: at least the time between two looks.
 const TICKS: u32 = 2;
 
 impl Unlinked {
@@ -54,15 +54,15 @@ impl Unlinked {
         drop(self.retain(attr, None));
     }
 
-    /// Adds an inode without a name that is open, or about to be: it is not looked at.
+    /// Adds an unlinked inode that is open, or about to be, so that the thread does not look at it.
     pub(crate) fn add_looked_at(&self, attr: Attr) {
         let ino = attr.ino.raw();
         let new = Inode { attr, retained: None, since: None };
         let _known = self.inodes.lock(ino).entry(ino).or_insert(new);
     }
 
-    /// Adds an inode as [`Unlinked::add`] does, with what is retained of it. Returns `retained` if
-    /// the inode still has a name.
+    /// Adds an inode as [`Unlinked::add`] does, with its retained file or target. Returns
+    /// `retained` if the inode still has a name.
     pub(crate) fn retain(&self, attr: Attr, retained: Option<Retained>) -> Option<Retained> {
         if attr.links > 0 {
             return retained;
@@ -82,8 +82,8 @@ impl Unlinked {
         self.tick.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns files of which nothing is retained and that were added two looks before, each once;
-    /// and whether others will be.
+    /// Returns the files without a retained open that were added two looks ago, each once. Also
+    /// returns whether others will be due.
     pub(crate) fn due(&self, tick: u32) -> (Vec<InodeId>, bool) {
         let mut due = Vec::new();
         let mut any_later = false;
@@ -98,8 +98,8 @@ impl Unlinked {
         (due, any_later)
     }
 
-    /// Retains an open of an unlinked file. Returns whether it does: not if the kernel has
-    /// forgotten the file, or something is retained.
+    /// Retains an open of an unlinked file. Returns false if the kernel has forgotten the file, or
+    /// another open is retained.
     pub(crate) fn hold(&self, ino: InodeId, open: OpenId) -> bool {
         match self.inodes.lock(ino.raw()).get_mut(&ino.raw()) {
             Some(Inode { retained: retained @ None, .. }) => {
@@ -110,13 +110,13 @@ impl Unlinked {
         }
     }
 
-    /// Returns whether something is retained of an inode.
+    /// Returns whether a file or target is retained of an inode.
     pub(crate) fn is_held(&self, ino: InodeId) -> bool {
         let stripe = self.inodes.lock(ino.raw());
         stripe.get(&ino.raw()).is_some_and(|inode| inode.retained.is_some())
     }
 
-    /// Returns what was retained of an inode, of which the attributes stay.
+    /// Takes the retained file or target of an inode; its attributes stay.
     pub(crate) fn let_go(&self, ino: InodeId) -> Option<Retained> {
         self.inodes.lock(ino.raw()).get_mut(&ino.raw())?.retained.take()
     }

@@ -1,4 +1,4 @@
-//! WRITE: where the bytes go, and which cached pages they make stale.
+//! WRITE, and the cached pages that it makes stale.
 
 use std::sync::Arc;
 
@@ -52,16 +52,17 @@ pub(crate) fn write(
     });
 }
 
-/// Who finds the end of a file for an append.
+/// The side that finds the end of a file for an append.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndFinder {
     /// The kernel, which sees every change: its offset is right, and its pages have the bytes there
-    /// already. It is the end of the file, or with `RWF_NOAPPEND`, which no request tells, the
-    /// offset of the call. The parts of one write with `O_DIRECT` arrive in any order, so only
-    /// their offsets keep them in order.
+    /// already. The offset is the end of the file, or with `RWF_NOAPPEND`, which the request does
+    /// not show, the offset of the call. The parts of one write with `O_DIRECT` arrive in any order
+    /// (`ASYNC_DIO`), so only their offsets keep them in order.
     Kernel,
-    /// The server, because others change the file unseen by the kernel. Pages of other opens, or
-    /// of an open from before other sessions, have other bytes at both places.
+    /// The server, because others change the file unseen by the kernel. Pages of other opens, or of
+    /// an open from before other sessions, may have other bytes at both places: the kernel's offset
+    /// and the end of the file. So the pages of both are dropped.
     Server,
 }
 
@@ -72,8 +73,8 @@ impl EndFinder {
         }
         match state.open_ids.path(OpenId(request.file.0)) {
             Some(OpenPath::Direct) => Self::Server,
-            // Another session may have written behind the end that the kernel knows: for an append
-            // it takes the size from memory, and asks for no attributes before.
+            // Another session may have written after the end that the kernel has cached: Linux
+            // requests no attributes before an append.
             Some(OpenPath::Cached) if state.lifetimes.was_shared() => Self::Server,
             _ => Self::Kernel,
         }

@@ -1,4 +1,4 @@
-//! Extended attributes.
+//! SETXATTR, GETXATTR, LISTXATTR and REMOVEXATTR.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -72,7 +72,7 @@ impl State {
         let answer = self.files.get_xattr(&self.context(header), self.handle(node), name);
         answer.then(move |result| {
             let result = result.map_err(|error| state.unless_unlinked(node, error, Code::NoXattr));
-            // The kernel asks for access control lists before it opens a file.
+            // The kernel requests access control lists before it opens a file: the call goes on.
             state.looked(thread, &result);
             let result = result.map_err(|error| match error.code {
                 Code::NoXattr => absent.into(),

@@ -1,5 +1,5 @@
-//! The bytes that a session, or a connection without one, keeps in memory, and the connections that
-//! are read no further because it keeps too many.
+//! The bytes that a session, or a connection without one, holds in memory. If it holds too many,
+//! its connections are paused: they are not read until it holds less.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -10,25 +10,26 @@ use parking_lot::Mutex;
 
 use crate::clock::boot_time;
 
-/// A reader of connections.
+/// A thread that reads connections.
 pub(crate) trait Resume: Send + Sync {
-    /// Reads this connection again, which was paused.
+    /// Reads a connection again that was paused.
     fn resume(&self, token: Token);
 }
 
 /// The bytes of one session.
 ///
-/// One thread writes `is_paused` and then reads `held`, others the other way round: in one order
-/// for all (`SeqCst`), or both miss what the other has done.
+/// One thread writes `is_paused` and then reads `held`; others write `held` and then read
+/// `is_paused`. The accesses are `SeqCst`: otherwise each could miss the other's write, and the
+/// connection would stay paused.
 pub(crate) struct Account {
     held: AtomicUsize,
-    /// Bytes that may be held. Nothing is read beyond them.
+    /// The bytes that may be held. Beyond them connections are paused.
     limit: AtomicUsize,
-    /// Connections wait until less is held.
+    /// A connection is paused.
     is_paused: AtomicBool,
-    /// Those. A leaf lock.
+    /// The paused connections. A leaf lock.
     waiting: Mutex<Vec<(Arc<dyn Resume>, Token)>>,
-    /// When they went on last: milliseconds of [`boot_time`].
+    /// When connections were resumed last: milliseconds of [`boot_time`].
     resumed: AtomicU64,
 }
 
@@ -67,7 +68,8 @@ impl Account {
         }
         let left = self.held.fetch_sub(bytes, Ordering::SeqCst) - bytes;
         let limit = self.limit.load(Ordering::Relaxed);
-        // More than a client has under way: what it does not take yet is all that it waits for.
+        // Three quarters of the limit are more than a client has under way: a client that keeps to
+        // its window does not stay paused.
         if left <= limit - limit / 4 && self.is_paused() {
             self.resume();
         }
@@ -78,17 +80,17 @@ impl Account {
         self.held.load(Ordering::SeqCst) <= self.limit.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a connection waits until less is held.
+    /// Returns whether a connection is paused.
     pub(crate) fn is_paused(&self) -> bool {
         self.is_paused.load(Ordering::SeqCst)
     }
 
-    /// Returns when the connections went on last, by [`boot_time`]; 0 if none was paused.
+    /// Returns when connections were resumed last, by [`boot_time`]; 0 if none was paused.
     pub(crate) fn resumed(&self) -> Duration {
         Duration::from_millis(self.resumed.load(Ordering::SeqCst))
     }
 
-    /// Has this connection read again once a quarter of the limit is free.
+    /// Pauses a connection until a quarter of the limit is free.
     pub(crate) fn pause(&self, reader: &Arc<dyn Resume>, token: Token) {
         let mut waiting = self.waiting.lock();
         if !waiting.iter().any(|(other, known)| *known == token && Arc::ptr_eq(other, reader)) {
@@ -97,7 +99,7 @@ impl Account {
         self.is_paused.store(true, Ordering::SeqCst);
     }
 
-    /// Has all connections read again that wait.
+    /// Resumes all paused connections.
     pub(crate) fn resume(&self) {
         let waiting = {
             let mut waiting = self.waiting.lock();
@@ -110,7 +112,7 @@ impl Account {
     }
 }
 
-/// Bytes that are kept in memory.
+/// Bytes that are counted until this is dropped.
 pub(crate) struct HoldGuard {
     account: Arc<Account>,
     bytes: usize,

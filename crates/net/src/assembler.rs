@@ -1,4 +1,5 @@
-//! Frames out of a stream of bytes.
+//! The assembler of frames from a stream of bytes. A malformed frame, or one that is longer than
+//! the peer may send now, makes the stream unusable.
 
 use std::io;
 
@@ -13,7 +14,7 @@ pub(crate) struct Frame {
     pub(crate) bulk: Vec<u8>,
 }
 
-/// How much a peer may send in one frame.
+/// The limits of a frame that a peer may send now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameLimits {
     /// Bytes of a body.
@@ -23,15 +24,15 @@ pub(crate) struct FrameLimits {
 }
 
 impl FrameLimits {
-    /// Returns how many bytes are read at a time: a peer that may send little, or that does, costs
-    /// little.
+    /// Returns the number of bytes that are read at a time. It is small for a peer that may send
+    /// little, or that sends little, so that its connection takes little memory.
     fn input_bytes(self, is_busy: bool) -> usize {
         let most = if is_busy { INPUT_BYTES } else { FIRST_BYTES };
         (HEADER_BYTES + self.body + self.bulk).min(most)
     }
 }
 
-/// Why no frame could be read.
+/// The reason for which no frame could be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     /// The socket failed.
@@ -58,12 +59,12 @@ const FIRST_BYTES: usize = 4 << 10;
 /// Bytes that are read at a time, at most.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// Collects frames. What arrives is read into one buffer; only the rest of a large payload is read
-/// into its own memory directly.
+/// The assembler of one connection. Bytes are read into one buffer; only the rest of a large
+/// payload is read into the payload's own memory.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     input: Vec<u8>,
-    /// The part of `input` that was read and is not in a frame yet.
+    /// `start..end` is the part of `input` that was read and is not in a frame yet.
     start: usize,
     end: usize,
     /// A frame whose header was read.
@@ -79,8 +80,9 @@ pub(crate) struct Assembler {
 #[derive(Debug)]
 struct Partial {
     frame: Frame,
-    /// Valid bytes of body and of bulk.
+    /// Valid bytes of the body.
     body: usize,
+    /// Valid bytes of the bulk.
     bulk: usize,
 }
 
@@ -94,13 +96,13 @@ impl Assembler {
         Self { input: Vec::new(), start: 0, end: 0, partial, drained, filled, ends }
     }
 
-    /// Notes that bytes have arrived, or the end: the socket is not empty any more. It may not be
-    /// read now, and no further event tells.
+    /// Records that bytes have arrived, or the end: the socket is not empty any more. A socket that
+    /// is not read now gets no further event.
     pub(crate) const fn bytes_come(&mut self) {
         self.drained = false;
     }
 
-    /// Notes that the peer has sent its last byte.
+    /// Records that the peer has sent its last byte.
     pub(crate) const fn end_comes(&mut self) {
         self.bytes_come();
         self.ends = true;
@@ -110,7 +112,7 @@ impl Assembler {
     /// socket, without blocking.
     ///
     /// # Errors
-    /// [`ReadError`]; the connection is of no use any more.
+    /// [`ReadError`]; the connection must end.
     pub(crate) fn next(
         &mut self,
         limits: FrameLimits,
@@ -132,7 +134,7 @@ impl Assembler {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            // A short read of a stream has emptied the socket; the next event says that it fills.
+            // A short read of a stream has emptied the socket. An event follows when more arrives.
             self.filled = count == wanted;
             self.drained = !self.filled && !self.ends;
             match (whole, &mut self.partial) {
@@ -142,7 +144,7 @@ impl Assembler {
         }
     }
 
-    /// Returns where the next bytes go, and whether that is the bulk of the partial frame.
+    /// Returns the memory for the next bytes, and whether it is the bulk of the partial frame.
     fn space(&mut self, input_bytes: usize) -> (&mut [u8], bool) {
         if let Some(partial) = &mut self.partial
             && partial.body == partial.frame.body.len()
@@ -160,7 +162,7 @@ impl Assembler {
         (&mut self.input[self.end..], false)
     }
 
-    /// Takes a frame out of the bytes that were read.
+    /// Takes a whole frame from the bytes that were read.
     fn take_frame(&mut self, limits: FrameLimits) -> Result<Option<Frame>, ReadError> {
         if self.partial.is_none() {
             let read = &self.input[self.start..self.end];
@@ -190,7 +192,7 @@ impl Assembler {
     }
 }
 
-/// Copies as much as fits. Returns the count, and what is left of `from`.
+/// Copies as many bytes as fit. Returns their number, and the rest of `from`.
 fn move_into<'a>(to: &mut [u8], from: &'a [u8]) -> (usize, &'a [u8]) {
     let count = to.len().min(from.len());
     let (moved, left) = from.split_at(count);

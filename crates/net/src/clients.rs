@@ -58,7 +58,7 @@ pub struct ClientNameError {
     pub name: String,
 }
 
-/// Why a line of a list is wrong.
+/// The fault of a line of a list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
@@ -94,12 +94,12 @@ pub enum LineError {
 pub struct ClientsError {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     #[source]
     pub source: LineError,
 }
 
-/// What [`Clients::allow`] did.
+/// The result of [`Clients::allow`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowed {
     /// The client was not listed, and is now.
@@ -110,7 +110,7 @@ pub enum Allowed {
     Unchanged,
 }
 
-/// Why a client is not added or removed.
+/// The reason for which a client is not added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
@@ -128,7 +128,7 @@ pub enum ChangeError {
     /// No client has this key or name.
     #[error("{client} is not listed")]
     NotListed {
-        /// What was looked for.
+        /// The key or name.
         client: ClientRef,
     },
 }
@@ -142,7 +142,7 @@ pub enum ClientRef {
     Name(ClientName),
 }
 
-/// Why a text names no client.
+/// The reason for which a text names no client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientRefError {

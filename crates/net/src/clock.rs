@@ -1,4 +1,4 @@
-//! The clock of sessions.
+//! The clock of sessions and leases.
 
 use std::time::Duration;
 

@@ -37,7 +37,8 @@ pub struct PrivateKey {
     public: PublicKey,
 }
 
-/// Why a text is not a key. The text is not part of the error, because it may be secret.
+/// The reason for which a text is not a key. The text is not part of the error, because it may be
+/// secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyTextError {

@@ -3,6 +3,10 @@
 //!
 //! A machine is known by its Ed25519 key ([`key`]), which TLS proves ([`tls`]). A volume has a list
 //! of the machines that may connect to it ([`clients`]).
+//!
+//! [`SessionServer`] is the server's side, [`Remote`] the client's. A session outlives its
+//! connections, and each mutation of a session is carried out once. [`mirror`] connects a primary
+//! and its mirror, without sessions.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! One connection: what is still to be sent, by any thread, and what arrived.
+//! One connection: its socket, its TLS, and the queue of bytes that the socket has not taken.
 //!
-//! A thread that sends writes the socket itself. What the socket does not take stays in a queue,
-//! which the reactor's thread sends on. So no sender ever waits for a slow peer, and a quick one
-//! costs no wake of another thread.
+//! A thread that sends a frame writes the socket itself. Bytes that the socket does not take stay
+//! in the queue, and the reactor's thread sends them later. So no sender waits for a slow peer, and
+//! no other thread is woken for a fast one.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -37,17 +37,20 @@ pub(crate) struct Link {
     reader: Arc<dyn Resume>,
     /// A leaf lock.
     out: Mutex<Out>,
-    /// The bytes in the queue, until the connection has a session.
+    /// The account of the bytes in the queue, until the connection has a session.
     own: Arc<Account>,
-    /// Those, and all else that its session keeps in memory.
+    /// The account of its session, which counts them from then on.
     joined: OnceLock<Arc<Account>>,
-    /// It is closed: the reactor reads its end, however much is held.
+    /// The connection is closed: the reactor reads it to its end, even if too many bytes are held.
     ended: AtomicBool,
-    /// When bytes arrived last, when a frame was sent, when the socket took what was queued, and
-    /// when the reactor's thread was here, by [`boot_time`], in milliseconds.
+    // Milliseconds of `boot_time`.
+    /// When bytes arrived last.
     heard: AtomicU64,
+    /// When a frame was sent last.
     said: AtomicU64,
+    /// When the socket took queued bytes last.
     taken: AtomicU64,
+    /// When the reactor's thread has called [`Link::look`] last.
     looked: AtomicU64,
 }
 
@@ -67,14 +70,15 @@ pub(crate) enum Bytes {
     Header([u8; HEADER_BYTES]),
     /// A body.
     Owned(Vec<u8>),
-    /// A remembered answer, or a request that may be sent again.
+    /// The stored reply to a mutation, or a request that may be sent again.
     Shared(Arc<[u8]>),
-    /// What a server has read, in memory that it gets back.
+    /// Bytes of a file, in memory that returns to its pool.
     Read(Buffer),
 }
 
 struct Piece {
     bytes: Bytes,
+    /// The number of bytes that were sent.
     sent: usize,
 }
 
@@ -101,8 +105,8 @@ impl Link {
         token: Token,
     ) -> Self {
         if let Some(tls) = &mut tls {
-            // `flush_tls` bounds what TLS holds. The limit of rustls counts the heads of records
-            // too, so that it would not take `PLAIN_BYTES`.
+            // `flush_tls` bounds the bytes that TLS holds. The limit of rustls would count the
+            // heads of records, too, and would not take `PLAIN_BYTES`.
             tls.set_buffer_limit(None);
         }
         let cipher = Cipher::default();
@@ -119,7 +123,7 @@ impl Link {
         link
     }
 
-    /// Counts what is queued as bytes of this session, from now on.
+    /// Counts the queued bytes in the account of a session from now on.
     pub(crate) fn join(&self, account: &Arc<Account>) {
         let out = self.out.lock();
         if self.joined.set(Arc::clone(account)).is_ok() {
@@ -128,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Returns the account of the bytes in its queue.
+    /// Returns the account of the queued bytes.
     fn account(&self) -> &Arc<Account> {
         self.joined.get().unwrap_or(&self.own)
     }
@@ -149,7 +153,7 @@ impl Link {
             }
         }
         if out.queued == 0 {
-            // The peer has taken all; from now on bytes wait for it.
+            // The queue was empty: from now on bytes wait for the peer.
             note_now(&self.taken);
         }
         out.queued += total;
@@ -158,7 +162,7 @@ impl Link {
         self.flush_locked(&mut out);
     }
 
-    /// Sends what is queued, as far as the socket takes it.
+    /// Sends queued bytes, as far as the socket takes them.
     pub(crate) fn flush(&self) {
         let mut out = self.out.lock();
         let before = out.queued;
@@ -187,8 +191,8 @@ impl Link {
         }
     }
 
-    /// Reads what has arrived, decrypted; 0 at the end of the stream. A read that does not fill
-    /// `into` has emptied the socket, or is at its end.
+    /// Reads bytes that have arrived, decrypted. Returns 0 at the end of the stream. A read that
+    /// does not fill `into` has emptied the socket, or is at its end.
     ///
     /// # Errors
     /// `WouldBlock` if nothing has arrived; those of the socket, and `InvalidData` of TLS.
@@ -216,7 +220,7 @@ impl Link {
         Duration::from_millis(self.taken.load(Ordering::Relaxed))
     }
 
-    /// Notes that the reactor's thread is not held up.
+    /// Records that the reactor's thread is not held up.
     pub(crate) fn look(&self) {
         note_now(&self.looked);
     }
@@ -246,8 +250,9 @@ impl Link {
         Ok(filled)
     }
 
-    /// Reads what TLS has decrypted, if that is nothing after more of the socket. A socket that was
-    /// emptied is read again for the `is_first` record only: another event tells what arrives then.
+    /// Reads bytes that TLS has decrypted; if there are none, reads the socket first. A socket that
+    /// was emptied is read again for the `is_first` record only: an event of epoll follows when
+    /// more bytes arrive.
     fn read_record(&self, out: &mut Out, into: &mut [u8], is_first: bool) -> io::Result<usize> {
         loop {
             match out.read_plain(into) {
@@ -259,13 +264,13 @@ impl Link {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             if cipher.is_empty() && cipher.fill(|into| self.stream.read(into))? == 0 {
-                // TLS shall know of the end too.
+                // TLS must see the end, too.
                 tls.read_tls(&mut io::empty())?;
                 return Ok(0);
             }
             tls.read_tls(cipher)?;
             let processed = tls.process_new_packets().map(|_| ());
-            // An answer of the handshake, or the alert that says what was wrong.
+            // Sends an answer of the handshake, or an alert.
             self.flush_locked(out);
             processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         }
@@ -276,7 +281,7 @@ impl Link {
         self.out.lock().tls.as_deref().map(look)
     }
 
-    /// Ends the connection. What is queued and fits into the socket is sent before.
+    /// Ends the connection. Queued bytes are dropped; those that the socket has taken are sent.
     pub(crate) fn close(&self) {
         self.close_locked(&mut self.out.lock());
     }
@@ -287,7 +292,7 @@ impl Link {
             self.stream.shut_down();
             self.ended.store(true, Ordering::SeqCst);
             self.account().let_go(std::mem::take(&mut out.queued));
-            // However much is held: its end must be read.
+            // The end of the connection must be read, even if too many bytes are held.
             if self.account().is_paused() {
                 self.account().resume();
             }
@@ -299,8 +304,8 @@ impl Link {
         self.out.lock().queued > 0
     }
 
-    /// Returns whether so much is held that nothing more shall be read. The reactor is told when
-    /// that changes.
+    /// Returns whether the connection is paused, because too many bytes are held. The reactor is
+    /// woken when it is resumed.
     pub(crate) fn must_pause(&self) -> bool {
         let account = self.account();
         let has_room = || account.has_room() || self.ended.load(Ordering::SeqCst);
@@ -309,7 +314,7 @@ impl Link {
         }
         account.pause(&self.reader, self.token);
         if has_room() {
-            // What was let go meanwhile, or a close, has not seen the flag.
+            // A thread that has freed bytes, or closed the connection, may have missed the pause.
             account.resume();
         }
         true
@@ -317,12 +322,12 @@ impl Link {
 }
 
 impl Out {
-    /// Reads what TLS has decrypted.
+    /// Reads bytes that TLS has decrypted.
     fn read_plain(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return Ok(0) };
         match tls.reader().read(into) {
-            // A connection that ends without TLS's own goodbye is an end too: frames have lengths,
-            // so nothing is taken for whole that is not.
+            // A connection may end without the last message of TLS: frames have lengths, so that a
+            // cut frame is not taken for a whole one.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
             read => read,
         }
@@ -426,7 +431,7 @@ fn flush_tls(
     }
 }
 
-/// A socket as TLS wants it.
+/// A socket, as rustls reads and writes it.
 struct Socket<'a>(&'a Stream);
 
 impl Read for Socket<'_> {

@@ -1,5 +1,5 @@
-//! Lines of the log that a peer can cause: one a second of each kind, with a count of those that
-//! were left out, so that no peer can fill the disk or hide what others do.
+//! The limit of log lines that a peer can cause: one line a second of each kind, with the number of
+//! lines that were left out. No peer can fill the disk, or hide the lines of others.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// One kind of line.
+/// The limit of one kind of line.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     /// A leaf lock.
@@ -25,15 +25,15 @@ impl LogLimit {
         Self { state: Mutex::new(State { written: None, left_out: 0 }) }
     }
 
-    /// Asks to write a line. Returns how many were left out since the last one; `None` if this one
-    /// is left out too.
+    /// Admits a line. Returns how many were left out since the last one; `None` if this one is left
+    /// out, too.
     pub(crate) fn admit(&self) -> Option<u64> {
         let now = Instant::now();
         self.state.lock().admit(now)
     }
 
-    /// Returns how many lines were left out, if the next one may be long in coming: it says so
-    /// instead.
+    /// Returns the number of lines that were left out, if there was no line for a second. A line
+    /// that reports the number counts as the last one.
     pub(crate) fn rest(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state.left_out == 0 || !state.is_due(now) {
@@ -42,7 +42,7 @@ impl LogLimit {
         state.admit(now)
     }
 
-    /// Returns whether lines were left out that nothing has counted yet.
+    /// Returns whether lines were left out that no line has reported.
     pub(crate) fn has_rest(&self) -> bool {
         self.state.lock().left_out > 0
     }
@@ -110,7 +110,7 @@ impl ServerLog {
         self.all().iter().any(|(_, limit)| limit.has_rest())
     }
 
-    /// Writes how many lines were left out, of kinds that were quiet for a second.
+    /// Logs the numbers of lines that were left out, of kinds without a line for a second.
     pub(crate) fn write_rest(&self, now: Instant) {
         for (what, limit) in self.all() {
             if let Some(left_out) = limit.rest(now) {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!([1, 500, 999].map(admit), [None; 3]);
         assert_eq!(admit(1000), Some(3));
         assert_eq!(admit(1500), None);
-        // Nothing more comes: the rest is told all the same, once.
+        // No further line comes: the rest is reported all the same, once.
         assert!(limit.has_rest());
         assert_eq!(limit.rest(start + Duration::from_secs(2)), Some(1));
         assert_eq!(limit.rest(start + Duration::from_secs(4)), None);

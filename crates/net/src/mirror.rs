@@ -1,8 +1,9 @@
 //! The connection between the primary of a volume and its mirror: TLS over TCP with threads that
 //! block, one for each connection.
 //!
-//! There is no session. The primary says which volume it has and what it is, and then sends groups
-//! as fast as the mirror takes them; `docs/protocol.md`, 3.3, has the messages.
+//! There is no session. The primary names its volume, its reign and its run, and then sends groups
+//! as fast as the mirror takes them; `docs/protocol.md`, 3.3, has the messages. An end that does
+//! not answer in time, or is gone, ends the connection; the primary makes another one.
 
 use std::time::Duration;
 
@@ -13,11 +14,12 @@ mod connection;
 mod frames;
 mod server;
 
-/// How long one read or write of the socket may take: the other end may sync a disk meanwhile. A
-/// machine that is gone is noticed earlier ([`GONE`]).
-const BUSY: Duration = Duration::from_secs(600);
-/// How long the system waits for a sign of life of the other machine: longer than a full window
-/// while that syncs.
-const GONE: Duration = Duration::from_secs(60);
-/// How long a primary may take to read why its group was not kept: it may still be sending.
-const TOLD: Duration = Duration::from_secs(20);
+/// The longest time of one read or write of the socket: the other end may be syncing a disk. A
+/// machine that is gone is noticed earlier ([`KEEPALIVE_TIMEOUT`]).
+const IO_TIMEOUT: Duration = Duration::from_secs(600);
+/// The time after which the kernel gives up a machine that confirms nothing. It is longer than the
+/// receive window of a mirror stays full while the mirror syncs.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time in which a primary may read the reason for which its group was not stored: it may still
+/// be sending.
+const FAILURE_LINGER: Duration = Duration::from_secs(20);

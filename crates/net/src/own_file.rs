@@ -39,7 +39,7 @@ pub struct OwnFile {
     path: PathBuf,
 }
 
-/// Which other users may read a file. None may write it.
+/// The other users that may read a file. None may write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     /// No other user.
@@ -48,7 +48,7 @@ pub enum Readers {
     Everybody,
 }
 
-/// What changes when a file does.
+/// The stamp of a file: it changes when the file does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileStamp {
     inode: u64,
@@ -57,17 +57,17 @@ pub struct FileStamp {
     changed: (i64, i64),
 }
 
-/// Why a file is not used. It was not changed.
+/// The reason for which a file is not used. It was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnFileError {
-    /// There is none.
+    /// The file does not exist.
     #[error("{} does not exist", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// One was to be created, and there is one.
+    /// The file was to be created, and exists.
     #[error("{} exists, and is not overwritten", path.display())]
     Exists {
         /// The file.
@@ -100,7 +100,7 @@ pub enum OwnFileError {
     Type {
         /// The file.
         path: PathBuf,
-        /// What it is, for a message: "a symbolic link".
+        /// The kind of file, for a message: "a symbolic link".
         found: &'static str,
     },
     /// It is larger than such a file may be, or not text.
@@ -271,7 +271,7 @@ impl OwnFile {
     }
 
     fn open_at(&self, name: &OsStr, flags: OFlags) -> Result<OwnedFd, OwnFileError> {
-        // `O_NONBLOCK`: a pipe that another user put there must not block.
+        // `O_NONBLOCK`: a pipe that another user has put there must not block.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let path = self.path.clone();
         openat(&self.dir, name, flags, Mode::from_raw_mode(MODE)).map_err(|error| match error {
@@ -380,8 +380,8 @@ impl FileStamp {
     }
 }
 
-/// A change of a file that was begun: the lock and the new file are one. A crash leaves `NAME.new`
-/// behind, which the next change uses.
+/// A change of a file that has begun. The new file `NAME.new` is also the lock. After a crash it
+/// stays, and the next change uses it.
 #[derive(Debug)]
 pub struct Edit<'a> {
     file: &'a OwnFile,

@@ -1,5 +1,5 @@
-//! The record of a peer beyond its sessions: how much of the server's memory they share, and
-//! whether the peer answers recalls.
+//! The record of a peer, which outlives its sessions: the share of the server's memory that they
+//! have in common, and the peer's unanswered recalls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,9 +16,10 @@ use crate::clock::boot_time;
 pub(crate) struct PeerRecord {
     /// A leaf lock.
     distrust: Mutex<PeerDistrust>,
-    /// Until when the peer is granted no leases: milliseconds of [`boot_time`], 0 for never.
+    /// The time until which the peer is granted no leases: milliseconds of [`boot_time`], 0 if it
+    /// may be.
     until: AtomicU64,
-    /// Its requests that wait for locks.
+    /// The number of its requests that wait for locks.
     lock_waiters: AtomicUsize,
 }
 
@@ -26,15 +27,16 @@ pub(crate) struct PeerRecord {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct PeerDistrust {
     times: u32,
-    /// When one was not answered last, and until when the peer gets no leases; by [`boot_time`].
+    /// When a recall was not answered last, by [`boot_time`].
     last: Duration,
+    /// The time until which the peer gets no leases, by [`boot_time`].
     until: Duration,
 }
 
 impl PeerDistrust {
-    /// The longest is so many times doubled.
+    /// The number of times after which the time is not doubled any more.
     const MOST_TIMES: u32 = 7;
-    /// A time without an unanswered recall after which one of them is forgotten.
+    /// The time without an unanswered recall after which one of those before is forgotten.
     const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 
     /// Notes that a recall was not answered within `limit`. Sessions that miss it together, as
@@ -45,11 +47,11 @@ impl PeerDistrust {
         }
         self.times = self.left(now).min(Self::MOST_TIMES - 1) + 1;
         self.last = now;
-        // The first one costs nothing: a client may be killed.
+        // The first unanswered recall costs nothing: a client may have been killed.
         self.until = now + limit * ((1 << (self.times - 1)) - 1);
     }
 
-    /// Returns how many of them are not forgotten.
+    /// Returns the number of unanswered recalls that are not forgotten.
     fn left(&self, now: Duration) -> u32 {
         let quiet = now.saturating_sub(self.until).as_secs() / Self::FORGIVEN_AFTER.as_secs();
         self.times.saturating_sub(u32::try_from(quiet).unwrap_or(u32::MAX))
@@ -100,17 +102,17 @@ impl Drop for LockWaiterGuard {
     }
 }
 
-/// Bytes that the heads of all count for that a client repeats after a start, and their answers:
-/// besides its window and the writes that it had kept back, which go before others.
+/// Bytes for the heads of all mutations that a client repeats after a start, and for their answers:
+/// besides its window and its buffered writes, which go before others.
 const REPEATED_HEADS: usize = 2 * limits::SESSION_MUTATIONS as usize * limits::REQUEST_BYTES;
 
-/// The part of a session in what all share.
+/// The share of a session in the memory of the server.
 pub(crate) struct SessionShare {
-    /// Bytes that it may hold.
+    /// The bytes that it may hold.
     pub(crate) bytes: usize,
-    /// Those that it holds.
+    /// The bytes that it holds.
     pub(crate) account: Arc<Account>,
-    /// What it has in common with others.
+    /// The record that it has in common with the other sessions of its peer.
     pub(crate) peer: Arc<PeerRecord>,
 }
 
@@ -120,13 +122,13 @@ impl SessionShare {
         Self { bytes, account: Account::new(bytes), peer }
     }
 
-    /// Lets the session hold more than any other. While its client repeats what an earlier epoch
-    /// has answered, and the writes that it had kept back, nothing goes on until all was read.
+    /// Lets the session hold more than any other: no request is carried out before its client has
+    /// repeated all mutations that an earlier epoch has answered, and sent its buffered writes.
     pub(crate) fn widen(&self) {
         self.account.set_limit(limits::SESSION_BYTES + limits::DIRTY_BYTES + REPEATED_HEADS);
     }
 
-    /// Returns the bytes that a client has under way, which counts as the server does.
+    /// Returns the most bytes that a client has under way. The client counts alike.
     pub(crate) const fn window(&self) -> usize {
         self.bytes / 2 + self.bytes / 16
     }
@@ -137,7 +139,7 @@ impl SessionShare {
     }
 }
 
-/// Returns the bytes that a session may hold that begins now; the others of its peer have `taken`.
+/// Returns the bytes that a new session may hold. The other sessions of its peer have `taken`.
 pub(crate) fn share(taken: usize) -> usize {
     let left = limits::PEER_BYTES.saturating_sub(taken);
     (left / 4).clamp(limits::SESSION_LEAST_BYTES, limits::SESSION_BYTES)

@@ -1,5 +1,5 @@
-//! A thread over epoll: it reads the frames of its connections, sends on what their sockets did not
-//! take at once, accepts new ones, and tells them that time passes.
+//! A reactor: a thread over epoll. It reads the frames of its connections, sends the bytes that
+//! their sockets did not take at once, accepts new connections, and gives all of them ticks.
 //!
 //! epoll reports a socket once when its state changes (edge triggered), so that senders on other
 //! threads need not register anything.
@@ -23,29 +23,29 @@ use crate::link::Link;
 use crate::log_limit::LogLimit;
 use crate::stream::Stream;
 
-/// How often a connection is told that time passes.
+/// The time between two ticks.
 const TICK: Duration = Duration::from_millis(250);
-/// Frames of one connection that are handled, and connections of one listener that are accepted,
-/// before the others get their turn.
+/// Frames of one connection that are handled, or connections of one listener that are accepted,
+/// before the other sockets get their turn.
 const TURN: usize = 64;
 const WAKER: Token = Token(0);
 
-/// What decides about the frames of a connection.
+/// The handler of the frames of a connection.
 pub(crate) trait Handler: Send {
-    /// Returns how much the peer may send now.
+    /// Returns the limits of the next frame.
     fn limits(&self) -> FrameLimits;
 
     /// Handles a frame. `Break` ends the connection.
     fn frame(&mut self, link: &Arc<Link>, frame: Frame) -> ControlFlow<()>;
 
-    /// Time has passed. `Break` ends the connection.
+    /// Handles a tick. `Break` ends the connection.
     fn tick(&mut self, link: &Arc<Link>, now: Instant) -> ControlFlow<()>;
 
-    /// The connection has ended; without a reason if the handler wanted it.
+    /// Handles the end of the connection; without a reason if the handler has ended it.
     fn closed(&mut self, link: &Arc<Link>, why: Option<&ReadError>);
 }
 
-/// A socket that new connections come from.
+/// A listening socket.
 pub(crate) trait Listener: AsRawFd + Send {
     /// Accepts a connection and hands it on.
     ///
@@ -53,10 +53,10 @@ pub(crate) trait Listener: AsRawFd + Send {
     /// `WouldBlock` if there is none.
     fn accept(&mut self) -> io::Result<()>;
 
-    /// Time has passed. Called only while [`Listener::wants_ticks`].
+    /// Handles a tick. Called only while [`Listener::wants_ticks`].
     fn tick(&mut self);
 
-    /// Returns whether something here waits for time to pass.
+    /// Returns whether the listener needs ticks now.
     fn wants_ticks(&self) -> bool;
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Reactor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How other threads reach a reactor.
+/// The orders of other threads to a reactor.
 pub(crate) struct Mailbox {
     waker: Waker,
     next_token: AtomicUsize,
@@ -103,7 +103,7 @@ impl Mailbox {
         link
     }
 
-    /// Adds a socket that connections come from.
+    /// Adds a listening socket.
     pub(crate) fn listen(&self, listener: Box<dyn Listener>) {
         self.post(Order::Listen(listener));
     }
@@ -163,17 +163,17 @@ impl Drop for Reactor {
     }
 }
 
-/// What the thread of a reactor has.
+/// The state of a reactor's thread.
 struct Polling {
     poll: Poll,
     mailbox: Arc<Mailbox>,
     links: HashMap<Token, Connected>,
     listeners: HashMap<Token, Box<dyn Listener>>,
-    /// Connections that may have more to read than they had a turn for.
+    /// Sockets that may have more to read after their turn.
     behind: Vec<Token>,
     /// Listeners whose connections wait until a descriptor is free.
     stuck: Vec<Token>,
-    /// Connections that could not be accepted.
+    /// The limit of log lines about connections that could not be accepted.
     failures: LogLimit,
 }
 
@@ -226,7 +226,7 @@ impl Polling {
         }
     }
 
-    /// Returns how long to wait for events: for ever if nothing waits for time to pass.
+    /// Returns the time to wait for events; `None`, without limit, if nothing needs ticks.
     fn timeout(&self, last_tick: Instant) -> Option<Duration> {
         if !self.behind.is_empty() {
             return Some(Duration::ZERO);
@@ -237,6 +237,7 @@ impl Polling {
         ticks.then(|| TICK.saturating_sub(last_tick.elapsed()))
     }
 
+    /// Carries out the orders of other threads.
     fn obey(&mut self, ready: &mut Vec<Token>) -> ControlFlow<()> {
         let orders = std::mem::take(&mut *self.mailbox.orders.lock());
         for order in orders {
@@ -265,7 +266,7 @@ impl Polling {
         ControlFlow::Continue(())
     }
 
-    /// Reads what has arrived at a socket.
+    /// Reads a connection, or accepts from a listener, for one turn.
     fn serve(&mut self, token: Token) {
         if let Some(listener) = self.listeners.get_mut(&token) {
             match accept_some(&mut **listener) {
@@ -275,7 +276,7 @@ impl Polling {
                     if let Some(left_out) = self.failures.admit() {
                         tracing::warn!(%error, left_out, "a connection could not be accepted");
                     }
-                    // Most likely no descriptor is free: the next tick tries again.
+                    // Most likely no descriptor is free: tried again with the next tick.
                     if !self.stuck.contains(&token) {
                         self.stuck.push(token);
                     }
@@ -326,13 +327,13 @@ impl Polling {
     }
 }
 
-/// How the turn of a connection ended.
+/// The end of the turn of a socket.
 enum Turn {
-    /// Everything that has arrived was read, or nothing more may be read now.
+    /// All bytes that have arrived were read, or the connection is paused.
     Drained,
     /// There may be more.
     Over,
-    /// The handler wants an end.
+    /// The handler ends the connection.
     Ended,
 }
 

@@ -1,8 +1,9 @@
 //! The client's side: a server at the other end of a socket, as a [`Service`].
 //!
 //! A caller's thread numbers its request and writes the socket itself; the reactor's thread reads
-//! the reply and calls back. A lost connection is made again, and what was not answered is sent
-//! again under its old numbers, so that the server answers it once.
+//! the reply and calls back. A lost connection is made again. Requests that were not answered are
+//! sent again under their old numbers, so that the server carries out each mutation once. They fail
+//! if the session has ended, or if the server gives no session any more.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -26,7 +27,6 @@ use calls::Calls;
 use connect::Connector;
 
 mod answers;
-mod asking;
 mod call;
 mod calls;
 mod connect;
@@ -35,45 +35,46 @@ mod connection;
 mod dial;
 mod flush;
 mod given_up;
-mod kept;
 mod lease_clock;
 mod locks;
 mod parting;
 mod recalls;
 mod reclaim;
 mod replay;
+mod replay_log;
 mod role;
 mod round;
 mod sending;
+mod server_list;
 mod servers;
 mod status;
 mod terms;
 mod window;
 mod window_bytes;
 
-/// How a client reaches its server.
+/// The socket of a server.
 #[derive(Debug, Clone)]
 pub enum ServerTarget {
-    /// By a Unix socket on the same machine.
+    /// A Unix socket on the same machine.
     Unix(PathBuf),
-    /// By TCP with TLS; the server proves the key of its address, and we prove ours. If the volume
-    /// lies on a shared store, the server leads to the others.
+    /// TCP with TLS: the server proves the key of its address, and the client proves its own. If
+    /// the volume lies on a shared store, the server names the others.
     Tcp {
-        /// The server.
+        /// The address of the server.
         address: ServerAddress,
-        /// Our key.
+        /// The client's key.
         key: Arc<PrivateKey>,
     },
 }
 
-/// What a client is to its server.
+/// The role of a client.
 #[derive(Debug, Clone, Default)]
 pub enum ClientRole {
     /// A client that the server knows.
     #[default]
     Client,
-    /// A guest with these credentials, from that of a root of the volume to the one for our key.
-    /// Only over TCP.
+    /// A guest with these credentials, from that of a root of the volume to the one for the
+    /// client's key. Only over TCP.
     Guest(Vec<Vec<u8>>),
     /// The server of another site. Only over TCP.
     Site(SiteRole),
@@ -90,14 +91,14 @@ pub struct SiteRole {
     pub invitation: Option<Vec<u8>>,
 }
 
-/// How a client behaves.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// Where the server is.
+    /// The server.
     pub target: ServerTarget,
-    /// No change will be asked for.
+    /// The client will send no mutation.
     pub read_only: bool,
-    /// What the client is.
+    /// The role of the client.
     pub role: ClientRole,
     /// After this time a request fails with `TimedOut`; `None` waits until the server comes back.
     pub give_up: Option<Duration>,
@@ -122,8 +123,8 @@ impl Remote {
         Ok(remote)
     }
 
-    /// Begins without a connection: requests wait for one, for as long as the options say. It is
-    /// made, and made again, until this is dropped.
+    /// Begins without a connection: requests wait for one, for as long as the options say. The
+    /// connection is made, and made again after a loss, until this is dropped.
     ///
     /// # Errors
     /// [`ConnectError::NoThread`].
@@ -156,7 +157,7 @@ impl Remote {
             .map_err(ConnectError::NoThread)
     }
 
-    /// Returns why the last attempt to connect has failed, if the server itself has refused it.
+    /// Returns the reason for which the server has refused the last attempt to connect, if it has.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
         self.connector.refusal()
@@ -175,8 +176,8 @@ impl Remote {
         self.calls.status()
     }
 
-    /// From now on, `on_dir` gets the attributes of directories that come with answers. A second
-    /// call does nothing.
+    /// From now on, calls `on_dir` with the attributes of directories that come with answers. A
+    /// second call does nothing.
     pub fn tell_dirs(&self, on_dir: OnDir) {
         let _is_first = self.calls.on_dir.set(on_dir);
     }
@@ -194,18 +195,19 @@ impl Remote {
 }
 
 impl Remote {
-    /// Encodes a request and hands it to the calls; `is_first` says whether it goes before what
-    /// waits for its turn.
+    /// Encodes a request and hands it to the calls. `is_first`: it goes before requests that wait
+    /// for their turn.
     fn submit(
         &self,
         context: &Context,
         request: &Request,
         bulk: Bulk<'_>,
-        (done, is_first): (LeasedDone, bool),
+        done: LeasedDone,
+        is_first: bool,
     ) {
         let mut body = Vec::with_capacity(128);
         // The mutation number is put in once it is known.
-        if let Err(error) = codec::encode_call((context.uid, context.gid), 0, request, &mut body) {
+        if let Err(error) = codec::encode_call(context.uid, context.gid, 0, request, &mut body) {
             return done(Err(error), Granted::default());
         }
         let bulk = match bulk {
@@ -258,7 +260,7 @@ impl Service for Remote {
 
 impl LeasedService for Remote {
     fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        self.submit(context, &request, bulk, (done, true));
+        self.submit(context, &request, bulk, done, true);
     }
 
     fn ask_leased(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
@@ -267,7 +269,7 @@ impl LeasedService for Remote {
         if let Request::FsyncDir { since, .. } = &mut request {
             *since = None;
         }
-        self.submit(context, &request, bulk, (done, false));
+        self.submit(context, &request, bulk, done, false);
     }
 
     fn lease_left(&self) -> Duration {

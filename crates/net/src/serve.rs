@@ -1,4 +1,8 @@
-//! The server's side: sockets that clients connect to, and what their connections carry.
+//! The server's side: its sockets, its threads, and each connection from the hello to its end.
+//!
+//! A connection begins as a stranger: its client says hello, a guest or a site also presents
+//! credentials. It joins a session, or is refused. A connection that breaks the protocol ends, and
+//! its session ends with it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -52,10 +56,12 @@ pub struct SessionServer {
 struct Shared {
     sessions: Arc<Sessions>,
     mailboxes: Vec<Arc<Mailbox>>,
-    /// Connections without a session. A connection is closed under no lock.
+    /// Connections without a session. No connection is closed under this lock.
     strangers: Mutex<Strangers<Arc<Link>>>,
-    /// Those, and the ones that made room and have not ended yet.
+    /// The number of connections without a session, with those that were evicted and have not ended
+    /// yet.
     unfinished: AtomicUsize,
+    /// The number of connections that were accepted, by which they are spread over the threads.
     accepted: AtomicUsize,
 }
 
@@ -68,7 +74,8 @@ impl SessionServer {
         Self::start_with(service, Duration::from_secs(limits::TERM_SECONDS))
     }
 
-    /// As [`SessionServer::start`], with another term after which a silent client is gone.
+    /// As [`SessionServer::start`], with another term: the time after which a silent client is
+    /// gone.
     ///
     /// # Errors
     /// As [`SessionServer::start`].
@@ -118,9 +125,9 @@ impl SessionServer {
         self.accept_from(mio::net::TcpListener::bind(address)?, key, clients)
     }
 
-    /// As [`SessionServer::listen_tcp`], on a socket that listens already. A copy of it
-    /// ([`TcpListener::try_clone`]) listens on when this server has ended: a connection that waits
-    /// to be accepted is not lost between two servers of one process.
+    /// As [`SessionServer::listen_tcp`], on a socket that listens already. A copy of the socket
+    /// ([`TcpListener::try_clone`]) still listens when this server has ended: a connection that
+    /// waits to be accepted is not lost between two servers of one process.
     ///
     /// # Errors
     /// As [`SessionServer::listen_tcp`].
@@ -190,14 +197,17 @@ impl fmt::Debug for SessionServer {
 }
 
 impl Shared {
-    /// Takes over a connection. If too many have no session yet, the oldest ends.
+    /// Takes over a connection. If too many connections have no session yet, one of them is
+    /// evicted.
     fn welcome(
         self: &Arc<Self>,
-        (stream, source): (Stream, Source),
+        stream: Stream,
+        source: Source,
         tls: Option<Box<rustls::Connection>>,
         caller: Caller,
     ) {
-        // Those that end do so on other threads, which may be busy: descriptors have a limit too.
+        // Evicted connections end on their threads, which may be busy: their descriptors are open
+        // until then.
         if self.unfinished.fetch_add(1, Ordering::AcqRel) >= 2 * limits::STRANGERS {
             self.unfinished.fetch_sub(1, Ordering::AcqRel);
             return;
@@ -213,14 +223,14 @@ impl Shared {
         });
     }
 
-    /// Returns whether there is a session, or a connection that may begin one on the thread of
-    /// another reactor, without waking this one.
+    /// Returns whether there is a session, or a connection that may begin one: on the thread of
+    /// another reactor, which does not wake this one.
     fn has_clients(&self) -> bool {
         // In this order: a connection is counted until its session is there.
         self.unfinished.load(Ordering::Acquire) > 0 || !self.sessions.is_empty()
     }
 
-    /// Ends a connection that makes room. Within an unfinished handshake of TLS it is not told why.
+    /// Evicts a connection. The refusal does not arrive if the handshake of TLS is not finished.
     fn evict(&self, link: &Link) {
         if let Some(left_out) = self.sessions.log.evicted.admit() {
             tracing::info!(left_out, "a connection without a session made room for another one");
@@ -240,20 +250,14 @@ struct Connection {
 
 enum Stage {
     /// Without a session yet.
-    Stranger {
-        ticket: Ticket,
-        since: Instant,
-    },
+    Stranger { ticket: Ticket, since: Instant },
     /// A guest or a site, without a session, whose credentials or invitation come next.
-    Presenting {
-        ticket: Ticket,
-        since: Instant,
-        hello: Box<Hello>,
-        key: PublicKey,
-    },
-    /// With a session, of which the client is told once it is recorded.
+    Presenting { ticket: Ticket, since: Instant, hello: Box<Hello>, key: PublicKey },
+    /// With a session. The client is welcomed once the session is recorded.
     Joining(Arc<Joining>),
+    /// With a session that its client knows.
     Joined(Arc<Session>),
+    /// Closed.
     Over,
 }
 
@@ -310,7 +314,7 @@ impl Connection {
         self.begin(link, joined)
     }
 
-    /// Goes on with a session, or says why there is none.
+    /// Joins a session, or sends the refusal.
     fn begin(
         &mut self,
         link: &Arc<Link>,
@@ -335,7 +339,7 @@ impl Connection {
         }
     }
 
-    /// Enters another stage.
+    /// Enters a stage with a session, or the last one.
     fn leave_strangers(&mut self, next: Stage) {
         if let Stage::Stranger { ticket, .. } | Stage::Presenting { ticket, .. } = self.stage {
             self.shared.strangers.lock().leave(ticket);
@@ -370,7 +374,7 @@ impl Handler for Connection {
                 return self.present(link, &hello, key, &frame);
             }
             Stage::Joining(joining) if !joining.is_welcomed() => {
-                // It answers what it was not told.
+                // The client sends a frame of a session before its welcome.
                 joining.ended(&self.shared.sessions, link);
                 return self.begin(link, Err(refused(RefusalCode::NotPelago)));
             }
@@ -434,7 +438,7 @@ impl Handler for Connection {
     }
 }
 
-/// Sends a message that is no answer.
+/// Sends a message of the handshake, or the last one of a connection.
 fn send(sessions: &Sessions, link: &Link, kind: FrameKind, body: Vec<u8>) {
     let head = sessions.header(kind, 0, body.len(), 0);
     link.send([head, Bytes::Owned(body)]);

@@ -28,13 +28,13 @@ const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
 /// A session of one client.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    /// What the mounting process chose: a copy of its machine is another client.
+    /// Random bytes that the mounting process chose: a copy of its machine is another client.
     nonce: [u8; 16],
     pub(crate) peer: Peer,
     pub(crate) share: SessionShare,
     /// The next run of the server knows the session, or need not.
     recorded: AtomicBool,
-    /// A leaf lock, except that a connection is used under it.
+    /// Under this lock only a connection is used.
     state: Mutex<State>,
 }
 
@@ -44,30 +44,31 @@ struct State {
     link: Option<Arc<Link>>,
     /// When the client was heard last, by [`boot_time`].
     heard: Duration,
-    /// A request came: the client may have files open, and locks.
+    /// A request has come: the client may have files open, and locks.
     is_used: bool,
     /// The numbers of the requests that run, without those that wait for locks.
     running: HashSet<u64>,
-    /// Those of them that an earlier run has answered: they do not count as requests.
+    /// The running requests that an earlier run has answered: they do not count as requests.
     replays: HashSet<u64>,
-    /// Requests that wait for locks: others must get past them, among them those that unlock.
+    /// The numbers of the requests that wait for locks: other requests must get past them, among
+    /// them those that unlock.
     waiting: HashSet<u64>,
     /// Counts the epochs that the server has begun since the session began.
     epochs: u32,
     recalls: Recalls,
     /// No request is taken any more.
     ended: bool,
-    /// The next run of the server goes on with it.
+    /// The next run of the server continues the session.
     suspended: bool,
 }
 
-/// Where the answer to a request goes.
+/// The way of the answer to a request.
 pub(crate) struct Answered {
     /// The present connection.
     pub(crate) link: Option<Arc<Link>>,
-    /// What is sent in place of the answer.
+    /// The answer that is sent instead, because the mutation may be lost.
     pub(crate) lost: Option<Arc<[u8]>>,
-    /// Whether it was the last request of a session that has ended.
+    /// It was the last request of a session that has ended.
     pub(crate) is_last: bool,
 }
 
@@ -76,17 +77,17 @@ pub(crate) struct Answered {
 pub struct SessionStatus {
     /// The session's id.
     pub id: SessionId,
-    /// Who is at the other end.
+    /// The peer.
     pub peer: Peer,
-    /// Whether it has a connection.
+    /// True if it has a connection.
     pub connected: bool,
-    /// How long ago the client was heard.
+    /// The time since the client was heard last.
     pub silent: Duration,
     /// Requests that run.
     pub running: usize,
 }
 
-/// Why a connection ends that a session had.
+/// The reason for which the connection of a session ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Violation {
     /// A message that cannot be decoded.
@@ -104,7 +105,7 @@ pub(crate) enum Violation {
     /// A mutation without a number, or another request with one.
     #[error("a request is a mutation or not, and its number says the opposite")]
     WrongMutation,
-    /// Bulk bytes behind a request that has none.
+    /// Bulk bytes of a request that has none.
     #[error("a request has bulk bytes that it cannot have")]
     Bulk,
     /// A cancel without a mutation number.
@@ -145,7 +146,7 @@ impl Session {
         Self { id, nonce: record.nonce, peer, share, recorded, state: Mutex::new(state) }
     }
 
-    /// Returns what the volume keeps of the session.
+    /// Returns the session's record for the volume.
     pub(crate) fn record(&self) -> SessionRecord {
         SessionRecord::new(self.nonce, self.peer.into())
     }
@@ -168,7 +169,7 @@ impl Session {
         true
     }
 
-    /// Notes that the client was heard, and which answers it has.
+    /// Records that the client was heard, and that it has the answers up to `acknowledged`.
     pub(crate) fn heard(&self, link: &Arc<Link>, acknowledged: u64) -> Result<(), Violation> {
         let mut state = self.state.lock();
         if !state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
@@ -178,13 +179,15 @@ impl Session {
         Ok(state.machine.acknowledge(acknowledged)?)
     }
 
-    /// Admits a request. A mutation that came before is not carried out again. All that a client
-    /// replays may be under way at a time.
+    /// Admits a request. A mutation that has come before is not carried out again. `waits`: it
+    /// waits for a lock. All requests that a client replays may be under way at a time.
     pub(crate) fn admit(
         &self,
-        (number, is_replay): (u64, bool),
+        number: u64,
         mutation: u64,
-        (hash, waits): (u64, bool),
+        hash: u64,
+        is_replay: bool,
+        waits: bool,
     ) -> Result<Repetition, Violation> {
         let mut state = self.state.lock();
         if state.ended {
@@ -220,8 +223,8 @@ impl Session {
         Ok(repetition)
     }
 
-    /// Returns the answer to a mutation that is over; for one that did not arrive, `before`, which
-    /// it has from now on. `None` for one that runs, and for a request that is no mutation.
+    /// Returns the answer to a mutation that is over. For one that did not arrive, `before` is its
+    /// answer from now on. `None` for a mutation that runs, and for another request.
     pub(crate) fn cancel(
         &self,
         mutation: u64,
@@ -240,7 +243,8 @@ impl Session {
     pub(crate) fn answered(
         &self,
         number: u64,
-        (mutation, epochs): (u64, u32),
+        mutation: u64,
+        epochs: u32,
         answer: Option<Arc<[u8]>>,
         lost: impl FnOnce() -> Arc<[u8]>,
     ) -> Answered {
@@ -269,8 +273,8 @@ impl Session {
         state.heard = boot_time();
     }
 
-    /// Begins a new epoch of the server. The client has the whole time again to answer recalls:
-    /// it could not while the server took no connections.
+    /// Begins a new epoch of the server. The client has the whole time again to answer recalls: it
+    /// could not while the server took no connections.
     pub(crate) fn begin_epoch(&self) {
         let mut state = self.state.lock();
         let now = boot_time();
@@ -286,8 +290,8 @@ impl Session {
         self.state.lock().epochs
     }
 
-    /// Notes that a connection has ended. The session waits for another one, for a term from now: a
-    /// thread that was held up notices the end late.
+    /// Records that a connection has ended. The session waits for another one, for a term from now:
+    /// a thread that was held up notices the end late.
     pub(crate) fn lost(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         if state.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link)) {
@@ -307,9 +311,9 @@ impl Session {
         is_first.then(|| state.running.iter().chain(&state.waiting).copied().collect())
     }
 
-    /// Sends a recall, and again over later connections until it is answered. From now on answers
-    /// do not lengthen the leases: the client's clock must end them if it does not answer. Returns
-    /// `false` if the session has ended.
+    /// Sends a recall, and repeats it over later connections until it is answered. From now on
+    /// answers do not lengthen the leases: if the client does not answer, its own clock must end
+    /// them. Returns `false` if the session has ended.
     pub(crate) fn recall(
         &self,
         number: u64,
@@ -320,7 +324,7 @@ impl Session {
         if state.ended {
             return false;
         }
-        // Its link sends recalls in the order of their numbers.
+        // Under the lock, so that recalls are sent in the order of their numbers.
         if let Some(link) = &state.link {
             send_or_close(link, frame(&body));
         }
@@ -337,7 +341,7 @@ impl Session {
         }
     }
 
-    /// The client has answered a recall. Returns whether it was asked.
+    /// Records the answer to a recall. Returns whether a recall has waited for it.
     pub(crate) fn recalled(&self, number: u64) -> bool {
         self.state.lock().recalls.answered(number)
     }
@@ -349,8 +353,8 @@ impl Session {
         state.ended || state.recalls.is_overdue()
     }
 
-    /// Returns whether leases may be granted: not to a peer that has not answered recalls, also in
-    /// other sessions. Those that this one has are lengthened.
+    /// Returns whether leases may be granted: not to a peer that has not answered recalls, also of
+    /// its other sessions. The leases that this session has are lengthened all the same.
     pub(crate) fn may_lease(&self) -> bool {
         !self.share.peer.is_distrusted() && !self.is_overdue()
     }
@@ -378,7 +382,7 @@ impl Session {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Notes that the next run of the server knows the session.
+    /// Records that the next run of the server knows the session.
     pub(crate) fn note_recorded(&self) {
         self.recorded.store(true, Ordering::Release);
     }
@@ -404,7 +408,7 @@ impl Session {
         is_unused
     }
 
-    /// Ends the connection with a last frame. Nothing of the session is handled any more in this
+    /// Ends the connection with a last frame. No frame of the session is handled any more in this
     /// run of the server.
     pub(crate) fn suspend(&self, last: [Bytes; 2]) {
         let mut state = self.state.lock();
@@ -428,9 +432,10 @@ impl Session {
         self.state.lock().machine.acknowledged()
     }
 
-    /// Returns for how long the client was silent. It is not while the thread that would hear it
-    /// was held up for longer than `patience`, or reads nothing because of requests that the server
-    /// has not answered. If it reads nothing because of answers, the client must take some.
+    /// Returns for how long the client was silent. It does not count as silent while the thread
+    /// that reads its connection is held up for longer than `patience`, or while the connection is
+    /// paused because of requests that the server has not answered. If it is paused because of
+    /// answers, the client must take some.
     pub(crate) fn silent(&self, now: Duration, patience: Duration) -> Duration {
         let state = self.state.lock();
         let is_held_up = |link: &Arc<Link>| now.saturating_sub(link.looked()) > patience;
@@ -440,7 +445,7 @@ impl Session {
                 true => now.saturating_sub(state.last_heard().max(link.taken())),
                 false => Duration::ZERO,
             },
-            // What was sent while it was paused is not read yet.
+            // Frames that were sent during a pause are not read yet.
             _ => now.saturating_sub(state.last_heard().max(self.share.account.resumed())),
         }
     }
@@ -478,13 +483,13 @@ impl State {
         self.link.is_none() && !self.is_used && !self.ended
     }
 
-    /// Returns when a frame came last, or a part of one.
+    /// Returns when bytes came last.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
     }
 }
 
-/// Sends a frame, or ends the connection if there is none to send.
+/// Sends a frame, or ends the connection if there is no frame, because the server may not answer.
 fn send_or_close(link: &Link, frame: Option<[Bytes; 2]>) {
     match frame {
         Some(frame) => link.send(frame),
@@ -510,7 +515,7 @@ mod tests {
         fn resume(&self, _: Token) {}
     }
 
-    /// What the client said while it was not read is read only now.
+    /// Frames that the client has sent during the pause are read only now.
     #[test]
     fn a_session_that_goes_on_after_a_pause_has_a_term_from_then_on() {
         let share = SessionShare::new(limits::SESSION_BYTES, Arc::new(PeerRecord::default()));

@@ -1,5 +1,5 @@
-//! The sessions of a server: each has one connection at a time, outlives it for a term, and answers
-//! each mutation once.
+//! The sessions of a server. A session has one connection at a time, outlives it for a term, and
+//! carries out each mutation once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,16 +35,16 @@ pub(crate) struct Sessions {
     pub(crate) service: Arc<dyn SessionService>,
     /// Lock order: this, then a session.
     table: Mutex<HashMap<SessionId, Arc<Session>>>,
-    /// What is known of the peers that have sessions, or have not answered recalls. Locked within
-    /// the table.
+    /// The records of the peers that have sessions, or have not answered recalls. Locked within the
+    /// table.
     peers: Mutex<HashMap<Peer, Arc<PeerRecord>>>,
     next_id: AtomicU32,
     stopping: AtomicBool,
-    /// Whether connections are made. Locked for reading while a session gets one.
+    /// Clients may connect. Locked for reading while a session gets a connection.
     is_open: RwLock<bool>,
-    /// The lines that clients can cause.
+    /// The limits of log lines that clients can cause.
     pub(crate) log: ServerLog,
-    /// How long a session outlives its last message: its client counts a little less.
+    /// The time for which a session outlives its last message. The client counts a little less.
     term: Duration,
     /// The time that leases last after the last message that lengthens them; here as `term`.
     lease: Duration,
@@ -52,7 +52,7 @@ pub(crate) struct Sessions {
     listening: Mutex<Listening>,
 }
 
-/// Since when this process hears its clients, by [`boot_time`].
+/// The time since when this process hears its clients, by [`boot_time`].
 #[derive(Debug, Default)]
 struct Listening {
     since: Duration,
@@ -60,7 +60,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// Notes that it runs now. Returns since when it does, without a pause that counts for a term.
+    /// Records that the process runs now. Returns since when it has run without a long pause.
     fn look(&mut self, now: Duration, term: Duration) -> Duration {
         if now.saturating_sub(self.looked) > term / 4 {
             self.since = now;
@@ -69,7 +69,7 @@ impl Listening {
         self.since
     }
 
-    /// Begins anew: no client could reach the server.
+    /// Begins anew, because no client could reach the server.
     const fn restart(&mut self, now: Duration) {
         self.since = now;
     }
@@ -180,7 +180,8 @@ impl Sessions {
 
     fn begin(&self, hello: &Hello, peer: Peer, link: &Arc<Link>) -> Result<Arc<Session>, Refused> {
         let mut table = self.table.lock();
-        // Asked again, under the lock: `stop` suspends all that begin before it has it.
+        // Checked again under the lock: `stop` suspends the sessions that are in the table when it
+        // has the lock.
         if self.stopping.load(Ordering::Acquire) {
             return Err(refused(RefusalCode::ShuttingDown));
         }
@@ -220,8 +221,8 @@ impl Sessions {
         }
     }
 
-    /// Ends a session that has begun over this connection and that its client does not know,
-    /// unless it goes on over another one.
+    /// Ends a session that has begun over this connection and that its client does not know, unless
+    /// it has continued over another one.
     pub(crate) fn abandon(&self, session: &Arc<Session>, link: &Arc<Link>) {
         if session.end_unknown(link) {
             self.table.lock().remove(&session.id);
@@ -237,13 +238,14 @@ impl Sessions {
         }
     }
 
-    /// Ends a session: its connection, the requests that wait, and, once none runs any more, what
-    /// it has open. A second call does nothing.
+    /// Ends a session: its connection, its waiting requests, and, once no request runs any more,
+    /// its open files. A second call does nothing.
     pub(crate) fn end(&self, session: &Arc<Session>, why: &str) {
         let Some(running) = session.end() else { return };
         self.table.lock().remove(&session.id);
         self.log_end(session, why);
-        // Now, although requests run that may wait for others: those may wait for these.
+        // Now, although requests of the session still run: they may wait for requests of other
+        // sessions, which may wait for these leases.
         self.service.leases_lost(session.id);
         if running.is_empty() {
             return self.service.end_session(session.id);
@@ -259,9 +261,9 @@ impl Sessions {
         self.lease + self.lease / 64
     }
 
-    /// Ends a session that its client does not want any more. If a recall has waited for a while,
-    /// it counts as one that was not answered: a client could delay others for as long as leases
-    /// last, and begin anew each time.
+    /// Ends a session by its client's wish. A recall that has waited for a while counts as not
+    /// answered: otherwise a client could delay others for as long as leases last, and begin a new
+    /// session each time.
     pub(crate) fn goodbye(&self, session: &Arc<Session>) {
         let now = boot_time();
         if session.leases_ended(now, self.lease / 8) {
@@ -270,9 +272,10 @@ impl Sessions {
         self.end(session, "the client said goodbye");
     }
 
-    /// Ends the sessions that were silent for a term. Called several times a second: if it was not,
-    /// this process did not run (it was stopped, or the machine slept), and what its clients said
-    /// meanwhile is not read yet. The term begins anew then, and while the server may not answer.
+    /// Ends the sessions that were silent for a term. Called several times a second. After a longer
+    /// time without a call this process did not run (it was stopped, or the machine slept), and
+    /// frames of clients are not read yet: the term begins anew. It also begins anew while the
+    /// server may not answer.
     pub(crate) fn expire(&self) {
         let now = boot_time();
         let listens = {
@@ -283,7 +286,7 @@ impl Sessions {
             now.saturating_sub(listening.look(now, self.term))
         };
         if !*self.is_open.read() {
-            // They cannot say anything.
+            // No client can send anything.
             return;
         }
         let limit = self.term + self.term / 64;
@@ -295,12 +298,13 @@ impl Sessions {
             }
             if session.silent(now, self.term / 4).min(listens) > limit {
                 if session.leases_ended(now, self.lease / 2) {
-                    // Others waited for long, and another session of its client may go on so.
+                    // Others have waited for long, and another session of its client could do the
+                    // same.
                     session.share.peer.not_answered(now, lease_limit);
                 }
                 self.end(&session, "it was silent for a term");
             } else if session.leases_ended(now, lease_limit) {
-                // While it is overdue, so that it is granted none in between.
+                // While the session is overdue, so that it is granted no lease in between.
                 self.service.leases_lost(session.id);
                 session.forget_recalls(now, lease_limit);
                 if let Some(left_out) = self.log.overdue.admit() {
@@ -312,8 +316,8 @@ impl Sessions {
         self.peers.lock().retain(|_, peer| is_known(peer) || peer.is_remembered(now));
     }
 
-    /// Ends the sessions of guests whose grants are none any more. When this returns, nothing more
-    /// is sent to them.
+    /// Ends the sessions of guests whose grants are not valid any more. When this returns, nothing
+    /// more is sent to them.
     pub(crate) fn end_guests(&self) {
         let is_over = |session: &Arc<Session>| {
             session.peer.grant().is_some_and(|grant| !self.service.has_access(grant))
@@ -360,8 +364,8 @@ impl Sessions {
         self.service.may_answer().then(|| [head, Bytes::Shared(Arc::clone(body))])
     }
 
-    /// Sends the recalls once more that the client of a session has not answered; after the
-    /// Welcome of a connection.
+    /// Sends the recalls once more that the client of a session has not answered; after the Welcome
+    /// of a connection.
     pub(crate) fn recall_again(&self, session: &Session) {
         session.recall_again(|number, body| self.recall_frame(number, body));
     }
@@ -382,8 +386,8 @@ impl Sessions {
         self.table.lock().values().cloned().collect()
     }
 
-    /// Tells a client that its bytes arrive, if it was told nothing for a while: a frame may take
-    /// longer than a term, and what it asks waits behind it.
+    /// Sends a pong to a client whose bytes arrive, if nothing was sent to it for a while: a frame
+    /// may take longer than a term, and the client's ping waits after it.
     pub(crate) fn encourage(&self, link: &Link) {
         link.look();
         let said = link.said();
@@ -394,7 +398,7 @@ impl Sessions {
 
     /// Returns the header of a frame that lengthens no lease.
     pub(crate) fn header(&self, kind: FrameKind, number: u64, body: usize, bulk: usize) -> Bytes {
-        self.encode_header((kind, kind.may_be_overdue()), number, [body, bulk])
+        self.encode_header(kind, kind.may_be_overdue(), number, [body, bulk])
     }
 
     /// Returns the header of a frame that lengthens the leases of a session, unless a recall waits
@@ -406,12 +410,13 @@ impl Sessions {
         number: u64,
         sizes: [usize; 2],
     ) -> Bytes {
-        self.encode_header((kind, session.is_overdue()), number, sizes)
+        self.encode_header(kind, session.is_overdue(), number, sizes)
     }
 
     fn encode_header(
         &self,
-        (kind, is_overdue): (FrameKind, bool),
+        kind: FrameKind,
+        is_overdue: bool,
         number: u64,
         sizes: [usize; 2],
     ) -> Bytes {
@@ -446,7 +451,7 @@ fn unknown_role(role: u16) -> Refused {
     Refused { text, ..refused(RefusalCode::UnknownRole) }
 }
 
-/// Returns whether the site that a hello asks for is this one. Clients and guests need not name it.
+/// Returns whether a hello names this site. Clients and guests need not name one.
 fn serves_site(hello: &Hello, own: u16) -> bool {
     hello.site == own || (hello.site == 0 && hello.role != Hello::SITE)
 }

@@ -1,4 +1,5 @@
-//! A server of a shared store that does not own the volume: it tells each client which server does.
+//! A server of a shared store that does not own the volume: it refuses each client, and names the
+//! owner if it knows it. It has no session and reads nothing of the volume.
 
 use std::fmt;
 use std::io;
@@ -15,15 +16,15 @@ use crate::clients::list::ClientList;
 use crate::key::PrivateKey;
 use crate::serve::SessionServer;
 
-/// Returns the address of the owner of the volume, `KEY@HOST:PORT`, if it is known.
+/// A function that returns the address of the owner of the volume, `KEY@HOST:PORT`, if it is known.
 pub type FindOwner = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// Refuses clients, and names the owner to them. Dropping it ends its connections and closes its
-/// sockets.
+/// A server that refuses clients, and names the owner to them. Dropping it ends its connections and
+/// closes its sockets.
 ///
-/// A client of a machine whose key is not in the list is refused as by a [`SessionServer`]. A guest
-/// and a site, whose rights only the owner knows, are told the owner as soon as they have proved
-/// any key.
+/// A client of a machine whose key is not in the list is refused as by a [`SessionServer`]. Only
+/// the owner knows the rights of guests and sites: they get the owner's address as soon as they
+/// have proved any key.
 #[derive(Debug)]
 pub struct StandbyServer(SessionServer);
 
@@ -71,7 +72,7 @@ impl StandbyServer {
     }
 }
 
-/// A service without a table: no session begins, so that nothing is asked of it.
+/// A service without a table. No session begins, so that it gets no request.
 struct StandbyService(FindOwner);
 
 impl fmt::Debug for StandbyService {

@@ -1,10 +1,10 @@
-//! Connections that have no session yet: how many there may be, and which of them makes room for
-//! another one.
+//! Strangers: connections that have no session yet. Their number is limited, and a new one evicts
+//! an old one.
 //!
-//! A connection costs its other end nothing, so the newest is never refused: a good client
-//! finishes its handshake within milliseconds, and only a bad one stays until it is the oldest.
-//! Each source has a share, and beyond the total the source with most connections loses one, so
-//! that many connections of one source keep out no other.
+//! A connection costs its other end nothing, so that the newest one is never refused: a correct
+//! client finishes its handshake within milliseconds, and only a bad one stays until it is the
+//! oldest. Each source has a share. If there are too many in all, the source with most connections
+//! loses its oldest one, so that many connections of one source do not keep out another.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use pelago_wire::limits;
 
-/// Where a connection comes from.
+/// The source of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// A user of this machine.
@@ -33,11 +33,11 @@ impl Source {
     }
 }
 
-/// What a connection got when it entered.
+/// The place of a connection among the strangers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     source: Source,
-    /// Tickets are numbered in the order of their connections.
+    /// Numbers rise in the order of the connections.
     number: u64,
 }
 
@@ -53,7 +53,7 @@ impl<T> Strangers<T> {
         Self { next: 0, count: 0, sources: HashMap::new() }
     }
 
-    /// Adds a connection. Returns its ticket, and the connection that has to end for it.
+    /// Adds a connection. Returns its ticket, and the connection that is evicted for it.
     pub(crate) fn enter(&mut self, source: Source, connection: T) -> (Ticket, Option<T>) {
         let own = self.sources.get(&source).map_or(0, BTreeMap::len);
         let evicted = if own >= limits::SOURCE_STRANGERS {
@@ -74,7 +74,8 @@ impl<T> Strangers<T> {
         (Ticket { source, number }, evicted)
     }
 
-    /// Removes a connection that has a session now, or has ended. An evicted one is gone already.
+    /// Removes a connection that has a session now, or has ended. An evicted one was removed
+    /// before.
     pub(crate) fn leave(&mut self, ticket: Ticket) {
         self.take(ticket.source, |connections| connections.remove(&ticket.number));
     }

@@ -1,4 +1,4 @@
-//! Sockets of both kinds behind one type, nonblocking.
+//! Nonblocking sockets: Unix and TCP behind one type.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
@@ -25,7 +25,7 @@ impl Stream {
         Self::Tcp(stream)
     }
 
-    /// Writes the slices in one system call, as far as the socket takes them.
+    /// Writes the slices by one system call, as far as the socket takes them.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => (&*stream).write_vectored(slices),
@@ -33,7 +33,7 @@ impl Stream {
         }
     }
 
-    /// Reads what has arrived; 0 at the end of the stream.
+    /// Reads bytes that have arrived. Returns 0 at the end of the stream.
     pub(crate) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(stream) => (&*stream).read(into),

@@ -1,10 +1,10 @@
 //! TLS 1.3 with raw public keys (RFC 7250, RFC 8446): both ends prove their Ed25519 keys.
 //!
 //! A client knows the key of its server and takes no other. A server takes every client whose
-//! signature is right and asks its list afterwards, so that it can tell a refused client which key
-//! to allow. There are no certificates, no names and no resumption: each connection proves both
-//! keys again. In TLS 1.3 the handshake of a client is over before the server has seen the client's
-//! key; a failure there reaches the client with its first read.
+//! signature is right, and looks at its list after that, so that it can name to a refused client
+//! the key to allow. There are no certificates, no names and no resumption: each connection proves
+//! both keys again. In TLS 1.3 the handshake of a client is over before the server has seen the
+//! client's key; a failure there reaches the client with its first read.
 
 use std::io;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ use crate::key::{KEY_BYTES, PrivateKey, PublicKey};
 /// The name of our protocol inside TLS (RFC 7301).
 pub const ALPN: &[u8] = b"pelago";
 
-/// What precedes the 32 bytes of an Ed25519 key in its SPKI (RFC 8410, 4): two sequences, the
+/// The bytes before the 32 bytes of an Ed25519 key in its SPKI (RFC 8410, 4): two sequences, the
 /// algorithm 1.3.101.112 without parameters, a bit string without unused bits.
 const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
-/// What precedes the 32 bytes of an Ed25519 seed in PKCS#8 (RFC 8410, 7).
+/// The bytes before the 32 bytes of an Ed25519 seed in PKCS#8 (RFC 8410, 7).
 const PKCS8_HEAD: [u8; 16] =
     [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
-/// Why a connection has no TLS.
+/// The reason for which a connection has no TLS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -62,7 +62,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Returns the failure of TLS behind an I/O error; `None` if that has another cause.
+    /// Returns the failure of TLS that has caused an I/O error; `None` if it has another cause.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref::<Error>().map(|error| error.clone().into())
@@ -171,7 +171,7 @@ pub fn peer_key(connection: &CommonState) -> Option<PublicKey> {
     }
 }
 
-/// The server has another key than its address says, as an error inside one of rustls.
+/// The server has another key than its address says. This error is inside one of rustls.
 #[derive(Debug, thiserror::Error)]
 #[error("the server has the key {found}, and its address says {wanted}")]
 struct WrongServer {
@@ -179,7 +179,7 @@ struct WrongServer {
     found: PublicKey,
 }
 
-/// Takes one server.
+/// The verifier of a client: it takes one server.
 #[derive(Debug)]
 struct OneServer {
     provider: Arc<CryptoProvider>,
@@ -230,7 +230,7 @@ impl ServerCertVerifier for OneServer {
     }
 }
 
-/// Takes every client that proves a key.
+/// The verifier of a server: it takes every client that proves a key.
 #[derive(Debug)]
 struct AnyClient {
     provider: Arc<CryptoProvider>,
@@ -277,7 +277,7 @@ impl ClientCertVerifier for AnyClient {
     }
 }
 
-/// Returns the key with which an end proves itself, as rustls wants it.
+/// Returns a key in the form with which rustls proves it.
 fn certified(key: &PrivateKey) -> Result<Arc<CertifiedKey>, TlsError> {
     let pkcs8 = [PKCS8_HEAD.as_slice(), key.seed()].concat();
     let signer = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(pkcs8))?;

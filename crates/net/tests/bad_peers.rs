@@ -1,9 +1,8 @@
-//! Peers that take more than their share or break the protocol: they cost a server no place and a
-//! client no mistake.
+//! Peers that take more than their share, or break the protocol: other clients keep their places,
+//! and a client takes no wrong answer for a right one.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +17,21 @@ use pelago_net::key::PrivateKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::OwnFile;
 use pelago_net::{Remote, ServerTarget, SessionServer};
-use pelago_wire::codec::encode_call;
-use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
+use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::{Hello, RefusalCode, Refused};
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, OpenId, Reply, Request, Service, limits,
 };
 
 use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
+use crate::raw::RawClient;
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "harness/raw.rs"]
+mod raw;
 
-/// Answers each read with one byte, or with what is no answer to it.
+/// Answers each read with one byte, or with a reply that does not fit it.
 #[derive(Default)]
 struct Reads {
     byte: u8,
@@ -82,60 +83,21 @@ fn read(remote: &Remote) -> Result<u8, Code> {
     }
 }
 
-/// A client that sends what it likes.
-struct Raw(UnixStream);
+type UnixClient = RawClient<UnixStream>;
 
-impl Raw {
-    fn connect(socket: &Path) -> Self {
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(stream)
-    }
-
-    fn send(&mut self, kind: FrameKind, number: u64, body: &[u8]) {
-        let bytes = u32::try_from(body.len()).unwrap();
-        let header = Header { body: bytes, bulk: 0, kind, is_overdue: false, number, progress: 0 };
-        self.0.write_all(&[&header.encode()[..], body].concat()).unwrap();
-    }
-
-    /// Returns the kind and the body of the next frame; `None` at the end.
-    fn hear(&mut self) -> Option<(FrameKind, Vec<u8>)> {
-        let mut header = [0; HEADER_BYTES];
-        self.0.read_exact(&mut header).ok()?;
-        let header = Header::decode(&header).unwrap();
-        let mut body = vec![0; (header.body + header.bulk) as usize];
-        self.0.read_exact(&mut body).unwrap();
-        Some((header.kind, body))
-    }
-
-    fn hear_refused(&mut self) -> Refused {
-        let (kind, body) = self.hear().unwrap();
-        assert_eq!(kind, FrameKind::Refused);
-        assert!(self.hear().is_none(), "a refusal is the last frame");
-        Refused::decode(&body).unwrap()
-    }
-
-    /// Says hello with a nonce that no other client has. Returns the code of a refusal.
-    fn hello(socket: &Path) -> Result<Self, RefusalCode> {
-        static NONCES: AtomicUsize = AtomicUsize::new(1);
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&NONCES.fetch_add(1, Ordering::SeqCst).to_le_bytes());
-        let hello = Hello::new(nonce);
-        let mut raw = Self::connect(socket);
-        raw.send(FrameKind::Hello, 0, &hello.encode());
-        let (kind, body) = raw.hear().unwrap();
-        match kind {
-            FrameKind::Welcome => Ok(raw),
-            _ => Err(Refused::decode(&body).unwrap().code),
-        }
-    }
-
-    /// Sends a request, and waits for its answer.
-    fn use_it(&mut self) {
-        let mut body = Vec::new();
-        encode_call((0, 0), 0, &READ, &mut body).unwrap();
-        self.send(FrameKind::Request, 1, &body);
-        assert_eq!(self.hear().unwrap().0, FrameKind::Reply);
+/// Connects, and sends a hello with a nonce that no other client has. Returns the code of a
+/// refusal.
+fn greet(socket: &Path) -> Result<UnixClient, RefusalCode> {
+    static NONCES: AtomicUsize = AtomicUsize::new(1);
+    let mut nonce = [0; 16];
+    nonce[..8].copy_from_slice(&NONCES.fetch_add(1, Ordering::SeqCst).to_le_bytes());
+    let hello = Hello::new(nonce);
+    let mut raw = RawClient::connect(socket);
+    raw.send(FrameKind::Hello, 0, &hello.encode());
+    let (header, body) = raw.receive().unwrap();
+    match header.kind {
+        FrameKind::Welcome => Ok(raw),
+        _ => Err(Refused::decode(&body).unwrap().code),
     }
 }
 
@@ -188,10 +150,10 @@ fn a_peer_has_a_share_of_the_sessions_and_no_more() {
     let home = Home::new();
     let service = Reads::of_volume(1);
     let server = home.serve(&service);
-    let mut sessions: Vec<Raw> =
-        (0..limits::PEER_SESSIONS).map(|_| Raw::hello(&home.socket()).ok().unwrap()).collect();
-    sessions.iter_mut().for_each(Raw::use_it);
-    let refusal = || Raw::hello(&home.socket()).err();
+    let mut sessions: Vec<UnixClient> =
+        (0..limits::PEER_SESSIONS).map(|_| greet(&home.socket()).ok().unwrap()).collect();
+    sessions.iter_mut().for_each(RawClient::read);
+    let refusal = || greet(&home.socket()).err();
     assert_eq!(refusal(), Some(RefusalCode::TooManyOfPeer));
     // A session that was used outlives its connection: its client may rely on its locks.
     drop(sessions.pop());
@@ -203,9 +165,9 @@ fn a_peer_has_a_share_of_the_sessions_and_no_more() {
     let machine = Arc::new(machine);
     let port = home.listen(&server, 0, &key, &machine);
     assert_eq!(read(&connect_tls(&key, port, &machine)), Ok(1));
-    // One that ends makes room.
+    // A session that ends makes room.
     sessions[0].send(FrameKind::Goodbye, 0, &[]);
-    until("room for another", || Raw::hello(&home.socket()).is_ok());
+    until("room for another", || greet(&home.socket()).is_ok());
 }
 
 #[test]
@@ -216,7 +178,7 @@ fn a_client_that_says_hello_and_leaves_takes_no_place() {
     let good = home.connect();
     assert_eq!(read(&good), Ok(1));
     for _ in 0..5 * limits::PEER_SESSIONS {
-        until("a session", || Raw::hello(&home.socket()).is_ok());
+        until("a session", || greet(&home.socket()).is_ok());
         assert!(server.status().len() <= limits::PEER_SESSIONS);
     }
     assert_eq!(service.sessions().len(), server.status().len(), "the service knows each end");
@@ -230,13 +192,13 @@ fn the_oldest_silent_connection_makes_room_for_a_new_one() {
     let home = Home::new();
     let service = Reads::of_volume(1);
     let _server = home.serve(&service);
-    let mut silent: Vec<Raw> =
-        (0..=limits::SOURCE_STRANGERS).map(|_| Raw::connect(&home.socket())).collect();
-    assert_eq!(silent[0].hear_refused().code, RefusalCode::TooManyStrangers);
+    let mut silent: Vec<UnixClient> =
+        (0..=limits::SOURCE_STRANGERS).map(|_| RawClient::connect(&home.socket())).collect();
+    assert_eq!(silent[0].receive_refused().code, RefusalCode::TooManyStrangers);
     for number in 0..500 {
-        silent.push(Raw::connect(&home.socket()));
+        silent.push(RawClient::connect(&home.socket()));
         if number % 50 == 0 {
-            assert!(Raw::hello(&home.socket()).is_ok(), "a new client is served");
+            assert!(greet(&home.socket()).is_ok(), "a new client is served");
         }
     }
     assert_eq!(read(&home.connect()), Ok(1));

@@ -1,4 +1,4 @@
-//! Sessions over sockets that are slow or full, with a service that needs no server.
+//! Sessions over sockets that are slow or full.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -28,17 +28,17 @@ use crate::harness::{PATIENCE, WithSessions, connect, until};
 mod harness;
 
 const TERM: Duration = Duration::from_secs(2);
-/// The file whose reads the service keeps.
+/// The open whose reads the service does not answer at once.
 const KEPT: OpenId = OpenId(99);
 
-/// The file whose writes hold the thread that has read them.
+/// The open whose writes block the thread that has read them.
 const STUCK: OpenId = OpenId(98);
 
-/// Keeps requests that wait for locks, and reads of [`KEPT`], until it is told to answer them.
+/// Holds requests that wait for locks, and reads of [`KEPT`], until the test has them answered.
 #[derive(Default)]
 struct Keeping {
     kept: Mutex<HashMap<(SessionId, RequestId), Done>>,
-    /// Locked while writes of [`STUCK`] cannot go on.
+    /// Locked while writes of [`STUCK`] block.
     disk: Mutex<()>,
 }
 
@@ -158,7 +158,7 @@ impl Peer {
 
     fn request(number: u64, request: Request) -> Vec<u8> {
         let mut body = Vec::new();
-        encode_call((0, 0), 0, &request, &mut body).unwrap();
+        encode_call(0, 0, 0, &request, &mut body).unwrap();
         Self::frame(FrameKind::Request, number, &body)
     }
 
@@ -179,7 +179,7 @@ fn slow_line(listener: &UnixListener, server: &Path) {
                 if to.write_all(&buffer[..count]).is_err() {
                     return;
                 }
-                // The line is slow: this waits for nothing.
+                // The sleep is the pace of the line, and waits for no event.
                 thread::sleep(Duration::from_millis(if count < 1000 { 1 } else { 90 }));
             }
         };
@@ -187,8 +187,8 @@ fn slow_line(listener: &UnixListener, server: &Path) {
     }
 }
 
-/// The connections of a server are on two threads, and one of them watches the time of all. It must
-/// do so also if the only session there is began on the other thread.
+/// The connections of a server are on two threads, and one thread checks the time of all. It must
+/// do so also if the only session has begun on the other thread.
 #[test]
 fn a_silent_session_ends_whichever_thread_has_it() {
     let world = World::new(TERM);
@@ -199,8 +199,8 @@ fn a_silent_session_ends_whichever_thread_has_it() {
     }
 }
 
-/// A megabyte takes three terms on this line, and a heartbeat waits behind it: neither end may
-/// think that the other one is gone.
+/// A megabyte takes three terms on this line, and a ping waits after it: neither end may give up
+/// the other one.
 #[test]
 fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
     let world = World::new(TERM);
@@ -233,8 +233,8 @@ fn a_frame_that_takes_longer_than_a_term_is_no_silence() {
     }
 }
 
-/// A disk that stands still for terms holds one of the threads that hear the clients: their
-/// sessions outlive that, whether they connect again meanwhile or not.
+/// A disk that stands still for terms blocks one of the threads that read connections. The sessions
+/// outlive that, whether their clients connect again in that time or not.
 #[test]
 fn a_disk_that_stands_still_for_terms_ends_no_session() {
     let world = World::new(TERM);
@@ -256,8 +256,8 @@ fn a_disk_that_stands_still_for_terms_ends_no_session() {
     }
 }
 
-/// More programs wait for locks than a session may have other requests: those that could unlock go
-/// past them, and a program that gives up does too.
+/// More programs wait for locks than a session may have other requests. Requests to unlock get past
+/// them, and so do cancels.
 #[test]
 fn programs_that_wait_for_locks_leave_room_for_others() {
     const WAITERS: u64 = limits::SESSION_REQUESTS as u64 * 2;
@@ -292,7 +292,7 @@ fn a_program_too_many_that_waits_for_a_lock_is_told() {
     assert!(waiting.iter().all(|answers| answer(answers).is_ok()));
 }
 
-/// As many requests are under way as may be, and none is answered: to give one up goes past them.
+/// The window is full, and no request is answered: a cancel gets past them.
 #[test]
 fn a_full_window_does_not_hold_back_a_cancel() {
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
@@ -309,7 +309,7 @@ fn a_full_window_does_not_hold_back_a_cancel() {
     drop(remote);
 }
 
-/// What a killed program has asked, and was not sent yet, is dropped; what was sent goes on.
+/// Requests of a killed program that were not sent are dropped; those that were sent continue.
 #[test]
 fn what_was_not_sent_for_a_killed_program_never_is() {
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
@@ -331,8 +331,8 @@ fn what_was_not_sent_for_a_killed_program_never_is() {
     assert_eq!(remote.status().requests, many - 1);
 }
 
-/// The ninth mount of a machine has a share of less than the largest read. It may have one under
-/// way all the same, and gives it up at once.
+/// The ninth mount of a machine has a share of less than the largest read. It may have one such
+/// read under way all the same, and can cancel it at once.
 #[test]
 fn a_read_beyond_the_share_of_its_session_holds_back_no_cancel() {
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
@@ -346,8 +346,8 @@ fn a_read_beyond_the_share_of_its_session_holds_back_no_cancel() {
     }
 }
 
-/// Each of the mounts of one machine has as many bytes under way as its share allows, and counts
-/// as the server does: what goes past them is read by it at once.
+/// Each mount of one machine has as many bytes under way as its share allows. It counts as the
+/// server does: the server reads a cancel at once.
 #[test]
 fn full_windows_of_many_mounts_of_one_peer_hold_back_no_cancel() {
     let world = World::new(Duration::from_secs(limits::TERM_SECONDS));
@@ -402,7 +402,7 @@ fn the_sessions_of_a_peer_hold_no_more_than_its_share() {
     assert!(world.service.service.count() <= most);
 }
 
-/// It counts as silent only if it takes nothing of what fills its share.
+/// A paused client counts as silent only if it takes none of the answers that fill its share.
 #[test]
 fn a_session_that_is_not_read_is_not_silent_while_its_requests_wait() {
     let world = World::new(TERM);
@@ -421,8 +421,8 @@ fn a_session_that_is_not_read_is_not_silent_while_its_requests_wait() {
     until("it has taken nothing for a term", || world.server.status().is_empty());
 }
 
-/// A session that has as many bytes under way as it may is not read meanwhile. What its peer says
-/// then is read once there is room, although nothing else arrives.
+/// The connection of a session with a full share is paused. Frames that its peer has sent are read
+/// once there is room, although nothing else arrives.
 #[test]
 fn what_arrives_while_a_session_has_no_room_is_read_afterwards() {
     // Each has a head too.
@@ -442,8 +442,8 @@ fn what_arrives_while_a_session_has_no_room_is_read_afterwards() {
     until("the rest is read", || world.service.service.count() == 2);
 }
 
-/// A peer that reads nothing of what it asked for. Its answers are given by a thread that must not
-/// wait for it, as that of the group commit, and other sessions are answered meanwhile.
+/// A peer reads none of its answers. They are sent by a thread that must not wait for it, as that
+/// of the group commit, and other sessions are answered in that time.
 #[test]
 fn a_peer_that_reads_nothing_holds_no_thread_and_no_other_session() {
     const KEPT_READS: u64 = 50;

@@ -1,5 +1,4 @@
-//! Requests under way that cross a cancel or the loss of their connection, with a service that
-//! answers when a test says so.
+//! Requests under way that cross a cancel, or the loss of their connection.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -26,8 +25,8 @@ mod harness;
 
 const INO: InodeId = InodeId::from_raw(7);
 
-/// Keeps a request that makes a directory or waits for a lock. Carries it out when it is cancelled:
-/// the two have crossed.
+/// Holds a request that makes a directory or waits for a lock. Carries it out when it is cancelled:
+/// the answer and the cancel have crossed.
 struct Crossing {
     kept: Mutex<Option<Done>>,
     asked: Sender<Request>,
@@ -102,7 +101,7 @@ impl World {
         }
     }
 
-    /// Returns the next request that the service was asked.
+    /// Returns the next request of the service.
     fn next(&self) -> Request {
         self.asked.recv_timeout(PATIENCE).unwrap()
     }
@@ -136,8 +135,8 @@ fn ask(remote: &Remote, number: u64, request: Request) -> Receiver<Result<Reply,
     answer
 }
 
-/// A program gives up to wait for a lock, and its cancel crosses the grant: the server has the lock
-/// and the program does not. It is unlocked.
+/// The cancel of a program that waits for a lock crosses the grant: the server has set the lock,
+/// and the program does not have it. It is unlocked.
 #[test]
 fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     let world = World::new();
@@ -156,8 +155,8 @@ fn a_lock_that_is_granted_after_it_was_given_up_is_unlocked() {
     assert_eq!([world.next(), world.next()], [waits, unlocks]);
 }
 
-/// A thread waits for a lock and gets it, while another one gives it up: the server may have done
-/// the one first or the other one. It is asked again, so that both ends agree.
+/// A thread waits for a lock and gets it, while another thread unlocks it. The server may have
+/// carried out either first. The lock is requested again, so that both ends agree.
 #[test]
 fn a_lock_that_is_granted_after_it_was_unlocked_is_made_sure_of() {
     let world = World::new();
@@ -180,8 +179,8 @@ fn a_lock_that_is_granted_after_it_was_unlocked_is_made_sure_of() {
     assert_eq!(world.next(), Request::SetLock { open, owner, lock, wait: false });
 }
 
-/// The connection is lost while the request runs. Its repetition over the next one is the same
-/// request: it is not carried out a second time, and its caller gets one answer.
+/// The connection is lost while a request runs. The request is repeated over the next one under the
+/// same number: it is carried out once, and its caller gets one answer.
 #[test]
 fn a_repetition_joins_the_request_that_runs() {
     let world = World::new();
@@ -196,7 +195,7 @@ fn a_repetition_joins_the_request_that_runs() {
     for connections in 2..5 {
         world.cut();
         until("it connects again", || remote.status().connections >= connections);
-        // Sent behind the repetition, and answered.
+        // Sent after the repetition, and answered.
         let asked = Request::GetAttr { node: Handle::ROOT };
         ask(&remote, connections, asked.clone()).recv_timeout(PATIENCE).unwrap().unwrap();
         assert_eq!(world.next(), asked);

@@ -1,9 +1,7 @@
-//! Connections of guests: when they present their credentials, what a server says, and how many
-//! sessions they get.
+//! Connections of guests: their credentials, refusals, and the limits of their sessions.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -17,20 +15,21 @@ use pelago_net::clients::list::ClientList;
 use pelago_net::key::PrivateKey;
 use pelago_net::own_file::OwnFile;
 use pelago_net::tls;
-use pelago_wire::codec::encode_call;
-use pelago_wire::frame::{FrameKind, HEADER_BYTES, Header};
-use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::frame::{FrameKind, Header};
+use pelago_wire::handshake::{ClosingCode, Hello, RefusalCode, Refused, Welcome};
 use pelago_wire::present::Present;
 use pelago_wire::{
-    Buffer, Bulk, Context, Done, Error, OpenId, Reply, Request, Service, SessionId, SessionService,
-    limits,
+    Buffer, Bulk, Context, Done, Error, Reply, Request, Service, SessionId, SessionService, limits,
 };
 use rustls::{ClientConnection, StreamOwned};
 
 use crate::harness::{PATIENCE, WithSessions, until};
+use crate::raw::RawClient;
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "harness/raw.rs"]
+mod raw;
 
 /// Answers each read with one byte.
 struct Reads;
@@ -59,8 +58,9 @@ fn key(number: u8) -> PrivateKey {
     PrivateKey::from_seed([number; 32])
 }
 
-/// The key of the server, and of the machine that it knows.
+/// The number of the server's key.
 const SERVER: u8 = 1;
+/// The number of the key of the machine that the server knows.
 const MACHINE: u8 = 2;
 /// Longer than a test takes.
 const TERM: Duration = Duration::from_secs(600);
@@ -82,90 +82,38 @@ impl Home {
     }
 
     /// Connects with this key.
-    fn connect(&self, number: u8) -> Raw<StreamOwned<ClientConnection, TcpStream>> {
+    fn connect(&self, number: u8) -> TlsClient {
         let config = tls::client_config(&key(number), key(SERVER).public()).unwrap();
         let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_nodelay(true).unwrap();
-        Raw(StreamOwned::new(tls::client_connection(config).unwrap(), socket))
+        RawClient::new(StreamOwned::new(tls::client_connection(config).unwrap(), socket))
     }
 
-    fn connect_unix(&self) -> Raw<UnixStream> {
-        let socket = UnixStream::connect(self.folder.path().join("socket")).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Raw(socket)
+    fn connect_unix(&self) -> RawClient<UnixStream> {
+        RawClient::connect(&self.folder.path().join("socket"))
     }
 
     /// Begins or resumes a session of a guest.
     fn guest(&self, number: u8, hello: &Hello, credential: &[u8]) -> Result<Guest, RefusalCode> {
         let mut raw = self.connect(number);
-        raw.send(FrameKind::Hello, &hello.encode());
-        raw.send(FrameKind::Present, &present(&[credential]));
-        match raw.hear().unwrap() {
-            (FrameKind::Welcome, body) => {
-                Ok(Guest { raw, welcome: Welcome::decode(&body).unwrap() })
-            }
-            (FrameKind::Refused, body) => Err(Refused::decode(&body).unwrap().code),
-            other => panic!("{other:?}"),
+        raw.send(FrameKind::Hello, 0, &hello.encode());
+        raw.send(FrameKind::Present, 0, &present(&[credential]));
+        let (header, body) = raw.receive().unwrap();
+        match header.kind {
+            FrameKind::Welcome => Ok(Guest { raw, welcome: Welcome::decode(&body).unwrap() }),
+            FrameKind::Refused => Err(Refused::decode(&body).unwrap().code),
+            kind => panic!("{kind:?}"),
         }
     }
 }
 
+type TlsClient = RawClient<StreamOwned<ClientConnection, TcpStream>>;
+
 /// A guest with a session.
 struct Guest {
-    raw: Raw<StreamOwned<ClientConnection, TcpStream>>,
+    raw: TlsClient,
     welcome: Welcome,
-}
-
-/// A client that sends what it likes.
-struct Raw<S>(S);
-
-impl<S: Read + Write> Raw<S> {
-    fn send(&mut self, kind: FrameKind, body: &[u8]) {
-        self.send_numbered(kind, 0, body);
-    }
-
-    fn send_numbered(&mut self, kind: FrameKind, number: u64, body: &[u8]) {
-        let bytes = u32::try_from(body.len()).unwrap();
-        let header = Header { body: bytes, bulk: 0, kind, is_overdue: false, number, progress: 0 };
-        self.0.write_all(&[&header.encode()[..], body].concat()).unwrap();
-        self.0.flush().unwrap();
-    }
-
-    /// Returns the kind and the body of the next frame; `None` at the end.
-    fn hear(&mut self) -> Option<(FrameKind, Vec<u8>)> {
-        let mut header = [0; HEADER_BYTES];
-        self.0.read_exact(&mut header).ok()?;
-        let header = Header::decode(&header).unwrap();
-        let mut body = vec![0; (header.body + header.bulk) as usize];
-        self.0.read_exact(&mut body).unwrap();
-        Some((header.kind, body))
-    }
-
-    /// Hears a refusal, which is the last frame.
-    fn hear_refused(&mut self) -> Refused {
-        let (kind, body) = self.hear().unwrap();
-        assert_eq!(kind, FrameKind::Refused);
-        assert!(self.hear().is_none(), "a refusal is the last frame");
-        Refused::decode(&body).unwrap()
-    }
-
-    /// Hears why the connection ends, which is the last frame.
-    fn hear_closing(&mut self) -> Closing {
-        let (kind, body) = self.hear().unwrap();
-        assert_eq!(kind, FrameKind::Closing);
-        assert!(self.hear().is_none(), "it is the last frame");
-        Closing::decode(&body).unwrap()
-    }
-
-    /// Sends a request, and waits for its answer.
-    fn use_it(&mut self) {
-        let mut body = Vec::new();
-        let read = Request::Read { open: OpenId(1), offset: 0, size: 1 };
-        encode_call((0, 0), 0, &read, &mut body).unwrap();
-        self.send_numbered(FrameKind::Request, 1, &body);
-        assert_eq!(self.hear().unwrap().0, FrameKind::Reply);
-    }
 }
 
 fn present(texts: &[&[u8]]) -> Vec<u8> {
@@ -187,15 +135,13 @@ fn a_guest_gets_a_session_without_leases_for_its_credential() {
     let mut guest = home.guest(3, &guest_hello(1), b"grant 1").unwrap();
     assert_eq!(guest.welcome.lease_ms, 0);
     assert!(!guest.welcome.resumed);
-    guest.raw.use_it();
-    // The key of a machine that is known is a guest's if its client says so.
+    guest.raw.read();
+    // The key of a known machine is that of a guest if its hello says so.
     let known = home.guest(MACHINE, &guest_hello(2), b"grant 1").unwrap();
     assert_eq!(known.welcome.lease_ms, 0);
     let mut machine = home.connect(MACHINE);
-    machine.send(FrameKind::Hello, &hello(Hello::CLIENT, 3).encode());
-    let (kind, body) = machine.hear().unwrap();
-    assert_eq!(kind, FrameKind::Welcome);
-    assert!(Welcome::decode(&body).unwrap().lease_ms > 0);
+    machine.send(FrameKind::Hello, 0, &hello(Hello::CLIENT, 3).encode());
+    assert!(machine.receive_welcome().lease_ms > 0);
 }
 
 #[test]
@@ -204,15 +150,15 @@ fn a_chain_that_grants_nothing_is_refused() {
     let wrong: [&[&[u8]]; 3] = [&[b"nothing"], &[b"grant 1", b"grant 1"], &[b"grant "]];
     for chain in wrong {
         let mut raw = home.connect(3);
-        raw.send(FrameKind::Hello, &guest_hello(1).encode());
-        raw.send(FrameKind::Present, &present(chain));
-        let refused = raw.hear_refused();
+        raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
+        raw.send(FrameKind::Present, 0, &present(chain));
+        let refused = raw.receive_refused();
         assert_eq!(refused.code, RefusalCode::NoAccess);
         assert_eq!(refused.text, "it grants nothing");
     }
     let mut stranger = home.connect(3);
-    stranger.send(FrameKind::Hello, &hello(Hello::CLIENT, 1).encode());
-    assert_eq!(stranger.hear_refused().code, RefusalCode::UnknownKey);
+    stranger.send(FrameKind::Hello, 0, &hello(Hello::CLIENT, 1).encode());
+    assert_eq!(stranger.receive_refused().code, RefusalCode::UnknownKey);
     assert!(home.service.sessions().is_empty());
 }
 
@@ -221,25 +167,25 @@ fn credentials_come_once_and_after_the_hello_of_a_guest() {
     let home = Home::new();
     let good = present(&[b"grant 1"]);
     let mut early = home.connect(3);
-    early.send(FrameKind::Present, &good);
-    assert_eq!(early.hear_refused().code, RefusalCode::NotPelago);
+    early.send(FrameKind::Present, 0, &good);
+    assert_eq!(early.receive_refused().code, RefusalCode::NotPelago);
     let mut twice = home.guest(3, &guest_hello(1), b"grant 1").unwrap().raw;
-    twice.use_it();
-    twice.send(FrameKind::Present, &good);
-    assert_eq!(twice.hear_closing().code, ClosingCode::Protocol);
+    twice.read();
+    twice.send(FrameKind::Present, 0, &good);
+    assert_eq!(twice.receive_closing().code, ClosingCode::Protocol);
     let mut client = home.connect(MACHINE);
-    client.send(FrameKind::Hello, &hello(Hello::CLIENT, 2).encode());
-    assert_eq!(client.hear().unwrap().0, FrameKind::Welcome);
-    client.send(FrameKind::Present, &good);
-    assert_eq!(client.hear_closing().code, ClosingCode::Protocol);
+    client.send(FrameKind::Hello, 0, &hello(Hello::CLIENT, 2).encode());
+    client.receive_welcome();
+    client.send(FrameKind::Present, 0, &good);
+    assert_eq!(client.receive_closing().code, ClosingCode::Protocol);
     let mut again = home.connect(3);
-    again.send(FrameKind::Hello, &guest_hello(3).encode());
-    again.send(FrameKind::Hello, &hello(Hello::CLIENT, 3).encode());
-    assert_eq!(again.hear_refused().code, RefusalCode::NotPelago);
+    again.send(FrameKind::Hello, 0, &guest_hello(3).encode());
+    again.send(FrameKind::Hello, 0, &hello(Hello::CLIENT, 3).encode());
+    assert_eq!(again.receive_refused().code, RefusalCode::NotPelago);
     let mut request = home.connect(3);
-    request.send(FrameKind::Hello, &guest_hello(4).encode());
-    request.send_numbered(FrameKind::Request, 1, &good);
-    assert_eq!(request.hear_refused().code, RefusalCode::NotPelago);
+    request.send(FrameKind::Hello, 0, &guest_hello(4).encode());
+    request.send(FrameKind::Request, 1, &good);
+    assert_eq!(request.receive_refused().code, RefusalCode::NotPelago);
     until("each session has ended", || home.service.sessions().is_empty());
 }
 
@@ -251,18 +197,16 @@ fn garbage_for_credentials_is_refused_and_too_much_of_it_not_read() {
     let garbage: [&[u8]; 5] = [b"", b"\0\0", b"garbage", &half[..half.len() - 1], &most];
     for garbage in garbage {
         let mut raw = home.connect(3);
-        raw.send(FrameKind::Hello, &guest_hello(1).encode());
-        raw.send(FrameKind::Present, garbage);
-        assert_eq!(raw.hear_refused().code, RefusalCode::NotPelago, "{} bytes", garbage.len());
+        raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
+        raw.send(FrameKind::Present, 0, garbage);
+        assert_eq!(raw.receive_refused().code, RefusalCode::NotPelago, "{} bytes", garbage.len());
     }
     let mut raw = home.connect(3);
-    raw.send(FrameKind::Hello, &guest_hello(1).encode());
+    raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
     // The connection may have ended before all of it is sent.
     let bytes = u32::try_from(limits::CHAIN_BYTES + 1).unwrap();
-    let kind = FrameKind::Present;
-    let header = Header { body: bytes, bulk: 0, kind, is_overdue: false, number: 0, progress: 0 };
-    raw.0.write_all(&header.encode()).unwrap();
-    assert!(raw.hear().is_none(), "it is not waited for");
+    raw.send_bytes(&Header::new(FrameKind::Present, bytes, 0).encode());
+    assert!(raw.receive().is_none(), "the server does not wait for the body");
     assert!(home.service.sessions().is_empty());
 }
 
@@ -270,11 +214,11 @@ fn garbage_for_credentials_is_refused_and_too_much_of_it_not_read() {
 fn no_guest_comes_over_a_unix_socket() {
     let home = Home::new();
     let mut raw = home.connect_unix();
-    raw.send(FrameKind::Hello, &guest_hello(1).encode());
-    assert_eq!(raw.hear_refused().code, RefusalCode::UnknownRole);
+    raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
+    assert_eq!(raw.receive_refused().code, RefusalCode::UnknownRole);
     let mut raw = home.connect_unix();
-    raw.send(FrameKind::Hello, &hello(3, 1).encode());
-    assert_eq!(raw.hear_refused().code, RefusalCode::UnknownRole);
+    raw.send(FrameKind::Hello, 0, &hello(3, 1).encode());
+    assert_eq!(raw.receive_refused().code, RefusalCode::UnknownRole);
 }
 
 #[test]
@@ -282,25 +226,25 @@ fn a_guest_without_credentials_is_a_stranger_and_gone_in_time() {
     let home = Home::new();
     let began = Instant::now();
     let mut raw = home.connect(3);
-    raw.send(FrameKind::Hello, &guest_hello(1).encode());
-    assert!(raw.hear().is_none());
+    raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
+    assert!(raw.receive().is_none());
     let limit = Duration::from_secs(limits::STRANGER_SECONDS);
     assert!(began.elapsed() >= limit, "it had its time");
     assert!(home.service.sessions().is_empty());
 }
 
-/// Also those that have said hello make room for others.
+/// A guest that has sent a hello is still a stranger.
 #[test]
 fn the_oldest_guest_without_credentials_makes_room() {
     let home = Home::new();
     let mut silent = Vec::new();
     for _ in 0..=limits::SOURCE_STRANGERS {
         let mut raw = home.connect(3);
-        raw.send(FrameKind::Hello, &guest_hello(1).encode());
+        raw.send(FrameKind::Hello, 0, &guest_hello(1).encode());
         silent.push(raw);
     }
-    assert_eq!(silent[0].hear_refused().code, RefusalCode::TooManyStrangers);
-    home.guest(3, &guest_hello(2), b"grant 1").unwrap().raw.use_it();
+    assert_eq!(silent[0].receive_refused().code, RefusalCode::TooManyStrangers);
+    home.guest(3, &guest_hello(2), b"grant 1").unwrap().raw.read();
 }
 
 #[test]
@@ -308,12 +252,12 @@ fn a_session_is_resumed_by_the_same_key_with_the_same_credential_alone() {
     let home = Home::new();
     let resume = |session: SessionId| Hello { resume: Some(session), ..guest_hello(1) };
     let mut first = home.guest(3, &guest_hello(1), b"grant 1").unwrap();
-    first.raw.use_it();
+    first.raw.read();
     let id = first.welcome.session;
     let mut same = home.guest(3, &resume(id), b"grant 1").unwrap();
     assert!(same.welcome.resumed);
     assert_eq!(same.welcome.session, id);
-    same.raw.use_it();
+    same.raw.read();
     let others: [(u8, &[u8], u8); 3] = [(3, b"grant 2", 1), (4, b"grant 1", 1), (3, b"grant 1", 9)];
     for (number, credential, nonce) in others {
         let hello = Hello { nonce: [nonce; 16], ..resume(id) };
@@ -322,23 +266,21 @@ fn a_session_is_resumed_by_the_same_key_with_the_same_credential_alone() {
         assert_ne!(other.welcome.session, id);
     }
     let mut machine = home.connect(MACHINE);
-    machine.send(FrameKind::Hello, &Hello { role: Hello::CLIENT, ..resume(id) }.encode());
-    let (kind, body) = machine.hear().unwrap();
-    assert_eq!(kind, FrameKind::Welcome);
-    assert!(!Welcome::decode(&body).unwrap().resumed, "a machine is no guest");
-    same.raw.use_it();
+    machine.send(FrameKind::Hello, 0, &Hello { role: Hello::CLIENT, ..resume(id) }.encode());
+    assert!(!machine.receive_welcome().resumed, "a machine is no guest");
+    same.raw.read();
 }
 
-/// A server looks several times a second whether its guests have their rights still.
+/// A server checks the rights of its guests several times a second.
 #[test]
 fn a_guest_whose_credential_was_taken_back_is_told_so() {
     let home = Home::new();
     let mut guest = home.guest(3, &guest_hello(1), b"grant 1").unwrap();
     let mut other = home.guest(3, &guest_hello(2), b"grant 2").unwrap();
-    guest.raw.use_it();
+    guest.raw.read();
     home.service.revoked.lock().push([b'1'; 32]);
-    assert_eq!(guest.raw.hear_closing().code, ClosingCode::NoAccess);
-    other.raw.use_it();
+    assert_eq!(guest.raw.receive_closing().code, ClosingCode::NoAccess);
+    other.raw.read();
     until("its session has ended", || home.service.sessions().len() == 1);
 }
 
@@ -351,7 +293,7 @@ fn a_credential_has_a_share_of_the_sessions_and_guests_another() {
         let nonce = u8::try_from(number / 60).unwrap();
         let credential = [b"grant ".as_slice(), &[credential]].concat();
         let mut guest = home.guest(seed, &guest_hello(nonce), &credential)?;
-        guest.raw.use_it();
+        guest.raw.read();
         Ok(())
     };
     for number in 0..limits::CREDENTIAL_SESSIONS {
@@ -364,10 +306,10 @@ fn a_credential_has_a_share_of_the_sessions_and_guests_another() {
     }
     assert_eq!(home.server.status().len(), limits::GUEST_SESSIONS);
     assert_eq!(begin(600, b'z'), Err(RefusalCode::TooManySessions));
-    // Others have their places still.
+    // A machine has a place.
     let mut machine = home.connect(MACHINE);
-    machine.send(FrameKind::Hello, &hello(Hello::CLIENT, 3).encode());
-    assert_eq!(machine.hear().unwrap().0, FrameKind::Welcome);
+    machine.send(FrameKind::Hello, 0, &hello(Hello::CLIENT, 3).encode());
+    machine.receive_welcome();
     home.service.revoked.lock().push([b'a'; 32]);
     until("room for another", || begin(601, b'z').is_ok());
 }

@@ -1,6 +1,6 @@
-//! A client that was stopped for longer than a term goes on: what it has read of its connection,
-//! and what its programs ask, belongs to a session that the server has ended meanwhile. Others may
-//! have had the locks.
+//! A client that was stopped for longer than a term continues. The answers on its connection, and
+//! the requests of its programs, belong to a session that the server has ended: another session may
+//! have had the locks since.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -22,11 +22,11 @@ use crate::harness::{PATIENCE, WithSessions, connect_to, until};
 #[path = "harness/all.rs"]
 mod harness;
 
-/// The server looks at its sessions four times a second.
+/// The server checks its sessions four times a second.
 const TERM: Duration = Duration::from_secs(2);
 const INO: InodeId = InodeId::from_raw(7);
 
-/// Grants each lock at once, or when the test says so, and notes who asks.
+/// Grants each lock at once, or when the test says so, and records the sessions that request one.
 #[derive(Default)]
 struct Locks {
     asked: Mutex<Vec<(SessionId, Request)>>,
@@ -69,7 +69,7 @@ impl Locks {
         waiting.into_iter().for_each(|done| done(Ok(Reply::Done)));
     }
 
-    /// Returns the sessions that have asked for a lock.
+    /// Returns the sessions that have requested a lock.
     fn lockers(&self) -> Vec<SessionId> {
         let asked = self.asked.lock();
         let locks = asked.iter().filter(|(_, it)| matches!(it, Request::SetLock { .. }));
@@ -77,7 +77,7 @@ impl Locks {
     }
 }
 
-/// A server whose sessions are over soon, and a client.
+/// A server with a short term, and a client.
 struct World {
     service: Arc<WithSessions<Locks>>,
     remote: Remote,
@@ -127,7 +127,7 @@ impl World {
         let (sender, is_stopped) = channel();
         let mut stop = Some(move || {
             sender.send(()).unwrap();
-            // It ends with an error when the sender is dropped.
+            // The wait ends with an error when the sender is dropped.
             let _goes_on = stopped.recv();
         });
         let mut later = || -> Done {
@@ -154,8 +154,8 @@ fn close(open: u64, owner: u64) -> Request {
     Request::Flush { open: OpenId(open), owner: Some(LockOwner(owner)) }
 }
 
-/// The answer was on its way when the client was stopped: when it is read, another may have the
-/// lock. The program is told only when it has the lock in the next session.
+/// The grant was under way when the client was stopped. When the client reads it, another session
+/// may have the lock. The program gets its answer only when it has the lock in the next session.
 #[test]
 fn a_grant_that_is_read_after_its_session_has_ended_is_no_grant() {
     let world = World::new();
@@ -179,8 +179,8 @@ fn a_grant_that_is_read_after_its_session_has_ended_is_no_grant() {
     world.expect(set_lock(1, 5, LockMode::Unlock, false), None);
 }
 
-/// What the program asks in between was asked with a lock that is lost: it must not be told that it
-/// had the lock until then.
+/// The requests of a program in that time were made with a lock that is lost: they must fail,
+/// because a success would say that the program had the lock until then.
 #[test]
 fn a_lock_that_is_given_up_after_its_session_has_ended_was_lost() {
     let world = World::new();
@@ -191,7 +191,7 @@ fn a_lock_that_is_given_up_after_its_session_has_ended_was_lost() {
     let stopped = world.stop_client();
     world.wait_for_end_of_session();
     let unlocked = world.ask(set_lock(1, 5, LockMode::Unlock, false));
-    // By a descriptor that is not that of the lock.
+    // By another descriptor than that of the lock.
     let unlocked_elsewhere = world.ask(set_lock(4, 6, LockMode::Unlock, false));
     let closed = world.ask(close(3, 7));
     drop(stopped);
@@ -199,11 +199,11 @@ fn a_lock_that_is_given_up_after_its_session_has_ended_was_lost() {
         let answer = answer.recv_timeout(PATIENCE).unwrap();
         assert_eq!(answer.err().map(|error| error.code), Some(Code::Io));
     }
-    // The close lets go of its lock in any case.
+    // The close frees its lock in any case.
     assert_eq!(world.remote.status().locks_lost, 2);
 }
 
-/// So must what it asks later, by any descriptor, until it has closed the file.
+/// Later requests of the program fail, too, by any descriptor, until it has closed the file.
 #[test]
 fn a_program_that_has_lost_a_lock_is_told_until_it_closes_the_file() {
     let world = World::new();
@@ -224,7 +224,7 @@ fn a_program_that_has_lost_a_lock_is_told_until_it_closes_the_file() {
     world.expect(set_lock(3, 5, LockMode::Write, false), io);
     world.expect(set_lock(3, 7, LockMode::Write, false), None);
     world.expect(set_lock(3, 7, LockMode::Unlock, false), None);
-    // Its process has closed another descriptor: POSIX says that its locks are gone.
+    // The process has closed another descriptor: by POSIX its locks end.
     world.expect(close(3, 5), io);
     world.expect(close(3, 5), None);
     world.expect(set_lock(3, 5, LockMode::Write, false), None);

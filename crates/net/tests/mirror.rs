@@ -1,8 +1,7 @@
-//! Primaries and a server of mirrors over real sockets: what arrives, and who is refused.
+//! Primaries and a server of mirrors over real sockets: groups, refusals and closings.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,17 +18,22 @@ use pelago_net::mirror::{MirrorConnection, MirrorServer};
 use pelago_net::own_file::OwnFile;
 use pelago_net::tls;
 use pelago_wire::frame::{FrameKind, Header};
-use pelago_wire::handshake::{Hello, RefusalCode, Refused};
+use pelago_wire::handshake::{Hello, RefusalCode};
 use pelago_wire::mirror::{
     GroupPart, GroupState, Groups, LinkError, MirrorLink, MirrorSays, Mirrors, OfferRefused,
     PrimaryRun,
 };
 use rustls::StreamOwned;
 
+use crate::raw::{READ_TIMEOUT, RawClient, frame};
+
+#[path = "harness/raw.rs"]
+mod raw;
+
 const VOLUME: [u8; 16] = [5; 16];
 const RUN: PrimaryRun = [6; 16];
 
-/// Notes what it gets, and answers each end of a group.
+/// A mirror that records the parts that it gets, and answers each end of a group.
 #[derive(Default)]
 struct Stub {
     parts: Mutex<Vec<GroupPart>>,
@@ -136,28 +140,13 @@ impl World {
         MirrorConnection::connect(&primary_key(), &address, VOLUME, reign, RUN)
     }
 
-    /// A connection that sends what it likes.
-    fn raw(&self) -> StreamOwned<rustls::ClientConnection, TcpStream> {
+    /// Returns a client that sends single frames.
+    fn raw(&self) -> RawClient<StreamOwned<rustls::ClientConnection, TcpStream>> {
         let config = tls::client_config(&primary_key(), server_key().public()).unwrap();
         let stream = TcpStream::connect(self.server.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        StreamOwned::new(tls::client_connection(config).unwrap(), stream)
+        stream.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
+        RawClient::new(StreamOwned::new(tls::client_connection(config).unwrap(), stream))
     }
-}
-
-fn frame(kind: FrameKind, body: &[u8]) -> Vec<u8> {
-    let header = Header::new(kind, u32::try_from(body.len()).unwrap(), 0).encode();
-    [&header[..], body].concat()
-}
-
-fn hear_refused(from: &mut impl std::io::Read) -> Refused {
-    let mut header = [0; 32];
-    from.read_exact(&mut header).unwrap();
-    let header = Header::decode(&header).unwrap();
-    assert_eq!(header.kind, FrameKind::Refused);
-    let mut body = vec![0; header.body as usize];
-    from.read_exact(&mut body).unwrap();
-    Refused::decode(&body).unwrap()
 }
 
 fn hello() -> Hello {
@@ -188,7 +177,7 @@ fn groups_arrive_as_they_were_sent_and_are_answered() {
     let deadline = Instant::now() + Duration::from_secs(60);
     while world.stub.open.load(Ordering::SeqCst) > 0 {
         assert!(Instant::now() < deadline, "the groups of a connection end with it");
-        // The thread of the connection ends it.
+        // Polled: nothing says when the thread of the connection has dropped the groups.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -217,15 +206,15 @@ fn a_client_of_a_volume_is_refused() {
     let world = World::new();
     for wrong in [Hello::new([3; 16]), Hello { volume: None, ..hello() }] {
         let mut raw = world.raw();
-        raw.write_all(&frame(FrameKind::Hello, &wrong.encode())).unwrap();
-        let refused = hear_refused(&mut raw);
+        raw.send(FrameKind::Hello, 0, &wrong.encode());
+        let refused = raw.receive_refused();
         assert_eq!(refused.code, RefusalCode::NotServed);
         assert_eq!(refused.text, "this server keeps mirrors only");
     }
     let mut raw = world.raw();
     let newer = Hello { wire_min: u16::MAX, wire_max: u16::MAX, ..hello() };
-    raw.write_all(&frame(FrameKind::Hello, &newer.encode())).unwrap();
-    assert_eq!(hear_refused(&mut raw).code, RefusalCode::OtherVersion);
+    raw.send(FrameKind::Hello, 0, &newer.encode());
+    assert_eq!(raw.receive_refused().code, RefusalCode::OtherVersion);
 }
 
 #[test]
@@ -242,21 +231,20 @@ fn what_is_no_part_of_a_group_ends_the_connection() {
     let offer = GroupPart::Offer { reign: 1, run: RUN }.encode().unwrap();
     let mut too_long = Header::new(FrameKind::Group, u32::MAX, 0).encode().to_vec();
     too_long.push(0);
-    let hello = frame(FrameKind::Hello, &hello().encode());
-    let offer = frame(FrameKind::Group, &offer);
+    let hello = frame(FrameKind::Hello, 0, &hello().encode());
+    let offer = frame(FrameKind::Group, 0, &offer);
     for wrong in [
         vec![0; 64],
         [&hello[..], &too_long].concat(),
-        [&hello[..], &frame(FrameKind::Ping, &[])].concat(),
+        [&hello[..], &frame(FrameKind::Ping, 0, &[])].concat(),
         [&hello[..], &offer, &too_long].concat(),
-        [&hello[..], &offer, &frame(FrameKind::Goodbye, &[])].concat(),
+        [&hello[..], &offer, &frame(FrameKind::Goodbye, 0, &[])].concat(),
     ] {
         let mut raw = world.raw();
-        raw.write_all(&wrong).unwrap();
-        let mut rest = Vec::new();
-        raw.read_to_end(&mut rest).unwrap();
+        raw.send_bytes(&wrong);
+        let _until_the_end = raw.receive_rest();
     }
-    // Others go on.
+    // Another connection works.
     assert!(world.connect(1).is_ok());
 }
 
@@ -273,7 +261,7 @@ fn a_key_that_is_removed_ends_its_connection() {
         if ping.and_then(|()| link.receive()).is_err() {
             break;
         }
-        // The other end looks at its list with each message.
+        // Polled: the server looks at its list with each message, at most twice a second.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

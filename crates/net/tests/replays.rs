@@ -1,4 +1,4 @@
-//! Clients whose server comes back without what it had answered.
+//! Clients whose server comes back without mutations that it had answered.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -20,7 +20,7 @@ mod harness;
 
 const OPEN: OpenId = OpenId(1);
 
-/// Creates a file in the first run. In the next one the file is not there, and cannot be made.
+/// Creates a file in the first run. In the next one the file is gone, and cannot be created.
 struct Forgets {
     is_next: bool,
 }
@@ -81,7 +81,7 @@ fn an_open_file_that_its_replay_cannot_make_again_is_told_as_lost() {
     assert_eq!(ask(&remote, read).unwrap_err().code, Code::Stale);
 }
 
-/// Keeps writes, or all requests, until it is told to answer them; answers the rest.
+/// Holds writes, or all requests, until the test has them answered; answers other requests at once.
 #[derive(Default)]
 struct Keeps {
     keeps_all: bool,
@@ -117,7 +117,7 @@ impl Service for Keeps {
     fn cancel(&self, _: &Context) {}
 }
 
-/// Sends a write of the largest size that was kept back.
+/// Sends a buffered write of the largest size.
 fn write_behind(remote: &Remote, number: usize) {
     let offset = (number * limits::IO_BYTES) as u64;
     let request = Request::Write { open: OPEN, offset, flags: WriteFlags::NONE };
@@ -125,8 +125,8 @@ fn write_behind(remote: &Remote, number: usize) {
     remote.ask_first(&Context::direct(1, 2), request, bulk, Box::new(|_, _| {}));
 }
 
-/// All that a client had kept back when the server ended is read by the next run before anything
-/// goes on, and nothing of it is answered before all is read.
+/// A client has as many buffered writes as it may when its server ends. The next run reads all of
+/// them before it answers any.
 #[test]
 fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     const WRITES: usize = limits::DIRTY_BYTES / limits::IO_BYTES;
@@ -142,8 +142,8 @@ fn as_much_as_a_client_may_keep_back_is_read_before_anything_goes_on() {
     until("all are read", || next.service.count() == WRITES);
 }
 
-/// A slow disk leaves more answered and unsafe than a client may have under way. The next run takes
-/// all of it, and what was under way besides.
+/// A slow disk leaves more mutations answered and not safe than a client may have under way. The
+/// next run takes all of them, and the requests under way besides.
 #[test]
 fn replays_do_not_count_as_requests_under_way() {
     const REPLAYS: usize = limits::SESSION_REQUESTS + 100;
@@ -174,7 +174,7 @@ fn replays_do_not_count_as_requests_under_way() {
     until("all have come", || next.service.count() == REPLAYS + UNDER_WAY);
 }
 
-/// A client's cache with bytes kept back, which are not taken before the test says so.
+/// A holder with dirty bytes whose writes are answered when the test says so.
 #[derive(Default)]
 struct KeepsBack(Mutex<Vec<Then>>);
 
@@ -194,8 +194,8 @@ fn sync() -> Request {
     Request::FsyncDir { dir: Handle::ROOT, since: None }
 }
 
-/// A server of the next run, and of the one after that, is told once all is answered that the
-/// client had kept back, and then over each new connection.
+/// The server of the next run, and of the one after that, gets Flushed once all buffered writes of
+/// the client are answered, and then over each new connection.
 #[test]
 fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn a_client_says_when_all_is_answered_that_it_had_kept_back() {
     assert!(holder.0.lock().is_empty(), "it is the same epoch");
 }
 
-/// Writes that were kept back go before others, and are bounded too, by what may be kept back:
+/// Buffered writes go before others. Their number is bounded, too, by the limit of dirty writes:
 /// until they are answered, and until they are safe.
 #[test]
 fn writes_that_go_first_are_bounded_until_they_are_safe() {

@@ -1,5 +1,4 @@
-//! Sessions over real sockets, with a service that needs no server: large payloads both ways, over
-//! a Unix socket and over TLS.
+//! Sessions over real sockets: large payloads both ways, over a Unix socket and over TLS.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -30,7 +29,7 @@ use crate::harness::{PATIENCE, WithSessions, connect, connect_to, until};
 #[path = "harness/all.rs"]
 mod harness;
 
-/// Answers a read with bytes that follow from offset and size, and a write with a sum of its bytes.
+/// Answers a read with bytes that depend on offset and size, and a write with a sum of its bytes.
 struct Echo;
 
 fn pattern(offset: u64, size: u32) -> Vec<u8> {
@@ -116,7 +115,7 @@ fn payloads_of_all_sizes_cross_a_unix_socket() {
     until("a goodbye ends the session", || service.sessions().is_empty());
 }
 
-/// A network may lose what a client said if its socket is closed behind that.
+/// A network may lose the last frame of a client whose socket is closed right after it.
 #[test]
 fn a_session_that_has_ended_is_known_to_have_ended() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +132,7 @@ fn a_session_that_has_ended_is_known_to_have_ended() {
     until("a goodbye ends the session", || service.sessions().is_empty());
 }
 
-/// Carries one connection to the server. What the client says is carried slowly, and not at all
+/// Forwards one connection to the server. Bytes of the client are forwarded slowly, and dropped
 /// once its end is closed.
 fn relay_while_open(relayed: &Path, socket: &Path) {
     let listener = UnixListener::bind(relayed).unwrap();
@@ -157,7 +156,7 @@ fn relay_while_open(relayed: &Path, socket: &Path) {
             }
             server.write_all(&bytes[..count]).unwrap();
         }
-        // The server's end stays open: it knows of nothing.
+        // The server's end stays open: the server does not see the loss.
         thread::park();
     };
     thread::Builder::new().spawn(carry).unwrap();

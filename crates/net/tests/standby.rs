@@ -1,9 +1,8 @@
-//! Servers of a shared store, as a client meets them that says each frame by itself: what they
-//! answer while they may not, and when they welcome it.
+//! Servers of a shared store: nothing of the volume is sent while a server may not be its owner,
+//! and no client is welcomed before its session is recorded.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
-use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,23 +12,24 @@ use std::time::Duration;
 
 use pelago_net::{SessionServer, StandbyServer};
 use pelago_wire::codec::encode_call;
-use pelago_wire::frame::{CANCEL_BYTES, FrameKind, HEADER_BYTES, Header};
-use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused, Welcome};
+use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
+use pelago_wire::handshake::{Closing, ClosingCode, Hello, RefusalCode, Refused};
 use pelago_wire::{
     Buffer, Bulk, Code, Context, Done, Error, Handle, OpenId, Reply, Request, Service, SessionId,
     SessionService, Touched, limits, version,
 };
 
-use crate::harness::{PATIENCE, WithSessions, until};
+use crate::harness::{WithSessions, until};
+use crate::raw::RawClient;
 
 #[path = "harness/all.rs"]
 mod harness;
+#[path = "harness/raw.rs"]
+mod raw;
 
 const OWNER: &str = "pelago1owner@host:7440";
-/// A time in which what must not come would have come.
-const A_WHILE: Duration = Duration::from_millis(200);
 
-/// Answers each read with one byte, and is done with all else.
+/// Answers each read with one byte, and each other request as done.
 struct Reads;
 
 impl Service for Reads {
@@ -70,13 +70,9 @@ impl Home {
         Self { service, server, socket, _folder: folder }
     }
 
-    fn connect(&self) -> Raw {
-        Raw::to(&self.socket)
-    }
-
-    /// Connects, and says this hello.
-    fn greet(&self, hello: &Hello) -> Raw {
-        let mut raw = self.connect();
+    /// Connects, and sends this hello.
+    fn greet(&self, hello: &Hello) -> RawClient<UnixStream> {
+        let mut raw = RawClient::connect(&self.socket);
         raw.send(FrameKind::Hello, 0, &hello.encode());
         raw
     }
@@ -94,61 +90,13 @@ impl Home {
     }
 }
 
-/// A connection of a client.
-struct Raw(UnixStream);
-
-impl Raw {
-    fn to(socket: &std::path::Path) -> Self {
-        let socket = UnixStream::connect(socket).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(socket)
-    }
-
-    fn send(&mut self, kind: FrameKind, number: u64, body: &[u8]) {
-        let bytes = u32::try_from(body.len()).unwrap();
-        let header = Header { body: bytes, bulk: 0, kind, is_overdue: false, number, progress: 0 };
-        self.0.write_all(&[&header.encode()[..], body].concat()).unwrap();
-    }
-
-    /// Returns the next frame; `None` at the end.
-    fn hear(&mut self) -> Option<(Header, Vec<u8>)> {
-        let mut header = [0; HEADER_BYTES];
-        self.0.read_exact(&mut header).ok()?;
-        let header = Header::decode(&header).unwrap();
-        let mut body = vec![0; (header.body + header.bulk) as usize];
-        self.0.read_exact(&mut body).unwrap();
-        Some((header, body))
-    }
-
-    fn hear_welcome(&mut self) -> Welcome {
-        let (header, body) = self.hear().unwrap();
-        assert_eq!(header.kind, FrameKind::Welcome);
-        Welcome::decode(&body).unwrap()
-    }
-
-    fn hear_refused(&mut self) -> Refused {
-        let (header, body) = self.hear().unwrap();
-        assert_eq!(header.kind, FrameKind::Refused);
-        assert!(self.hear().is_none(), "the connection ends");
-        Refused::decode(&body).unwrap()
-    }
-
-    /// Asserts that nothing comes for a while.
-    fn hears_nothing(&mut self) {
-        self.0.set_read_timeout(Some(A_WHILE)).unwrap();
-        let error = self.0.read(&mut [0]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WouldBlock);
-        self.0.set_read_timeout(Some(PATIENCE)).unwrap();
-    }
-}
-
 fn hello() -> Hello {
     Hello { features: version::FEATURES, ..Hello::new([9; 16]) }
 }
 
 fn call(mutation: u64, request: &Request) -> Vec<u8> {
     let mut body = Vec::new();
-    encode_call((1, 2), mutation, request, &mut body).unwrap();
+    encode_call(1, 2, mutation, request, &mut body).unwrap();
     body
 }
 
@@ -156,17 +104,17 @@ fn change() -> Request {
     Request::FsyncDir { dir: Handle::ROOT, since: None }
 }
 
-/// Each frame that would be answered with something of the volume is answered with the end of the
-/// connection. The session waits, and gets its answers when the server may answer again.
+/// Each frame whose answer would show the state of the volume ends the connection. The session
+/// waits, and gets its answers when the server may answer again.
 #[test]
-fn a_server_that_may_not_answer_tells_nothing() {
+fn a_server_that_may_not_answer_sends_nothing_of_the_volume() {
     const READ: Request = Request::Read { open: OpenId(1), offset: 0, size: 1 };
     let home = Home::new();
     let mut raw = home.greet(&hello());
-    let welcome = raw.hear_welcome();
+    let welcome = raw.receive_welcome();
     assert_eq!(welcome.features, version::SHARDS);
     raw.send(FrameKind::Request, 1, &call(1, &change()));
-    assert_eq!(raw.hear().unwrap().0.kind, FrameKind::Reply);
+    assert_eq!(raw.receive().unwrap().0.kind, FrameKind::Reply);
     let again = Hello { resume: Some(welcome.session), ..hello() };
     let cancelled = [1_u64.to_le_bytes()].concat();
     assert_eq!(cancelled.len(), CANCEL_BYTES);
@@ -179,21 +127,21 @@ fn a_server_that_may_not_answer_tells_nothing() {
     ] {
         home.set_mute(false);
         let mut raw = home.greet(&again);
-        assert!(raw.hear_welcome().resumed, "{what}");
+        assert!(raw.receive_welcome().resumed, "{what}");
         home.set_mute(true);
         raw.send(kind, number, &body);
-        let (header, body) = raw.hear().unwrap();
+        let (header, body) = raw.receive().unwrap();
         assert_eq!((header.kind, header.progress), (FrameKind::Closing, 0), "{what}");
         assert_eq!(Closing::decode(&body).unwrap().code, ClosingCode::NotOwner, "{what}");
-        assert!(raw.hear().is_none(), "{what}");
+        assert!(raw.receive().is_none(), "{what}");
     }
-    let refused = home.greet(&again).hear_refused();
+    let refused = home.greet(&again).receive_refused();
     assert_eq!(refused.code, RefusalCode::NotOwner, "there is no welcome either");
     home.set_mute(false);
     let mut raw = home.greet(&again);
-    assert!(raw.hear_welcome().resumed);
+    assert!(raw.receive_welcome().resumed);
     raw.send(FrameKind::Request, 3, &call(2, &change()));
-    assert_eq!(raw.hear().unwrap().0.kind, FrameKind::Reply, "it was carried out once");
+    assert_eq!(raw.receive().unwrap().0.kind, FrameKind::Reply, "it was carried out once");
 }
 
 /// A recall that is not sent is sent again over the next connection.
@@ -201,47 +149,47 @@ fn a_server_that_may_not_answer_tells_nothing() {
 fn a_recall_waits_until_the_server_may_answer() {
     let home = Home::new();
     let mut raw = home.greet(&hello());
-    let welcome = raw.hear_welcome();
+    let welcome = raw.receive_welcome();
     home.set_mute(true);
     let touched = [Touched::Node(Handle::ROOT.ino)];
     home.service.store.connections().recall(welcome.session, 5, &touched);
-    assert!(raw.hear().is_none());
+    assert!(raw.receive().is_none());
     home.set_mute(false);
     let mut raw = home.greet(&Hello { resume: Some(welcome.session), ..hello() });
-    assert!(raw.hear_welcome().resumed);
-    let (header, _) = raw.hear().unwrap();
+    assert!(raw.receive_welcome().resumed);
+    let (header, _) = raw.receive().unwrap();
     assert_eq!((header.kind, header.number), (FrameKind::Recall, 5));
 }
 
-/// The clients could not come back meanwhile, so that their term begins anew.
+/// The clients could not connect again in that time, so that their term begins anew.
 #[test]
 fn no_session_ends_while_the_server_may_not_answer() {
     let home = Home::with_term(Duration::from_secs(2));
     let mut raw = home.greet(&hello());
-    let welcome = raw.hear_welcome();
+    let welcome = raw.receive_welcome();
     home.set_mute(true);
-    // It would have ended by then.
+    // Longer than a term: a session that expired would have ended by then.
     thread::sleep(Duration::from_secs(3));
     home.set_mute(false);
     let mut raw = home.greet(&Hello { resume: Some(welcome.session), ..hello() });
-    assert!(raw.hear_welcome().resumed);
+    assert!(raw.receive_welcome().resumed);
     drop(raw);
     until("it ends once the server answers", || home.service.sessions().is_empty());
 }
 
-/// The clients of a server whose volume another one has taken are told so, and those that come.
+/// Another server has taken over the volume: connected clients and new ones get its address.
 #[test]
 fn a_server_that_lost_the_volume_leads_to_its_owner() {
     let home = Home::new();
     let mut raw = home.greet(&hello());
-    raw.hear_welcome();
+    raw.receive_welcome();
     *home.service.store.owner.lock() = Some(OWNER.to_owned());
     home.server.stop();
-    let (header, body) = raw.hear().unwrap();
+    let (header, body) = raw.receive().unwrap();
     assert_eq!(header.kind, FrameKind::Closing);
     let Closing { code, text } = Closing::decode(&body).unwrap();
     assert_eq!((code, text.as_str()), (ClosingCode::NotOwner, OWNER));
-    let Refused { code, text, .. } = home.greet(&hello()).hear_refused();
+    let Refused { code, text, .. } = home.greet(&hello()).receive_refused();
     assert_eq!((code, text.as_str()), (RefusalCode::NotOwner, OWNER));
 }
 
@@ -252,9 +200,9 @@ fn a_server_that_stands_by_names_the_owner_if_it_knows_it() {
         let standby = StandbyServer::start(Box::new(move || owner.map(str::to_owned))).unwrap();
         let socket = folder.path().join("socket");
         standby.listen_unix(&socket).unwrap();
-        let mut raw = Raw::to(&socket);
+        let mut raw = RawClient::connect(&socket);
         raw.send(FrameKind::Hello, 0, &hello().encode());
-        let Refused { code, text, .. } = raw.hear_refused();
+        let Refused { code, text, .. } = raw.receive_refused();
         assert_eq!((code, text.as_str()), (RefusalCode::NotOwner, owner.unwrap_or_default()));
     }
 }
@@ -265,20 +213,21 @@ fn a_client_is_welcomed_once_its_session_is_recorded() {
     home.hold();
     let mut raw = home.greet(&hello());
     until("the session is to be recorded", || home.held() == 1);
-    raw.hears_nothing();
+    raw.receive_nothing();
     assert_eq!(home.service.sessions().len(), 1);
     home.service.store.record(Ok(()));
-    let welcome = raw.hear_welcome();
+    let welcome = raw.receive_welcome();
     raw.send(FrameKind::Ping, 1, &[]);
-    assert_eq!(raw.hear().unwrap().0.kind, FrameKind::Pong);
+    assert_eq!(raw.receive().unwrap().0.kind, FrameKind::Pong);
     drop(raw);
-    // It is recorded: nothing is waited for.
+    // The session is recorded: the welcome does not wait.
     let mut raw = home.greet(&Hello { resume: Some(welcome.session), ..hello() });
-    assert!(raw.hear_welcome().resumed);
+    assert!(raw.receive_welcome().resumed);
     assert_eq!(home.held(), 0);
 }
 
-/// However a connection ends before its welcome, its session ends, and a late record does nothing.
+/// The connection ends by its client, by a violation of the protocol, or because the record fails.
+/// A late record has no effect.
 #[test]
 fn a_connection_that_ends_before_its_welcome_leaves_nothing() {
     let home = Home::new();
@@ -291,21 +240,24 @@ fn a_connection_that_ends_before_its_welcome_leaves_nothing() {
     let mut raw = home.greet(&hello());
     until("the second waits", || home.held() == 2);
     raw.send(FrameKind::Ping, 1, &[]);
-    assert_eq!(raw.hear_refused().code, RefusalCode::NotPelago, "it answers what it was not told");
+    assert_eq!(
+        raw.receive_refused().code,
+        RefusalCode::NotPelago,
+        "it sends a frame before its welcome"
+    );
     until("the second is gone", || home.service.sessions().is_empty());
 
     let mut raw = home.greet(&hello());
     until("the third waits", || home.held() == 3);
     home.service.store.record(Err(Code::NoSpace.into()));
-    assert_eq!(raw.hear_refused().code, RefusalCode::NotRecorded);
+    assert_eq!(raw.receive_refused().code, RefusalCode::NotRecorded);
     assert!(home.service.sessions().is_empty());
 
     home.service.store.record(Ok(()));
     assert_eq!(home.server.status(), []);
 }
 
-/// A session that goes on over another connection before its welcome does not end with the first
-/// one, and only the second is welcomed.
+/// The session does not end with the first connection, and only the second one is welcomed.
 #[test]
 fn a_session_may_move_to_another_connection_before_its_welcome() {
     let home = Home::new();
@@ -316,9 +268,9 @@ fn a_session_may_move_to_another_connection_before_its_welcome() {
     assert_eq!(session, SessionId::new(3, 1), "a client could guess it");
     let mut second = home.greet(&Hello { resume: Some(session), ..hello() });
     until("the second waits", || home.held() == 2);
-    assert!(first.hear().is_none());
+    assert!(first.receive().is_none());
     home.service.store.record(Ok(()));
-    let welcome = second.hear_welcome();
+    let welcome = second.receive_welcome();
     assert_eq!((welcome.session, welcome.resumed), (session, true));
     assert_eq!(home.service.sessions(), [session]);
 }

@@ -1,4 +1,4 @@
-//! Clients of a shared store over TLS: how they find the owner of the volume, and the next one.
+//! Clients of a shared store over TLS, which find the owner of the volume, and the next owner.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -33,7 +33,7 @@ mod harness;
 #[path = "harness/proxy.rs"]
 mod proxy;
 
-/// Keys: of two servers of the store, of one that is none, of a client.
+/// The numbers of keys: of two servers of the store, of another server, of a client.
 const ONE: u8 = 1;
 const OTHER: u8 = 2;
 const STRANGER: u8 = 3;
@@ -45,15 +45,15 @@ fn key(number: u8) -> PrivateKey {
     PrivateKey::from_seed([number; 32])
 }
 
-/// A service whose answers tell which server gives them.
+/// A service whose answers name their server.
 struct Owner {
     number: u8,
     servers: Vec<String>,
-    /// Questions for the servers, reads and changes.
+    /// Requests for the list of servers, reads and changes.
     asked: AtomicUsize,
     reads: AtomicUsize,
     changes: AtomicUsize,
-    /// It has lost the volume, and says so.
+    /// The server has lost the volume, and answers `NotOwner`.
     is_lost: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Service for Owner {
     }
 }
 
-/// One server of the store: its port stays, whatever serves there.
+/// The place of one server of the store. Its port stays when another server is started there.
 struct Place {
     number: u8,
     socket: TcpListener,
@@ -136,7 +136,8 @@ impl Place {
         server
     }
 
-    /// Stands by, and names this owner. Returns how often it was asked too.
+    /// Starts a standby server that names this owner. Returns it, and the number of times that it
+    /// was asked for the owner.
     fn stand_by(&self, owner: Option<&ServerAddress>) -> (StandbyServer, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let text = owner.map(ToString::to_string);
@@ -171,7 +172,7 @@ fn ask(remote: &Remote, request: Request) -> Receiver<Result<Reply, Error>> {
     receive
 }
 
-/// Returns which server answers a read, and asserts that it is answered once.
+/// Returns the number of the server that answers a read, and asserts that there is one answer.
 fn answered(receiver: &Receiver<Result<Reply, Error>>) -> u8 {
     let result = receiver.recv_timeout(PATIENCE).unwrap();
     assert!(receiver.try_recv().is_err());
@@ -189,7 +190,7 @@ fn is_listed(service: &WithSessions<Owner>) {
     until("the servers are asked for", || service.service.asked.load(Ordering::SeqCst) > 0);
 }
 
-/// A client knows only a server that stands by.
+/// The client knows only a standby server at first.
 #[test]
 fn a_server_that_stands_by_leads_a_new_client_to_the_owner() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -205,7 +206,7 @@ fn a_server_that_stands_by_leads_a_new_client_to_the_owner() {
     assert_eq!((status.requests, status.connections), (1, 1), "the question is no program's");
 }
 
-/// The owner ends, the other server stands by for a while, then owns the volume.
+/// The owner ends. The other server stands by for a while, and then owns the volume.
 #[test]
 fn a_session_goes_on_at_the_next_owner() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -232,8 +233,8 @@ fn a_session_goes_on_at_the_next_owner() {
     assert_eq!(remote.refusal(), None);
 }
 
-/// A process that is stopped keeps its connections, takes others, and says nothing. What it has
-/// said before it was stopped arrives late.
+/// A stopped process keeps its connections, the kernel accepts others for it, and it sends nothing.
+/// Its earlier answers arrive late.
 #[test]
 fn a_session_leaves_a_server_that_says_nothing() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -260,7 +261,7 @@ fn a_session_leaves_a_server_that_says_nothing() {
     assert_eq!(remote.server(), Some(other.address.clone()));
 }
 
-/// A server that takes connections and never answers costs one short attempt.
+/// A server that accepts connections and never answers costs one short attempt.
 #[test]
 fn a_silent_owner_does_not_keep_a_client_from_the_next_server() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -269,7 +270,7 @@ fn a_silent_owner_does_not_keep_a_client_from_the_next_server() {
     let server = one.serve(&first);
     let remote = connect(&one.address);
     is_listed(&first);
-    // Its socket listens on, and nothing accepts.
+    // Its socket still listens, and nothing accepts.
     drop(server);
     let next = WithSessions::of_run(4, Some(&first), Owner::new(OTHER, &all));
     let _next = other.serve(&next);
@@ -301,8 +302,7 @@ fn a_redirect_to_a_key_that_is_not_listed_is_not_followed() {
     assert_eq!(answered(&read), OTHER);
 }
 
-/// The owner carries requests out and may not tell their answers; or it says itself that it has
-/// lost the volume.
+/// The owner carries out requests and may not send their answers, or answers `NotOwner`.
 #[test]
 fn what_an_owner_may_not_answer_is_answered_once_by_the_next() {
     for says_so in [false, true] {
@@ -344,7 +344,7 @@ fn a_key_that_is_not_listed_is_refused_by_a_server_that_stands_by() {
     assert_eq!(told.load(Ordering::SeqCst), 0, "it is told nothing");
 }
 
-/// A server that stands by has an old list of clients, and the owner is gone: programs wait.
+/// A standby server has an old list of clients, and the owner is gone: programs wait.
 #[test]
 fn an_old_list_of_a_server_that_stands_by_fails_no_program() {
     let one = Place::new(ONE);
@@ -357,7 +357,7 @@ fn an_old_list_of_a_server_that_stands_by_fails_no_program() {
     drop((server, one));
     let (standby, _) = other.stand_by(None);
     let read = ask(&remote, READ);
-    // Several rounds, each of which is refused.
+    // The client is refused in several rounds.
     assert!(read.recv_timeout(Duration::from_millis(500)).is_err());
     assert_eq!(remote.refusal(), None);
     other.allow(CLIENT);
@@ -367,7 +367,7 @@ fn an_old_list_of_a_server_that_stands_by_fails_no_program() {
     assert_eq!(answered(&read), OTHER);
 }
 
-/// The owner is known to the others, and it refuses the client.
+/// The owner, as another server has named it, refuses the client.
 #[test]
 fn a_client_that_the_owner_refuses_is_told_so() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -387,7 +387,7 @@ fn a_client_that_the_owner_refuses_is_told_so() {
     assert!(remote.refusal().unwrap().contains("does not know this key"));
 }
 
-/// Servers that lead to each other are no way in circles.
+/// Two standby servers name each other as the owner.
 #[test]
 fn redirects_in_a_circle_end() {
     let [one, other] = [ONE, OTHER].map(Place::new);
@@ -403,7 +403,7 @@ fn redirects_in_a_circle_end() {
     assert!(told < 10 && also_told < 10, "{told} {also_told}");
 }
 
-/// A volume that lies on no store is asked for no servers.
+/// A client does not request the list of servers if the volume is not on a shared store.
 #[test]
 fn a_server_of_no_store_is_asked_nothing() {
     let one = Place::new(ONE);
@@ -411,7 +411,7 @@ fn a_server_of_no_store_is_asked_nothing() {
     let _server = one.serve(&service);
     service.store.is_on_store.store(false, Ordering::SeqCst);
     let remote = connect(&one.address);
-    // Two ticks of the client.
+    // A client requests the list with a tick: two of them pass.
     thread::sleep(Duration::from_millis(600));
     assert_eq!(answered(&ask(&remote, READ)), ONE);
     assert_eq!(service.service.asked.load(Ordering::SeqCst), 0);

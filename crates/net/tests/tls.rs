@@ -1,4 +1,4 @@
-//! TLS over real sockets of this machine: what both ends learn of each other, and who is refused.
+//! TLS over real sockets of this machine: the keys that both ends prove, and refusals.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
@@ -20,7 +20,7 @@ use rustls::{
     SignatureScheme,
 };
 
-/// A deadline for what must come; no test waits for it.
+/// A deadline for events that must come; no test waits for it.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn key(number: u8) -> PrivateKey {
@@ -67,7 +67,7 @@ fn connect(client: ClientConnection) -> Ends {
             talk(&mut connection, &mut far)
         });
         let client = talk(&mut Connection::from(client), &mut near);
-        // The server may wait for more of a client that has given up.
+        // The server may wait for more bytes of a client that has given up.
         drop(near);
         (client, server.join().unwrap())
     })
@@ -154,14 +154,14 @@ fn another_protocol_is_refused() {
     assert_eq!(server.unwrap(), None);
 }
 
-/// Sends bytes that are no handshake of ours, and returns the server's error and its answer.
+/// Sends bytes of another handshake. Returns the server's error and its answer.
 fn send(bytes: &[u8]) -> (TlsError, Vec<u8>) {
     let (mut near, mut far) = sockets();
     near.write_all(bytes).unwrap();
     let config = tls::server_config(&key(1)).unwrap();
     let mut connection = Connection::from(tls::server_connection(config).unwrap());
     let ended = talk(&mut connection, &mut far);
-    // Whatever was not read would turn the end of the connection into a reset.
+    // Unread bytes would turn the end of the connection into a reset.
     far.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     near.read_to_end(&mut answer).unwrap();
@@ -195,7 +195,7 @@ fn what_is_no_tls_is_refused() {
     }
 }
 
-/// The server end says nothing of TLS; the client finds that out by itself.
+/// The server's end speaks no TLS; the client notices that by itself.
 #[test]
 fn a_server_without_tls_is_refused() {
     let (mut near, mut far) = sockets();
@@ -206,7 +206,7 @@ fn a_server_without_tls_is_refused() {
     assert!(matches!(tls_error(&ended), TlsError::NotPelago(_)), "{ended:?}");
 }
 
-/// Nothing of a connection can be used for another one.
+/// No part of a connection can be used for another one.
 #[test]
 fn no_session_is_resumed() {
     let config = tls::client_config(&key(2), key(1).public()).unwrap();
@@ -229,7 +229,7 @@ fn no_session_is_resumed() {
     }
 }
 
-/// Returns a client that is not ours. It takes any server.
+/// Returns another client. It takes any server.
 fn foreign(takes_raw_keys: bool, resolver: impl ResolvesClientCert + 'static) -> ClientConnection {
     connection(builder(takes_raw_keys).with_client_cert_resolver(Arc::new(resolver)))
 }

@@ -2,10 +2,10 @@
 //! memory, and which block each client gets next.
 //!
 //! A file is cut into *blocks*, the unit of sending, and *extents* of up to 64 blocks, the unit of
-//! reading and of memory. A client downloads a file in any order, which leaves it to the machine
-//! what is read when, or asks for a range of bytes in order. Three policies decide:
+//! reading and of memory. A client takes the blocks of a file in any order, so that the machine
+//! decides when each extent is read, or a range of bytes in order. There are three policies:
 //!
-//! - [`Policy::Relevance`] reads the extent that is wanted most, and keeps what is wanted.
+//! - [`Policy::Relevance`] reads the extent that most clients lack, and keeps such extents.
 //! - [`Policy::Circus`] moves a region through the file, and keeps what was used last
 //!   (Anastasiadis, Wickremesinghe and Chase, Circus, FAST 2004; the region slides).
 //! - [`Policy::Sequential`] sends every file from its beginning, for comparison.
@@ -15,17 +15,18 @@
 //! [`Deliver`] has no clock and does no I/O. Its driver calls it under one lock. Times are counted
 //! from any origin and must not go backwards. There are five kinds of methods:
 //!
-//! - *What exists*: [`Deliver::open_file`], [`Deliver::close_file`], [`Deliver::join`] and
-//!   [`Deliver::leave`]. The ids are the driver's; a file's id is not used again, because a read
-//!   of the closed file may still be under way.
-//! - *What a client takes*: [`Deliver::next_block`] if its socket takes bytes, and
+//! - *Files and clients*: [`Deliver::open_file`], [`Deliver::close_file`], [`Deliver::join`] and
+//!   [`Deliver::leave`]. The ids are the driver's; a file's id is not used again, because a read of
+//!   the closed file may still be under way.
+//! - *Blocks for a client*: [`Deliver::next_block`] if its socket takes bytes, and
 //!   [`Deliver::sent`] for each block in turn once the socket has taken it.
-//! - *What the disk does*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`],
+//! - *Reads of the disk*: [`Deliver::next_read`], and for each read one of [`Deliver::read_done`],
 //!   [`Deliver::read_failed`] and [`Deliver::read_skipped`].
-//! - *What needs no disk*: before it asks for the next block of a client that takes them in order,
-//!   a driver may look whether it has that block elsewhere ([`Deliver::next_absent`],
+//! - *Blocks without a read*: before it takes the next block of a client that takes them in order,
+//!   a driver may check whether it has that block elsewhere ([`Deliver::next_absent`],
 //!   [`Deliver::take_absent`]).
-//! - *Clients that go on*: [`Deliver::poll_woken`] names those that waited and need not any more.
+//! - *Clients that continue*: [`Deliver::poll_woken`] names the clients that do not have to wait
+//!   any longer.
 //!
 //! After `join`, `leave`, `next_block`, `sent` and the end of a read the driver calls `next_read`
 //! until it returns `None`; after the end of a read it calls `poll_woken` until that returns
@@ -41,7 +42,7 @@
 //! nothing else. All in all a driver needs `extents` × [`Options::extent_bytes`] and for each
 //! client `lent` × [`Options::block_bytes`].
 //!
-//! What the machine needs itself depends on how scattered the blocks are that a client lacks:
+//! The machine's own memory depends on how scattered the missing blocks of a client are:
 //! [`limits::DELIVERY_CLIENT_CHUNKS`] bounds it.
 //!
 //! [`limits::DELIVERY_CLIENT_CHUNKS`]: pelago_wire::limits::DELIVERY_CLIENT_CHUNKS
@@ -66,18 +67,18 @@ mod scores;
 #[cfg(test)]
 mod tests;
 
-/// Names a pinned version of a file, which is delivered.
+/// The id of a pinned version of a file, which is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VersionId(pub u64);
 
-/// Names a client: one download of one file.
+/// The id of a client: one download of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
 /// Settings of a [`Deliver`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
-    /// What decides.
+    /// The policy.
     pub policy: Policy,
     /// Bytes of a block.
     pub block_bytes: u32,
@@ -94,14 +95,14 @@ pub struct Options {
     pub queue: u32,
 }
 
-/// What decides which block is next.
+/// The policy that chooses the next block of a client, and the next extent to read or to drop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Policy {
-    /// Every client takes its blocks in order; what was used least recently is dropped.
+    /// Each client takes its blocks in order; the least recently used extent is dropped.
     Sequential,
-    /// Clients follow a region of the file; what was used least recently is dropped.
+    /// Clients follow a region of the file; the least recently used extent is dropped.
     Circus(Circus),
-    /// What most clients want is read, and what few of them want is dropped.
+    /// The extent that most clients lack is read, and one that few of them lack is dropped.
     Relevance,
 }
 
@@ -110,7 +111,7 @@ pub enum Policy {
 pub struct Circus {
     /// Bytes of the active region.
     pub region_bytes: u64,
-    /// How far ahead of the region's beginning a client must be to move it, in regions.
+    /// The distance from the region's beginning at which a client moves the region, in regions.
     pub leapfront: f64,
     /// The share of a file at which a client becomes independent of the region.
     pub threshold: f64,
@@ -135,15 +136,15 @@ pub enum Order {
 pub struct Block {
     /// The file.
     pub file: VersionId,
-    /// The extent that has it, which is in memory, but for [`Deliver::next_absent`].
+    /// The extent that has it. It is in memory, except for [`Deliver::next_absent`].
     pub extent: u32,
-    /// Where it begins in the file.
+    /// The offset in the file at which it begins.
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
 }
 
-/// What a client does next.
+/// The next action of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// It sends this block.
@@ -163,18 +164,18 @@ pub struct ExtentRead {
     pub file: VersionId,
     /// The extent that is read.
     pub extent: u32,
-    /// Where it begins in the file.
+    /// The offset in the file at which it begins.
     pub offset: u64,
     /// Its bytes.
     pub len: u32,
-    /// Whether the client that asked for it waits for it. If not, the driver may skip it
+    /// The client that requested it waits for it. Otherwise the driver may skip it
     /// ([`Deliver::read_skipped`]).
     pub is_awaited: bool,
-    /// The extent that is not in memory any more.
+    /// The extent that was dropped for it.
     pub evicted: Option<(VersionId, u32)>,
 }
 
-/// Why a file or a client is refused.
+/// The reason for which a file or a client is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeliverError {
@@ -192,13 +193,14 @@ pub enum DeliverError {
     /// There are as many clients, in all or of this file, as there may be.
     #[error("too many clients")]
     TooManyClients,
-    /// What the client has is scattered over too many chunks: it forgets some of it, or all.
+    /// The blocks that the client has are scattered over too many chunks: it must forget some of
+    /// them, or all.
     #[error("the blocks that the client has are too scattered")]
     TooScattered,
     /// The blocks that the client has are those of a file of another length.
     #[error("the client has blocks of a file of {blocks} blocks")]
     OtherLength {
-        /// How many blocks that file has.
+        /// The number of blocks of that file.
         blocks: u32,
     },
     /// The range is not within the file.
@@ -218,7 +220,7 @@ pub enum DeliverError {
 }
 
 impl Options {
-    /// Returns the defaults of a policy, with memory for so many bytes.
+    /// Returns the defaults of a policy, with this many bytes of memory.
     #[must_use]
     pub fn new(policy: Policy, memory_bytes: u64) -> Self {
         let extent_bytes = 1 << 20;

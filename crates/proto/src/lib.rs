@@ -1,6 +1,5 @@
-//! State machines of the protocol, without I/O, clock or thread: what a session has answered, who
-//! holds a lock, which block a reader gets next. Drivers feed them with messages and times, and
-//! carry out what they decide.
+//! State machines of the protocol, without I/O, clock or thread: sessions, file locks, leases, and
+//! the delivery of files. Drivers feed them with messages and times, and carry out their decisions.
 
 #![forbid(unsafe_code)]
 

@@ -24,10 +24,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use pelago_wire::{
-    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, OpenId, RequestId, SessionId, limits,
+    Code, FileLock, InodeId, LockKind, LockMode, LockOwner, LockRange, OpenId, RequestId,
+    SessionId, limits,
 };
 
-use ranges::{Range, RangeLocks};
+use ranges::RangeLocks;
 use waiters::{Waiter, Waiters};
 
 pub use client::{ClientLocks, OwnedLock};
@@ -41,8 +42,8 @@ mod ranges;
 mod tests;
 mod waiters;
 
-/// How many holders the search for a deadlock looks at. Beyond that a request waits, so that no
-/// request keeps all others from the table for long.
+/// The holders that the search for a deadlock looks at. After that the request waits: the table is
+/// locked during the search.
 const DEADLOCK_HOLDERS: usize = 4096;
 
 /// The holder of locks: an owner of a session.
@@ -73,13 +74,13 @@ pub struct LockRequest {
     pub ino: InodeId,
     /// The open through which the lock is set. It is of the holder's session.
     pub open: OpenId,
-    /// Who is to hold the lock.
+    /// The owner that is to hold the lock.
     pub holder: Holder,
     /// The lock.
     pub lock: FileLock,
 }
 
-/// What became of a lock that may wait.
+/// The result of a request for a lock that may wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetLock {
     /// It is set, or removed.
@@ -112,7 +113,7 @@ impl Default for LockLimits {
     }
 }
 
-/// How much a table has.
+/// The counts of a table.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct LockCounts {
     /// Ranges of locks.
@@ -129,7 +130,7 @@ pub struct LockTable {
     files: BTreeMap<FileKey, LockedFile>,
     /// The open through which each holder has set its last lock of a file, for holders with locks.
     opens: BTreeMap<(Holder, FileKey), OpenId>,
-    /// The same by the open.
+    /// The same, by the open.
     holders: BTreeSet<(SessionOpen, Holder, FileKey)>,
     waiters: Waiters,
     /// Sessions with locks or waiters.
@@ -174,7 +175,7 @@ impl LockTable {
     }
 
     /// Returns the lock that conflicts with this one and begins first; `None` if this one could be
-    /// set. Its process is told to its own session only.
+    /// set. The lock has the number of its process only for the process's own session.
     #[must_use]
     pub fn test(&self, ino: InodeId, holder: Holder, lock: &FileLock) -> Option<FileLock> {
         let file = self.files.get(&FileKey::of(ino, lock.kind))?;
@@ -276,8 +277,7 @@ impl LockTable {
     }
 
     fn check(&self, request: &LockRequest) -> Result<(), Code> {
-        let (start, end) = request.lock.range();
-        if start > end || end > FileLock::TO_END {
+        if !request.lock.range().is_valid() {
             return Err(Code::Invalid);
         }
         let file = self.files.get(&FileKey::of(request.ino, request.lock.kind));
@@ -301,7 +301,8 @@ impl LockTable {
         if is_deadlock { Err(Code::Deadlock) } else { Ok(()) }
     }
 
-    /// Returns whether one of those that this request would wait for waits for its holder.
+    /// Returns whether a holder that this request would wait for waits for the holder of the
+    /// request, directly or through others.
     fn closes_circle(&self, request: &LockRequest) -> bool {
         let mut seen = self.blockers(request);
         let mut next: Vec<Holder> = seen.iter().copied().collect();
@@ -327,7 +328,7 @@ impl LockTable {
 
     /// Returns the requests of a holder that wait.
     fn waiting(&self, holder: Holder) -> impl Iterator<Item = &LockRequest> {
-        let ids = self.waiters.of_holders((holder, holder));
+        let ids = self.waiters.of_holders(holder, holder);
         ids.filter_map(|id| self.files.get(&self.waiters.all.get(&id)?.file)?.queue.get(&id))
     }
 
@@ -336,7 +337,8 @@ impl LockTable {
         file.is_none_or(|file| file.locks.conflict(request.holder, &request.lock).is_none())
     }
 
-    /// Sets a lock that conflicts with none, then grants those that it has let through.
+    /// Sets a lock that conflicts with none, then grants the waiting requests that have become
+    /// free.
     fn grant(&mut self, request: &LockRequest) -> Vec<WaiterId> {
         let file = FileKey::of(request.ino, request.lock.kind);
         let freed = request.lock.range();
@@ -394,7 +396,7 @@ impl LockTable {
 
     /// Grants the requests of a file that conflict with no lock any more, the oldest first, after a
     /// range was freed. The limit of locks was checked when they came.
-    fn grant_waiters(&mut self, key: FileKey, mut freed: Range) -> Vec<WaiterId> {
+    fn grant_waiters(&mut self, key: FileKey, mut freed: LockRange) -> Vec<WaiterId> {
         let mut granted = Vec::new();
         let mut after = WaiterId::NONE;
         while let Some((id, request)) = self.next_free(key, after, freed) {
@@ -403,30 +405,28 @@ impl LockTable {
             after = id;
             if self.apply(&request) {
                 // The holder had a stronger lock: older requests may be free too.
-                let (start, end) = request.lock.range();
-                freed = (freed.0.min(start), freed.1.max(end));
+                freed = freed.hull(request.lock.range());
                 after = WaiterId::NONE;
             }
         }
         granted
     }
 
-    /// Returns the oldest request behind another that overlaps a freed range and conflicts with no
+    /// Returns the oldest request after `after` that overlaps a freed range and conflicts with no
     /// lock.
     fn next_free(
         &self,
         key: FileKey,
         after: WaiterId,
-        freed: Range,
+        freed: LockRange,
     ) -> Option<(WaiterId, LockRequest)> {
         let file = self.files.get(&key)?;
-        let mut behind = file.queue.range((Bound::Excluded(after), Bound::Unbounded));
+        let mut younger = file.queue.range((Bound::Excluded(after), Bound::Unbounded));
         let is_free = |request: &LockRequest| {
-            let (start, end) = request.lock.range();
-            let overlaps = start <= freed.1 && end >= freed.0;
-            overlaps && file.locks.conflict(request.holder, &request.lock).is_none()
+            request.lock.range().overlaps(freed)
+                && file.locks.conflict(request.holder, &request.lock).is_none()
         };
-        behind.find(|(_, request)| is_free(request)).map(|(id, request)| (*id, *request))
+        younger.find(|(_, request)| is_free(request)).map(|(id, request)| (*id, *request))
     }
 
     fn enqueue(&mut self, request: LockRequest, number: RequestId) -> WaiterId {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use pelago_wire::Error;
 
-pub(crate) use index::BuildIndex;
 pub(crate) use notify::Notify;
 pub(crate) use orphans::RemoveOrphans;
 pub(crate) use pending_close::ClosePending;

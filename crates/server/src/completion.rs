@@ -1,6 +1,20 @@
 //! The reply that a request still owes its caller, when it comes later (I-8).
 
-use pelago_wire::{Done, Error, Reply};
+use pelago_wire::{Context, Done, Error, Reply, RequestId, SessionId};
+
+/// The name of a request by which its caller can cancel it: the number in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct CancelKey {
+    pub(crate) session: SessionId,
+    /// 0 for a request that is never cancelled.
+    pub(crate) request: RequestId,
+}
+
+impl From<&Context> for CancelKey {
+    fn from(context: &Context) -> Self {
+        Self { session: context.session, request: context.request }
+    }
+}
 
 /// The callback of a request whose reply comes later. Its type makes a second reply impossible, and
 /// its `drop` asserts that there was one.
@@ -21,6 +35,19 @@ impl Completion {
     /// Returns the callback, which the receiver must call.
     pub(crate) fn into_done(mut self) -> Done {
         self.0.take().expect("taken only here, by value")
+    }
+}
+
+/// Has `serve` carry out a request, and passes the result to `done`: at once, or when it comes
+/// later.
+pub(crate) fn deliver(
+    done: Done,
+    serve: impl FnOnce(&mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>>,
+) {
+    let mut done = Some(done);
+    let now = serve(&mut || done.take().expect("a service asks for one callback"));
+    if let (Some(result), Some(done)) = (now, done) {
+        done(result);
     }
 }
 

@@ -17,7 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use pelago_trace::RequestSpan;
 use pelago_wire::{Context, Done, Request, SessionId, limits};
+
+use crate::completion::CancelKey;
 
 /// What still waits for the sessions of the last run.
 pub(crate) struct Grace {
@@ -89,6 +92,7 @@ pub(crate) struct Parked {
     pub(crate) request: Request,
     pub(crate) bytes: Vec<u8>,
     pub(crate) done: Done,
+    pub(crate) span: RequestSpan,
 }
 
 /// What goes on now.
@@ -254,8 +258,7 @@ impl Grace {
         let mut state = self.state.lock();
         let is_it = |parked: &Parked| {
             let known = &parked.context;
-            (known.session, known.request) == (context.session, context.request)
-                && known.mutation == 0
+            CancelKey::from(known) == CancelKey::from(context) && known.mutation == 0
         };
         let at = state.others.iter().position(is_it)?;
         let parked = state.others.remove(at)?;

@@ -19,7 +19,8 @@ use pelago_store::report::table_failed;
 use crate::mirror::Mirror;
 use crate::service::epochs::EpochChange;
 
-/// The default time between two group commits.
+/// The default time between two group commits. Linux sends neither `sync` nor `syncfs` to a file
+/// system over `/dev/fuse`: so what is done must become safe without a request, after this time.
 pub(crate) const SYNC_INTERVAL: Duration = Duration::from_millis(100);
 
 /// One group commit, and what follows if it fails.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use pelago_proto::leases::{Announced, ChangeId, Grantor, Leased, Recall};
-use pelago_wire::{InodeId, LeaseMoment, RequestId, SessionId, Touched};
+use pelago_wire::{InodeId, LeaseMoment, SessionId, Touched};
+
+use crate::completion::CancelKey;
 
 /// The leases of other sessions.
 pub(crate) struct Leases {
@@ -25,13 +27,10 @@ struct State {
 
 /// A change that waits for others to drop what it touches.
 struct Waiting {
-    /// The request that asks for it.
-    asker: Asker,
+    /// The request that makes it.
+    request: CancelKey,
     then: Box<dyn FnOnce(Wait) + Send>,
 }
-
-/// The request that asks for a change.
-pub(crate) type Asker = (SessionId, RequestId);
 
 /// How the wait of a change has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,26 +157,26 @@ impl Leases {
     /// this returns, or on the thread that brings the last answer to a recall or the cancel.
     pub(crate) fn announce(
         &self,
-        asker: Asker,
+        request: CancelKey,
         touched: &[Touched],
         send: impl Fn(&Recall),
         then: impl FnOnce(Wait) + Send + 'static,
     ) {
         let mut state = self.state.lock();
-        let Announced { change, recalls, waits } = state.grantor.announce(asker.0, touched);
+        let Announced { change, recalls, waits } = state.grantor.announce(request.session, touched);
         if !waits || state.is_stopped {
             drop(state);
             return then(Wait::Over(change));
         }
-        state.waiting.insert(change, Waiting { asker, then: Box::new(then) });
+        state.waiting.insert(change, Waiting { request, then: Box::new(then) });
         drop(state);
         recalls.iter().for_each(send);
     }
 
     /// Ends the change of a request, if it waits. Returns whether it did.
-    pub(crate) fn cancel(&self, asker: Asker) -> bool {
+    pub(crate) fn cancel(&self, request: CancelKey) -> bool {
         let mut state = self.state.lock();
-        let is_its = |(_, waiting): &(&ChangeId, &Waiting)| waiting.asker == asker;
+        let is_its = |(_, waiting): &(&ChangeId, &Waiting)| waiting.request == request;
         let change = state.waiting.iter().find(is_its).map(|(change, _)| *change);
         let waiting = change.and_then(|change| {
             state.grantor.end(change);
@@ -256,6 +255,8 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
+    use pelago_wire::RequestId;
+
     use super::*;
 
     /// The attributes of a new file are leased with its creation, and later answers tell them as
@@ -272,10 +273,10 @@ mod tests {
         let sent = Mutex::new(Vec::new());
         let waits = std::sync::Arc::new(AtomicUsize::new(1));
         let over = std::sync::Arc::clone(&waits);
-        let asker = (SessionId::DIRECT, RequestId(1));
+        let change = CancelKey { session: SessionId::DIRECT, request: RequestId(1) };
         let touched = [Touched::Node(InodeId::from_raw(20))];
         let send = |recall: &Recall| sent.lock().push((recall.session, recall.number));
-        leases.announce(asker, &touched, send, move |_| over.store(0, Ordering::SeqCst));
+        leases.announce(change, &touched, send, move |_| over.store(0, Ordering::SeqCst));
         let sent = sent.into_inner();
         assert!(sent.len() == 1 && sent[0].0 == one, "{sent:?}");
         assert_eq!(waits.load(Ordering::SeqCst), 1);

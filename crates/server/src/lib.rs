@@ -16,13 +16,12 @@ pub use mirror::{
 pub use mirrors::{MirrorError, MirrorStatus, MirrorStore, Promoted, has_mirrors};
 pub use ownership::OnLost;
 pub use pelago_data::{Passthrough, PassthroughStatus};
-pub use pelago_index::{
-    HAS_ENGINE as HAS_SEARCH_INDEX, panics_are_caught as index_panics_are_caught,
-};
 pub use pelago_meta::recovery::RecoverError;
+pub use pelago_search::{
+    HAS_ENGINE as HAS_SEARCH_INDEX, Indexing, panics_are_caught as index_panics_are_caught,
+};
 pub use pelago_store::volume::Owner;
 pub use recovery::RecoveryReport;
-pub use search_index::Indexing;
 pub use server::{Joining, Options, Parts, Server, StartError, Step, StopError};
 pub use sites::{ConnectSite, InviteError, Neighbour, SiteStatus};
 pub use standby::{Standby, StandbyStop, Standing};
@@ -46,8 +45,6 @@ mod pool;
 mod recovery;
 mod replaced;
 mod router;
-mod search;
-mod search_index;
 mod server;
 mod service;
 mod sites;

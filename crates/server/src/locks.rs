@@ -64,8 +64,7 @@ impl Locks {
         lock: &FileLock,
     ) -> Result<Option<FileLock>, Error> {
         let (ino, _) = self.opens.opened(OpenKey::of(context, open))?;
-        let (start, end) = lock.range();
-        if lock.mode == LockMode::Unlock || start > end || end > FileLock::TO_END {
+        if lock.mode == LockMode::Unlock || !lock.range().is_valid() {
             return Err(Code::Invalid.into());
         }
         Ok(self.state.lock().table.test(ino, holder(context, owner), lock))
@@ -79,7 +78,8 @@ impl Locks {
     pub(crate) fn set(
         &self,
         context: &Context,
-        (open, owner): (OpenId, LockOwner),
+        open: OpenId,
+        owner: LockOwner,
         lock: FileLock,
         wait: bool,
     ) -> Result<Option<LockRequest>, Error> {
@@ -113,7 +113,8 @@ impl Locks {
     pub(crate) fn reclaim(
         &self,
         context: &Context,
-        (open, owner): (OpenId, LockOwner),
+        open: OpenId,
+        owner: LockOwner,
         lock: FileLock,
     ) -> Result<(), Error> {
         let (ino, _) = self.opens.opened(OpenKey::of(context, open))?;

@@ -45,15 +45,15 @@ struct State {
     eras: HashMap<SessionId, WriteEra>,
 }
 
-/// What is known of an open for writing.
+/// The state in which [`OtherSessions::opened`] finds an open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Noted {
-    /// It is noted now.
+pub(crate) enum WriterState {
+    /// It was not recorded before.
     New,
-    /// It was noted before: it was opened again.
-    Known,
-    /// Nothing: its session has ended meanwhile.
-    Ended,
+    /// It was recorded before: its file was opened again under the same number.
+    OpenedAgain,
+    /// It is not recorded, because its session has ended meanwhile.
+    SessionEnded,
 }
 
 impl State {
@@ -201,14 +201,14 @@ impl OtherSessions {
     }
 
     /// Notes an open for writing, whose change of the inode has begun.
-    pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> Noted {
+    pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> WriterState {
         let mut state = self.state.lock();
         if !state.sessions.contains(&open.session) {
-            return Noted::Ended;
+            return WriterState::SessionEnded;
         }
         match state.writes.insert(open, ino) {
-            None => Noted::New,
-            Some(_) => Noted::Known,
+            None => WriterState::New,
+            Some(_) => WriterState::OpenedAgain,
         }
     }
 

@@ -1,11 +1,13 @@
 //! The ownership of a volume on a shared store by this server, and the beat that keeps it.
 //!
-//! A server of a store has two files there that it renames. The *baton* of the shard
-//! ([`pelago_store::owner`]) says who owns the rows: no batch counts as safe unless the baton was
-//! still the server's afterwards, so what is safe needs no clock. The *beat* says that the process
-//! lives: another server takes the baton only if the beat has not moved for a while. Clients are
-//! told nothing once the own beat is older than that. So no two servers answer at one time, if the
-//! clocks of both run.
+//! A server of a store renames two files there. The name of the *baton* of the shard
+//! ([`pelago_store::owner`]) says which server owns the rows: a batch counts as safe only if the
+//! baton was still this server's after the sync, so safety needs no clock. The *beat* shows that
+//! the process lives: another server takes the baton only if the beat has not moved for a while.
+//! This server answers no client once its own beat is older than that. So two servers never answer
+//! at one time, if the clocks of both run.
+//!
+//! If another server takes the baton, the ownership is *lost*, for ever: the process is to end.
 
 use std::io;
 use std::path::Path;
@@ -24,27 +26,27 @@ use crate::server::StartError;
 
 /// The pause after a beat that failed: the store may be away for a moment.
 const RETRY: Duration = Duration::from_millis(200);
-/// The time after which the servers of the store are read again, for the status.
+/// The time after which the list of servers is read from the store again, for the status.
 const READ_SERVERS: Duration = Duration::from_secs(limits::SERVERS_ASKED_SECONDS);
 
-/// How long a clean stop waits for a store that does not answer.
-const STORE_ANSWERS: Duration = Duration::from_secs(10);
+/// The longest time for which a clean stop waits for the store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Called once when the server has lost the store to another one.
+/// Called once when the server has lost the store to another server.
 pub type OnLost = Box<dyn FnOnce() + Send>;
 
-/// The beat of this process, and the thread that renews it.
-pub(crate) struct Pulse {
-    shared: Arc<PulseState>,
+/// The thread that renews the beat of this process.
+pub(crate) struct BeatThread {
+    shared: Arc<BeatState>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-struct PulseState {
+struct BeatState {
     store: Folder,
     /// The key of this server.
     key: String,
     beat: Beat,
-    /// The servers of the store, as they were read last. A leaf lock.
+    /// The servers of the store when they were last read. A leaf lock.
     servers: Mutex<Vec<ServerRecord>>,
     is_lost: AtomicBool,
     /// A leaf lock.
@@ -53,17 +55,17 @@ struct PulseState {
     changed: Condvar,
 }
 
-impl Pulse {
-    /// Begins to beat.
+impl BeatThread {
+    /// Begins the beat of this process at a store, and starts the thread.
     ///
     /// # Errors
     /// [`OwnerError`]; the system's, if it gives no thread.
-    pub(crate) fn start(store: &Folder, says: &ServerSays) -> Result<Self, PulseError> {
-        let beat = Beat::begin(store, says)?;
+    pub(crate) fn start(store: &Folder, own: &ServerSays) -> Result<Self, BeatError> {
+        let beat = Beat::begin(store, own)?;
         let servers = owner::list_servers(store)?;
-        let shared = Arc::new(PulseState {
+        let shared = Arc::new(BeatState {
             store: store.clone(),
-            key: says.key.clone(),
+            key: own.key.clone(),
             beat,
             servers: Mutex::new(servers),
             is_lost: AtomicBool::new(false),
@@ -71,8 +73,8 @@ impl Pulse {
             stopped: Mutex::new(false),
             changed: Condvar::new(),
         });
-        let own = Arc::clone(&shared);
-        let thread = Builder::new().name("beat".to_owned()).spawn(move || own.run())?;
+        let state = Arc::clone(&shared);
+        let thread = Builder::new().name("beat".to_owned()).spawn(move || state.run())?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
@@ -81,12 +83,12 @@ impl Pulse {
         &self.shared.beat
     }
 
-    /// Returns the servers of the store, as they were read some seconds ago.
+    /// Returns the servers of the store, as of some seconds ago.
     pub(crate) fn servers(&self) -> Vec<ServerRecord> {
         self.shared.servers.lock().clone()
     }
 
-    /// Reads the servers of the store.
+    /// Reads the list of servers from the store.
     ///
     /// # Errors
     /// [`OwnerError`].
@@ -94,7 +96,7 @@ impl Pulse {
         self.shared.read_servers()
     }
 
-    /// Returns the addresses of these servers, the own one first, as many as an answer holds.
+    /// Returns the addresses of these servers, this one first, as many as a reply holds.
     fn addresses_of(&self, mut servers: Vec<ServerRecord>) -> Vec<String> {
         servers.sort_by_key(|server| server.key != self.shared.key);
         let address = |server: ServerRecord| format!("{}@{}", server.key, server.address);
@@ -102,17 +104,17 @@ impl Pulse {
         servers.into_iter().map(address).filter(fits).take(limits::STORE_SERVERS).collect()
     }
 
-    /// Returns whether another server has taken this one for dead.
+    /// Returns whether the store is lost: another server has taken this one for dead.
     pub(crate) fn is_lost(&self) -> bool {
         self.shared.is_lost.load(Ordering::Acquire)
     }
 
-    /// Notes that the server has lost the store.
+    /// Records that the server has lost the store, and calls the callback.
     pub(crate) fn lose(&self) {
         self.shared.lose();
     }
 
-    /// Sets who is told when the server has lost the store: at once if it has.
+    /// Sets the callback for the loss of the store, and calls it if the store is lost already.
     pub(crate) fn set_on_lost(&self, on_lost: OnLost) {
         *self.shared.on_lost.lock() = Some(on_lost);
         if self.is_lost() {
@@ -120,7 +122,7 @@ impl Pulse {
         }
     }
 
-    /// Ends the thread; the file stays, as after a crash.
+    /// Ends the thread. The file of the beat stays, as after a crash.
     pub(crate) fn stop(&self) {
         *self.shared.stopped.lock() = true;
         self.shared.changed.notify_all();
@@ -131,20 +133,20 @@ impl Pulse {
         }
     }
 
-    /// Ends the thread and removes the file: the process owns nothing any more.
+    /// Ends the thread and removes the file of the beat: the process leaves the store.
     pub(crate) fn end(&self) {
         self.stop();
         self.shared.beat.end();
     }
 }
 
-impl Drop for Pulse {
+impl Drop for BeatThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl PulseState {
+impl BeatState {
     fn run(&self) {
         let mut read = Instant::now();
         let mut pause = BEAT;
@@ -192,9 +194,9 @@ impl PulseState {
     }
 }
 
-/// Why a process cannot beat.
+/// An error at the start of [`BeatThread`].
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PulseError {
+pub(crate) enum BeatError {
     #[error(transparent)]
     Owner(#[from] OwnerError),
     #[error("the system gives no thread")]
@@ -203,29 +205,30 @@ pub(crate) enum PulseError {
 
 /// The ownership of the shard of a shared store by this process.
 pub(crate) struct Ownership {
-    pulse: Arc<Pulse>,
+    beat: Arc<BeatThread>,
     taken: Taken,
     baton: Arc<Baton>,
+    /// Whether programs may not have been told that bytes are lost.
     has_untold: AtomicBool,
 }
 
 impl Ownership {
     /// Returns the ownership of a shard that was taken.
-    pub(crate) fn new(pulse: Arc<Pulse>, taken: Taken) -> Self {
+    pub(crate) fn new(beat: Arc<BeatThread>, taken: Taken) -> Self {
         let baton = taken.baton();
-        let of_baton = Arc::clone(&pulse);
+        let of_baton = Arc::clone(&beat);
         baton.on_lost(move || of_baton.lose());
-        Self { pulse, taken, baton, has_untold: AtomicBool::new(false) }
+        Self { beat, taken, baton, has_untold: AtomicBool::new(false) }
     }
 
-    /// Returns what was taken.
+    /// Returns the shard that was taken.
     pub(crate) const fn taken(&self) -> &Taken {
         &self.taken
     }
 
-    /// Makes the rows safe with which this owner begins, and lets the next one begin with them.
-    /// Before that nothing may be called safe, and nothing answered: the next owner would not have
-    /// it.
+    /// Makes safe the rows with which this owner begins, and has the next owner begin with them.
+    /// Before that nothing may be called safe and no request answered: the next owner would not
+    /// have it.
     ///
     /// # Errors
     /// Those of the table; [`OwnerError`].
@@ -239,19 +242,20 @@ impl Ownership {
         Ok(())
     }
 
-    /// Returns whether no other server can own the shard yet, as far as clocks tell.
+    /// Returns whether the server may answer clients: no other server can own the shard yet, if the
+    /// clocks of both run.
     pub(crate) fn may_answer(&self) -> bool {
-        !self.is_lost() && self.pulse.beat().is_fresh()
+        !self.is_lost() && self.beat.beat().is_fresh()
     }
 
     /// Returns whether another server owns the shard.
     pub(crate) fn is_lost(&self) -> bool {
-        self.pulse.is_lost() || self.baton.is_lost()
+        self.beat.is_lost() || self.baton.is_lost()
     }
 
-    /// Returns the addresses of all servers of the store, as they were read some seconds ago.
+    /// Returns the addresses of all servers of the store, as of some seconds ago.
     pub(crate) fn addresses(&self) -> Vec<String> {
-        self.pulse.addresses_of(self.pulse.servers())
+        self.beat.addresses_of(self.beat.servers())
     }
 
     /// Reads the addresses of all servers of the store. Blocks on the store.
@@ -259,42 +263,45 @@ impl Ownership {
     /// # Errors
     /// [`OwnerError`].
     pub(crate) fn read_addresses(&self) -> Result<Vec<String>, OwnerError> {
-        self.pulse.read_servers().map(|servers| self.pulse.addresses_of(servers))
+        self.beat.read_servers().map(|servers| self.beat.addresses_of(servers))
     }
 
-    /// Sets who is told when another server owns the shard.
+    /// Sets the callback for the loss of the shard to another server.
     pub(crate) fn set_on_lost(&self, on_lost: OnLost) {
-        self.pulse.set_on_lost(on_lost);
+        self.beat.set_on_lost(on_lost);
     }
 
-    /// Begins to stop: if the store does not answer for a while, nothing more becomes safe.
+    /// Limits the wait for the store from now on: if it does not answer in time, nothing more
+    /// becomes safe.
     pub(crate) fn begin_stop(&self) {
-        self.baton.stop_within(STORE_ANSWERS);
+        self.baton.stop_within(STORE_TIMEOUT);
     }
 
-    /// Notes that programs may not have heard of bytes that are lost: the next owner tells them.
+    /// Records that programs may not know yet of bytes that are lost, so that the next owner tells
+    /// them.
     pub(crate) fn leave_untold(&self) {
         self.has_untold.store(true, Ordering::Release);
     }
 
-    /// Gives the shard away, which is closed with all its bytes: another server takes it at once.
+    /// Releases the shard, whose table is closed and whose bytes are all safe: another server can
+    /// take it at once.
     ///
     /// # Errors
-    /// [`OwnerError`]. Another server takes it once this one counts as dead.
+    /// [`OwnerError`]. Another server takes the shard after this one counts as dead.
     pub(crate) fn release(&self) -> Result<(), OwnerError> {
         let closed = match self.has_untold.load(Ordering::Acquire) {
             true => Ok(()),
             false => self.taken.mark_closed(),
         };
-        // Also if the end could not be noted: the next owner then tells of bytes that may be lost.
+        // Even if the end was not recorded: the next owner then says that bytes may be lost.
         let released = self.baton.release();
-        self.pulse.end();
+        self.beat.end();
         closed.and(released)
     }
 
-    /// Ends without a word, as a crash does.
-    pub(crate) fn abandon(&self) {
+    /// Ends the beat without a release, as a crash does.
+    pub(crate) fn stop_without_release(&self) {
         self.baton.stop();
-        self.pulse.stop();
+        self.beat.stop();
     }
 }

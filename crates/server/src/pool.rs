@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use pelago_trace::RequestSpan;
 use pelago_wire::{Context, SessionId, limits};
 
 /// How long a thread beyond the first few waits for a job before it ends.
@@ -83,10 +84,16 @@ struct State {
     stopped: bool,
 }
 
+/// A job, and the span of the request for which it was submitted.
+struct Submitted {
+    job: Job,
+    span: RequestSpan,
+}
+
 /// The jobs of one caller.
 #[derive(Default)]
 struct CallerQueue {
-    waiting: VecDeque<Job>,
+    waiting: VecDeque<Submitted>,
     /// Entries of this caller in [`State::ready`].
     ready: usize,
     running: usize,
@@ -138,7 +145,8 @@ impl Pool {
         Some(PayloadPermit { shared: Arc::clone(&self.0), caller, bytes })
     }
 
-    /// Queues a job of a caller; a thread runs it in the caller's turn.
+    /// Queues a job of a caller; a thread runs it in the caller's turn, in the span of the request
+    /// for which it is submitted.
     pub(crate) fn submit(&self, caller: Caller, job: Job) {
         let mut state = self.0.state.lock();
         if state.stopped {
@@ -149,7 +157,8 @@ impl Pool {
             drop(state);
             return job(Invocation::Run);
         }
-        state.queues.entry(caller).or_default().waiting.push_back(job);
+        let span = RequestSpan::current();
+        state.queues.entry(caller).or_default().waiting.push_back(Submitted { job, span });
         if !state.make_ready(caller, self.0.per_caller) {
             return;
         }
@@ -173,8 +182,8 @@ impl Pool {
             (std::mem::take(&mut state.queues), std::mem::take(&mut state.threads))
         };
         self.0.changed.notify_all();
-        for job in queues.into_values().flat_map(|queue| queue.waiting) {
-            job(Invocation::Cancelled);
+        for Submitted { job, span } in queues.into_values().flat_map(|queue| queue.waiting) {
+            span.in_scope(|| job(Invocation::Cancelled));
         }
         let here = std::thread::current().id();
         for thread in threads {
@@ -221,16 +230,17 @@ impl Shared {
 
     fn work(&self) {
         let mut state = self.state.lock();
-        while let Some((caller, job)) = self.next(&mut state) {
+        while let Some((caller, Submitted { job, span })) = self.next(&mut state) {
             drop(state);
-            job(Invocation::Run);
+            span.in_scope(|| job(Invocation::Run));
+            drop(span);
             state = self.state.lock();
             state.finished(caller, self.per_caller);
         }
     }
 
     /// Waits for the next job; `None` ends this thread.
-    fn next(&self, state: &mut MutexGuard<'_, State>) -> Option<(Caller, Job)> {
+    fn next(&self, state: &mut MutexGuard<'_, State>) -> Option<(Caller, Submitted)> {
         loop {
             if state.stopped {
                 return None;
@@ -262,7 +272,7 @@ impl State {
         may_run
     }
 
-    fn take_ready(&mut self) -> Option<(Caller, Job)> {
+    fn take_ready(&mut self) -> Option<(Caller, Submitted)> {
         let caller = self.ready.pop_front()?;
         let queue = self.queues.get_mut(&caller);
         let queue = queue.expect("a caller in the ready queue has a queue of jobs");

@@ -32,9 +32,17 @@ pub struct RecoveryReport {
     pub mended: u64,
 }
 
+/// The result of [`measure_written`].
+pub(crate) struct Measured {
+    pub(crate) report: RecoveryReport,
+    /// Files that a process still writes; empty unless the file system below can tell.
+    pub(crate) still_written: Vec<Handle>,
+}
+
 /// Measures each file with a `writing` row, and corrects its attributes. The `writing` rows stay,
-/// because the bytes may not be safe yet. Returns also which of the files a process still writes,
-/// if the file system below can tell (`detects_writers`).
+/// because the bytes may not be safe yet. `detects_writers`: the file system below can tell whether
+/// a process writes a file. Linux keeps the descriptors of a connection, and mappings through them,
+/// when the daemon is killed, and programs go on writing by them.
 ///
 /// # Errors
 /// A failure of the table or of a content file. A damaged file is counted and skipped.
@@ -43,13 +51,13 @@ pub(crate) fn measure_written(
     table: &dyn Table,
     content: &ContentStore,
     detects_writers: bool,
-) -> Result<(RecoveryReport, Vec<Handle>), pelago_wire::Error> {
+) -> Result<Measured, pelago_wire::Error> {
     let mut report = RecoveryReport::default();
     let mut still_written = Vec::new();
     let mut from = key::all(RowKind::Writing).from;
     loop {
         let rows = next_writing_rows(table, &from)?;
-        let Some(last) = rows.last() else { return Ok((report, still_written)) };
+        let Some(last) = rows.last() else { return Ok(Measured { report, still_written }) };
         assert!(last.key >= from, "I-5: recovery reads each `writing` row once, in order");
         from.clone_from(&last.key);
         from.push(0);
@@ -58,7 +66,7 @@ pub(crate) fn measure_written(
                 report.damaged += 1;
                 continue;
             };
-            let found = measure(shard, content, (ino, &row), detects_writers, &mut report)?;
+            let found = measure(shard, content, ino, &row, detects_writers, &mut report)?;
             still_written.extend(found);
         }
     }
@@ -114,7 +122,8 @@ fn next_writing_rows(table: &dyn Table, from: &[u8]) -> Result<Vec<FoundRow>, pe
 fn measure(
     shard: &Shard,
     content: &ContentStore,
-    (ino, row): (InodeId, &Writing),
+    ino: InodeId,
+    row: &Writing,
     detects_writers: bool,
     report: &mut RecoveryReport,
 ) -> Result<Option<Handle>, pelago_wire::Error> {
@@ -141,7 +150,7 @@ fn measure(
         left.map_err(|error| content_failed(&error))?;
     }
     let found = measure_content(content, ino, row.generation, detects_writers);
-    let Measured { stat: measured, is_written, was_missing, generation } =
+    let MeasuredFile { stat: measured, is_written, was_missing, generation } =
         found.map_err(|error| content_failed(&error))?;
     let written = is_written.then(|| node.handle());
     if was_missing && rnode.size > 0 {
@@ -177,7 +186,7 @@ fn measure(
 }
 
 /// The state of a content file at the start.
-struct Measured {
+struct MeasuredFile {
     stat: ContentStat,
     /// Whether a process still writes it.
     is_written: bool,
@@ -192,7 +201,7 @@ fn measure_content(
     ino: InodeId,
     generation: Generation,
     detects_writers: bool,
-) -> Result<Measured, content::Error> {
+) -> Result<MeasuredFile, content::Error> {
     if let Some(file) = content.open_file(ino, generation, false)? {
         // Before `stat`: without a writer at this moment, the size cannot change after it.
         let is_written = detects_writers && {
@@ -203,12 +212,12 @@ fn measure_content(
                 true
             })
         };
-        return Ok(Measured { stat: file.stat()?, is_written, was_missing: false, generation });
+        return Ok(MeasuredFile { stat: file.stat()?, is_written, was_missing: false, generation });
     }
     // The machine died before the content file's name was safe. None of its bytes were synced, so
     // the file is empty, as it would be on any file system.
     tracing::warn!(%ino, "a file has lost bytes that were never synced, and is empty now");
     let file = content.create(ino, generation)?;
     let stat = file.stat()?;
-    Ok(Measured { stat, is_written: false, was_missing: true, generation: file.generation() })
+    Ok(MeasuredFile { stat, is_written: false, was_missing: true, generation: file.generation() })
 }

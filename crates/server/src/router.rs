@@ -1,61 +1,64 @@
-//! Decides at which site a request is carried out.
+//! The router between sites: decides at which site a request is carried out.
 //!
-//! The home of a node is the site in its number, so no row is read. What names nodes of two homes
-//! is refused: no operation changes two sites at once.
+//! The home of a node is the site in its inode id, so no row is read. A request that names nodes of
+//! two homes is refused: no operation changes two sites at once.
 
-use pelago_wire::{Code, OpenId, Request};
+use pelago_wire::{Code, Handle, Name, NewMode, OpenId, Request};
 
-/// Where a request is carried out.
+/// The site at which a request is carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Here.
+    /// This site.
     Here,
-    /// At this site.
+    /// Another site, of this number.
     There(u16),
-    /// Nowhere.
+    /// None: the request fails with this error.
     Refused(Code),
 }
 
-/// Who asks.
+/// The kind of session from which a request comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AskedBy {
-    /// The server's own mount, or a client.
+pub(crate) enum Origin {
+    /// The session of the server's own mount, or of a client.
     Client,
-    /// The server of another site. What it asks is never sent on, so that no request goes round.
+    /// The session of another site's server. Its requests are never sent on, so that none goes in a
+    /// circle.
     Site,
 }
 
-/// Returns where a request is carried out by the server of site `own`. `home_of` returns the home
-/// of an open that is at another site.
-pub(crate) fn route(
-    own: u16,
-    by: AskedBy,
-    request: &Request,
-    home_of: impl Fn(OpenId) -> Option<u16>,
-) -> Route {
+/// The treatment of a request in a volume of several sites.
+pub(crate) enum SiteRule<'a> {
+    /// Only the server of another site may send it.
+    FromSite,
+    /// It concerns a lock through this open. No file of another site can be locked.
+    Lock(OpenId),
+    /// It leads from a directory to the node at a name, or to the directory above for `None`. The
+    /// home of what it finds may be another site than that of the directory.
+    Walk { dir: Handle, to: Option<&'a Name> },
+    /// It makes a directory, whose home is this site even if the name is at another one.
+    MakeDir { dir: Handle, name: &'a Name, mode: NewMode },
+    /// The home of the nodes that it names carries it out alone.
+    AtHome,
+}
+
+/// Returns the treatment of a request in a volume of several sites. The match has no wildcard, so
+/// the compiler names a new request here.
+pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
     match request {
         Request::Step { .. } | Request::AddDir { .. } | Request::SiteAddress { .. } => {
-            return match by {
-                AskedBy::Site => Route::Here,
-                AskedBy::Client => Route::Refused(Code::AccessDenied),
-            };
+            SiteRule::FromSite
         }
         Request::GetLock { open, .. }
         | Request::SetLock { open, .. }
-        | Request::ReclaimLock { open, .. } => {
-            return match home_of(*open) {
-                Some(_) => Route::Refused(Code::NoLocks),
-                None => Route::Here,
-            };
-        }
-        Request::Lookup { .. }
-        | Request::Parent { .. }
-        | Request::Find { .. }
+        | Request::ReclaimLock { open, .. } => SiteRule::Lock(*open),
+        Request::Lookup { dir, name } => SiteRule::Walk { dir: *dir, to: Some(name) },
+        Request::Parent { dir } => SiteRule::Walk { dir: *dir, to: None },
+        Request::MakeDir { dir, name, mode } => SiteRule::MakeDir { dir: *dir, name, mode: *mode },
+        Request::Find { .. }
         | Request::GetAttr { .. }
         | Request::SetAttr { .. }
         | Request::Create { .. }
         | Request::CreateUnnamed { .. }
-        | Request::MakeDir { .. }
         | Request::MakeNode { .. }
         | Request::Symlink { .. }
         | Request::ReadLink { .. }
@@ -83,24 +86,49 @@ pub(crate) fn route(
         | Request::Search { .. }
         | Request::Tags { .. }
         | Request::Revoke { .. }
-        | Request::Servers => {}
+        | Request::Servers => SiteRule::AtHome,
+    }
+}
+
+/// Returns the site at which the server of site `own` has a request carried out. `home_of` returns
+/// the home of an open that is at another site.
+pub(crate) fn route(
+    own: u16,
+    origin: Origin,
+    request: &Request,
+    home_of: impl Fn(OpenId) -> Option<u16>,
+) -> Route {
+    match site_rule(request) {
+        SiteRule::FromSite => {
+            return match origin {
+                Origin::Site => Route::Here,
+                Origin::Client => Route::Refused(Code::AccessDenied),
+            };
+        }
+        SiteRule::Lock(open) => {
+            return match home_of(open) {
+                Some(_) => Route::Refused(Code::NoLocks),
+                None => Route::Here,
+            };
+        }
+        SiteRule::Walk { .. } | SiteRule::MakeDir { .. } | SiteRule::AtHome => {}
     }
     let subjects = request.describe().subjects;
     let of_inodes = subjects.each_inode().map(|ino| ino.site());
     let of_opens = subjects.each_open().map(|open| home_of(open).unwrap_or(own));
     let mut homes = of_inodes.chain(of_opens);
     let Some(first) = homes.next() else { return Route::Here };
-    match (homes.all(|home| home == first), by) {
+    match (homes.all(|home| home == first), origin) {
         (false, _) => Route::Refused(Code::CrossHome),
         (true, _) if first == own => Route::Here,
-        (true, AskedBy::Client) => Route::There(first),
-        (true, AskedBy::Site) => Route::Refused(Code::Elsewhere),
+        (true, Origin::Client) => Route::There(first),
+        (true, Origin::Site) => Route::Refused(Code::Elsewhere),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pelago_wire::{Handle, InodeId, Name, RenameFlags};
+    use pelago_wire::{InodeId, RenameFlags};
 
     use super::*;
 
@@ -110,8 +138,8 @@ mod tests {
         Handle::own(InodeId::new(site, 0, 9).unwrap())
     }
 
-    fn routed(by: AskedBy, request: &Request) -> Route {
-        route(OWN, by, request, |open| (open.0 >= 100).then_some(0))
+    fn routed(origin: Origin, request: &Request) -> Route {
+        route(OWN, origin, request, |open| (open.0 >= 100).then_some(0))
     }
 
     fn name() -> Name {
@@ -129,7 +157,7 @@ mod tests {
             (open(100), Route::There(0)),
             (Request::StatFs, Route::Here),
         ] {
-            assert_eq!(routed(AskedBy::Client, &request), home, "{request:?}");
+            assert_eq!(routed(Origin::Client, &request), home, "{request:?}");
         }
     }
 
@@ -142,13 +170,13 @@ mod tests {
             to: name(),
             flags: RenameFlags::Replace,
         };
-        assert_eq!(routed(AskedBy::Client, &rename(0, 0)), Route::There(0));
+        assert_eq!(routed(Origin::Client, &rename(0, 0)), Route::There(0));
         for (from, to) in [(0, 1), (1, 0), (0, 2)] {
-            let routed = routed(AskedBy::Client, &rename(from, to));
+            let routed = routed(Origin::Client, &rename(from, to));
             assert_eq!(routed, Route::Refused(Code::CrossHome));
         }
         let link = Request::Link { node: node(0), dir: node(1), name: name() };
-        assert_eq!(routed(AskedBy::Client, &link), Route::Refused(Code::CrossHome));
+        assert_eq!(routed(Origin::Client, &link), Route::Refused(Code::CrossHome));
         let copy = Request::CopyRange {
             from: OpenId(1),
             from_offset: 0,
@@ -156,15 +184,15 @@ mod tests {
             to_offset: 0,
             length: 1,
         };
-        assert_eq!(routed(AskedBy::Client, &copy), Route::Refused(Code::CrossHome));
+        assert_eq!(routed(Origin::Client, &copy), Route::Refused(Code::CrossHome));
     }
 
     #[test]
-    fn what_a_site_asks_is_not_sent_on() {
+    fn a_request_of_a_site_is_not_sent_on() {
         let foreign = Request::GetAttr { node: node(0) };
-        assert_eq!(routed(AskedBy::Site, &foreign), Route::Refused(Code::Elsewhere));
+        assert_eq!(routed(Origin::Site, &foreign), Route::Refused(Code::Elsewhere));
         let up = Request::Step { dir: node(0), to: None };
-        assert_eq!(routed(AskedBy::Site, &up), Route::Here);
-        assert_eq!(routed(AskedBy::Client, &up), Route::Refused(Code::AccessDenied));
+        assert_eq!(routed(Origin::Site, &up), Route::Here);
+        assert_eq!(routed(Origin::Client, &up), Route::Refused(Code::AccessDenied));
     }
 }

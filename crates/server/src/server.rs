@@ -30,8 +30,9 @@ use crate::status::{ProgressStatus, SpaceStatus, Status};
 pub use error::{StartError, StopError};
 pub use options::{Joining, Options, Step};
 
-use start::Core;
+use self::core::Core;
 
+mod core;
 mod error;
 mod options;
 mod owner;
@@ -104,13 +105,13 @@ impl OpenVolume {
         Ok(())
     }
 
-    /// Ends the threads, and leaves the volume as a crash would.
-    fn abandon(self) {
+    /// Closes the table, and leaves the volume as a crash would: the next start recovers it.
+    fn close_unclean(self) {
         if let Err(error) = self.table.close() {
             tracing::warn!(%error, "the table did not close cleanly");
         }
         if let Some(ownership) = &self.ownership {
-            ownership.abandon();
+            ownership.stop_without_release();
         }
     }
 }
@@ -305,7 +306,7 @@ impl Server {
             locks: locks.locks as u64,
             lock_waiters: locks.waiters as u64,
             passthrough: self.core.passthrough,
-            lingering_files: files.closed as u64,
+            pending_closes: files.closed as u64,
             space: disk.map(|disk| SpaceStatus {
                 disk,
                 holds_reserve: space.holds_reserve(),
@@ -356,7 +357,7 @@ impl Server {
         match saved {
             Ok(()) => open.close()?,
             Err(error) => {
-                open.abandon();
+                open.close_unclean();
                 return Err(error);
             }
         }
@@ -435,7 +436,7 @@ impl Drop for Server {
         self.mirror.stop(Duration::ZERO);
         self.core.host.stop_commits();
         if let Some(open) = running.volume.take() {
-            open.abandon();
+            open.close_unclean();
         }
     }
 }

@@ -1,4 +1,7 @@
 //! A server that stands by at a shared store, and becomes its owner.
+//!
+//! It looks again and again who owns the volume. If no living server does, it takes the baton and
+//! serves. If it cannot serve, it gives the baton back, so that another server can try.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,72 +14,72 @@ use pelago_store::owner::{
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
 
-use crate::ownership::{Ownership, Pulse, PulseError};
+use crate::ownership::{BeatError, BeatThread, Ownership};
 use crate::server::{Options, Server, StartError};
 
-/// How long a server that cannot serve what it has taken tries to give it back.
-const RELEASED: Duration = Duration::from_secs(10);
+/// The longest time for which a server that cannot serve the volume tries to give it back.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server that stands by at a shared store.
 pub struct Standby {
     store: PathBuf,
     id: VolumeId,
-    says: ServerSays,
+    own: ServerSays,
     options: Options,
-    pulse: Arc<Pulse>,
+    beat: Arc<BeatThread>,
     candidate: Candidate,
     stop: StandbyStop,
 }
 
-/// Ends a server that stands by although its store does not answer.
+/// Stops a server that stands by, even if its store does not answer.
 #[derive(Debug, Clone, Default)]
 pub struct StandbyStop(Arc<Mutex<StopState>>);
 
 #[derive(Debug, Default)]
 struct StopState {
     is_stopped: bool,
-    /// The baton that was taken, and is not given back.
+    /// The baton that was taken and not given back.
     baton: Option<Arc<Baton>>,
 }
 
 impl StandbyStop {
-    /// Lets a takeover that is under way wait for the store for some seconds at most.
+    /// Limits a takeover that is under way to some seconds of waiting for the store.
     pub fn stop(&self) {
         let mut state = self.0.lock();
         state.is_stopped = true;
         if let Some(baton) = &state.baton {
-            baton.stop_within(RELEASED);
+            baton.stop_within(RELEASE_TIMEOUT);
         }
     }
 
-    fn note_taken(&self, baton: &Arc<Baton>) {
+    fn record_taken(&self, baton: &Arc<Baton>) {
         let mut state = self.0.lock();
         if state.is_stopped {
-            baton.stop_within(RELEASED);
+            baton.stop_within(RELEASE_TIMEOUT);
         }
         state.baton = Some(Arc::clone(baton));
     }
 }
 
-/// What a server that stands by has found.
+/// The result of a look at the owner of the volume.
 pub enum Standing {
-    /// Another server owns the volume: this one, if it is known.
+    /// Another server owns the volume: the one in the field, if it is known.
     Waits(Option<ServerSays>),
-    /// This one owns it now, and serves it.
+    /// This server owns the volume now, and serves it.
     Owns(Box<Server>),
 }
 
 impl Standby {
-    /// Begins to stand by at the store in the folder `store`, which must have the volume `known`;
-    /// if none is known, the store is made if the folder is empty or missing. `says` is what this
-    /// process tells of itself.
+    /// Begins to stand by at the store in the folder `store`, which must have the volume `known`.
+    /// For `None`, the store is made if the folder is empty or missing. `own` is what this process
+    /// publishes about itself.
     ///
     /// # Errors
     /// [`StartError`].
     pub fn begin(
         store: &Path,
         known: Option<VolumeId>,
-        says: ServerSays,
+        own: ServerSays,
         options: Options,
     ) -> Result<Self, StartError> {
         let created = SharedOptions { inline_bytes: options.inline_bytes, shards: 1 };
@@ -85,16 +88,16 @@ impl Standby {
             None => Volume::open_or_create_shared(store, created)?,
         };
         owner::prove(volume.folder())?;
-        let address = match says.address.split_once('@') {
+        let address = match own.address.split_once('@') {
             Some((_, address)) => address.to_owned(),
-            None => says.address.clone(),
+            None => own.address.clone(),
         };
-        owner::record_server(volume.folder(), &ServerRecord { key: says.key.clone(), address })?;
-        let pulse = Arc::new(Pulse::start(volume.folder(), &says)?);
-        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says.clone());
+        owner::record_server(volume.folder(), &ServerRecord { key: own.key.clone(), address })?;
+        let beat = Arc::new(BeatThread::start(volume.folder(), &own)?);
+        let candidate = Candidate::new(volume.folder(), beat.beat().process(), own.clone());
         let store = store.to_owned();
         let stop = StandbyStop::default();
-        Ok(Self { store, id: volume.id(), says, options, pulse, candidate, stop })
+        Ok(Self { store, id: volume.id(), own, options, beat, candidate, stop })
     }
 
     /// Returns the id of the volume.
@@ -104,15 +107,14 @@ impl Standby {
     }
 
     /// Looks who owns the volume, and takes it if no living server does. Called about once a
-    /// second: a server counts as dead if its files did not move between two looks for some
-    /// seconds.
+    /// second: a server counts as dead if looks over some seconds find its files unmoved.
     ///
     /// # Errors
-    /// [`StartError`] if the volume was taken and cannot be served, and is free for others then; or
-    /// if it cannot be taken. See [`StartError::is_passing`]. An error of a look alone is none: the
-    /// next one may succeed.
+    /// [`StartError`] if the volume cannot be taken, or was taken and cannot be served: then it is
+    /// free for others again. See [`StartError::is_passing`]. An error of the look alone is only
+    /// logged, because the next look may succeed.
     pub fn look(&mut self) -> Result<Standing, StartError> {
-        if self.pulse.is_lost() {
+        if self.beat.is_lost() {
             self.begin_again()?;
         }
         match self.candidate.look() {
@@ -125,19 +127,19 @@ impl Standby {
         }
     }
 
-    /// Begins as another process: this one was taken for dead while it took the volume, and no
-    /// server would know that it lives.
+    /// Begins again under a new process id: other servers have taken this process for dead while it
+    /// took the volume, and would not see its old beat.
     fn begin_again(&mut self) -> Result<(), StartError> {
         let volume = self.volume()?;
-        let pulse = Arc::new(Pulse::start(volume.folder(), &self.says)?);
-        let process = pulse.beat().process();
-        self.candidate = Candidate::new(volume.folder(), process, self.says.clone());
-        std::mem::replace(&mut self.pulse, pulse).end();
+        let beat = Arc::new(BeatThread::start(volume.folder(), &self.own)?);
+        let process = beat.beat().process();
+        self.candidate = Candidate::new(volume.folder(), process, self.own.clone());
+        std::mem::replace(&mut self.beat, beat).end();
         tracing::warn!("another server has taken this one for dead; it stands by again");
         Ok(())
     }
 
-    /// Returns what ends a takeover that waits for the store.
+    /// Returns the handle that stops a takeover which waits for the store.
     #[must_use]
     pub fn stop_handle(&self) -> StandbyStop {
         self.stop.clone()
@@ -155,12 +157,12 @@ impl Standby {
             }
         };
         let baton = taken.baton();
-        self.stop.note_taken(&baton);
+        self.stop.record_taken(&baton);
         match self.serve(taken) {
             Ok(server) => Ok(Standing::Owns(Box::new(server))),
             Err(error) => {
-                // Another server may be able to serve it.
-                baton.stop_within(RELEASED);
+                // Another server may be able to serve the volume.
+                baton.stop_within(RELEASE_TIMEOUT);
                 if let Err(error) = baton.release() {
                     tracing::warn!(%error, "the store stays taken until others find it free");
                 }
@@ -187,21 +189,21 @@ impl Standby {
 
     fn serve(&self, taken: Taken) -> Result<Server, StartError> {
         let volume = self.volume()?;
-        let ownership = Ownership::new(Arc::clone(&self.pulse), taken);
+        let ownership = Ownership::new(Arc::clone(&self.beat), taken);
         Server::start_owner(volume, Arc::new(ownership), self.options.clone())
     }
 
-    /// Ends to stand by: the process leaves the store.
+    /// Stops standing by: the process leaves the store.
     pub fn end(&self) {
-        self.pulse.end();
+        self.beat.end();
     }
 }
 
-impl From<PulseError> for StartError {
-    fn from(error: PulseError) -> Self {
+impl From<BeatError> for StartError {
+    fn from(error: BeatError) -> Self {
         match error {
-            PulseError::Owner(error) => Self::Store(error),
-            PulseError::Thread(error) => Self::Thread(error),
+            BeatError::Owner(error) => Self::Store(error),
+            BeatError::Thread(error) => Self::Thread(error),
         }
     }
 }

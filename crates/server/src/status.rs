@@ -41,7 +41,7 @@ pub struct Status {
     pub passthrough: PassthroughStatus,
     /// Files that were closed but not released yet, because a process may still write them. Counted
     /// at the same moment as [`Status::open_files`].
-    pub lingering_files: u64,
+    pub pending_closes: u64,
     /// Space of the disk; `None` if it could not be measured.
     pub space: Option<SpaceStatus>,
     /// The limits of memory, and how much of each is used.

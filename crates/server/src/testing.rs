@@ -14,6 +14,7 @@ use pelago_lossfs::{Fault, Lossfs, Model, Operation};
 use pelago_meta::durability::Durability;
 use pelago_meta::recovery::{self as meta_recovery, FirstRows};
 use pelago_meta::shard::{self, Shard};
+use pelago_search::{IndexPlace, Indexing, SearchIndex, Steps};
 use pelago_store::content::ContentStore;
 use pelago_store::folder::Folder;
 use pelago_store::hash::NameHasher;
@@ -33,9 +34,8 @@ use crate::grace::Grace;
 use crate::group_commit::GroupCommit;
 use crate::policy::Policy;
 use crate::pool::Pool;
-use crate::recovery;
+use crate::recovery::{self, Measured};
 use crate::replaced::ReplacedFiles;
-use crate::search_index::{IndexPlace, Indexing, SearchIndex};
 use crate::service::{self, LocalService};
 use crate::sites::{SiteParts, Sites};
 
@@ -74,7 +74,8 @@ fn no_guests() -> Arc<Policy> {
 fn index_in(dir: &TempDir) -> Arc<SearchIndex> {
     let folder = Folder::open(dir.path()).unwrap();
     let place = IndexPlace { folder, volume: VolumeId([7; 16]) };
-    Arc::new(SearchIndex::new(Some(place), Indexing::Auto, Arc::new(|| {})))
+    let index = SearchIndex::new(Some(place), Indexing::Auto, Arc::new(|| {}));
+    Arc::new(index.with_steps(Steps::small()))
 }
 
 /// Returns the number of an open that is to come.
@@ -171,7 +172,7 @@ impl Rig {
         let content = Arc::new(ContentStore::open(dir.path()).unwrap());
         let can_detect = content.can_detect_writers().unwrap_or(false);
         let found = recovery::measure_written(&shard, &table, &content, can_detect);
-        let (recovered, written) = found.unwrap();
+        let Measured { report: recovered, still_written: written } = found.unwrap();
         let space = Arc::new(Space::new(Arc::clone(&content), None, Arc::new(|| {})));
         let reaped = Arc::new(AtomicUsize::new(0));
         let descriptors = FdBudget::new(options.descriptors);
@@ -208,9 +209,14 @@ impl Rig {
             sites: no_sites(&shard, &durability),
             ownership: None,
         });
-        let parts = (Arc::clone(&opens), Arc::clone(&shard));
-        let commit =
-            GroupCommit::new(parts.0, parts.1, shared, Arc::clone(&durability), None, None);
+        let commit = GroupCommit::new(
+            Arc::clone(&opens),
+            Arc::clone(&shard),
+            shared,
+            Arc::clone(&durability),
+            None,
+            None,
+        );
         Self {
             table,
             shard,

@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pelago_data::OpenKey;
 use pelago_wire::{
     Bulk, Code, Context, DataPath, Done, Error, OpenEffect, OpenId, Reply, Request, RequestId,
     Service, SessionId, limits,
 };
+
+use crate::completion::{CancelKey, deliver};
 
 /// A server that is well and idle says nothing for less than that: its signs of life come three
 /// times in a term.
@@ -26,15 +29,15 @@ pub(crate) struct Upstream {
     /// Requests that were sent.
     sent: AtomicU64,
     /// The number there of each open. A leaf lock.
-    opens: Mutex<HashMap<(SessionId, OpenId), OpenId>>,
+    opens: Mutex<HashMap<OpenKey, OpenId>>,
     /// The number there of each request that may be cancelled. A leaf lock.
-    requests: Mutex<HashMap<(SessionId, RequestId), RequestId>>,
+    requests: Mutex<HashMap<CancelKey, RequestId>>,
 }
 
 /// An open that a request makes.
 #[derive(Clone, Copy)]
 struct Made {
-    here: (SessionId, OpenId),
+    here: OpenKey,
     there: OpenId,
 }
 
@@ -62,13 +65,13 @@ impl Upstream {
 
     /// Returns whether an open of this session is there.
     pub(crate) fn has_open(&self, session: SessionId, open: OpenId) -> bool {
-        self.opens.lock().contains_key(&(session, open))
+        self.opens.lock().contains_key(&OpenKey { session, open })
     }
 
     /// Asks that a request ends soon. Returns whether it is one of this way.
     pub(crate) fn cancel(&self, context: &Context) -> bool {
-        let key = (context.session, context.request);
-        let Some(request) = self.requests.lock().get(&key).copied() else { return false };
+        let request = self.requests.lock().get(&CancelKey::from(context)).copied();
+        let Some(request) = request else { return false };
         self.service.cancel(&Context { request, ..Context::direct(0, 0) });
         true
     }
@@ -77,7 +80,7 @@ impl Upstream {
     pub(crate) fn end_session(self: &Arc<Self>, session: SessionId) {
         let mut opens = self.opens.lock();
         let ended: Vec<OpenId> =
-            opens.extract_if(|(of, _), _| *of == session).map(|(_, there)| there).collect();
+            opens.extract_if(|here, _| here.session == session).map(|(_, there)| there).collect();
         drop(opens);
         for open in ended {
             let context = Context::direct(0, 0);
@@ -107,7 +110,7 @@ impl Upstream {
         self.sent.fetch_add(1, Ordering::Relaxed);
         let number = RequestId(self.next.fetch_add(1, Ordering::Relaxed));
         let there = Context { request: number, ..Context::direct(context.uid, context.gid) };
-        let cancelled_as = (context.session, context.request);
+        let cancelled_as = CancelKey::from(context);
         let can_be_cancelled = context.request != RequestId(0);
         if can_be_cancelled {
             self.requests.lock().insert(cancelled_as, number);
@@ -123,12 +126,7 @@ impl Upstream {
             result.iter_mut().for_each(keep_nothing);
             done(result);
         });
-        let mut answered = Some(answered);
-        let mut later = || answered.take().expect("a service asks for one callback");
-        let now = self.service.ask(&there, request, bulk, &mut later);
-        if let (Some(result), Some(answered)) = (now, answered) {
-            answered(result);
-        }
+        deliver(answered, |later| self.service.ask(&there, request, bulk, later));
     }
 
     /// Puts the numbers there into a request. Returns the open that it makes, with its number
@@ -138,12 +136,12 @@ impl Upstream {
     /// `BadOpen`.
     fn map_opens(&self, session: SessionId, request: &mut Request) -> Result<Option<Made>, Error> {
         let effect = request.opens();
-        let made = effect.made().map(|(open, _)| (session, open));
+        let made = effect.made().map(|(open, _)| OpenKey { session, open });
         let mut opens = self.opens.lock();
         let mut is_unknown = false;
         let mut number_made = None;
         request.each_open_mut(&mut |open| {
-            let here = (session, *open);
+            let here = OpenKey { session, open: *open };
             let known = opens.get(&here).copied();
             *open = match (known, made == Some(here)) {
                 (Some(there), _) => there,
@@ -158,7 +156,7 @@ impl Upstream {
             }
         });
         if let OpenEffect::Ends(open) = effect {
-            opens.remove(&(session, open));
+            opens.remove(&OpenKey { session, open });
         }
         if is_unknown { Err(Code::BadOpen.into()) } else { Ok(number_made) }
     }

@@ -81,10 +81,8 @@ struct LockSpan {
 
 impl LockSpan {
     fn excludes(&self, other: &Self) -> bool {
-        let mine = self.lock.range();
-        let its = other.lock.range();
         let is_shared = [self, other].iter().all(|it| it.lock.mode == LockMode::Read);
-        let is_one_file = self.file == other.file && mine.0 <= its.1 && its.0 <= mine.1;
+        let is_one_file = self.file == other.file && self.lock.range().overlaps(other.lock.range());
         self.program != other.program && is_one_file && !is_shared
     }
 

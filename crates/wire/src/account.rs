@@ -1,12 +1,12 @@
-//! Accounts: what a request of each kind takes of a server's memory, and whose share that is.
+//! Accounts: the memory of a server that a request of each kind takes, and the share that has it.
 //!
 //! They are columns in the table of requests ([`Operation::account`]).
 //!
-//! From the moment a request is read until its answer has left, a server holds its body, its bulk
-//! and what its answer may have. These bytes are in the share of its session ([`Welcome::bulk`]),
-//! and the shares of all sessions of one peer are in [`limits::PEER_BYTES`]. Server and client
-//! count alike, so that a server stops reading only what a client should not have sent. What a
-//! request leaves behind when its answer is gone has limits of its own ([`Lasting`]).
+//! From the moment a request is read until its answer has left, a server holds the request's body
+//! and bulk, and room for the answer. These bytes are in the share of its session
+//! ([`Welcome::bulk`]), and the shares of all sessions of one peer are in [`limits::PEER_BYTES`].
+//! Server and client count alike, so that a server stops reading only from a client that has sent
+//! more than it may. What stays in memory after the answer has limits of its own ([`Lasting`]).
 //!
 //! [`Welcome::bulk`]: crate::handshake::Welcome::bulk
 //! [`Operation::account`]: crate::Operation::account
@@ -19,15 +19,15 @@ use crate::request::Request;
 pub struct Account {
     /// Bytes of the longest body.
     pub body: usize,
-    /// Bytes that may come behind the body.
+    /// Bytes of the longest bulk.
     pub bulk: usize,
     /// Bytes of the longest answer, its bulk included.
     pub answer: usize,
-    /// What stays behind the answer.
+    /// The things that stay in memory after the answer.
     pub leaves: &'static [Lasting],
 }
 
-/// The part that stays in the memory of a server when a request is answered, or waits for a lock.
+/// A thing that stays in the memory of a server when a request is answered, or waits for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lasting {
     /// The answer, until the client has said that it has it and that it is safe.
@@ -39,11 +39,11 @@ pub enum Lasting {
     /// A request that waits for a lock. Others must get past it, so that it is not in the bytes of
     /// its session.
     LockWaiter,
-    /// Leases on what was answered.
+    /// Leases on the answer.
     Leases,
 }
 
-/// The owner of the share that a limit is.
+/// The owner of a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
     /// Each session has as much.
@@ -53,7 +53,7 @@ pub enum Share {
 }
 
 impl Lasting {
-    /// Returns how many there may be, and whose share that is.
+    /// Returns the limit of their number, and the owner of that share.
     #[must_use]
     pub const fn limit(self) -> (usize, Share) {
         match self {
@@ -68,7 +68,7 @@ impl Lasting {
 
 impl Request {
     /// Returns the bytes that are in the share of a session from the moment this request is read
-    /// until its answer has left: body and bulk have so many bytes.
+    /// until its answer has left: `body` and `bulk` are its sizes.
     #[must_use]
     pub const fn held_bytes(&self, body: usize, bulk: usize) -> usize {
         limits::REQUEST_BYTES + body + bulk + self.answer_bytes()

@@ -2,7 +2,8 @@
 //! specifies it in "Blocks over HTTP".
 //!
 //! [`BlocksHead`] and [`BlockFrame`] encode and [`BlockReader`] decodes the body of an answer;
-//! [`HaveMap`] is what a client has of the file. Nothing here does I/O or knows a hash function.
+//! [`HaveMap`] names the blocks of the file that a client has. Nothing here does I/O or knows a
+//! hash function.
 
 use std::ops::Range;
 
@@ -45,13 +46,13 @@ pub struct Extents {
 /// The head of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlocksHead {
-    /// How the file is divided.
+    /// The division of the file.
     pub extents: Extents,
 }
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $most:expr;)+) => {
-        /// What a frame of a body is. Numbers are never reused.
+        /// The kind of a frame of a body. Numbers are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u16)]
         pub enum BlockFrameKind {
@@ -86,20 +87,20 @@ kinds! {
     Unreadable = 3, 2;
     /// The file was changed, and the bytes of this version are gone.
     Changed = 4, 0;
-    /// The server cannot go on.
+    /// The server cannot continue.
     Failed = 5, 2;
     /// Everything was sent.
     End = 6, HASH_BYTES;
 }
 
-/// What stands in front of the payload of a frame.
+/// The head of a frame, which precedes its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockFrame {
-    /// Where in the file the block or extent begins; 0 for other kinds.
+    /// The offset in the file at which the block or extent begins; 0 for other kinds.
     pub offset: u64,
-    /// Bytes of the payload, which the sender writes behind the frame.
+    /// Bytes of the payload, which the sender writes after the head.
     pub length: u32,
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: BlockFrameKind,
 }
 
@@ -186,7 +187,7 @@ impl BlockFrame {
         Self::new(BlockFrameKind::Unreadable, extents.extent(extent).start, 2)
     }
 
-    /// Returns the last frame: with a root behind it, or without.
+    /// Returns the last frame: with the root as its payload, or without one.
     #[must_use]
     pub const fn end(has_root: bool) -> Self {
         Self::new(BlockFrameKind::End, 0, if has_root { HASH_BYTES as u32 } else { 0 })
@@ -198,13 +199,13 @@ impl BlockFrame {
         Self::new(BlockFrameKind::Changed, 0, 0)
     }
 
-    /// Returns the last frame of a server that cannot go on. Its payload is an error.
+    /// Returns the last frame of a server that cannot continue. Its payload is an error.
     #[must_use]
     pub const fn failed() -> Self {
         Self::new(BlockFrameKind::Failed, 0, 2)
     }
 
-    /// Encodes what stands in front of the payload.
+    /// Encodes the head.
     #[must_use]
     pub fn encode(self) -> [u8; FRAME_HEAD_BYTES] {
         let mut out = [0; FRAME_HEAD_BYTES];

@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Buffer {
     bytes: Vec<u8>,
-    /// The first so many of `bytes` are valid.
+    /// The number of valid bytes.
     length: usize,
     lender: Option<Arc<dyn Lender>>,
     /// The bytes are not here but in the memory that came with the request.
@@ -36,8 +36,8 @@ impl Buffer {
         Self { length, bytes, lender: Some(lender), is_in_room: false }
     }
 
-    /// Returns what says that so many bytes are in the memory that came with the request
-    /// ([`Bulk::Room`](crate::Bulk::Room)). Itself it has none.
+    /// Returns a buffer without bytes, which says that `length` bytes are in the memory that came
+    /// with the request ([`Bulk::Room`](crate::Bulk::Room)).
     #[must_use]
     pub const fn in_room(length: usize) -> Self {
         Self { length, bytes: Vec::new(), lender: None, is_in_room: true }

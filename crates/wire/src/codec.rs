@@ -42,7 +42,7 @@ pub struct Call {
     pub request: Request,
 }
 
-/// When a change was made: the stamp of its batch, or zeros for a request that changed nothing.
+/// The moment of a change: the stamp of its batch, or zeros for a request that changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ReplyStamp {
     /// The server's turn of owning the shard.
@@ -51,8 +51,8 @@ pub struct ReplyStamp {
     pub sequence: u64,
 }
 
-/// The answer to a change that was done and not safe when the server's run ended, as far as a
-/// repetition must agree with it.
+/// The parts of the answer to a mutation with which its repetition must agree: the mutation was
+/// done, and not safe, when the server's run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
     /// The stamp of the answer: the place of the change among all others.
@@ -66,11 +66,11 @@ pub struct Replayed {
 /// The answer to a request.
 #[derive(Debug)]
 pub struct DecodedReply {
-    /// When its change was made.
+    /// The moment of its change.
     pub stamp: ReplyStamp,
     /// The reply, or the error.
     pub result: Result<Reply, Error>,
-    /// What comes besides.
+    /// The leases, and the attributes of what was changed.
     pub granted: Granted,
 }
 
@@ -94,7 +94,7 @@ const _: () = assert!(ErrorPayload::MOST <= tables::MOST_REPLY, "every error fit
 /// Bytes of the longest body that a client sends: of a request, or of one that is replayed.
 pub const CLIENT_BODY_BYTES: usize = MOST_REPLAYED + MOST_CALL;
 
-/// Where the body of a request has its mutation number: behind user and group.
+/// The bytes of the mutation number in the body of a request: after user and group.
 pub const MUTATION: std::ops::Range<usize> = 8..16;
 
 /// Appends the body of a request; `mutation` is 0 for a request that is none.
@@ -103,7 +103,8 @@ pub const MUTATION: std::ops::Range<usize> = 8..16;
 /// Returns the error with which every server refuses a name or a value over its limit: such a
 /// request is not sent. `out` is then as it was.
 pub fn encode_call(
-    (uid, gid): (u32, u32),
+    uid: u32,
+    gid: u32,
     mutation: u64,
     request: &Request,
     out: &mut Vec<u8>,
@@ -135,7 +136,7 @@ pub fn decode_call(body: &[u8]) -> Result<Call, DecodeError> {
     Ok(call)
 }
 
-/// Appends what stands before the body of a request in a frame that replays it.
+/// Appends the bytes that precede the body of a request in a frame that replays it.
 pub fn encode_replayed(replayed: &Replayed, out: &mut Vec<u8>) {
     let Replayed { stamp, node, time } = replayed;
     let put = u32::put(&stamp.epoch, out)
@@ -145,7 +146,7 @@ pub fn encode_replayed(replayed: &Replayed, out: &mut Vec<u8>) {
     debug_assert!(put.is_ok(), "none of these has a limit");
 }
 
-/// Decodes the body of a frame that replays a request. Returns the body of the request too, as it
+/// Decodes the body of a frame that replays a request. Returns the body of the request, too, as it
 /// was sent first.
 ///
 /// # Errors
@@ -162,7 +163,7 @@ pub fn decode_replay(body: &[u8]) -> Result<(Replayed, &[u8]), DecodeError> {
     Ok((Replayed { stamp, node, time }, call))
 }
 
-/// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] behind it.
+/// Appends the body of the answer to a request. The caller sends [`Reply::bulk`] after it.
 pub fn encode_answer(
     stamp: ReplyStamp,
     result: &Result<Reply, Error>,
@@ -231,10 +232,10 @@ pub fn decode_answer(body: &[u8], bulk: Vec<u8>) -> Result<DecodedReply, DecodeE
     Ok(DecodedReply { stamp, result, granted: Granted { leases, changed, may_be_done: false } })
 }
 
-/// Appends the body of a recall: what another session is about to change.
+/// Appends the body of a recall: the things that another session is about to change.
 ///
 /// # Errors
-/// If these are more than a recall can name.
+/// If they are more than a recall can name.
 pub fn encode_recall(touched: &[Touched], out: &mut Vec<u8>) -> Result<(), Error> {
     let start = out.len();
     let put = RecalledThings::put(&touched.to_vec(), out);
@@ -275,7 +276,8 @@ pub fn decode_reply(bytes: &[u8]) -> Result<Reply, DecodeError> {
 }
 
 impl Reply {
-    /// Returns the bytes that are sent behind the body: those of [`Reply::Data`], else none.
+    /// Returns the bulk bytes, which are sent after the body: those of [`Reply::Data`], otherwise
+    /// none.
     #[must_use]
     pub fn bulk(&self) -> &[u8] {
         match self {
@@ -292,8 +294,8 @@ impl Request {
         self.describe().operation.has_bulk()
     }
 
-    /// Returns the most bytes that the answer may have, bulk included, by what this request asks
-    /// for.
+    /// Returns the most bytes that the answer may have, bulk included, by the arguments of the
+    /// request.
     #[must_use]
     pub const fn answer_bytes(&self) -> usize {
         let longest = self.describe().operation.longest_answer();
@@ -304,13 +306,14 @@ impl Request {
                 let each = if *attributes { DirEntry::MOST } else { DirEntry::MOST - Entry::MOST };
                 least(*entries as usize, limits::LIST_ENTRIES) * each
             }
+            // The longest answer of its kind bounds any other request.
             _ => return longest,
         };
         least(longest, MOST_ANSWER_START + ANSWER_ROOM + asked)
     }
 }
 
-/// Bytes of a reply besides what a list or a string in it has.
+/// Bytes of a reply besides those of a list or a string in it.
 const ANSWER_ROOM: usize = 16;
 
 const fn least(one: usize, other: usize) -> usize {

@@ -2,7 +2,7 @@
 
 use crate::id::{Handle, InodeId, OpenId};
 
-/// What a request changes.
+/// The kind of change that a request makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Changes nothing.
@@ -47,7 +47,7 @@ impl Subjects {
     }
 
     /// Returns the subjects of a request that uses one file by its handle, as a kernel does that
-    /// holds it without an open.
+    /// has the file in its cache without an open.
     pub(crate) const fn held(node: &Handle) -> Self {
         Self { is_held: true, ..Self::inode(node) }
     }
@@ -69,8 +69,8 @@ impl Subjects {
         self.inodes.into_iter().flatten()
     }
 
-    /// Returns the file that the request uses by its handle, as a kernel does that holds it without
-    /// an open. If it has lost its last name a moment ago, it is brought back.
+    /// Returns the file that the request uses by its handle, as a kernel does that has the file in
+    /// its cache without an open. A file that has lost its last name a moment ago is brought back.
     ///
     /// Attributes of a removed file are answered from memory; a symbolic link is not brought back;
     /// and the kernel itself refuses to link a file without a name. None of these has such a file.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the caller of a failed request has to do.
+/// The kind of an error, by what the caller of the request can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The name or the inode does not exist; look elsewhere.

@@ -2,15 +2,15 @@
 
 use crate::write_era::WriteEra;
 
-/// How a file is opened.
+/// The flags of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenFlags {
     /// The open may read bytes.
     pub read: bool,
     /// The open may write bytes.
     pub write: bool,
-    /// The open may not be the target of a copy (`O_APPEND`). Each write says for itself whether
-    /// it goes to the end of the file.
+    /// The open may not be the target of a copy (`O_APPEND`). Each write says for itself whether it
+    /// goes to the end of the file.
     pub append: bool,
     /// The file is truncated to 0 bytes first (`O_TRUNC`).
     pub truncate: bool,
@@ -49,7 +49,7 @@ impl OpenFlags {
     };
 }
 
-/// How bytes are written.
+/// The flags of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags {
     /// At the end of the file at that moment, whatever the offset (`O_APPEND`, which can change
@@ -61,8 +61,7 @@ pub struct WriteFlags {
     pub behind: Option<WriteEra>,
     /// Do afterwards what [`crate::Request::Flush`] without an owner does.
     pub commit: bool,
-    /// Clear the setuid and setgid bits, as for an unprivileged user
-    /// (`FUSE_WRITE_KILL_SUIDGID`).
+    /// Clear the setuid and setgid bits, as for an unprivileged user (`FUSE_WRITE_KILL_SUIDGID`).
     pub kill_privileges: bool,
 }
 
@@ -72,7 +71,7 @@ impl WriteFlags {
         Self { append: false, behind: None, commit: false, kill_privileges: false };
 }
 
-/// What a rename does if the target exists, and what it leaves in the old place.
+/// The treatment of an existing target by a rename, and the rest at the old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameFlags {
     /// Replaces the target.
@@ -104,7 +103,7 @@ impl RenameFlags {
     }
 }
 
-/// What a request to set an extended attribute requires.
+/// The condition of a request to set an extended attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrFlags {
     /// Nothing: creates or replaces the attribute.
@@ -116,7 +115,7 @@ pub enum XattrFlags {
     Replace,
 }
 
-/// What `fallocate` does with a range.
+/// The operation of `fallocate` on a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Reserves space. The file grows to the end of the range, unless `keep_size` is set.
@@ -133,7 +132,7 @@ pub enum AllocateMode {
     },
 }
 
-/// What a seek looks for.
+/// The goal of a seek.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whence {
     /// The next stored byte (`SEEK_DATA`).
@@ -142,7 +141,7 @@ pub enum Whence {
     Hole,
 }
 
-/// Where a seek starts and what it looks for.
+/// The start of a seek, and its goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeekFrom {
     /// Bytes from the start of the file.

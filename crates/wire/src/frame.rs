@@ -1,4 +1,4 @@
-//! Frames: what a connection carries. Each has a header of fixed size, a body, and bulk bytes.
+//! Frames, the unit of a connection. Each has a header of fixed size, a body, and bulk bytes.
 //!
 //! The bulk bytes are those of a file. They follow the body, so that a receiver reads them straight
 //! into memory of their own.
@@ -13,7 +13,7 @@ pub const CANCEL_BYTES: usize = 8;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $body:expr;)+) => {
-        /// What a frame is. Numbers are never reused.
+        /// The kind of a frame. Numbers are never reused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum FrameKind {
@@ -50,7 +50,7 @@ kinds! {
     Hello = 1, limits::HANDSHAKE_BYTES;
     /// The server's first frame: the session.
     Welcome = 2, limits::HANDSHAKE_BYTES;
-    /// The server's only frame: why there is no session.
+    /// The server's only frame: the reason for which there is no session.
     Refused = 3, limits::HANDSHAKE_BYTES;
     /// A request of the client.
     Request = 4, limits::FRAME_BODY_BYTES;
@@ -67,23 +67,23 @@ kinds! {
     Goodbye = 9, 0;
     /// The server says why it ends the connection.
     Closing = 10, limits::HANDSHAKE_BYTES;
-    /// The client of a resumed session has opened its files again, and has repeated what was not
-    /// answered or not safe. [`FrameKind::Flushed`] follows.
+    /// The client of a resumed session has opened its files again, and has repeated the requests
+    /// that were not answered or not safe. [`FrameKind::Flushed`] follows.
     Reclaimed = 11, 0;
     /// A request that an earlier run of the server has answered, and which may be lost.
     Replay = 12, limits::FRAME_BODY_BYTES;
     /// Another session is about to change what the body names: its leases end.
     Recall = 13, limits::RECALL_BYTES;
-    /// The client has dropped what the recall with this number named.
+    /// The client has dropped the things that the recall with this number named.
     Recalled = 14, 0;
     /// The credentials of a guest: the client's second frame, and only if its hello says that it is
     /// one.
     Present = 15, limits::CHAIN_BYTES;
-    /// A part of a group: what a primary sends to its mirror ([`crate::mirror`]).
+    /// A part of a group, which a primary sends to its mirror ([`crate::mirror`]).
     Group = 20, limits::FRAME_BODY_BYTES;
-    /// What a mirror has, and its answer to a group.
+    /// The state of a mirror, and its answer to a group.
     GroupState = 21, limits::HANDSHAKE_BYTES;
-    /// The client of a resumed session has the answer to each write that it had kept back in an
+    /// The client of a resumed session has the answer to each write that it had buffered in an
     /// earlier epoch.
     Flushed = 28, 0;
 }
@@ -141,7 +141,7 @@ pub struct Header {
     pub body: u32,
     /// Bulk bytes, which follow the body.
     pub bulk: u32,
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: FrameKind,
     /// A recall waits for the client: the frame does not lengthen its leases. Only Reply and Pong
     /// say so.
@@ -154,7 +154,7 @@ pub struct Header {
     pub progress: u64,
 }
 
-/// What is wrong with a header.
+/// The fault of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// No frame has this kind.

@@ -1,10 +1,11 @@
-//! What a guest may ask for: a session whose client has shown a credential for one directory.
+//! The requests that a guest may make. A guest is a session whose client has presented a credential
+//! for one directory.
 
 use crate::flags::OpenFlags;
 use crate::id::{Handle, OpenId};
 
-/// What a server does with a request of a guest. A node is *granted* if it is the directory of the
-/// guest's credential, or below it.
+/// The rule for a request of a guest. A node is *granted* if it is the directory of the guest's
+/// credential, or below it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForGuest {
     /// It is carried out if this node is granted.
@@ -16,25 +17,25 @@ pub enum ForGuest {
     Open(OpenId),
     /// It is carried out: it ends what the session itself has open.
     Own,
-    /// The answer is that it is done: a guest has written nothing that could be committed, and an
-    /// error that others are to hear is not for it.
+    /// It is answered as done, without being carried out: a guest has written nothing that could be
+    /// committed, and must not take the report of an error that is for another session.
     Committed,
-    /// If this directory is granted, the answer is that it is done, as for
-    /// [`ForGuest::Committed`].
+    /// As [`ForGuest::Committed`], if this directory is granted.
     CommittedDir(Handle),
-    /// It is carried out: it tells how much space there is.
+    /// It is carried out: it reports the space of the volume.
     Space,
-    /// If this node is granted, the answer is that it has no such extended attribute. A kernel asks
-    /// for access lists on its own account, and would take a refusal for one of the whole path.
+    /// It is answered as for a node without this extended attribute, if this node is granted. A
+    /// kernel requests access lists on its own account, and would take a refusal for one of the
+    /// whole path.
     NoXattr(Handle),
-    /// If this node is granted, the answer is that it has no extended attributes.
+    /// It is answered as for a node without extended attributes, if this node is granted.
     NoXattrs(Handle),
     /// It is refused.
     Never,
 }
 
 impl ForGuest {
-    /// Returns what is done with a request to open a file: a guest reads only.
+    /// Returns the rule for a request to open a file: a guest only reads.
     pub(crate) const fn opening(node: &Handle, flags: OpenFlags) -> Self {
         match flags.write || flags.truncate {
             true => Self::Never,

@@ -22,7 +22,7 @@ pub struct Hello {
     pub wire_min: u16,
     /// The newest version.
     pub wire_max: u16,
-    /// What the client is: [`Hello::CLIENT`], [`Hello::GUEST`], [`Hello::SITE`] or
+    /// The role of the client: [`Hello::CLIENT`], [`Hello::GUEST`], [`Hello::SITE`] or
     /// [`Hello::MIRROR`]. Later versions have [`crate::reserved::ROLES`].
     pub role: u16,
     /// The client will send no mutation.
@@ -200,7 +200,7 @@ messages! {
 
     /// The server's answer to a hello: there is no session, and the connection ends.
     Refused {
-        /// Why.
+        /// The reason.
         code: RefusalCode => RefusalCode,
         /// The oldest version of the wire that the server speaks.
         wire_min: u16 => u16,
@@ -214,7 +214,7 @@ messages! {
 
     /// The server's last message: it ends the connection.
     Closing {
-        /// Why.
+        /// The reason.
         code: ClosingCode => ClosingCode,
         /// More for people, at most [`limits::TEXT_BYTES`] bytes; a longer text is cut.
         text: Text => String,
@@ -275,7 +275,7 @@ macro_rules! codes {
 }
 
 codes! {
-    /// Why a server gives no session. Numbers are never reused.
+    /// The reason for which a server gives no session. Numbers are never reused.
     RefusalCode {
         /// The two ranges of versions have none in common.
         OtherVersion = 1, "client and server speak different versions of the protocol";
@@ -314,7 +314,7 @@ codes! {
         NotServed = 18, "the server does not serve this volume, shard or site";
     }
 
-    /// Why a server ends a connection. Numbers are never reused.
+    /// The reason for which a server ends a connection. Numbers are never reused.
     ClosingCode {
         /// The server stops; the session can be resumed.
         ShuttingDown = 1, "the server is stopping";
@@ -328,7 +328,7 @@ codes! {
         KeyRevoked = 5, "the server does not know this key any more";
         /// More is under way than the welcome allows.
         OverLimit = 6, "the client has more requests under way than it may have";
-        /// What the guest presented grants nothing any more.
+        /// The guest's credentials grant nothing any more.
         NoAccess = 7, "the credential grants nothing any more";
         /// Another server of the shared store owns the volume; the session can be resumed there.
         /// The text is as in a refusal.

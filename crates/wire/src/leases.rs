@@ -1,48 +1,48 @@
-//! What of an answer may be kept.
+//! Leases: the parts of an answer that a client may cache.
 
 use crate::attr::Attr;
 use crate::request::Request;
 use crate::write_era::WriteEra;
 
-/// What of an answer may be kept until it is recalled, or until the time of the leases is over.
+/// The parts of an answer that a client may cache until they are recalled, or until the time of the
+/// leases is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leases {
-    /// All attributes in the reply that are not volatile, and what else it says of the node of the
-    /// request: the target of a link, extended attributes or that there is none, the parent of a
+    /// All attributes in the reply that are not volatile, and its other facts of the node of the
+    /// request: the target of a link, extended attributes or their absence, the parent of a
     /// directory.
     pub node: bool,
-    /// What the name in the request leads to, or that it does not exist; all names in a listing.
+    /// The target of the name in the request, or its absence; all names in a listing.
     pub names: bool,
-    /// The attributes that come with the answer, of what the request has changed.
+    /// The attributes in [`Granted::changed`].
     pub changed: bool,
-    /// The names of the directory that the request has made: there are none.
+    /// The emptiness of the directory that the request has made.
     pub made: bool,
     /// The bytes of the file that the request has opened for writing: no other session reads or
-    /// writes them, nor sees its attributes, before the lease is recalled. Bytes that are kept back
-    /// under it are sent with its era.
+    /// writes them, nor sees its attributes, before the lease is recalled. The client may buffer
+    /// writes, and sends them with this era.
     pub bytes: Option<WriteEra>,
 }
 
-/// What an answer brings besides its reply.
+/// The parts of an answer besides its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Granted {
-    /// What may be kept. It must not be if it was changed or recalled since the request was sent.
+    /// The leases. A client must not cache what was changed or recalled since it sent the request.
     pub leases: Leases,
     /// The attributes of the directory in which the request has changed a name, or of the file that
-    /// it has closed, if the server tells them.
+    /// it has closed, if the server sends them.
     pub changed: Option<Attr>,
     /// The request may still be carried out although it was answered with an error: its caller does
-    /// not wait any more. Not sent: the client's own end of the connection says so.
+    /// not wait any more. Not sent: the client's own end of the connection sets it.
     pub may_be_done: bool,
 }
 
 impl Request {
-    /// Returns the era of the lease under which a client has kept back the bytes of a write.
+    /// Returns the era of the lease under which a client has buffered a write.
     #[must_use]
     pub const fn kept_back(&self) -> Option<WriteEra> {
-        match self {
-            Self::Write { flags, .. } => flags.behind,
-            _ => None,
-        }
+        // Only a write has bytes to buffer.
+        let Self::Write { flags, .. } = self else { return None };
+        flags.behind
     }
 }

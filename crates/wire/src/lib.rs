@@ -25,7 +25,7 @@ pub use id::{
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};
 pub use local_cache::{LocalCache, Then, Touched};
-pub use lock::{FileLock, LockKind, LockMode, LockOwner};
+pub use lock::{FileLock, LockKind, LockMode, LockOwner, LockRange};
 pub use name::{Name, NameError};
 pub use operation::{Description, Operation};
 pub use pins::{Caching, PinError, Pinned, PinnedBlock, Pins};

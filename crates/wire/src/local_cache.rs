@@ -1,8 +1,8 @@
-//! What a server tells the cache in its own process: the kernel's, below the server's own mount.
+//! The cache in the server's own process, below its own mount: the kernel's.
 //!
-//! That cache keeps names and attributes for a long time, because it sees every change that passes
-//! through it. A change by another session does not. So the server tells the cache before it
-//! carries such a change out, and once more afterwards.
+//! It caches names and attributes for a long time, because each change of its own session passes
+//! through it. A change by another session does not: the server announces it to the cache, carries
+//! it out, and says that it has ended.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::name::Name;
 pub enum Touched {
     /// Attributes and access control lists of an inode; of a directory also its listing.
     Node(InodeId),
-    /// What a name leads to, or that it does not exist.
+    /// The target of a name, or its absence.
     Name {
         /// The directory of the name.
         dir: InodeId,
@@ -25,34 +25,35 @@ pub enum Touched {
     Bytes(InodeId),
 }
 
-/// What is to be done once a cache was told.
+/// A callback that is called once a cache, or a holder of leases, is done.
 pub type Then = Box<dyn FnOnce() + Send>;
 
-/// A cache in the server's process that keeps what it was answered.
+/// A cache of answers, in the process of the server.
 ///
 /// No method waits for a request of the cache's own session.
 pub trait LocalCache: Send + Sync {
-    /// Says whether any other session exists. While there is none nothing else is told.
+    /// Says whether another session exists. No other method is called while none does.
     fn set_shared(&self, shared: bool);
 
-    /// Begins a change by another session: until [`LocalCache::end`] the cache keeps nothing that
-    /// the change touches. Calls `then` exactly once, when it has dropped what it had: before this
-    /// returns if that takes no time, else from a thread of its own, which must not be held up.
+    /// Announces a change by another session: until [`LocalCache::end`] nothing that the change
+    /// touches is cached. The cache calls `then` exactly once, when it has dropped what it had:
+    /// before this returns if that takes no time, otherwise from a thread of its own, which must
+    /// not be held up.
     fn begin(&self, changes: &Arc<[Touched]>, then: Then);
 
-    /// Ends a change that was carried out, or has failed; called before the change is answered.
+    /// Ends a change that was carried out, or has failed. Called before the change is answered.
     fn end(&self, changes: &[Touched]);
 
-    /// Says that bytes of a file were changed whose attributes the cache does not keep, because a
-    /// change of [`Touched::Node`] has begun and not ended; called before the change is answered.
+    /// Says that bytes of a file were changed. Its attributes are not cached, because a change of
+    /// [`Touched::Node`] has begun and not ended. Called before the change is answered.
     fn bytes_changed(&self, ino: InodeId);
 
-    /// Nothing holds any more that the cache was told it may keep: the attributes of these nodes,
-    /// and all names. Returns when it has dropped them.
+    /// Ends the validity of all cached answers: of the attributes of these nodes, and of all names.
+    /// Returns when the cache has dropped them.
     fn drop_all(&self, nodes: &[InodeId]);
 
-    /// Calls `then` exactly once, when it has dropped the bytes of the files that
-    /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] were told of: before this returns, or
-    /// from a thread of its own, which must not be held up. Only then the change is answered.
+    /// Calls `then` exactly once, when the cache has dropped the bytes of the files that
+    /// [`LocalCache::end`] and [`LocalCache::bytes_changed`] have named: before this returns, or
+    /// from a thread of its own, which must not be held up. The change is answered only then.
     fn when_dropped(&self, changes: &[Touched], then: Then);
 }

@@ -21,7 +21,7 @@ pub enum LockKind {
     OpenFile,
 }
 
-/// What a lock permits others.
+/// The mode of a lock, by what it permits other owners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockMode {
     /// Others may hold read locks of the range (`F_RDLCK`, `LOCK_SH`).
@@ -43,8 +43,8 @@ pub struct FileLock {
     pub start: u64,
     /// The last byte, at least `start`; [`FileLock::TO_END`] for a lock that grows with the file.
     pub end: u64,
-    /// The process that set the lock, as its own mount numbers processes. 0 in a reply about a
-    /// lock of another session or of kind [`LockKind::OpenFile`].
+    /// The process that set the lock, as its own mount numbers processes. 0 in a reply about a lock
+    /// of another session or of kind [`LockKind::OpenFile`].
     pub pid: u32,
 }
 
@@ -54,10 +54,43 @@ impl FileLock {
 
     /// Returns the range that the lock covers: for `flock` the whole file.
     #[must_use]
-    pub const fn range(&self) -> (u64, u64) {
+    pub const fn range(&self) -> LockRange {
         match self.kind {
-            LockKind::Flock => (0, Self::TO_END),
-            LockKind::Posix | LockKind::OpenFile => (self.start, self.end),
+            LockKind::Flock => LockRange::ALL,
+            LockKind::Posix | LockKind::OpenFile => LockRange { start: self.start, end: self.end },
         }
+    }
+}
+
+/// The range of bytes that a lock covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockRange {
+    /// The first byte.
+    pub start: u64,
+    /// The last byte.
+    pub end: u64,
+}
+
+impl LockRange {
+    /// All bytes of a file.
+    pub const ALL: Self = Self { start: 0, end: FileLock::TO_END };
+
+    /// Returns whether a lock can have this range: it is not empty, and ends at
+    /// [`FileLock::TO_END`] or before.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.start <= self.end && self.end <= FileLock::TO_END
+    }
+
+    /// Returns whether the two ranges have a byte in common.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start <= other.end && other.start <= self.end
+    }
+
+    /// Returns the smallest range that contains both.
+    #[must_use]
+    pub fn hull(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }

@@ -1,12 +1,12 @@
 //! The messages between the primary of a volume and its mirror.
 //!
-//! The primary connects with the role [`crate::handshake::Hello::MIRROR`] and says what it is
-//! ([`GroupPart::Offer`]). The mirror answers what it has ([`GroupState`]). From then on the
-//! primary sends *groups*: what has changed between two moments, cut so that the mirror has one
-//! state of the volume after each. A group is a [`GroupPart::Begin`], parts in any number, and a
+//! The primary connects with the role [`crate::handshake::Hello::MIRROR`] and names itself
+//! ([`GroupPart::Offer`]). The mirror answers with its state ([`GroupState`]). From then on the
+//! primary sends *groups*: the changes between two moments, chosen so that the mirror has one state
+//! of the volume after each. A group is a [`GroupPart::Begin`], parts in any number, and a
 //! [`GroupPart::End`]; each part is the body of a frame. The mirror answers each `End`.
 //!
-//! Rows and content files are bytes here: what they mean is known to the store.
+//! Rows and content files are bytes here; only the store can read them.
 
 use crate::attr::Time;
 use crate::codec::DecodeError;
@@ -20,10 +20,10 @@ pub use link::{CloseLink, Groups, LinkError, MirrorLink, Mirrors, OfferRefused};
 
 mod link;
 
-/// The run of a primary: random bytes. What a mirror has from another run is compared with nothing.
+/// The run of a primary: random bytes. A mirror that has the state of another run needs a new copy.
 pub type PrimaryRun = [u8; 16];
 
-/// Which state a mirror has once it has a group.
+/// The kind of a group, by the state that a mirror has after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupKind {
     /// The state of the mirror before, and the changes of the group.
@@ -44,7 +44,7 @@ pub struct RowChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// A file beside the table that a mirror has too.
+/// A file beside the table that a mirror has, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeFile {
     /// `format`.
@@ -71,10 +71,10 @@ impl VolumeFile {
     }
 }
 
-/// A part of a group, or what is said between two groups.
+/// A part of a group, or a message between two groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupPart {
-    /// The first message: which primary this is.
+    /// The first message: the primary names itself.
     Offer {
         /// Its reign: rises with each promotion, from 1.
         reign: u64,
@@ -85,9 +85,9 @@ pub enum GroupPart {
     Begin {
         /// Its number in the run, from 1 and without gaps.
         number: u64,
-        /// What it is.
+        /// Its kind.
         kind: GroupKind,
-        /// When it was cut, by the clock of the primary.
+        /// The time of the cut, by the clock of the primary.
         cut: Time,
     },
     /// Rows that have changed, in the order of their keys.
@@ -105,21 +105,21 @@ pub enum GroupPart {
     },
     /// Bytes of the content file.
     Bytes {
-        /// Where they are.
+        /// The offset of the first byte.
         offset: u64,
         /// The bytes: 1 to [`limits::GROUP_BYTES`].
         bytes: Vec<u8>,
     },
     /// A hole of the content file, which reads as zeros.
     Hole {
-        /// Where it begins.
+        /// The offset of its first byte.
         offset: u64,
         /// Its bytes.
         length: u64,
     },
     /// A file beside the table, in one part.
     File {
-        /// Which file.
+        /// The file.
         file: VolumeFile,
         /// Its bytes, at most [`limits::VOLUME_FILE_BYTES`]; `None` if there is none any more.
         bytes: Option<Vec<u8>>,
@@ -138,17 +138,17 @@ pub enum GroupPart {
 /// A message of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupState {
-    /// The reign of what the mirror has; 0 if it has nothing.
+    /// The reign of the mirror's state; 0 if it has none.
     pub reign: u64,
-    /// The run of the primary that it is from.
+    /// The run of the primary from which the state is.
     pub run: PrimaryRun,
     /// The last group that it has on stable storage.
     pub number: u64,
-    /// What it says.
+    /// The message.
     pub says: MirrorSays,
 }
 
-/// What a mirror says.
+/// A message of a mirror about its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MirrorSays {
     /// The answer to an offer.
@@ -157,7 +157,7 @@ pub enum MirrorSays {
     Safe,
     /// The answer to a ping.
     Pong,
-    /// The group cannot be kept, and is given up: why, for people.
+    /// The group cannot be stored, and is given up, for this reason (for people).
     Failed(String),
 }
 

@@ -1,8 +1,8 @@
-//! The table of requests: a row for each kind, with what is asked before it is carried out.
+//! The table of requests: a row for each kind, with the facts that decide how it is treated.
 //!
 //! Read-only volumes, space, replay, leases, locks, memory, guests, the start of a server and its
 //! log read this table, so that none of them keeps a list of all requests. A new kind does not
-//! compile without a row. What is done with a request is elsewhere: `server::service::execute`.
+//! compile without a row. `server::service::execute` carries requests out.
 
 use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;
@@ -22,13 +22,13 @@ use Lasting::{Answer, Leases, Lock, LockWaiter, Open};
 pub struct Description {
     /// The operation.
     pub operation: Operation,
-    /// What the request changes.
+    /// The kind of change that it makes.
     pub effect: Effect,
     /// The inodes and open files that it names.
     pub subjects: Subjects,
 }
 
-/// Bytes that may come behind the bodies of a request and of its answer.
+/// The limits of the bulk bytes of a request and of its answer.
 struct Bulks {
     request: usize,
     answer: usize,
@@ -64,7 +64,7 @@ macro_rules! operations {
                 bulks.request > 0
             }
 
-            /// Returns what a request of this kind takes of a server's memory.
+            /// Returns the memory of a server that a request of this kind takes.
             #[must_use]
             pub const fn account(self) -> Account {
                 let (bulks, leaves): (Bulks, &[Lasting]) = match self {
@@ -79,7 +79,7 @@ macro_rules! operations {
             }
         }
 
-        // Inlined, a question is a look at the kind in most places.
+        // Inlined, most calls are a comparison of the kind.
         #[expect(unused_variables, reason = "no column needs all arguments of a request")]
         impl Request {
             /// Returns operation, effect and subjects.
@@ -94,36 +94,36 @@ macro_rules! operations {
                 }
             }
 
-            /// Returns what the request changes of what others keep.
+            /// Returns the things that the request changes and that others may have cached.
             #[must_use]
             #[inline]
             pub const fn touches(&self) -> Touches<'_> {
                 match self { $(Self::$name { $($field,)* .. } => $touches,)+ }
             }
 
-            /// Returns what its answer tells that a client may keep.
+            /// Returns the facts that its answer reports and that a client may cache.
             #[must_use]
             #[inline]
             pub const fn tells(&self) -> Tells<'_> {
                 match self { $(Self::$name { $($field,)* .. } => $tells,)+ }
             }
 
-            /// Returns what a server does with the request if a guest asks.
+            /// Returns the rule for the request if it comes from a guest.
             #[must_use]
             #[inline]
             pub const fn for_guest(&self) -> ForGuest {
                 match self { $(Self::$name { $($field,)* .. } => $guest,)+ }
             }
 
-            /// Returns what the request does with open files.
+            /// Returns the effect of the request on open files.
             #[must_use]
             #[inline]
             pub const fn opens(&self) -> OpenEffect {
                 match self { $(Self::$name { $($field,)* .. } => $opens,)+ }
             }
 
-            /// Returns what a server does with the request while it waits for the sessions of its
-            /// last run.
+            /// Returns the turn of the request while the server waits for the sessions of its last
+            /// run.
             #[must_use]
             #[inline]
             pub const fn at_start(&self) -> AtStart {

@@ -1,4 +1,4 @@
-//! Files whose bytes a delivery keeps as they are: others may write the file meanwhile.
+//! Pins: a delivery reads one version of a file, also while programs write the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::Handle;
 
-/// What pins files: the server that has their bytes.
+/// The server of files that can be pinned.
 pub trait Pins: Send + Sync {
     /// Pins the present bytes of an ordinary file. The rights of the caller are not checked. Blocks
     /// on the disk.
@@ -37,7 +37,7 @@ pub trait Pinned: Send + Sync {
     /// [`PinError::Changed`].
     fn read_cached(&self, buffer: &mut [u8], offset: u64) -> Result<Option<usize>, PinError>;
 
-    /// Reads so many bytes from `offset` on, a multiple of a block, as blocks of which all but the
+    /// Reads `len` bytes from `offset` on, a multiple of a block, as blocks of which all but the
     /// last are whole. Blocks on the disk.
     ///
     /// # Errors
@@ -49,8 +49,8 @@ pub trait Pinned: Send + Sync {
         caching: Caching,
     ) -> Result<Vec<PinnedBlock>, PinError>;
 
-    /// Returns whether so many bytes from `offset` on are in the page cache, as far as the kernel
-    /// tells. It does not wait for the disk.
+    /// Returns whether `len` bytes from `offset` on are in the page cache, as far as the kernel
+    /// says. It does not wait for the disk.
     fn is_cached(&self, offset: u64, len: u64) -> bool;
 
     /// Returns whether the bytes are no longer there: the file was changed, and they could not be
@@ -58,7 +58,7 @@ pub trait Pinned: Send + Sync {
     fn is_changed(&self) -> bool;
 }
 
-/// What a read does with bytes that are not in the page cache.
+/// The treatment of bytes that are not in the page cache when they are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Caching {
     /// It reads them into the page cache, and they stay there.
@@ -70,7 +70,7 @@ pub enum Caching {
 /// A block of pinned bytes, in memory of its own.
 pub type PinnedBlock = Box<dyn AsRef<[u8]> + Send>;
 
-/// Why bytes are not pinned, or cannot be read.
+/// The reason for which bytes are not pinned, or cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PinError {
     /// A program has the file open for writing.

@@ -1,7 +1,7 @@
 //! The message by which a guest presents its credentials, and a site its invitation.
 //!
-//! It follows a hello with the role of a guest or a site, and comes once. The texts are KeyNote
-//! assertions (RFC 2704); what they mean is not known here.
+//! It follows a hello with the role of a guest or a site, once. The texts are KeyNote assertions
+//! (RFC 2704), which this crate does not read.
 
 use crate::codec::DecodeError;
 use crate::codec::field::{Field, Reader};

@@ -1,5 +1,5 @@
-//! The rights that a process has to a file, by its mode or access list. It decides for answers that
-//! no kernel checks: those of searches, and over HTTP.
+//! The rights that a process has to a file, by the file's mode or access list: for answers that no
+//! kernel checks, those of searches and over HTTP.
 
 /// A process, with the ids and the capability that decide what it may use.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl ModeRights {
     }
 }
 
-/// What a file says of who may use it.
+/// The attributes of a file that decide who may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permissions {
     /// Its owner.
@@ -42,7 +42,7 @@ pub struct Permissions {
     pub gid: u32,
     /// Its mode. With an access list the bits of the group are the list's mask.
     pub mode: u16,
-    /// Whether it has an access list.
+    /// It has an access list.
     pub has_acl: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Replies of a server, and what they contain.
+//! Replies of a server, and their parts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -51,8 +51,8 @@ pub struct VolumeStats {
     pub free_files: u64,
 }
 
-/// How an open reaches the bytes of its file. All simultaneous opens of a file through one mount
-/// have the same data path: the kernel answers `EIO` to an open with another one.
+/// The data path of an open to the bytes of its file. All simultaneous opens of a file through one
+/// mount have the same data path: the kernel answers `EIO` to an open with another one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DataPath {
     /// By requests; the kernel may cache what it reads.
@@ -113,14 +113,14 @@ pub enum Reply {
     Created {
         /// The new file.
         entry: Entry,
-        /// How the open reaches the bytes.
+        /// The open's data path.
         path: DataPath,
     },
     /// A file was opened.
     Opened {
         /// The attributes after the open.
         attr: Attr,
-        /// How the open reaches the bytes.
+        /// The open's data path.
         path: DataPath,
     },
     /// A name was removed. The attributes are those of the file afterwards: `links` counts the
@@ -162,7 +162,7 @@ pub enum Reply {
     Found(SearchPage),
     /// Keys of tags, or values of one key.
     Tagged(TagPage),
-    /// What a name leads to, or the parent directory.
+    /// The target of a name, or the parent directory.
     Stepped {
         /// Names it in later requests, to its home.
         node: Handle,

@@ -56,7 +56,7 @@ pub enum Request {
         name: Name,
         /// The mode before the umask.
         mode: NewMode,
-        /// How to open the new file.
+        /// The flags of the open.
         flags: OpenFlags,
         /// Names the open file in later requests of the session.
         open: OpenId,
@@ -69,7 +69,7 @@ pub enum Request {
         dir: Handle,
         /// The mode before the umask.
         mode: NewMode,
-        /// How to open the new file.
+        /// The flags of the open.
         flags: OpenFlags,
         /// Names the open file in later requests of the session.
         open: OpenId,
@@ -148,7 +148,7 @@ pub enum Request {
         to_dir: Handle,
         /// The new name.
         to: Name,
-        /// What to do if the target exists.
+        /// The treatment of an existing target.
         flags: RenameFlags,
     },
     /// Opens a regular file. Reply: `Opened`; `IsDirectory`, `TooManyOpen`, `Invalid` if the
@@ -156,7 +156,7 @@ pub enum Request {
     Open {
         /// The file.
         node: Handle,
-        /// How to open the file.
+        /// The flags of the open.
         flags: OpenFlags,
         /// Names the open file in later requests of the session.
         open: OpenId,
@@ -168,7 +168,7 @@ pub enum Request {
     Reopen {
         /// The file.
         node: Handle,
-        /// How the file was opened; `truncate` and `kill_privileges` mean nothing.
+        /// The flags of the open; `truncate` and `kill_privileges` have no effect.
         flags: OpenFlags,
         /// The number of the open.
         open: OpenId,
@@ -193,7 +193,7 @@ pub enum Request {
     GetLock {
         /// The open file.
         open: OpenId,
-        /// Who would hold the lock.
+        /// The owner that would hold the lock.
         owner: LockOwner,
         /// The lock to test.
         lock: FileLock,
@@ -204,7 +204,7 @@ pub enum Request {
     SetLock {
         /// The open file.
         open: OpenId,
-        /// Who is to hold the lock.
+        /// The owner that is to hold the lock.
         owner: LockOwner,
         /// The lock to set.
         lock: FileLock,
@@ -217,7 +217,7 @@ pub enum Request {
     ReclaimLock {
         /// The open through which the owner has set its last lock of the file.
         open: OpenId,
-        /// Who held the lock.
+        /// The owner that held the lock.
         owner: LockOwner,
         /// The lock.
         lock: FileLock,
@@ -252,7 +252,7 @@ pub enum Request {
         open: OpenId,
         /// Bytes from the start of the file; ignored with `append`.
         offset: u64,
-        /// How they are written.
+        /// The flags of the write.
         flags: WriteFlags,
     },
     /// Lists a directory. Reply: `Listed`.
@@ -291,7 +291,7 @@ pub enum Request {
         name: Vec<u8>,
         /// The value, at most [`crate::limits::XATTR_VALUE_BYTES`].
         value: Vec<u8>,
-        /// Whether the attribute must exist, or must not.
+        /// The condition: the attribute must exist, or must not.
         flags: XattrFlags,
         /// Clear the setgid bit if the attribute is an access control list, because the caller is
         /// not in the file's group (`FUSE_SETXATTR_ACL_KILL_SGID`).
@@ -314,7 +314,7 @@ pub enum Request {
         offset: u64,
         /// Bytes of the range.
         length: u64,
-        /// What to do with the range.
+        /// The operation on the range.
         mode: AllocateMode,
     },
     /// Finds data or a hole. Reply: `Offset`; `NoData`, `NotSupported`.
@@ -337,12 +337,12 @@ pub enum Request {
         /// Bytes to copy.
         length: u64,
     },
-    /// Finds the files in a directory and below it that a query means, and that the asker may
-    /// read. Reply: `Found`; `Invalid` for a query that cannot be parsed.
+    /// Finds the files in a directory and below it that a query means, and that the asker may read.
+    /// Reply: `Found`; `Invalid` for a query that cannot be parsed.
     Search {
         /// The directory.
         dir: Handle,
-        /// What is asked.
+        /// The search.
         search: Search,
     },
     /// Finds the keys of tags, or the values of one key, that files in a directory and below it
@@ -351,7 +351,7 @@ pub enum Request {
     Tags {
         /// The directory.
         dir: Handle,
-        /// What is asked.
+        /// The request for tags.
         tags: Tags,
     },
     /// Takes a credential back, for ever. The guests that came with it have no session when this is
@@ -371,8 +371,8 @@ pub enum Request {
         to: Option<Name>,
     },
     /// Gives a name to a directory that the asking site has made, and whose rows are safe there.
-    /// Reply: `Done`; `Exists`, `Invalid` if the asking site is not the home of the directory or
-    /// it has a name already, and `AccessDenied` in a session of no site.
+    /// Reply: `Done`; `Exists`, `Invalid` if the asking site is not the home of the directory or it
+    /// has a name already, and `AccessDenied` in a session of no site.
     AddDir {
         /// The directory that gets the name.
         dir: Handle,

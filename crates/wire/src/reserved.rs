@@ -67,10 +67,10 @@ pub const REPLIES: &[Reserved] = &[
 /// Errors.
 pub const ERRORS: &[Reserved] = &[one(38, "Moved")];
 
-/// Why a server gives no session.
+/// Codes of refusals.
 pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
 
-/// Why a server ends a connection.
+/// Codes of closings.
 pub const CLOSINGS: &[Reserved] = &[];
 
 /// Kinds of things that a recall names.
@@ -156,7 +156,7 @@ mod tests {
         assert!(says.contains("16 (Forward)"), "{says}");
         let request = |number: u16| {
             let mut body = Vec::new();
-            encode_call((0, 0), 0, &Request::StatFs, &mut body).unwrap();
+            encode_call(0, 0, 0, &Request::StatFs, &mut body).unwrap();
             let end = body.len();
             body[end - 2..].copy_from_slice(&number.to_le_bytes());
             decode_call(&body).unwrap_err()

@@ -1,27 +1,27 @@
-//! Searches: what a query is asked of, and what answers it; and so for tags by themselves.
+//! Searches by a query, and lists of tags: their arguments and their pages.
 //!
-//! The server answers a search page by page. A page is an answer of its own: the place at which the
-//! next one goes on is in it, so no server keeps anything between two pages, and another server
-//! can pass both on as they are.
+//! The server answers a search page by page. Each page is the reply to a request of its own, and
+//! has the place at which the next one begins. So no server has state between two pages, and
+//! another server can pass both on as they are.
 
 use crate::attr::{FileKind, Time};
 use crate::id::InodeId;
 
-/// What is asked of a directory and all below it.
+/// A search of a directory and everything below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     /// The query in its canonical form, as `docs/query.md` specifies it.
     pub query: Vec<u8>,
     /// The most files of a page.
     pub hits: u32,
-    /// Where the page before ended; `None` for the first one.
+    /// The place at which the page before has ended; `None` for the first one.
     pub after: Option<SearchPlace>,
-    /// Whose rights decide, with user and group of the context.
+    /// The process whose rights decide, with user and group of the context.
     pub asker: Asker,
 }
 
-/// What a server must know of the process that searches, besides user and group in the
-/// [`crate::Context`], to show it no file that it may not read.
+/// The process that searches, besides user and group in the [`crate::Context`]: the server shows it
+/// no file that it may not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asker {
     /// The supplementary groups, at most [`crate::limits::ASKER_GROUPS`].
@@ -30,16 +30,16 @@ pub struct Asker {
     pub reads_all: bool,
 }
 
-/// A place in the answer to a query, behind which the next page begins.
+/// A place in the answer to a query, after which the next page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchPlace {
     /// The time of the first page: ages in the query are counted from it on every page.
     pub now: Time,
-    /// How far the answer has come.
+    /// The end of the answer so far.
     pub at: SearchAt,
 }
 
-/// How far an answer has come, in the order that the server has chosen for it.
+/// The end of an answer so far, in the order that the server has chosen for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SearchAt {
     /// In the order of a walk, a directory before what is in it, and the names of a directory in
@@ -50,10 +50,10 @@ pub enum SearchAt {
     Node {
         /// The file.
         ino: InodeId,
-        /// How many names of this file too; the answer names each name of a file.
+        /// And as many names of this file: the answer has each name of a file.
         names: u32,
     },
-    /// In the order of the ranks: so many files.
+    /// In the order of the ranks: this number of files.
     Rank(u32),
 }
 
@@ -72,24 +72,24 @@ pub struct Hit {
 /// A page of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchPage {
-    /// The files; none does not mean that no more follow.
+    /// The files. More may follow a page without any.
     pub hits: Vec<Hit>,
     /// Every change up to this time is in the answer.
     pub as_of: Time,
-    /// Where the next page begins; `None` after the last one.
+    /// The place at which the next page begins; `None` after the last one.
     pub after: Option<SearchPlace>,
     /// Names and files that were compared with the query for this page.
     pub examined: u64,
 }
 
-/// What is asked of the tags that files in a directory and below it have.
+/// A request for the tags of the files in a directory and below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tags {
     /// The key whose values are wanted; `None` for keys.
     pub key: Option<Vec<u8>>,
-    /// How the keys or values begin, at most [`crate::limits::TAG_PART_BYTES`].
+    /// The beginning of the keys or values, at most [`crate::limits::TAG_PART_BYTES`].
     pub prefix: Vec<u8>,
-    /// Whose rights decide, with user and group of the context.
+    /// The process whose rights decide, with user and group of the context.
     pub asker: Asker,
 }
 

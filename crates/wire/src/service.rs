@@ -17,18 +17,18 @@ pub struct Context {
     /// The caller's number of the request, by which [`Service::cancel`] names it; 0 for a request
     /// that is never cancelled.
     pub request: RequestId,
-    /// The number of the change among those of its session, by which a repetition is known; 0 if
-    /// the request is none, and for direct calls.
+    /// The number of the mutation in its session, by which a repetition is recognized; 0 for
+    /// another request, and for direct calls.
     pub mutation: u64,
-    /// Every change of the session up to this one is answered, and its caller has the answer; 0 for
-    /// direct calls. Their stored replies are not needed any more.
+    /// The newest mutation of the session up to which the client has all answers: their stored
+    /// replies are not needed any more. 0 for direct calls.
     pub acknowledged: u64,
     /// User id, as the volume numbers users.
     pub uid: u32,
     /// Group id, as the volume numbers groups.
     pub gid: u32,
-    /// What an earlier run of the server has answered to the request; `None` unless the client
-    /// repeats it for that reason.
+    /// The answer of an earlier run of the server, if the client repeats the request because that
+    /// answer may be lost.
     pub replayed: Option<Replayed>,
 }
 
@@ -115,13 +115,13 @@ pub trait Service: Send + Sync {
     /// alone.
     fn cancel(&self, _context: &Context) {}
 
-    /// The caller of the request of this session and number is gone, and no matter what becomes of
-    /// the request. One that was not begun may end with [`crate::Code::Interrupted`], so that what
-    /// no program waits for takes no room while the server is away.
+    /// Says that the caller of the request of this session and number is gone, and its result is
+    /// not needed. A request that was not begun may end with [`crate::Code::Interrupted`], so that
+    /// requests for which no program waits take no room while the server is away.
     fn forsake(&self, _context: &Context) {}
 
-    /// Says that the kernel of this session refers no more to a file that has lost its last name.
-    /// If no other one can, the file need not be kept for those that come back to it.
+    /// Says that the kernel of this session has no reference any more to a file that has lost its
+    /// last name. If no other kernel can have one, the file need not be kept for a later request.
     fn forgotten(&self, _removed: InodeId) {}
 
     /// Returns how many times acknowledged changes were lost, because the disk failed before they
@@ -130,8 +130,8 @@ pub trait Service: Send + Sync {
         0
     }
 
-    /// Returns how long the server has said nothing, although it should have: one of another
-    /// process is asked for a sign of life again and again. `None` if it is in this process.
+    /// Returns how long nothing has come from the server: a server in another process is pinged
+    /// regularly, and should answer. `None` if it is in this process.
     fn silence(&self) -> Option<Duration> {
         None
     }

@@ -1,4 +1,5 @@
-//! What a server offers to the sessions of other processes, beside their requests.
+//! The interface between the sessions of other processes and the server, beside their requests:
+//! their beginning and end, guests and sites, leases and recalls, and the epochs of the server.
 
 use std::fmt;
 use std::sync::Weak;
@@ -13,7 +14,7 @@ use crate::request::Request;
 use crate::service::Service;
 use crate::write_era::WriteEra;
 
-/// What a session learns of the server when it begins.
+/// The facts of a server that a session gets when it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     /// The volume's id.
@@ -21,18 +22,19 @@ pub struct Served {
     /// The epoch of the server. Each run has a higher one, and begins another one if the table was
     /// opened again and may have lost what was answered.
     pub epoch: u32,
-    /// Whether every change is refused.
+    /// Each change is refused.
     pub read_only: bool,
     /// The number of the site.
     pub site: u16,
 }
 
-/// What the volume keeps of a session, so that the next run of the server knows its client.
+/// The record of a session in the volume, by which the next run of the server knows its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// What the mounting process chose: a copy of its machine is another client.
+    /// Random bytes that the mounting process chose: a copy of its machine, with the machine's key,
+    /// is another client.
     pub nonce: [u8; 16],
-    /// Who is at the other end.
+    /// The client.
     pub peer: RecordedPeer,
     /// The era of its leases on bytes.
     pub era: WriteEra,
@@ -46,7 +48,7 @@ impl SessionRecord {
     }
 }
 
-/// Who is at the other end of a recorded session.
+/// The client of a recorded session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RecordedPeer {
     /// A process of this machine, of this user.
@@ -75,8 +77,8 @@ impl fmt::Debug for SitePeer {
     }
 }
 
-/// Why the server of another site gets no session, for people: lower case, without a full stop.
-/// Empty for a key that is no site's and has no invitation: a stranger learns nothing.
+/// The reason for which the server of another site gets no session, for people: lower case, without
+/// a full stop. Empty for a key that is no site's and has no invitation: a stranger learns nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRefusal(pub String);
 
@@ -107,23 +109,23 @@ impl fmt::Debug for GuestGrant {
     }
 }
 
-/// Why a guest gets no session, for people: lower case, without a full stop. Empty for a chain that
-/// is not one for the guest's key: a stranger learns nothing.
+/// The reason for which a guest gets no session, for people: lower case, without a full stop. Empty
+/// for a chain that is not one for the guest's key: a stranger learns nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestRefusal(pub String);
 
-/// The connections of the sessions. Their service ends them for a while if the table has failed:
-/// what was answered may be lost, and the clients must say what that was.
+/// The connections of the sessions. The service ends them for a while if the table has failed:
+/// answered mutations may be lost, and the clients must repeat those.
 pub trait Connections: Send + Sync {
-    /// Ends all connections. None is made before [`Connections::resume`].
+    /// Ends all connections. No client gets one before [`Connections::resume`].
     fn suspend(&self);
 
-    /// Lets the clients come back, in a new epoch.
+    /// Begins a new epoch, in which the clients may connect again.
     fn resume(&self);
 
-    /// Tells the client of a session that something is about to be changed by another one, also
-    /// over later connections, until [`SessionService::recalled`] is called with this number, which
-    /// is used once, or [`SessionService::leases_lost`].
+    /// Recalls leases of a session, because another session is about to change these things. The
+    /// recall is repeated over later connections, until [`SessionService::recalled`] is called with
+    /// this number, which is used once, or [`SessionService::leases_lost`].
     fn recall(&self, session: SessionId, number: u64, touched: &[Touched]);
 
     /// Ends the sessions of guests that have no right any more ([`SessionService::has_access`]).
@@ -135,31 +137,30 @@ pub trait Connections: Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LeaseMoment(pub u64);
 
-/// An answer of which some may be leased.
+/// An answer of which parts may be leased.
 #[derive(Debug)]
 pub struct LeasedAnswer<'a> {
-    /// The node that the request names and of which the answer tells something besides attributes.
+    /// The node of the request, if the answer reports more of it than attributes.
     pub node: Option<InodeId>,
-    /// The directory of the name or of the names that the answer tells.
+    /// The directory of the names that the answer reports.
     pub names: Option<InodeId>,
     /// The number of the mutation; 0 if the request changes nothing.
     pub mutation: u64,
-    /// Whether it opens a file for writing.
+    /// The request opens a file for writing.
     pub opens_for_writing: bool,
     /// The reply or the error. Attributes in it that are not leased become volatile.
     pub result: &'a mut Result<Reply, Error>,
-    /// The attributes that come with the answer, of what the request has changed, and a moment
-    /// before they were read.
+    /// The attributes of [`crate::Granted::changed`], and a moment before they were read.
     pub changed: Option<(&'a Attr, LeaseMoment)>,
 }
 
-/// A server of sessions. A session begins before its first request, and ends after its last one
-/// was taken; requests that still run then are answered to no one.
+/// A server of sessions. A session begins before its first request, and ends after its last one was
+/// taken; the answers of requests that still run then go nowhere.
 ///
-/// A session outlives the run of the server, and its epoch. The next one *starts*: until each
-/// session of the last one has opened its files again or has ended, and for at most a term, all
-/// other requests wait. Then it carries out what clients replay, which the last one has answered
-/// and which may be lost.
+/// A session outlives the run of the server, and its epoch. The next run *starts*: all other
+/// requests wait until each session of the last run has opened its files again or has ended, for at
+/// most a term. Then the server carries out the mutations that clients replay: the last run has
+/// answered them, and they may be lost.
 pub trait SessionService: Service {
     /// Returns what the server serves.
     fn served(&self) -> Served;
@@ -168,23 +169,23 @@ pub trait SessionService: Service {
     /// service that has one epoch needs none.
     fn set_connections(&self, _connections: Weak<dyn Connections>) {}
 
-    /// Returns whether the volume lies on a shared store: a client that knows of that asks for its
-    /// servers, and follows its owner.
+    /// Returns whether the volume lies on a shared store. A client that can follow the owner then
+    /// asks for the servers of the store.
     fn is_on_store(&self) -> bool {
         false
     }
 
-    /// Returns whether the server may tell clients of the state of the volume. Looked at after
-    /// something was read, and immediately before it is sent: a server of a shared store that may
-    /// not be its owner any more, as far as it knows, says no. Then nothing is sent, the connection
-    /// ends, and the session waits for its client, which asks again there or elsewhere. Asked for
+    /// Returns whether the server may send answers that show the state of the volume. It is called
+    /// after the state was read, immediately before the answer is sent. A server of a shared store
+    /// returns false when it may not be the owner any more. Nothing is sent then, the connection
+    /// ends, and the session waits for its client, which asks here again or elsewhere. Called for
     /// each answer, so it takes no lock.
     fn may_answer(&self) -> bool {
         true
     }
 
-    /// Returns the address of the server that owns the volume, `KEY@HOST:PORT`, if it is not this
-    /// one; empty if it is another one and not known. No session begins then.
+    /// Returns the address of the owner of the volume, `KEY@HOST:PORT`, if another server is the
+    /// owner; an empty text if its address is not known. No session begins then.
     ///
     /// A service whose answers to requests are [`crate::Code::NotOwner`] returns an address here.
     fn owner_elsewhere(&self) -> Option<String> {
@@ -197,22 +198,22 @@ pub trait SessionService: Service {
     /// Returns whether the server still waits for sessions of its last run: no session begins.
     fn is_starting(&self) -> bool;
 
-    /// A session begins. When this returns, the next run knows it.
+    /// Begins a session. When this returns, the next run knows it.
     ///
     /// # Errors
     /// If the table fails: there is no session.
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error>;
 
     /// Calls back once the rows of all sessions that have begun are safe, or with an error once
-    /// they may never be: on any thread, and exactly once. A client is told of its session from
-    /// there: the next owner of a shared store must know each session whose leases may still run.
-    /// The caller may hold no lock that [`SessionService::end_session`] takes.
+    /// they may never be: on any thread, and exactly once. The client is welcomed by this callback:
+    /// the next owner of a shared store must know each session whose leases may still run. The
+    /// caller may hold no lock that [`SessionService::end_session`] takes.
     fn when_recorded(&self, then: Box<dyn FnOnce(Result<(), Error>) + Send>) {
         then(Ok(()));
     }
 
-    /// Returns what these credentials, from a root of the volume to the guest, grant to a guest
-    /// with this Ed25519 public key.
+    /// Returns the grant of a guest with this Ed25519 public key by these credentials, from a root
+    /// of the volume to the guest.
     ///
     /// # Errors
     /// [`GuestRefusal`]. A service may have no guests.
@@ -224,15 +225,15 @@ pub trait SessionService: Service {
         Err(GuestRefusal(String::new()))
     }
 
-    /// A session of a guest begins. The next run does not know it.
+    /// Begins the session of a guest. The next run does not know it.
     ///
     /// # Errors
-    /// [`GuestRefusal`] if it has no right any more.
+    /// [`GuestRefusal`] if the guest has no right any more.
     fn begin_guest(&self, _session: SessionId, _grant: &GuestGrant) -> Result<(), GuestRefusal> {
         Err(GuestRefusal(String::new()))
     }
 
-    /// Returns whether the grant of a guest is still one.
+    /// Returns whether the grant of a guest is still valid.
     fn has_access(&self, _grant: &GuestGrant) -> bool {
         false
     }
@@ -251,19 +252,20 @@ pub trait SessionService: Service {
         Err(SiteRefusal(String::new()))
     }
 
-    /// A session of the last run has opened its files again, and what its client repeats has
-    /// arrived.
+    /// Records that a session of the last run has opened its files again, and that its client has
+    /// repeated everything.
     fn reclaimed(&self, session: SessionId);
 
-    /// A session of the last run has the answer to each write that its client had kept back in
-    /// that run, or before.
+    /// Records that a session of the last run has the answer to each write that its client had
+    /// buffered in that run or an earlier one.
     fn flushed(&self, session: SessionId);
 
-    /// A session has ended for its client, and some of its requests are still under way: no other
-    /// session waits for it to come back. [`SessionService::end_session`] follows the last of them.
+    /// Records that a session has ended for its client while some of its requests are under way: no
+    /// other session waits for it to come back. [`SessionService::end_session`] follows the last of
+    /// them.
     fn ending(&self, session: SessionId);
 
-    /// A session ends: what it has open is released, and the next run does not know it.
+    /// Ends a session: its open files are released, and the next run does not know it.
     fn end_session(&self, session: SessionId);
 
     /// Returns a moment, for [`SessionService::lease`].
@@ -271,28 +273,28 @@ pub trait SessionService: Service {
         LeaseMoment::default()
     }
 
-    /// Leases to a session what it is answered, as far as nothing of it has changed since `since`,
-    /// a moment before the request was carried out, except by that session itself: its client knows
-    /// what it changes. A service may lease nothing.
+    /// Grants leases on an answer to a session, as far as no other session has changed those things
+    /// since `since`, a moment before the request was carried out: the client knows its own
+    /// changes. A service may lease nothing.
     fn lease(&self, _session: SessionId, _since: LeaseMoment, _answer: LeasedAnswer<'_>) -> Leases {
         Leases::default()
     }
 
-    /// The client of a session has dropped what this recall named.
+    /// Records that the client of a session has dropped what this recall named.
     fn recalled(&self, _session: SessionId, _number: u64) {}
 
-    /// All leases of a session have ended by its client's own clock.
+    /// Records that all leases of a session have ended by its client's own clock.
     fn leases_lost(&self, _session: SessionId) {}
 
-    /// Returns the node that a request changes and whose attributes its answer does not show: the
-    /// directory of a name, or the file that it closes. Asked before the request is carried out.
+    /// Returns the node that a request changes and whose attributes its reply does not have: the
+    /// directory of a name, or the file that it closes. Called before the request is carried out.
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle>;
 
     /// Returns the attributes of a node that a request has just changed, if they are in memory or
-    /// can be read: they save its client a question.
+    /// can be read: with them its client need not send a request for them.
     fn attr(&self, node: Handle) -> Option<Attr>;
 
-    /// Returns the newest sequence that is done, and the newest that is safe.
+    /// Returns the newest sequence that is done, and the newest one that is safe.
     fn progress(&self) -> (u64, u64);
 
     /// Returns the sequence of the last batch of a mutation that succeeded: its client keeps the

@@ -1,5 +1,5 @@
-//! The types of the columns in the table of requests: what a request changes of what others keep,
-//! what its answer tells, what it does with open files, and when it is carried out after a start.
+//! The types of the columns in the table of requests: the things that a request changes, the facts
+//! that its answer reports, its effect on open files, and its turn after a start of the server.
 
 use crate::flags::OpenFlags;
 use crate::id::{Cookie, Handle, InodeId, OpenId};
@@ -22,9 +22,10 @@ impl From<NameIn<'_>> for Touched {
     }
 }
 
-/// The part of what others keep under leases that a request changes, as its arguments say it.
+/// The things that a request changes and that others may have cached under leases, as its arguments
+/// name them.
 ///
-/// Those who ask look up what a name leads to, and which file an open belongs to.
+/// The caller looks up the target of a name, and the file of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Touches<'a> {
     /// Nothing.
@@ -44,9 +45,9 @@ pub enum Touches<'a> {
         /// The file that gets one more name, or its first one after `O_TMPFILE`.
         of: Option<InodeId>,
     },
-    /// A name that is removed, its directory, and what the name leads to.
+    /// A name that is removed, its directory, and its target.
     OldName(NameIn<'a>),
-    /// The names of a move, their directories, and what both names lead to.
+    /// The names of a move, their directories, and their targets.
     Move {
         /// The old name.
         from: NameIn<'a>,
@@ -56,8 +57,8 @@ pub enum Touches<'a> {
 }
 
 impl<'a> Touches<'a> {
-    /// Returns whether other sessions are told of it when it is carried out. They are told of bytes
-    /// when a file is opened for writing, and when that open ends.
+    /// Returns whether leases of other sessions are recalled before the request is carried out. For
+    /// bytes they are recalled when the file is opened for writing, and when that open ends.
     #[must_use]
     #[inline]
     pub const fn concerns_others(&self) -> bool {
@@ -86,7 +87,7 @@ impl<'a> Touches<'a> {
         }
     }
 
-    /// Returns the names that lead to something else afterwards, or to nothing.
+    /// Returns the names that have another target afterwards, or none.
     #[must_use]
     pub const fn removed_names(&self) -> [Option<NameIn<'a>>; 2] {
         match *self {
@@ -102,21 +103,21 @@ impl<'a> Touches<'a> {
     }
 }
 
-/// What the answer to a request tells that a client may keep under a lease. Attributes in the
-/// answer may be kept in each case but the first.
+/// The facts that the answer to a request reports and that a client may cache under a lease. The
+/// attributes in the answer may be cached in each case but the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tells<'a> {
     /// Nothing.
     Nothing,
     /// Attributes only.
     Attributes,
-    /// What a name leads to, or that it does not exist.
+    /// The target of a name, or its absence.
     Name(NameIn<'a>),
-    /// What a new name leads to.
+    /// The target of a new name.
     NewName(NameIn<'a>),
-    /// The same of a new directory, and that there are no names in it.
+    /// The same of a new directory, and that it is empty.
     NewDir(NameIn<'a>),
-    /// That a name does not exist any more.
+    /// The absence of a removed name.
     OldName(NameIn<'a>),
     /// Names of a directory.
     Names {
@@ -124,7 +125,7 @@ pub enum Tells<'a> {
         dir: InodeId,
         /// The position after which they begin.
         after: Cookie,
-        /// As many as were asked for.
+        /// The number of names that were requested.
         most: u32,
     },
     /// The parent of a directory.
@@ -143,7 +144,7 @@ pub enum Tells<'a> {
 }
 
 impl Tells<'_> {
-    /// Returns the directory of the names that are told.
+    /// Returns the directory of the names that the answer reports.
     #[must_use]
     #[inline]
     pub const fn names(&self) -> Option<InodeId> {
@@ -161,8 +162,8 @@ impl Tells<'_> {
         }
     }
 
-    /// Returns the node of which something is told that is neither a name nor an attribute, and
-    /// changes as attributes do.
+    /// Returns the node of a fact that is neither a name nor an attribute, and changes with the
+    /// node's attributes.
     #[must_use]
     #[inline]
     pub const fn node(&self) -> Option<InodeId> {
@@ -180,7 +181,7 @@ impl Tells<'_> {
     }
 }
 
-/// What a request does with open files.
+/// The effect of a request on open files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenEffect {
     /// It makes none and ends none, and a lost lock does not keep it from being carried out.
@@ -191,25 +192,25 @@ pub enum OpenEffect {
         node: Handle,
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
     /// It opens a file that it creates.
     Creates {
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
     /// It makes an open again that the server has lost.
     MakesAgain {
         /// The number of the open.
         open: OpenId,
-        /// How the file is opened.
+        /// The flags of the open.
         flags: OpenFlags,
     },
-    /// It reads or writes bytes, which programs may guard by locks, or asks for a lock that is in
-    /// the way: it fails once a lock of the open is lost.
+    /// It reads or writes bytes, which programs may guard by locks, or tests for a lock that is in
+    /// the way. It fails once a lock of the open is lost.
     UsesGuarded,
     /// It sets or removes a lock. It fails once another lock of the open is lost.
     Locks {
@@ -280,21 +281,21 @@ impl OpenEffect {
     }
 }
 
-/// What a server does with a request while it waits for the sessions of its last run.
+/// The turn of a request while the server waits for the sessions of its last run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtStart {
     /// It waits. If it repeats what the last run may have done, it is carried out in its turn:
     /// changes of names have stored replies and are not carried out twice; and they may need the
-    /// kernel, which answers once requests of the server's own mount go on.
+    /// kernel, which answers once requests of the server's own mount are carried out.
     InTurn,
     /// It waits. If it repeats what the last run may have done, it goes before all that is new: it
     /// may write bytes or attributes a second time, over what is new.
     BeforeNew,
-    /// It does not wait, unless it is one that was answered and may be lost: it restores what a
-    /// session had.
+    /// It does not wait, because it restores the opens and locks of a session; unless it was
+    /// answered by the last run and may be lost.
     Restores,
-    /// It does not wait if the server's own mount asks, which needs it to come up. Sessions can
-    /// come back only after that.
+    /// It does not wait if it comes from the server's own mount, which needs it to come up.
+    /// Sessions can come back only after that.
     ForOwnMount,
 }
 

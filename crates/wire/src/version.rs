@@ -1,12 +1,12 @@
 //! Versions of the wire, newest first. A version changes whenever bytes between client and server
 //! mean something else; it is neither the version of the disk nor that of the product.
 
-/// A version and what changed with it.
+/// A version, and the changes that it brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireVersion {
     /// The number; numbers rise by one.
     pub number: u16,
-    /// What changed.
+    /// The changes, for people.
     pub changed: &'static str,
 }
 

@@ -1,12 +1,13 @@
-//! Which of a client's bytes a server still takes.
+//! The era of a session's leases on bytes.
 
-/// Counts how often a session has lost leases on bytes: what its client has kept back under one of
-/// an earlier era may have been read or written by others since, and is refused.
+/// The era of a session's leases on bytes: it rises each time the session loses some. A server
+/// refuses writes that were buffered in an earlier era, because other sessions may have read or
+/// written those bytes since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriteEra(pub u32);
 
 impl WriteEra {
-    /// The era of a session that has lost none.
+    /// The era of a session that has lost no lease.
     pub const FIRST: Self = Self(1);
 
     /// Returns the era that follows.

@@ -8,7 +8,7 @@ pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The access control list that new nodes inherit from a directory (`acl(5)`).
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
-/// What the name of a tag begins with; its key follows.
+/// The prefix of the name of a tag; its key follows.
 pub const TAG_PREFIX: &str = "user.tag.";
 
 /// Returns the key of the tag with this name; `None` if the attribute is no tag.

@@ -23,7 +23,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// What an event says, without its borrowed bytes.
+/// An event without its borrowed bytes.
 fn told(event: BlockEvent<'_>) -> (String, Vec<u8>) {
     match event {
         BlockEvent::Block { block, bytes } => (format!("block {block}"), bytes.to_vec()),

@@ -406,7 +406,7 @@ fn cuts(body: &[u8]) -> impl Iterator<Item = usize> + use<> {
 
 fn encoded(call: &Call) -> Vec<u8> {
     let mut body = Vec::new();
-    encode_call((call.uid, call.gid), call.mutation, &call.request, &mut body).unwrap();
+    encode_call(call.uid, call.gid, call.mutation, &call.request, &mut body).unwrap();
     body
 }
 
@@ -499,7 +499,7 @@ fn passthrough_is_sent_as_direct() {
     assert!(matches!(result, Ok(Reply::Opened { path: DataPath::Direct, .. })), "{result:?}");
 }
 
-/// What no server accepts is not sent: the client's caller gets the error that a server has for it.
+/// A request that no server accepts is not sent: the client's caller gets the server's error.
 #[test]
 fn a_value_over_its_limit_is_not_encoded() {
     let node = Handle::ROOT;
@@ -517,7 +517,7 @@ fn a_value_over_its_limit_is_not_encoded() {
     ];
     for (request, code) in refused {
         let mut body = vec![1, 2, 3];
-        assert_eq!(encode_call((0, 0), 0, &request, &mut body), Err(code.into()));
+        assert_eq!(encode_call(0, 0, 0, &request, &mut body), Err(code.into()));
         assert_eq!(body, [1, 2, 3], "{request:?}");
     }
     let mut body = Vec::new();

@@ -1,23 +1,17 @@
-//! `sim-mutants`: plants bugs, one at a time, and has the simulation find each.
+//! `sim-mutants`: plants bugs, one at a time. The simulation finds each, or a test trips the
+//! assertion of an invariant.
 
-use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+mod invariants;
+mod planted;
+
 use std::process::Command;
 
 use pelago_testbed::{VerbResult, verdict, workspace};
 
+use self::planted::{Copy, Mutant};
+
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;
-
-/// A bug: a text that occurs once in a file, and what stands there with the bug.
-struct Mutant {
-    name: &'static str,
-    file: &'static str,
-    from: &'static str,
-    to: &'static str,
-}
 
 /// Notes when each session was asked first: locks that were lost before it are lost 0.3 s later.
 const TRUSTS_TOO_LONG: &str = r"
@@ -39,7 +33,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a recall drops no attributes",
         file: "crates/holder/src/recall.rs",
-        from: "            state.kept.drop_touched(&touched);\n            let nodes",
+        from: "            state.cached.drop_touched(&touched);\n            let nodes",
         to: "            let nodes",
     },
     Mutant {
@@ -57,7 +51,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "leases that have ended drop nothing",
         file: "crates/holder/src/recall.rs",
-        from: "(state.kept.drop_all(), state.opens.unreported(None))",
+        from: "(state.cached.drop_all(), state.opens.unreported(None))",
         to: "(Vec::new(), state.opens.unreported(None))",
     },
     Mutant {
@@ -68,13 +62,13 @@ const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a request does not wait for bytes that were kept back",
-        file: "crates/holder/src/writes.rs",
+        file: "crates/holder/src/ordering.rs",
         from: "        let mut all = self.dirty.all();\n        if all.is_empty()",
         to: "        let mut all = Vec::new();\n        if all.is_empty()",
     },
     Mutant {
         name: "no program is told that bytes were lost",
-        file: "crates/holder/src/writes.rs",
+        file: "crates/holder/src/write_behind.rs",
         from: "            self.opens.note_error(ino, code);\n",
         to: "            let _not_told = code;\n",
     },
@@ -182,12 +176,13 @@ pub(crate) fn stale<'a>(
     text_of: impl Fn(&str) -> Option<&'a str>,
 ) -> Vec<(&'static str, &'static str)> {
     let count = |mutant: &Mutant| text_of(mutant.file).map(|it| it.matches(mutant.from).count());
-    let stale = MUTANTS.iter().filter(|mutant| count(mutant) != Some(1));
+    let all = MUTANTS.iter().chain(invariants::mutants());
+    let stale = all.filter(|mutant| count(mutant) != Some(1));
     stale.map(|mutant| (mutant.name, mutant.file)).collect()
 }
 
-/// Runs the simulation with each mutant whose name has the first argument in it; with all if there
-/// is none. Works on a copy of the sources.
+/// Plants each bug whose name has the first argument in it, all if there is none, in a copy of the
+/// sources.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let filter = match arguments {
         [] => "",
@@ -196,96 +191,32 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
     };
     let copy = Copy::make()?;
     let mut tried = 0;
-    let mut left = Vec::new();
+    let mut left = invariants::run(&copy, filter, &mut tried)?;
     for mutant in MUTANTS.iter().filter(|mutant| mutant.name.contains(filter)) {
         tried += 1;
-        match copy.find(mutant)? {
+        match copy.with(mutant, || simulate(&copy, mutant.name))? {
             Some(found) => println!("found by {found}: {}", mutant.name),
-            None => left.push(mutant.name),
+            None => left.push(format!("not found in {MOST_SEEDS} seeds: {}", mutant.name)),
         }
     }
-    left.iter().for_each(|name| println!("not found in {MOST_SEEDS} seeds: {name}"));
+    left.iter().for_each(|line| println!("{line}"));
     println!("{tried} bugs planted, {} not found", left.len());
     verdict(left.is_empty())
 }
 
-/// A copy of the sources, with a target folder of its own.
-struct Copy {
-    root: PathBuf,
-    target: PathBuf,
-}
-
-impl Copy {
-    fn make() -> Result<Self, String> {
-        let folder = workspace::target_folder()?.join("mutants");
-        let copy = Self { root: folder.join("sources"), target: folder.join("target") };
-        let root = workspace::root();
-        let listed = Command::new("git").arg("-C").arg(&root).args(["ls-files", "-z"]).output();
-        let listed = listed.map_err(|why| format!("cannot list the sources: {why}"))?;
-        for name in listed.stdout.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let name = Path::new(OsStr::from_bytes(name));
-            copy.take(&root.join(name), &copy.root.join(name))?;
-        }
-        copy.drop_moved_crates(&root)?;
-        Ok(copy)
+/// Runs the simulation of a copy. Returns the seed that fails; `None` if none does.
+fn simulate(copy: &Copy, name: &str) -> Result<Option<String>, String> {
+    let built = copy
+        .cargo(&[&["build", "--release", "--bin", "pelago-sim"], &workspace::ALL[..]].concat())?;
+    if !built.status.success() {
+        let said = String::from_utf8_lossy(&built.stderr).into_owned();
+        return Err(format!("with `{name}` it does not build: {said}"));
     }
-
-    /// Removes crates that the sources do not have any more: a crate that has moved would be twice
-    /// in the workspace.
-    fn drop_moved_crates(&self, root: &Path) -> Result<(), String> {
-        let entries = fs::read_dir(self.root.join("crates")).into_iter().flatten().flatten();
-        for entry in entries {
-            let path = entry.path();
-            if !root.join("crates").join(entry.file_name()).join("Cargo.toml").exists() {
-                fs::remove_dir_all(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies a file if it has changed: cargo builds what is newer than it has built.
-    fn take(&self, from: &Path, to: &Path) -> Result<(), String> {
-        let Ok(bytes) = fs::read(from) else { return Ok(()) };
-        if fs::read(to).is_ok_and(|known| known == bytes) {
-            return Ok(());
-        }
-        let dir = to.parent().unwrap_or(&self.root);
-        let written = fs::create_dir_all(dir).and_then(|()| fs::write(to, bytes));
-        written.map_err(|why| format!("{}: {why}", to.display()))
-    }
-
-    /// Returns which seed finds a bug; `None` if none does.
-    fn find(&self, mutant: &Mutant) -> Result<Option<String>, String> {
-        let path = self.root.join(mutant.file);
-        let text = fs::read_to_string(&path).map_err(|why| format!("{}: {why}", mutant.file))?;
-        if text.matches(mutant.from).count() != 1 {
-            return Err(format!("{}: `{}` is stale", mutant.file, mutant.name));
-        }
-        let write = |text: &str| fs::write(&path, text).map_err(|why| format!("{path:?}: {why}"));
-        write(&text.replace(mutant.from, mutant.to))?;
-        let found = self.run(mutant.name);
-        write(&text)?;
-        found
-    }
-
-    fn run(&self, name: &str) -> Result<Option<String>, String> {
-        let cargo = |arguments: &[&str]| {
-            let mut command = workspace::cargo(arguments);
-            command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target);
-            command.output().map_err(|why| format!("cannot run cargo: {why}"))
-        };
-        let build = ["build", "--release", "--bin", "pelago-sim"];
-        let built = cargo(&[&build[..], &workspace::ALL[..]].concat())?;
-        if !built.status.success() {
-            let said = String::from_utf8_lossy(&built.stderr).into_owned();
-            return Err(format!("with `{name}` it does not build: {said}"));
-        }
-        let seeds = MOST_SEEDS.to_string();
-        let mut run = Command::new(self.target.join("release/pelago-sim"));
-        run.current_dir(&self.root).args(["1", &seeds, "--first"]);
-        let run = run.output().map_err(|why| format!("cannot run the simulation: {why}"))?;
-        let said = String::from_utf8_lossy(&run.stdout).into_owned();
-        let seed = said.lines().find_map(|line| line.strip_suffix(" failed:"));
-        Ok((!run.status.success()).then(|| seed.unwrap_or("the run as a whole").to_owned()))
-    }
+    let seeds = MOST_SEEDS.to_string();
+    let mut run = Command::new(copy.program("pelago-sim"));
+    run.current_dir(copy.root()).args(["1", &seeds, "--first"]);
+    let run = run.output().map_err(|why| format!("cannot run the simulation: {why}"))?;
+    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let seed = said.lines().find_map(|line| line.strip_suffix(" failed:"));
+    Ok((!run.status.success()).then(|| seed.unwrap_or("the run as a whole").to_owned()))
 }

@@ -14,7 +14,7 @@ pub(crate) struct Package {
     /// The names of its binaries and of its integration tests.
     binaries: Vec<String>,
     tests: Vec<String>,
-    /// Packages without a library, which are selected too: see [`Package::build_arguments`]. The
+    /// Packages without a library, which are selected too: see [`Package::selection`]. The
     /// laboratories are none of them, as no build of all tests has them.
     programs: Vec<String>,
 }
@@ -48,17 +48,24 @@ impl Package {
         Some((package, rest.filter(|rest| !rest.is_empty())))
     }
 
-    /// Returns the arguments with which cargo builds the tests and the programs that they start.
+    /// Returns the arguments by which cargo selects the package, with the features that it has in
+    /// the whole workspace.
     ///
     /// Cargo chooses the features of a crate for all packages that it selects, and for this package
     /// alone it would choose fewer, and build hundreds of crates again. The packages without a
     /// library use nearly everything, so with them it chooses as for the whole workspace; they have
     /// no targets of these names, so that nothing of them is built.
-    pub(crate) fn build_arguments(&self) -> Vec<String> {
+    pub(crate) fn selection(&self) -> Vec<String> {
         let mut arguments = vec!["--package".to_owned(), self.name.clone()];
         for program in self.programs.iter().filter(|program| **program != self.name) {
             arguments.extend(["--package".to_owned(), program.clone()]);
         }
+        arguments
+    }
+
+    /// Returns the arguments with which cargo builds its tests, and what they need.
+    pub(crate) fn build_arguments(&self) -> Vec<String> {
+        let mut arguments = self.selection();
         if self.has_library {
             arguments.push("--lib".to_owned());
         }

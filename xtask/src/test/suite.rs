@@ -314,6 +314,31 @@ impl Paths {
     }
 }
 
+/// Returns the table of the suites that differ from the others, as Markdown.
+pub(crate) fn table_of_suites() -> String {
+    let others: BTreeSet<&str> = BY_OTHER_PATHS.iter().map(|name| target(name)).collect();
+    let mut names: BTreeSet<&str> = SLOW.iter().map(|slow| slow.target).collect();
+    names.extend(FINAL);
+    names.extend(&others);
+    let yes = |is_so: bool| if is_so { "yes" } else { "" };
+    let mut table =
+        "| suite | budget | last | a failure is final | by io_uring too | slow because |\n\
+                     |---|---|---|---|---|---|\n"
+            .to_owned();
+    for name in names {
+        let found = slow(name);
+        let budget = found.map_or(DEFAULT_BUDGET, |slow| slow.budget);
+        let last = found.map_or_else(String::new, |slow| format!("{} s", slow.last));
+        let why = found.map_or("", |slow| slow.why);
+        let is_final = yes(FINAL.contains(&name));
+        let has_paths = yes(others.contains(name));
+        let row =
+            format!("| `{name}` | {budget} s | {last} | {is_final} | {has_paths} | {why} |\n");
+        table.push_str(&row);
+    }
+    table
+}
+
 /// Returns `crash` of `pelago-cli::crash`, and of `pelago-cli::crash.ring`.
 fn target(name: &str) -> &str {
     let target = name.rsplit("::").next().unwrap_or(name);
@@ -421,14 +446,16 @@ mod tests {
             let targets = package["targets"].as_array().unwrap().iter();
             for target in targets.filter(|target| target["kind"][0] == "test") {
                 let name = target["name"].as_str().unwrap();
-                let full = format!("{}::{name}", package["name"].as_str().unwrap());
+                let package = package["name"].as_str().unwrap();
+                let full = format!("{package}::{name}");
                 if !OF_MODULES.contains(&full.as_str()) {
-                    suites.insert(name.to_owned());
+                    suites.insert(full);
                     continue;
                 }
                 let source = fs::read_to_string(target["src_path"].as_str().unwrap()).unwrap();
                 let modules = source.lines().filter_map(|line| line.strip_prefix("mod "));
-                suites.extend(modules.map(|module| module.trim_end_matches(';').to_owned()));
+                let name = |module: &str| format!("{package}::{}", module.trim_end_matches(';'));
+                suites.extend(modules.map(name));
             }
         }
         suites
@@ -437,12 +464,16 @@ mod tests {
     #[test]
     fn each_budget_is_that_of_a_suite_and_is_kept() {
         let suites = suites();
+        let has = |wanted: &str| suites.iter().any(|suite| target(suite) == wanted);
         for Slow { target, last, budget, .. } in SLOW {
-            assert!(suites.contains(*target), "{target}");
+            assert!(has(target), "{target}");
             assert!(last <= budget, "{target}");
         }
         for target in FINAL {
-            assert!(suites.contains(*target), "{target}");
+            assert!(has(target), "{target}");
+        }
+        for name in BY_OTHER_PATHS {
+            assert!(suites.contains(*name), "{name}");
         }
     }
 

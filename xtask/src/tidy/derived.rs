@@ -1,4 +1,4 @@
-//! Tables in documents that are derived from another file.
+//! Tables in documents that are derived from other files.
 //!
 //! Such a table is between the lines `<!-- NAME:begin -->` and `<!-- NAME:end -->`. The check
 //! derives it again and compares; `tidy --write` writes it.
@@ -11,24 +11,21 @@ use super::tree::Tree;
 
 /// A table in `document` that is derived from `source`.
 pub(super) struct Derived {
+    /// The file, or what the files are together.
     pub(super) source: &'static str,
     pub(super) document: &'static str,
     /// The NAME of its begin and end lines.
     pub(super) name: &'static str,
-    /// Derives the table from the text of the source; an error says what the source lacks.
-    pub(super) table: fn(&str) -> Result<String, String>,
+    /// Derives the table; an error says what the source lacks.
+    pub(super) table: fn(&Tree) -> Result<String, String>,
 }
 
 impl Derived {
     /// Reports a table that differs from the derived one.
     pub(super) fn check(&self, tree: &Tree, found: &mut Findings) {
-        let Some(source) = tree.file(self.source) else {
-            found.of(self.source, "is missing");
-            return;
-        };
         // `documents` reports a missing document.
         let Some(document) = tree.file(self.document) else { return };
-        match (self.table)(&source.text) {
+        match (self.table)(tree) {
             Err(why) => found.of(self.source, why),
             Ok(table) => match between(&document.text, self.name) {
                 Some(shown) if shown == table => {}
@@ -47,11 +44,9 @@ impl Derived {
     /// Writes the table into the document.
     pub(super) fn write(&self, root: &Path) -> Result<(), String> {
         let Self { source, document, name, .. } = *self;
-        let read = |path: &str| {
-            fs::read_to_string(root.join(path)).map_err(|why| format!("cannot read {path}: {why}"))
-        };
-        let table = (self.table)(&read(source)?).map_err(|why| format!("{source}: {why}"))?;
-        let text = replaced(&read(document)?, name, &table)
+        let tree = Tree::read(root)?;
+        let table = (self.table)(&tree).map_err(|why| format!("{source}: {why}"))?;
+        let text = replaced(tree.text(document)?, name, &table)
             .ok_or_else(|| format!("{document}: {}", missing(name)))?;
         fs::write(root.join(document), text)
             .map_err(|why| format!("cannot write {document}: {why}"))
@@ -92,7 +87,10 @@ mod tests {
         source: "a.rs",
         document: "b.md",
         name: "x",
-        table: |source| (source != "bad").then(|| source.to_owned()).ok_or_else(|| "no".to_owned()),
+        table: |tree| match tree.text("a.rs")? {
+            "bad" => Err("no".to_owned()),
+            source => Ok(source.to_owned()),
+        },
     };
 
     fn found_with(source: &str, document: &str) -> Vec<String> {

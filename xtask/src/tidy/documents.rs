@@ -4,24 +4,31 @@ use super::Findings;
 use super::tree::{Source, Tree};
 
 const TESTING: &str = "docs/testing.md";
+/// The page that has a line of each page of its folder.
+const INDEX: &str = "docs/README.md";
 /// Documents that must exist, and the most lines of each.
 const REQUIRED: &[(&str, usize)] = &[
     ("README.md", 205),
-    ("ARCHITECTURE.md", 600),
+    ("ARCHITECTURE.md", 500),
     ("CHANGELOG.md", usize::MAX),
     ("CONTRIBUTING.md", usize::MAX),
     ("LICENSE", usize::MAX),
+    (INDEX, usize::MAX),
     ("docs/benchmarks.md", usize::MAX),
+    ("docs/cli.md", usize::MAX),
     ("docs/format.md", usize::MAX),
+    ("docs/fuse.md", usize::MAX),
     ("docs/glossary.md", usize::MAX),
     ("docs/limits.md", usize::MAX),
+    ("docs/modules.md", usize::MAX),
     ("docs/protocol.md", usize::MAX),
+    ("docs/query.md", usize::MAX),
     ("docs/semantics.md", usize::MAX),
     (TESTING, usize::MAX),
 ];
 
-/// Reports missing and long documents, dead links, decisions without a link, and tests that are
-/// gone.
+/// Reports missing and long documents, dead links, pages and decisions without a link, and tests
+/// that are gone.
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for &(path, limit) in REQUIRED {
         match tree.file(path).map(|file| file.text.lines().count()) {
@@ -33,6 +40,7 @@ pub(super) fn check(tree: &Tree, found: &mut Findings) {
         }
     }
     check_decisions(tree, found);
+    check_index(tree, found);
     check_tests(tree, found);
     for file in tree.markdown() {
         check_links(file, tree, found);
@@ -47,6 +55,19 @@ fn check_decisions(tree: &Tree, found: &mut Findings) {
         let is_numbered = name.starts_with(|letter: char| letter.is_ascii_digit());
         if is_numbered && !architecture.text.contains(&file.path) {
             found.of(&file.path, "is not linked from ARCHITECTURE.md");
+        }
+    }
+}
+
+/// Reports pages of the folder that its index does not link.
+fn check_index(tree: &Tree, found: &mut Findings) {
+    let Some(index) = tree.file(INDEX) else { return };
+    for file in tree.markdown() {
+        let Some(name) = file.path.strip_prefix("docs/").filter(|name| !name.contains('/')) else {
+            continue;
+        };
+        if file.path != INDEX && !index.text.contains(&format!("({name})")) {
+            found.of(&file.path, format_args!("is not linked from {INDEX}"));
         }
     }
 }
@@ -166,6 +187,19 @@ mod tests {
         check_decisions(&tree, &mut found);
         assert_eq!(found.0.len(), 1);
         assert!(found.0[0].contains("0002-two"));
+    }
+
+    #[test]
+    fn every_page_is_in_the_index() {
+        let tree = Tree::of(vec![
+            source(INDEX, "[a](a.md), b.md"),
+            source("docs/a.md", ""),
+            source("docs/b.md", ""),
+            source("docs/decisions/0001-one.md", ""),
+        ]);
+        let mut found = Findings::default();
+        check_index(&tree, &mut found);
+        assert_eq!(found.0, ["docs/b.md: is not linked from docs/README.md"]);
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use super::derived::Derived;
 
+const SOURCE: &str = "crates/wire/src/limits.rs";
+
 /// The table of all limits.
 pub(super) const TABLE: Derived = Derived {
-    source: "crates/wire/src/limits.rs",
+    source: SOURCE,
     document: "docs/limits.md",
     name: "limits",
-    table: |source| Ok(table_of(&limits_of(source))),
+    table: |tree| Ok(table_of(&limits_of(tree.text(SOURCE)?))),
 };
 
 /// One `pub const`.

@@ -48,6 +48,12 @@ impl Tree {
         self.files.iter().find(|file| file.path == path)
     }
 
+    /// Returns the text of the file at this path.
+    pub(super) fn text(&self, path: &str) -> Result<&str, String> {
+        let file = self.file(path).ok_or_else(|| format!("{path} is missing"))?;
+        Ok(&file.text)
+    }
+
     /// Returns whether a file or a folder is at this path.
     pub(super) fn has(&self, path: &str) -> bool {
         let folder = format!("{path}/");

@@ -28,6 +28,7 @@ const CHECK: &str = "pelago-check";
 const SERVER: &str = "pelago-server";
 const FIND: &str = "pelago-find";
 const INDEX: &str = "pelago-index";
+const SEARCH: &str = "pelago-search";
 const KEYNOTE: &str = "pelago-keynote";
 const FUSE: &str = "pelago-fuse";
 const CLIENT: &str = "pelago-client";
@@ -36,6 +37,7 @@ const HTTP: &str = "pelago-http";
 const MOUNT: &str = "pelago-mount";
 const RANDOM: &str = "pelago-random";
 const THREADS: &str = "pelago-threads";
+const TRACE: &str = "pelago-trace";
 const CHART: &str = "pelago-chart";
 const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
@@ -49,7 +51,7 @@ const XTASK: &str = "xtask";
 const WALLS: &[Wall] = &[
     Wall { package: WIRE, imports: &[], tests_import: &[] },
     Wall { package: PROTO, imports: &[WIRE], tests_import: &[] },
-    Wall { package: NET, imports: &[WIRE, PROTO], tests_import: &[] },
+    Wall { package: NET, imports: &[WIRE, PROTO, TRACE], tests_import: &[] },
     Wall { package: FOLDER, imports: &[], tests_import: &[] },
     Wall { package: STORE, imports: &[WIRE, FOLDER], tests_import: &[] },
     Wall { package: META, imports: &[WIRE, STORE], tests_import: &[] },
@@ -57,18 +59,20 @@ const WALLS: &[Wall] = &[
     Wall { package: CHECK, imports: &[WIRE, STORE, INDEX], tests_import: &[META] },
     Wall {
         package: SERVER,
-        imports: &[WIRE, PROTO, STORE, META, DATA, FIND, INDEX, KEYNOTE, THREADS],
-        tests_import: &[CHECK, LOSSFS, NET, RANDOM],
+        imports: &[WIRE, PROTO, STORE, META, DATA, SEARCH, KEYNOTE, THREADS, TRACE],
+        tests_import: &[CHECK, FIND, LOSSFS, NET, RANDOM],
     },
     Wall { package: FIND, imports: &[WIRE], tests_import: &[] },
     Wall { package: INDEX, imports: &[WIRE, FOLDER, FIND], tests_import: &[] },
+    Wall { package: SEARCH, imports: &[WIRE, STORE, META, FIND, INDEX], tests_import: &[] },
     Wall { package: KEYNOTE, imports: &[], tests_import: &[] },
-    Wall { package: FUSE, imports: &[], tests_import: &[] },
+    Wall { package: FUSE, imports: &[TRACE], tests_import: &[] },
     Wall { package: CLIENT, imports: &[WIRE], tests_import: &[] },
     Wall { package: MOUNT, imports: &[WIRE, FIND, CLIENT, FUSE, THREADS], tests_import: &[] },
     Wall { package: HTTP, imports: &[WIRE, FOLDER, PROTO, CLIENT], tests_import: &[] },
     Wall { package: RANDOM, imports: &[], tests_import: &[] },
     Wall { package: THREADS, imports: &[], tests_import: &[] },
+    Wall { package: TRACE, imports: &[], tests_import: &[] },
     Wall { package: CHART, imports: &[], tests_import: &[] },
     Wall { package: BENCH, imports: &[WIRE, PROTO, CLIENT, RANDOM, CHART], tests_import: &[] },
     Wall {
@@ -81,6 +85,7 @@ const WALLS: &[Wall] = &[
         package: "pelago-cli",
         imports: &[
             WIRE, NET, STORE, CHECK, SERVER, CLIENT, HOLDER, KEYNOTE, MOUNT, HTTP, FIND, BENCH,
+            TRACE,
         ],
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },

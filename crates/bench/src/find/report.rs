@@ -122,6 +122,8 @@ impl Answered {
             "query": query,
             "hits": hits,
             "all": all,
+            "replies": self.millis.len(),
+            // The name until 0.1.0; it goes with the release after that.
             "answers": self.millis.len(),
             "median_ms": median,
             "lower_ms": lower,

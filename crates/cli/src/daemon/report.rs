@@ -13,7 +13,7 @@ use pelago_store::table::Pressure;
 use super::Served;
 use crate::control::SiteLine;
 use crate::status_report::{
-    GuardReport, HttpReport, MemoryReport, PassthroughReport, ProgressReport, RecoveredReport,
+    DurabilityReport, GuardReport, HttpReport, MemoryReport, PassthroughReport, RecoveredReport,
     SessionReport, SpaceReport, StoreLine, TableReport, UpReport, WorkerReport,
 };
 
@@ -61,14 +61,14 @@ pub(super) fn report(parts: &Served) -> UpReport {
         no_index: no_index(parts.indexing),
         guard: parts.guard.as_ref().map(|guard| GuardReport::from(guard.pid())),
         since: status.since.seconds,
-        progress: ProgressReport {
+        durability: DurabilityReport {
             done: status.progress.done,
             safe: status.progress.safe,
             sync_interval_ms: status.progress.sync_interval.as_millis() as u64,
             unsafe_for_ms: status.progress.unsafe_for.as_millis() as u64,
         },
         open_files: status.open_files,
-        lingering_files: status.lingering_files,
+        pending_closes: status.pending_closes,
         locks: status.locks,
         lock_waiters: status.lock_waiters,
         space: status.space.as_ref().map(space),
@@ -137,7 +137,7 @@ fn session(each: &SessionStatus) -> SessionReport {
 
 const fn traffic(traffic: HttpTraffic) -> HttpReport {
     HttpReport {
-        medium_bytes: traffic.medium_bytes,
+        disk_bytes: traffic.disk_bytes,
         served_bytes: traffic.served_bytes,
         extents_read: traffic.extents_read,
         extents_in_memory: traffic.extents_in_memory,

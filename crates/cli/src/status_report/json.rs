@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::{
-    DownReport, FarReport, GuardReport, HttpReport, MemoryReport, PassthroughReport,
-    ProgressReport, RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport,
+    DownReport, DurabilityReport, FarReport, GuardReport, HttpReport, MemoryReport,
+    PassthroughReport, RecoveredReport, SessionReport, SpaceReport, StatusReport, TableReport,
     UpReport, WorkerReport,
 };
 use crate::data_path::Passthrough;
@@ -77,9 +77,13 @@ impl UpReport {
             "guard": self.guard.as_ref().and_then(GuardReport::pid),
             "no_guard": self.guard.as_ref().and_then(GuardReport::why_not),
             "since": self.since,
-            "progress": self.progress.to_json(),
+            "durability": self.durability.to_json(),
+            // The name until 0.1.0; it goes with the release after that.
+            "progress": self.durability.to_json(),
             "open_files": self.open_files,
-            "lingering_files": self.lingering_files,
+            "pending_closes": self.pending_closes,
+            // The name until 0.1.0; it goes with the release after that.
+            "lingering_files": self.pending_closes,
             "locks": self.locks,
             "lock_waiters": self.lock_waiters,
             "space": self.space.map(SpaceReport::to_json),
@@ -199,9 +203,12 @@ impl FromJson for UpReport {
             no_index: field(value, "no_search_index")?,
             guard: GuardReport::read(value)?,
             since: field(value, "since")?,
-            progress: field(value, "progress")?,
+            // A server of an older pelago has the old name only.
+            durability: field(value, "durability").or_else(|| field(value, "progress"))?,
             open_files: field(value, "open_files")?,
-            lingering_files: field(value, "lingering_files")?,
+            // A server of an older pelago has the old name only.
+            pending_closes: field(value, "pending_closes")
+                .or_else(|| field(value, "lingering_files"))?,
             locks: field(value, "locks")?,
             lock_waiters: field(value, "lock_waiters")?,
             space: field(value, "space")?,
@@ -231,7 +238,9 @@ impl DownReport {
 impl HttpReport {
     fn to_json(self) -> Value {
         json!({
-            "medium_bytes": self.medium_bytes,
+            "disk_bytes": self.disk_bytes,
+            // The name until 0.1.0; it goes with the release after that.
+            "medium_bytes": self.disk_bytes,
             "served_bytes": self.served_bytes,
             "extents_read": self.extents_read,
             "extents_in_memory": self.extents_in_memory,
@@ -245,7 +254,8 @@ impl HttpReport {
 impl FromJson for HttpReport {
     fn from_json(value: &Value) -> Option<Self> {
         Some(Self {
-            medium_bytes: field(value, "medium_bytes")?,
+            // A server of an older pelago has the old name only.
+            disk_bytes: field(value, "disk_bytes").or_else(|| field(value, "medium_bytes"))?,
             served_bytes: field(value, "served_bytes")?,
             extents_read: field(value, "extents_read")?,
             extents_in_memory: field(value, "extents_in_memory")?,
@@ -305,7 +315,7 @@ impl FromJson for PassthroughReport {
     }
 }
 
-impl ProgressReport {
+impl DurabilityReport {
     fn to_json(self) -> Value {
         json!({
             "done": self.done,
@@ -316,7 +326,7 @@ impl ProgressReport {
     }
 }
 
-impl FromJson for ProgressReport {
+impl FromJson for DurabilityReport {
     fn from_json(value: &Value) -> Option<Self> {
         Some(Self {
             done: field(value, "done")?,
@@ -508,14 +518,15 @@ mod tests {
     #[test]
     fn a_report_without_a_field_is_refused() {
         let mut object = UpReport::sample().to_json();
-        object["progress"].as_object_mut().unwrap().remove("safe");
+        object.as_object_mut().unwrap().remove("progress");
+        object["durability"].as_object_mut().unwrap().remove("safe");
         assert_eq!(UpReport::from_json(&object), None);
     }
 
     #[test]
     fn unknown_fields_are_ignored() {
         let mut object = UpReport::sample().to_json();
-        object["progress"]["newer"] = json!(1);
+        object["durability"]["newer"] = json!(1);
         assert_eq!(UpReport::from_json(&object), Some(UpReport::sample()));
     }
 

@@ -97,7 +97,7 @@ impl UpReport {
 
     fn files(&self) -> String {
         let open = self.open_files;
-        let files = match self.lingering_files {
+        let files = match self.pending_closes {
             0 => format!("{open} files open"),
             closed => format!("{open} files open, {closed} closed but still in use"),
         };
@@ -108,13 +108,13 @@ impl UpReport {
     }
 
     fn safe(&self) -> String {
-        let progress = self.progress;
-        let what = if progress.done == progress.safe {
+        let durability = self.durability;
+        let what = if durability.done == durability.safe {
             "everything".to_owned()
         } else {
-            format!("all but the last {} ms", progress.unsafe_for_ms)
+            format!("all but the last {} ms", durability.unsafe_for_ms)
         };
-        format!("{what} ({} of {} batches)", progress.safe, progress.done)
+        format!("{what} ({} of {} batches)", durability.safe, durability.done)
     }
 }
 
@@ -230,7 +230,7 @@ impl HttpReport {
         format!(
             "sent      {} over HTTP, {} read; {} clients of {} files, {} waiting for a read\n",
             output::bytes(self.served_bytes),
-            output::bytes(self.medium_bytes),
+            output::bytes(self.disk_bytes),
             self.clients,
             self.files,
             self.askers
@@ -312,21 +312,21 @@ mod tests {
 
     #[test]
     fn closed_files_that_are_still_in_use_are_counted() {
-        let counts = UpReport { open_files: 0, lingering_files: 3, ..UpReport::sample() };
+        let counts = UpReport { open_files: 0, pending_closes: 3, ..UpReport::sample() };
         let report = UpReport { lock_waiters: 0, ..counts };
         assert_eq!(report.files(), "0 files open, 3 closed but still in use");
     }
 
     #[test]
     fn no_closed_file_is_not_worth_a_word() {
-        let counts = UpReport { open_files: 2, lingering_files: 0, ..UpReport::sample() };
+        let counts = UpReport { open_files: 2, pending_closes: 0, ..UpReport::sample() };
         let report = UpReport { lock_waiters: 0, ..counts };
         assert_eq!(report.files(), "2 files open");
     }
 
     #[test]
     fn requests_that_wait_for_a_lock_are_counted() {
-        let report = UpReport { lock_waiters: 3, lingering_files: 0, ..UpReport::sample() };
+        let report = UpReport { lock_waiters: 3, pending_closes: 0, ..UpReport::sample() };
         assert_eq!(report.files(), "5 files open, 3 requests wait for a file lock");
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Args {
     /// Continue in the background
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
     /// Fail operations after this many seconds without the server, instead of waiting for it
     #[arg(long, value_name = "SECONDS")]
     soft: Option<u64>,
@@ -71,10 +73,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     if args.in_background {
         detach::leave_terminal();
-        log::to_buffer();
-    } else {
-        log::to_terminal();
     }
+    log::begin(args.log, args.in_background);
     serve(&plan(args)?, args.json, args.in_background)
 }
 

@@ -47,6 +47,8 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
     /// Memory for caches and tables, at least 20MiB
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, default_value = "160MiB")]
     memory: u64,
@@ -83,10 +85,8 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     }
     if args.in_background {
         detach::leave_terminal();
-        log::to_buffer();
-    } else {
-        log::to_terminal();
     }
+    log::begin(args.log, args.in_background);
     let plan = Plan {
         dir,
         point: match args.mount.as_deref().map(locate::absolute).transpose()? {

@@ -35,6 +35,8 @@ pub(crate) struct Args {
     /// Continue in the background
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
     /// Mount read-only
     #[arg(long)]
     read_only: bool,
@@ -64,10 +66,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     if args.in_background {
         detach::leave_terminal();
-        log::to_buffer();
-    } else {
-        log::to_terminal();
     }
+    log::begin(args.log, args.in_background);
     serve(&plan(args)?, args.json, args.in_background)
 }
 

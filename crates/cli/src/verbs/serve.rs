@@ -34,6 +34,8 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
     /// Keep mirrors of volumes that are elsewhere, in a folder that is no volume; `pelago key
     /// allow` lists the servers that may send here
     #[arg(long, conflicts_with_all = ["read_only", "memory", "find", "no_find", "remote_timeout"])]
@@ -83,10 +85,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     }
     if args.in_background {
         detach::leave_terminal();
-        log::to_buffer();
-    } else {
-        log::to_terminal();
     }
+    log::begin(args.log, args.in_background);
     let how = Printing { json: args.json, in_background: args.in_background };
     if args.mirrors {
         return mirrors::serve(&dir, args.listen.as_deref(), how);

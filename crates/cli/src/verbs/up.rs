@@ -46,6 +46,8 @@ pub(crate) struct Args {
     /// Continue in the background; the log is DIR/log
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    log: log::LogArgs,
     /// Mount read-only
     #[arg(long)]
     read_only: bool,
@@ -97,10 +99,8 @@ pub(crate) fn run(args: Args) -> Outcome<ExitCode> {
     }
     if args.in_background {
         detach::leave_terminal();
-        log::to_buffer();
-    } else {
-        log::to_terminal();
     }
+    log::begin(args.log, args.in_background);
     let how = Printing { json: args.json, in_background: args.in_background };
     serve(&plan(&args)?, how)
 }

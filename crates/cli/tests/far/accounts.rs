@@ -140,7 +140,7 @@ impl Hostile {
         let mut body = Vec::new();
         // Each user has a queue of its own.
         let uid = self.number as u32;
-        encode_call((uid, 0), mutation, request, &mut body).unwrap();
+        encode_call(uid, 0, mutation, request, &mut body).unwrap();
         self.queue(FrameKind::Request, self.number, &body, bulk);
     }
 

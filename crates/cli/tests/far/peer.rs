@@ -194,7 +194,7 @@ pub(crate) fn hello() -> Hello {
 /// Returns the body of a request of root.
 pub(crate) fn body(mutation: u64, request: &Request) -> Vec<u8> {
     let mut body = Vec::new();
-    encode_call((0, 0), mutation, request, &mut body).unwrap();
+    encode_call(0, 0, mutation, request, &mut body).unwrap();
     body
 }
 

@@ -287,7 +287,7 @@ fn kill_waiters(world: &World, root: &Path, name: &str, fault: &dyn Fault) -> us
 fn settle(world: &World, name: &str) {
     until("what was opened for dead programs is closed", || {
         let status = world.status();
-        status["open_files"] == 0 && status["lingering_files"] == 0
+        status["open_files"] == 0 && status["pending_closes"] == 0
     });
     let roots = world.roots();
     let expected = shown(&roots[0].join(name));

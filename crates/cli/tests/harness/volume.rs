@@ -143,7 +143,7 @@ impl Volume {
     pub(crate) fn wait_until_closed(&self) {
         until("all files closed", || {
             let status = self.run("status", &["--json"]).expect_success().json();
-            status["open_files"] == 0 && status["lingering_files"] == 0
+            status["open_files"] == 0 && status["pending_closes"] == 0
         });
     }
 

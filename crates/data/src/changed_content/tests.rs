@@ -330,7 +330,8 @@ proptest! {
                     };
                 }
                 Act::TakeBack => {
-                    (at_cut, reader) = (None, None);
+                    at_cut = None;
+                    reader = None;
                     changes.take_back();
                 }
                 Act::Read => {

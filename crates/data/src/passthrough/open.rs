@@ -111,8 +111,9 @@ impl InodeGuard<'_> {
             }
             return opened;
         }
-        // Passthrough opens are counted under the lock of the state, which we hold: if passthrough
-        // was refused, this path is free.
+        // Linux fails an open with `EIO` while the inode is open by the other path. Passthrough
+        // opens are counted under the lock of the state, which we hold: if passthrough was refused,
+        // this path is free.
         self.open_by_requests(open, flags, PathKind::Cached)
     }
 

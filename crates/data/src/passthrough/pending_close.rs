@@ -1,8 +1,10 @@
 //! Files that are closed, but whose content file a program may still write: by a mapping, or by a
 //! descriptor that the kernel still has.
 //!
-//! Such a file keeps one opener, a writer, and its `writing` row. A worker tries to release it
-//! again and again.
+//! Linux sends RELEASE for a file that was mapped through passthrough although the mapping lives on
+//! and still writes the content file. A row that was final by then would miss those writes. So such
+//! a file keeps one opener, a writer, and its `writing` row. A worker tries to release it again and
+//! again.
 
 use pelago_store::sync::Mutex;
 use pelago_wire::InodeId;

@@ -18,7 +18,7 @@ pub enum PassthroughStatus {
     /// The server may not give a descriptor to the kernel: it lacks `CAP_SYS_ADMIN`.
     NoRight,
     /// The file system of the volume's folder cannot tell whether a process still writes a file: it
-    /// has no leases, or they do not see mappings.
+    /// has no leases, or they do not see mappings (overlayfs).
     NoLeases,
 }
 
@@ -32,6 +32,7 @@ pub fn can_detect_writers(content: &ContentStore) -> io::Result<bool> {
         // It says nothing of the processes of other machines.
         return Ok(false);
     }
+    // A lease that a program's open breaks sends SIGIO, which ends a process without a handler.
     os::handle_lease_signals()?;
     let detected = content.can_detect_writers();
     Ok(detected.unwrap_or_else(|error| {

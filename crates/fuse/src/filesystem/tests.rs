@@ -7,6 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::*;
+
 use crate::device::Device;
 use crate::ids::{FileId, LockOwner, NodeId};
 use crate::init::Init;
@@ -46,7 +47,8 @@ fn errors_of(filesystem: &Idle, operations: &[Operation<'_>]) -> Vec<Option<i32>
     let to = ReplyTo::device_of(&Arc::new(Device::new(device.into())));
     let mut errors = Vec::new();
     for operation in operations {
-        dispatch(filesystem, &Interrupts::default(), &to, &HEADER, *operation);
+        let span = RequestSpan::default();
+        dispatch(filesystem, &Interrupts::default(), &to, &HEADER, *operation, &span);
         let mut answer = [0; 64];
         errors.push(kernel.recv(&mut answer).ok().map(|length| {
             let mut cursor = crate::bytes::Cursor::new(&answer[..length]);

@@ -1,4 +1,4 @@
-//! The commands of a ring (`fuse_uring_cmd`).
+//! Commands of a ring (`fuse_uring_cmd`).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -16,7 +16,7 @@ const COMMIT_AND_FETCH: u32 = 2;
 const COMMAND_BYTES: usize = 80;
 /// Parts of the memory of a slot: headers and payload.
 const PARTS: u32 = 2;
-/// Where `len` is in a submission (`io_uring_sqe`).
+/// Offset of `len` in a submission (`io_uring_sqe`).
 const LENGTH: usize = 24;
 
 /// Returns the command that offers a slot to a queue of the kernel.

@@ -1,4 +1,5 @@
-//! The bytes that a slot shares with the kernel besides the payload (`fuse_uring_req_header`).
+//! Headers of a slot: the bytes that it shares with the kernel besides the payload
+//! (`fuse_uring_req_header`).
 
 use crate::bytes::{Cursor, Layout, LayoutError};
 use crate::device::{OUT_HEADER_BYTES, out_header};
@@ -7,13 +8,13 @@ use crate::request::Header;
 /// Bytes of `fuse_uring_req_header`: the header of request or reply, the fields of the opcode, and
 /// what the ring adds.
 pub(super) const HEADERS_BYTES: usize = 288;
-/// Where the fields of the opcode are (`op_in`), and their limit.
+/// Offset of the fields of the opcode (`op_in`), and their limit.
 const FIELDS: usize = 128;
 const FIELDS_BYTES: usize = 128;
-/// Where `fuse_uring_ent_in_out` is, and its bytes.
+/// Offset of `fuse_uring_ent_in_out`, and its bytes.
 pub(super) const ADDED: usize = FIELDS + FIELDS_BYTES;
 pub(super) const ADDED_BYTES: usize = 32;
-/// Where the number of the request is, and `commit_id`.
+/// Offsets of the number of the request, and of `commit_id`.
 const UNIQUE: usize = 8;
 const COMMIT: usize = ADDED + 8;
 
@@ -58,10 +59,12 @@ pub(super) fn numbers(headers: &[u8; HEADERS_BYTES]) -> (u64, u64) {
     (number(UNIQUE), number(COMMIT))
 }
 
-/// Returns what goes in front of the payload of a reply: `fuse_out_header`, and what the ring adds.
+/// Returns the bytes before the payload of a reply: `fuse_out_header`, and the fields that the ring
+/// adds.
 /// `error` is zero or a negative errno.
 pub(super) fn reply(
-    (unique, commit): (u64, u64),
+    unique: u64,
+    commit: u64,
     error: i32,
     payload_bytes: usize,
 ) -> ([u8; OUT_HEADER_BYTES], [u8; ADDED_BYTES]) {
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_reply_says_how_long_its_payload_is() {
-        let (header, added) = reply((3, 9), -2, 24);
+        let (header, added) = reply(3, 9, -2, 24);
         assert_eq!(header, *Layout::new().u32(40).i32(-2).u64(3).done());
         assert_eq!(added, *Layout::new().u64(0).u64(9).u32(24).padding(12).done());
     }

@@ -1,4 +1,4 @@
-//! The memory of a slot, which kernel and threads write in turn.
+//! Memory of a slot, which the kernel and our threads write in turn.
 
 use std::io::{self, IoSlice};
 use std::ptr::{self, NonNull};
@@ -8,9 +8,9 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use super::layout::HEADERS_BYTES;
 
-/// Where the two parts of the memory are listed for the kernel: behind the headers.
+/// Offset of the list of both parts for the kernel: after the headers.
 const PARTS: usize = 512;
-/// Where the payload begins: on a page of its own.
+/// Offset of the payload, on a page of its own.
 const PAYLOAD: usize = 4096;
 
 /// Headers and payload of one request and its reply. Pages that nothing was written to take no
@@ -29,7 +29,7 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Maps memory for a payload of so many bytes.
+    /// Maps memory for a payload of `payload_bytes` bytes.
     ///
     /// # Errors
     /// Those of `mmap`.

@@ -1,4 +1,4 @@
-//! Requests of our own, behind which the kernel looks for those that wait.
+//! Nudges: requests of our own, after whose replies the kernel gives slots to requests that wait.
 
 use crate::bytes::Layout;
 use crate::device::Device;
@@ -6,41 +6,44 @@ use crate::ids::NodeId;
 
 /// `FUSE_NOTIFY_RETRIEVE`.
 const RETRIEVE: i32 = 5;
-/// The least number of a nudge: even as all numbers, and larger than any that the kernel gives.
+/// The least number of a nudge: even as all numbers of requests, and above all that Linux gives.
 const LEAST_NUMBER: u64 = 1 << 62;
 
-/// Whether requests may wait in the kernel although it has slots.
+/// State of the nudges of a queue: whether requests may wait in the kernel although it has slots.
 ///
-/// It gives a slot to a request that waits only behind a reply, and not when a slot is offered
-/// first. So if the only slots that it had are kept, and others were offered since, requests from
-/// before would wait until one of a later caller was answered. A nudge is a request of our own.
+/// Linux gives a slot to a request that waits only after a reply (COMMIT_AND_FETCH), never when a
+/// slot is first offered (REGISTER). So if requests that last have all slots of the kernel, and
+/// others were offered since, a request from before would wait until a later request was answered.
+/// A nudge is a request of our own that is answered at once: a notice FUSE_NOTIFY_RETRIEVE for no
+/// bytes of a file makes the kernel send it.
 ///
-/// It may have to wait too: if all slots were taken before it came. Those are kept or answered, and
-/// so either others are offered, which is a reason for another nudge, or a reply does its work.
+/// If every slot is taken, the nudge waits as well. It is freed by the next reply, or by the nudge
+/// that the next offered slot causes.
 #[derive(Debug, Default)]
 pub(super) struct Nudge {
-    /// Slots were offered, and none since was free behind its reply.
+    /// Slots were offered, and since then no slot stayed free after its reply.
     is_due: bool,
+    /// The nudge for the last offer was sent.
     is_sent: bool,
-    /// How many there were.
+    /// Count of nudges, from which their numbers are made.
     count: u64,
-    /// A regular file that the kernel knew: it takes the notice for no other.
+    /// A regular file that the kernel refers to: Linux takes the notice for no other inode.
     file: Option<NodeId>,
 }
 
 impl Nudge {
-    /// Slots were offered.
+    /// Records that slots were offered.
     pub(super) const fn offered(&mut self) {
         self.is_due = true;
         self.is_sent = false;
     }
 
-    /// A slot was free behind its reply: no request waits.
+    /// Records that a slot stayed free after its reply: no request waits.
     pub(super) const fn none_waits(&mut self) {
         self.is_due = false;
     }
 
-    /// There was a request about a regular file.
+    /// Records a request about a regular file.
     pub(super) const fn seen(&mut self, file: NodeId) {
         self.file = Some(file);
     }
@@ -50,14 +53,14 @@ impl Nudge {
         number >= LEAST_NUMBER
     }
 
-    /// Sends a nudge if one is due. It comes by the queue of the processor of this thread.
+    /// Sends a nudge if one is due. Its request comes by the queue of this thread's processor.
     pub(super) fn send(&mut self, device: &Device) {
         let Some(file) = self.file.filter(|_| self.is_due && !self.is_sent) else { return };
         self.is_sent = true;
         self.count += 1;
         let notice = retrieve(LEAST_NUMBER + 2 * self.count, file);
         if let Err(error) = device.notify(RETRIEVE, &[&notice]) {
-            // The kernel knows this file no longer; the next one may do.
+            // The kernel has forgotten this file; the next one may serve.
             self.file = None;
             self.is_sent = false;
             tracing::debug!(%error, "requests may wait in the kernel");

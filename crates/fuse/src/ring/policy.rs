@@ -1,4 +1,4 @@
-//! When the thread of a queue has the scheduling policy `SCHED_IDLE`.
+//! Choice of the scheduling policy `SCHED_IDLE` for the thread of a queue.
 //!
 //! Linux wakes a process on an idle processor if there is one. The processor on which a reply is
 //! sent is not idle, since the thread of the queue runs there. So each reply would move the caller
@@ -6,21 +6,22 @@
 //! processor that runs nothing but threads with `SCHED_IDLE` counts as idle (`sched_idle_cpu` in
 //! `kernel/sched/fair.c`). With that policy the caller stays where it is.
 //!
-//! The price is that all other threads on the processor go first. So the thread has the policy
-//! only while few of them do: it looks at how long it waits for its processor, and another thread
-//! looks for one that waits too long ([`Watch`](super::watch::Watch)).
+//! The price is that all other threads on the processor go first. So the thread has the policy only
+//! while others hardly use the processor. It measures how long it waits for its processor, and
+//! another thread finds one that waits too long ([`Watch`](super::watch::Watch)).
 
 use std::time::{Duration, Instant};
 
-/// The time over which delays are averaged.
+/// Time over which delays are averaged.
 const WINDOW: Duration = Duration::from_millis(10);
-/// After so long without a round, a new burst of requests begins.
+/// Time without a round after which a new burst of requests begins.
 pub(super) const QUIET: Duration = Duration::from_millis(50);
-/// Threads that wait longer than this for their processor have others beside them.
+/// Average delay above which other threads use the processor.
 const LONG_DELAY: Duration = Duration::from_micros(250);
-/// Threads that wait less than this have none.
+/// Average delay below which no other thread uses the processor.
 const SHORT_DELAY: Duration = Duration::from_micros(50);
-/// How long the thread keeps the usual policy once others were beside it: at first, and at most.
+/// Time for which the thread keeps the usual policy after others have used its processor: the least
+/// and the longest.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(3200);
 /// A pause that follows another one within this time is twice as long.
@@ -35,38 +36,38 @@ pub(super) enum Policy {
     Idle,
 }
 
-/// What is known of the policy of a thread.
+/// The policy of a thread, as its watcher and itself know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It has this one.
+    /// The thread has this policy.
     Has(Policy),
-    /// It has `SCHED_OTHER` again, for it had waited too long.
+    /// The watcher gave it `SCHED_OTHER`, because it had waited too long.
     Rescued,
 }
 
-/// How long a thread has waited for its processor since it began (`/proc/TID/schedstat`).
+/// The delays of a thread: how long it has waited for its processor (`/proc/TID/schedstat`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Delays {
-    /// All waits together.
+    /// Sum of all waits.
     pub(super) total: Duration,
-    /// How many there were.
+    /// Count of waits.
     pub(super) count: u64,
 }
 
 /// Chooses the policy of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// The last round.
+    /// Time of the last round.
     last: Option<Instant>,
     /// The beginning of the window, and the delays before it.
     window: Option<(Instant, Delays)>,
-    /// The end of the last pause, and how long that was.
+    /// The end of the last pause, and its length.
     pause: Option<(Instant, Duration)>,
 }
 
 impl Choice {
-    /// Returns the policy that the thread is to have from now on, if it is another one. Called in
-    /// each round, after the wait.
+    /// Returns the policy that the thread must take now; `None` if it keeps its own. Called in each
+    /// round, after the wait.
     pub(super) fn round(
         &mut self,
         now: Instant,
@@ -85,7 +86,7 @@ impl Choice {
                 self.window = Some((now, delays));
                 Some(average(before, delays))
             }
-            // What was before says nothing.
+            // Delays from before this burst say nothing about it.
             _ => {
                 self.window = Some((now, delays()));
                 None

@@ -24,24 +24,26 @@ use crate::reply_to::ReplyTo;
 use crate::request::{Outline, parse_parts};
 use crate::server::Server;
 
-/// Slots that a queue offers at first, and that it keeps offered: more than there are callers who
-/// ask on one processor before its thread runs, so that [`Nudge`] is rarely needed.
+/// Slots that a queue offers at first, and that it keeps offered: more than the callers that send
+/// requests on one processor before its thread runs, so that a [`Nudge`] is rarely needed.
 const OFFERED: usize = 32;
-/// The most slots of a queue. Requests that find none wait in the kernel. They are twice as many as
-/// requests of one mount may wait for locks, so that an unlock finds one.
+/// Limit of slots of a queue. Requests that find none wait in the kernel. The limit is twice the
+/// number of requests of one mount that may wait for locks, so that an unlock finds a slot.
 const SLOTS: usize = 8192;
-/// Commands that wait to be submitted, at most.
+/// Limit of commands that wait to be submitted.
 const SUBMISSIONS: u32 = 64;
-/// How often the first slots are submitted, and the time in between.
+/// Attempts to submit the first slots, and the time between two.
 const TRIES: u32 = 100;
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-/// A payload of so many bytes is copied, so that the slot is free for the reply.
+/// Payloads of up to this number of bytes are copied, so that the slot is free for the reply.
 const COPIED_BYTES: usize = 4096;
-/// After so long without a request the pages of payloads are given back.
+/// Time without a request after which the pages of payloads are given back.
 const IDLE_SECONDS: u64 = 1;
-/// The command that watches the descriptor which ends a wait; slots have their numbers.
+/// `user_data` of the command that watches the descriptor which ends a wait. Commands of slots have
+/// the numbers of these.
 const WATCH: u64 = u64::MAX;
-/// The command that has the kernel take back all others when this thread is killed.
+/// `user_data` of the command that makes the kernel take back all others when this thread is
+/// killed.
 const TRACKED: u64 = u64::MAX - 1;
 
 /// The queue of a processor.
@@ -54,17 +56,18 @@ pub(super) struct Queue {
     shared: Arc<Shared>,
     connection: Connection,
     slots: Vec<Arc<Slot>>,
-    /// Slots that the kernel has, or gets with the next submission.
+    /// Count of slots that the kernel has, or gets with the next submission.
     offered: usize,
     /// Slots whose replies the last submission sent.
     sent: Vec<usize>,
     nudge: Nudge,
-    /// It gets no more slots.
+    /// The queue has the most slots that it may have.
     is_full: bool,
     /// The connection has ended: the kernel takes no slots.
     is_cut_off: bool,
     payload_bytes: usize,
-    /// Whether the kernel has each slot: it writes there only in calls by this thread.
+    /// For each slot, whether the kernel has it. The kernel writes to slots only in calls by this
+    /// thread.
     are_offered: Vec<bool>,
     resident: Resident,
     /// The copy of a short payload.
@@ -77,7 +80,7 @@ struct EmptyRing(IoUring);
 /// The rings that are shared with the kernel.
 struct Submissions(IoUring<Entry128, cqueue::Entry>);
 
-/// Makes each system call of a queue once, for a filter may forbid only some of them.
+/// Makes each system call of a queue once: a seccomp filter may forbid only some of them.
 ///
 /// # Errors
 /// Those of the system calls.
@@ -133,7 +136,8 @@ impl Queue {
         &self.shared
     }
 
-    /// Serves the queue until it ends. `offered` is told whether the kernel took the slots.
+    /// Serves the queue until it ends. Calls `offered` with whether the kernel took the first
+    /// slots.
     pub(super) fn serve(mut self, server: &Server, offered: impl FnOnce(io::Result<()>)) {
         bind(self.number);
         let early = match self.begin() {
@@ -159,7 +163,7 @@ impl Queue {
             self.offer(number)?;
         }
         self.ring.submit_all()?;
-        // A slot that the kernel refuses completes at once.
+        // A slot that Linux refuses completes at once; then it goes back to the device for good.
         let early: Vec<_> = self.ring.0.completion().collect();
         match early.iter().find(|completion| completion.result() < 0) {
             Some(refused) => Err(io::Error::from_raw_os_error(-refused.result())),
@@ -167,13 +171,14 @@ impl Queue {
         }
     }
 
-    /// Has the kernel take back all commands of this thread when the thread ends, however it ends.
+    /// Makes the kernel take back all commands of this thread when the thread ends, however it
+    /// ends.
     ///
     /// A request that was given to a slot waits for this thread to take it, and the end of the
     /// connection does not free it: with `DEFER_TASKRUN` only this thread can. A killed thread does
     /// so at its end if one of its commands is about a ring (`inflight_tracked` in
-    /// `io_uring_cancel_generic`, Linux 6.18), and else leaves it to the last one who has the ring
-    /// open. That may be a thread that waits in the kernel for the caller of this request.
+    /// `io_uring_cancel_generic`, Linux 6.18). Otherwise the last thread that has the ring open
+    /// does it, and that may be one that waits in the kernel for the caller of this very request.
     fn track(&mut self) -> io::Result<()> {
         self.ring.push(&commands::watch(&self.empty.0).user_data(TRACKED))
     }
@@ -193,7 +198,7 @@ impl Queue {
             scheduling.iter_mut().for_each(Scheduling::round);
             waited?;
             let sent = mem::take(&mut self.sent);
-            // What was offered came behind these replies, or some of them are yet to be sent.
+            // Not if slots were offered after these replies, or some replies are not submitted yet.
             let is_last = !has_offered && self.ring.0.submission().is_empty();
             let mut are_free = is_last && !sent.is_empty();
             while let Some(completion) = self.ring.next() {
@@ -210,7 +215,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Offers slots in place of those that are kept. Returns whether there are any.
+    /// Offers slots in place of those whose requests wait. Returns whether any was offered.
     fn offer_more(&mut self) -> io::Result<bool> {
         let has_too_few = |queue: &Self| queue.offered < OFFERED && !queue.is_full;
         if self.is_cut_off || !has_too_few(self) {
@@ -231,12 +236,12 @@ impl Queue {
             return Ok(false);
         }
         self.nudge.offered();
-        // A nudge needs one of them.
+        // A nudge needs one of the new slots.
         self.ring.submit(0)?;
         Ok(true)
     }
 
-    /// Has the kernel look for requests that wait, if no reply does so.
+    /// Makes the kernel look for requests that wait, if no reply does so.
     fn nudge(&mut self) {
         if self.sent.is_empty() && self.offered > 0 && !self.is_cut_off {
             self.nudge.send(self.shared.device());
@@ -293,7 +298,7 @@ impl Queue {
         if payload_bytes <= COPIED_BYTES {
             slot.copy_payload(payload_bytes, &mut self.copy);
             if waiting_thread.is_some() && self.resident.take(slot.number()) {
-                // It may wait long, with the pages of an earlier reply.
+                // The request may wait long, and the slot has the pages of an earlier reply.
                 slot.give_back();
             }
             server.take(&to, parse_parts(header, fields, &self.copy, server.layouts));
@@ -314,7 +319,7 @@ impl Queue {
         }
     }
 
-    /// Gives the kernel the replies that are there.
+    /// Queues the commands that send the replies which are ready.
     fn send_replies(&mut self) -> io::Result<()> {
         for answered in self.shared.take_answered() {
             let number = answered.slot;
@@ -348,8 +353,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a completion, or not. With payloads in memory the wait ends after a while, so that
-    /// these can be given back.
+    /// Submits, and waits for a completion if `is_wanted`. With payloads in memory the wait ends
+    /// after a while, so that their pages can be given back.
     fn wait(&mut self, is_wanted: bool) -> io::Result<()> {
         let wanted = usize::from(is_wanted);
         if !is_wanted || !self.resident.is_any() {
@@ -362,11 +367,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Gives the pages of payloads back, of those slots that the kernel has.
+    /// Gives back the pages of payloads of those slots that the kernel has.
     fn give_back(&mut self, numbers: impl IntoIterator<Item = usize>) {
         let submission = self.ring.0.submission();
-        // A reply that is not submitted yet is still to be read, and a completion beyond the room
-        // for them may have a request.
+        // The kernel has still to read a reply that is not submitted yet, and a completion that did
+        // not fit into the ring may have a request.
         if !submission.is_empty() || submission.cq_overflow() {
             return;
         }
@@ -380,9 +385,12 @@ impl Queue {
 }
 
 impl Submissions {
-    /// Makes the rings; only the thread that enables them submits.
+    /// Makes the rings. Only the thread that enables them may submit (`SINGLE_ISSUER`), which is
+    /// the thread of the queue: so replies of other threads go through it ([`Shared`]).
     fn new() -> io::Result<Self> {
         let mut builder = IoUring::<Entry128, cqueue::Entry>::builder();
+        // Without `SUBMIT_ALL` the kernel stops a submission at a command that fails: one refused
+        // reply would stall all replies behind it.
         builder.setup_r_disabled().setup_single_issuer().setup_submit_all();
         builder.setup_defer_taskrun();
         builder.build(SUBMISSIONS).map(Self)
@@ -401,12 +409,12 @@ impl Submissions {
         }
     }
 
-    /// Submits what was added, as far as that is possible now, and waits for so many completions.
+    /// Submits the added commands, as many as possible now, and waits for `wanted` completions.
     fn submit(&self, wanted: usize) -> io::Result<()> {
         self.0.submit_and_wait(wanted).map(drop).or_else(unless_passing)
     }
 
-    /// Submits all that was added, also if the kernel has too little memory for a moment.
+    /// Submits all added commands, also if the kernel has too little memory for a moment.
     ///
     /// # Errors
     /// Those of the system call, after some tries.
@@ -421,7 +429,8 @@ impl Submissions {
         Err(io::ErrorKind::OutOfMemory.into())
     }
 
-    /// The same for at most so many seconds. Returns whether they are over.
+    /// Submits as [`Submissions::submit`] does, and waits at most `seconds`. Returns whether they
+    /// are over.
     fn submit_for(&self, wanted: usize, seconds: u64) -> io::Result<bool> {
         let timeout = Timespec::new().sec(seconds);
         let arguments = SubmitArgs::new().timespec(&timeout);
@@ -436,8 +445,8 @@ impl Submissions {
     }
 }
 
-/// Fails unless the error is one that passes: a signal, completions that are to be taken first, too
-/// little memory just now.
+/// Returns the error, unless it passes: a signal, completions that must be taken first, or too
+/// little memory for a moment.
 fn unless_passing(error: io::Error) -> io::Result<()> {
     match Errno::from_io_error(&error) {
         Some(Errno::INTR | Errno::BUSY | Errno::AGAIN) => Ok(()),

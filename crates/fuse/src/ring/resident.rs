@@ -1,20 +1,20 @@
-//! Which slots have pages of their payload in memory.
+//! Payload pages of a queue's slots that are in memory.
 
-/// Bytes of a payload that stay in memory: a page, which nearly all requests fit in.
+/// Bytes of a payload that stay in memory: one page, in which nearly all requests fit.
 const STAY: usize = 4096;
 
 /// The pages of the payloads of a queue.
 #[derive(Debug)]
 pub(super) struct Resident {
-    /// Bytes of each slot beyond those that stay.
+    /// Bytes of each slot beyond [`STAY`].
     slots: Vec<usize>,
     total: usize,
     limit: usize,
 }
 
 impl Resident {
-    /// Returns that of a queue without slots. `limit`: bytes of all its payloads beyond which a
-    /// slot's are given back at once when they are of no more use.
+    /// Returns the state of a queue without slots. If its payloads have more than `limit` bytes in
+    /// memory, a slot's pages are given back as soon as they are not needed.
     pub(super) const fn new(limit: usize) -> Self {
         Self { slots: Vec::new(), total: 0, limit }
     }
@@ -23,14 +23,14 @@ impl Resident {
         self.slots.push(0);
     }
 
-    /// The first bytes of a slot's payload were written.
+    /// Records that the first `bytes` of a slot's payload were written.
     pub(super) fn used(&mut self, slot: usize, bytes: usize) {
         let more = bytes.saturating_sub(STAY).saturating_sub(self.slots[slot]);
         self.slots[slot] += more;
         self.total += more;
     }
 
-    /// Returns whether any slot has something to give back.
+    /// Returns whether any slot has pages to give back.
     pub(super) const fn is_any(&self) -> bool {
         self.total > 0
     }
@@ -40,7 +40,7 @@ impl Resident {
         self.total > self.limit
     }
 
-    /// Returns whether a slot has anything to give back, and takes it as given back.
+    /// Records that a slot's pages are given back. Returns whether it had any.
     pub(super) fn take(&mut self, slot: usize) -> bool {
         let bytes = std::mem::take(&mut self.slots[slot]);
         self.total -= bytes;

@@ -1,13 +1,14 @@
-//! Interrupts that come before their request, and those that never come, beside a ring.
+//! Interrupts beside a ring: those that come before their request, and those that are lost.
 //!
-//! The kernel sends an interrupt by the device, perhaps before the thread of the queue has called
-//! the file system with its request. It takes none back for a request of a ring, unlike for one
-//! that was read from the device. So a thread asks the file system again for a while.
+//! Linux sends an interrupt by the device, perhaps before the thread of the queue has called the
+//! file system with its request. An interrupt of a request of a ring cannot be sent back
+//! (`EAGAIN`), unlike that of a request that was read from the device. So a thread delivers it
+//! again and again for a while.
 //!
-//! If a program gets a signal in the instant in which the kernel hands its request to a slot, there
-//! is no interrupt at all (`fs/fuse/dev_uring.c` does not look again once the request is sent). A
-//! program that waits for a lock could not be killed then. So the same thread looks at signals of
-//! programs that wait long.
+//! If a program gets a signal in the instant in which the kernel hands its request to a slot, Linux
+//! sends no interrupt at all (`fs/fuse/dev_uring.c` does not look again once the request is sent).
+//! A program that waits for a lock could not be killed then. So the same thread looks at the
+//! signals of programs that wait for locks, in `/proc`.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use parking_lot::{Condvar, Mutex};
 
 use super::slot::Slot;
 
-/// The time between two questions about an interrupt, and how long there are any.
+/// Time between two deliveries of an interrupt, and the time for which it is delivered.
 const INTERVAL: Duration = Duration::from_millis(10);
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// The least and the longest time between two looks at a program that waits.
+/// Least and longest time between two looks at a program that waits.
 const LEAST_LOOK: Duration = Duration::from_millis(20);
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
-/// Limit of the interrupts that are kept; each is that of a process that waits.
+/// Limit of the interrupts that are held; each is of a process that waits.
 const KEPT: usize = 4096;
 
 /// The interrupts that came too early.
@@ -35,7 +36,7 @@ pub(crate) struct Retries {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The requests that are to be interrupted, and when that is given up.
+    /// The requests to interrupt, each with the time at which that is given up.
     requests: Vec<(u64, Instant)>,
     waits: Vec<Wait>,
     has_ended: bool,
@@ -47,8 +48,9 @@ struct Wait {
     slot: Arc<Slot>,
     request: u64,
     thread: u32,
-    /// When its signals are looked at, and how long after the last look.
+    /// Time of the next look at its signals.
     next: Instant,
+    /// Time from the last look to the next.
     interval: Duration,
 }
 
@@ -61,7 +63,7 @@ impl Retries {
         self.changed.notify_all();
     }
 
-    /// Keeps the interrupt of a request.
+    /// Adds the interrupt of a request.
     pub(crate) fn add(&self, request: u64) {
         let mut kept = self.kept.lock();
         if kept.requests.len() >= KEPT {
@@ -72,7 +74,7 @@ impl Retries {
         self.changed.notify_all();
     }
 
-    /// Delivers what is kept until [`Retries::end`]. `ask` is
+    /// Delivers the interrupts until [`Retries::end`]. `ask` is
     /// [`Filesystem::interrupt`](crate::Filesystem::interrupt).
     pub(crate) fn run(&self, ask: impl Fn(u64) -> bool) {
         let mut kept = self.kept.lock();
@@ -85,7 +87,7 @@ impl Retries {
             let mut waits = std::mem::take(&mut kept.waits);
             drop(kept);
             let now = Instant::now();
-            // Questions are not counted: each interrupt and each wait that comes asks them all.
+            // Attempts are not counted: each new interrupt and each new wait causes one for all.
             requests.retain(|(request, end)| !ask(*request) && now < *end);
             waits.retain_mut(|wait| wait.goes_on(now, &ask));
             kept = self.kept.lock();
@@ -102,7 +104,7 @@ impl Retries {
 }
 
 impl Kept {
-    /// Returns when something is to be done.
+    /// Returns the time of the next delivery or look.
     fn next(&self) -> Option<Instant> {
         let retry = (!self.requests.is_empty()).then(|| Instant::now() + INTERVAL);
         retry.into_iter().chain(self.waits.iter().map(|wait| wait.next)).min()

@@ -1,4 +1,4 @@
-//! The scheduling policy of the thread of a queue, from round to round.
+//! Scheduling policy of the thread of a queue, set from round to round.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(super) struct Scheduling {
 }
 
 impl Scheduling {
-    /// Returns that of this thread, which is watched from its next round on.
+    /// Returns the scheduling of this thread, which is watched from its next round on.
     pub(super) fn of_this_thread(watch: Arc<Watch>, processor: u16) -> Self {
         let thread = gettid();
         let schedstat = Schedstat::of_this_thread();
@@ -31,7 +31,7 @@ impl Scheduling {
         Self { thread, processor, schedstat, turns, choice, watch }
     }
 
-    /// Takes the policy that is best from now on. Called in each round, after the wait.
+    /// Sets the policy that is best now. Called in each round, after the wait.
     pub(super) fn round(&mut self) {
         // Before the policy changes: a thread that has `SCHED_IDLE` is watched.
         self.watch.round(&self.turns);
@@ -42,7 +42,7 @@ impl Scheduling {
         let chosen = self.choice.round(Instant::now(), standing, || self.schedstat.delays());
         let Some(policy) = chosen else { return };
         if policy == Policy::Idle {
-            // Once more: it may have been offline, which ends the tie for good.
+            // Once more: if the processor was offline meanwhile, Linux has removed the binding.
             bind(self.processor);
         }
         match set_policy(self.thread, policy) {

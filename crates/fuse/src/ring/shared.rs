@@ -1,4 +1,4 @@
-//! What the replies to the requests of a queue share with its thread.
+//! State that replies share with the thread of their queue, which alone may submit them.
 
 use std::io;
 use std::mem;
@@ -13,12 +13,12 @@ use rustix::io::{read, write};
 use crate::bytes::Layout;
 use crate::device::Device;
 
-/// What replies share with the queue of their slot.
+/// The state that replies share with the queue of their slot.
 #[derive(Debug)]
 pub(super) struct Shared {
     device: Arc<Device>,
     answered: Mutex<Vec<Answered>>,
-    /// Whether the thread waits, or is about to.
+    /// The thread waits, or is about to.
     is_asleep: AtomicBool,
     has_ended: AtomicBool,
     wake: OwnedFd,
@@ -39,9 +39,9 @@ pub(super) struct Answered {
 /// The payload of a reply.
 #[derive(Debug)]
 pub(super) enum Payload {
-    /// So many bytes are in the slot.
+    /// The payload is in the slot and has this number of bytes.
     Written(usize),
-    /// The slot was being read.
+    /// The payload is here: a call was still reading the request in the slot.
     Kept(Vec<u8>),
 }
 
@@ -74,7 +74,7 @@ impl Shared {
         self.wake();
     }
 
-    /// Takes the replies that are there.
+    /// Takes the replies that are ready.
     pub(super) fn take_answered(&self) -> Vec<Answered> {
         mem::take(&mut *self.answered.lock())
     }
@@ -85,7 +85,7 @@ impl Shared {
         self.answered.lock().is_empty() && !self.has_ended()
     }
 
-    /// The thread no longer waits.
+    /// Records that the thread no longer waits.
     pub(super) fn stay_awake(&self) {
         self.is_asleep.store(false, Ordering::Relaxed);
     }
@@ -108,7 +108,7 @@ impl Shared {
         }
     }
 
-    /// Forgets what woke the thread.
+    /// Resets the descriptor that woke the thread.
     pub(super) fn clear_wake(&self) {
         let mut count = [0; 8];
         if let Err(error) = read(&self.wake, &mut count) {

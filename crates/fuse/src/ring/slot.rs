@@ -1,4 +1,4 @@
-//! Slots: memory for one request and its reply, and whose it is.
+//! Slots: memory for one request and its reply, and its present owner.
 
 use std::io;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::device::{Device, negative};
 
 /// Memory for one request and its reply.
 ///
-/// While the kernel has it, nothing here touches the memory. From the completion of its command on
-/// it is the queue's and, for the payload, that of the one reply to its request.
+/// While the kernel has the slot, nothing here touches its memory. From the completion of its
+/// command on, the memory belongs to the queue, and its payload to the one reply to the request. A
+/// slot is shared (`Arc`), so a reply that comes after the end of the ring still has its memory.
 #[derive(Debug)]
 pub(crate) struct Slot {
     number: usize,
@@ -21,14 +22,14 @@ pub(crate) struct Slot {
     shared: Arc<Shared>,
     /// The number by which the kernel finds the request (`commit_id`).
     commit: AtomicU64,
-    /// The number of the request; zero once its reply has a sender, [`FILLING`] while that room is
-    /// filled which the reply has in the slot.
+    /// The number of the request; zero once it is claimed, [`FILLING`] while the reply is written
+    /// to its room in the slot.
     request: AtomicU64,
-    /// Whether a call reads the payload of the request, so that the reply is kept elsewhere.
+    /// A call reads the payload of the request, so the reply must be kept elsewhere.
     is_read: AtomicBool,
 }
 
-/// No request has this number.
+/// A number that no request has.
 const FILLING: u64 = u64::MAX;
 
 /// The room for a reply in a slot while it is filled: the request cannot be claimed meanwhile.
@@ -81,14 +82,14 @@ impl Slot {
         self.shared.answered(Answered { slot: self.number, unique, error, payload });
     }
 
-    /// Makes the caller the one that replies to this request. Returns `false` if another one is.
+    /// Claims this request: only the claimer may reply. Returns `false` if it was claimed before.
     pub(crate) fn claim(&self, request: u64) -> bool {
         let state = &self.request;
         state.compare_exchange(request, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Calls `fill` with the payload, unless a call reads it or the request has an answer. `&mut`
-    /// on what replies: nothing else can reply meanwhile.
+    /// Calls `fill` with the payload, or with `None` if a call reads it or the request was claimed.
+    /// Nothing else can reply meanwhile.
     #[expect(unsafe_code, reason = "the kernel writes this memory too")]
     pub(crate) fn with_room<T>(
         &self,
@@ -128,7 +129,7 @@ impl Slot {
         self.commit.load(Ordering::Relaxed)
     }
 
-    /// The slot has a request with these numbers.
+    /// Records that the slot has a request with these numbers.
     pub(super) fn begin(&self, request: u64, commit: u64) {
         self.request.store(request, Ordering::Relaxed);
         self.commit.store(commit, Ordering::Relaxed);
@@ -155,8 +156,8 @@ impl Slot {
         to.extend_from_slice(unsafe { self.memory.payload(bytes) });
     }
 
-    /// Calls `read` with the payload of the request. A reply is kept elsewhere meanwhile. If there
-    /// is none yet, the pages of the payload are given back, and the result is `true`.
+    /// Calls `read` with the payload of the request. A reply is stored elsewhere meanwhile. If
+    /// there is no reply afterwards, gives the pages of the payload back and returns true.
     #[expect(unsafe_code, reason = "the kernel writes this memory too")]
     pub(super) fn with_payload(
         &self,
@@ -185,8 +186,8 @@ impl Slot {
         unsafe { self.memory.give_back() };
     }
 
-    /// Writes what goes in front of a reply, and the reply if it was kept. Returns the bytes of the
-    /// payload. Only the queue calls this, before the command with the reply.
+    /// Writes the headers of a reply, and its payload if that was kept elsewhere. Returns the bytes
+    /// of the payload. Only the queue calls this, before the command with the reply.
     #[expect(unsafe_code, reason = "the kernel reads this memory")]
     pub(super) fn finish(&self, answered: Answered) -> usize {
         let Answered { unique, mut error, payload, .. } = answered;
@@ -194,7 +195,7 @@ impl Slot {
             Payload::Written(bytes) => bytes,
             Payload::Kept(payload) => self.put(&payload, &mut error),
         };
-        let (header, added) = layout::reply((unique, self.commit()), error, bytes);
+        let (header, added) = layout::reply(unique, self.commit(), error, bytes);
         // SAFETY: the slot is not the kernel's, and only the queue touches the headers.
         unsafe {
             self.memory.put_header(0, &header);

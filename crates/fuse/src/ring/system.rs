@@ -1,4 +1,4 @@
-//! What the system knows of the thread of a queue: its processor, its policy and its delays.
+//! Processor, scheduling policy and delays of a queue's thread: system calls and `/proc`.
 
 use std::fs::File;
 use std::io;
@@ -13,11 +13,11 @@ use super::policy::{Delays, Policy};
 /// Bytes of a file in `/proc` that are read: enough for what is looked for.
 const READ_BYTES: usize = 512;
 
-/// A file that says how long the thread that opened it waited for its processor.
+/// A file with the time that the thread which opened it has waited for its processor.
 #[derive(Debug)]
 pub(super) struct Schedstat(Option<File>);
 
-/// Files that say whether a thread would run if it had a processor, and how long it has run.
+/// Files with the state of a thread and the time that it has run.
 #[derive(Debug)]
 pub(super) struct Stat {
     stat: Option<File>,
@@ -52,7 +52,7 @@ pub(super) fn set_policy(thread: Pid, policy: Policy) -> io::Result<()> {
 
 /// Returns whether threads of this process may have `SCHED_IDLE` and then the usual policy again.
 pub(super) fn may_change_policy() -> bool {
-    // A thread that cannot return is of no further use.
+    // The attempt is made on a thread of its own, which could be left with `SCHED_IDLE`.
     let tried = thread::Builder::new().spawn(|| {
         let thread = gettid();
         set_policy(thread, Policy::Idle).and_then(|()| set_policy(thread, Policy::Other))
@@ -72,15 +72,15 @@ impl Schedstat {
 }
 
 impl Stat {
-    /// Opens that of a thread of this process.
+    /// Opens the files of a thread of this process.
     pub(super) fn of(thread: Pid) -> Self {
         let open =
             |name| File::open(format!("/proc/self/task/{}/{name}", thread.as_raw_nonzero())).ok();
         Self { stat: open("stat"), schedstat: open("schedstat") }
     }
 
-    /// Returns how long the thread has run until the last tick, if it runs or waits for its
-    /// processor; `None` if it does neither.
+    /// Returns the time that the thread has run until the last tick; `None` unless it runs or waits
+    /// for its processor.
     pub(super) fn runtime_if_runnable(&self) -> Option<Duration> {
         read(self.stat.as_ref(), parse_state).filter(|state| *state == 'R')?;
         Some(read(self.schedstat.as_ref(), parse_runtime).unwrap_or_default())

@@ -1,7 +1,7 @@
-//! The thread that sees whether the threads of the queues get their processors.
+//! Watch over the threads of the queues: one that does not get its processor loses `SCHED_IDLE`.
 //!
-//! It looks only while requests come: a queue's thread has `SCHED_IDLE` only as long as it is
-//! watched, and the usual policy before the looks end.
+//! A thread of its own looks, only while requests come: a queue's thread has `SCHED_IDLE` only as
+//! long as it is watched, and gets the usual policy back before the looks end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -13,10 +13,10 @@ use rustix::thread::Pid;
 use super::policy::{Policy, QUIET, Standing};
 use super::system::{Stat, set_policy};
 
-/// The time between two looks.
+/// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(2);
-/// A thread that could have run in so many looks, and did not, is rescued. The kernel counts its
-/// time at each tick, which comes every 4 ms or more often on most kernels.
+/// Count of looks in which a thread could have run and did not, after which it is rescued. The
+/// kernel counts its time at each tick, which comes every 4 ms or more often on most kernels.
 const PATIENCE: u32 = 3;
 
 /// Watches the threads of the queues.
@@ -34,15 +34,15 @@ struct State {
     has_ended: bool,
 }
 
-/// What the thread of a queue says to the one that watches it.
+/// The state that a queue's thread shares with its watcher.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// How often it had its processor.
+    /// Count of rounds: how often the thread had its processor.
     rounds: AtomicU64,
     standing: AtomicU8,
 }
 
-/// A queue's thread, and what was observed of it.
+/// A queue's thread, and the observations of it.
 #[derive(Debug)]
 struct Watched {
     thread: Pid,
@@ -51,24 +51,24 @@ struct Watched {
     observed: Observed,
 }
 
-/// What was observed of a thread.
+/// Observations of a thread.
 #[derive(Debug)]
 struct Observed {
     rounds: u64,
-    /// Looks since it had a round.
+    /// Looks since the last round of the thread.
     looks: u32,
-    /// In so many of the last ones it could have run, and had not since the first of these.
+    /// Count of the last looks at which it could have run and had not run since the first of them.
     runnable: u32,
-    /// How long it had run then.
+    /// Time that it had run by the first of them.
     runtime: Duration,
 }
 
-/// What is to be done about a thread.
+/// The finding of a look at a thread.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
-    /// It gets its processor, or may get it yet.
+    /// The thread gets its processor, or may still get it.
     Good,
-    /// Others have its processor.
+    /// Other threads have its processor.
     Starves,
     /// No requests come.
     Rests,
@@ -87,11 +87,11 @@ impl Watch {
         });
     }
 
-    /// A thread has a round. It is watched before it changes its policy.
+    /// Records a round of a thread, which is watched before it changes its policy.
     pub(super) fn round(&self, turns: &Turns) {
         turns.rounds.fetch_add(1, Ordering::SeqCst);
-        // A thread with `SCHED_IDLE` has had a round that is observed, and must not starve while it
-        // has the lock without which it is not rescued.
+        // A thread with `SCHED_IDLE` is watched already. It takes no lock here: if it starved with
+        // this lock, the watcher could not rescue it.
         let is_idle = turns.standing() == Standing::Has(Policy::Idle);
         if !is_idle && self.is_asleep.load(Ordering::SeqCst) {
             self.state.lock().is_wanted = true;
@@ -158,8 +158,8 @@ impl Watched {
     }
 }
 
-/// Gives a thread the usual policy. The thread may choose the other one at the same time: then it
-/// has had a round, and is watched on.
+/// Gives a thread the usual policy. If the thread chooses `SCHED_IDLE` at the same time, it has had
+/// a round, and is watched on.
 fn give_back(thread: Pid, turns: &Turns, standing: Standing) {
     if turns.standing() == Standing::Has(Policy::Idle) {
         turns.set(standing);
@@ -170,14 +170,14 @@ fn give_back(thread: Pid, turns: &Turns, standing: Standing) {
 }
 
 impl Default for Observed {
-    /// Of a thread that rests.
+    /// Returns the observations of a thread that rests.
     fn default() -> Self {
         Self { rounds: 0, looks: Self::LOOKS, runnable: 0, runtime: Duration::ZERO }
     }
 }
 
 impl Observed {
-    /// Looks until a thread without a round rests.
+    /// Count of looks after which a thread without a round rests.
     #[expect(clippy::cast_possible_truncation, reason = "a few")]
     const LOOKS: u32 = (QUIET.as_millis() / INTERVAL.as_millis()) as u32;
 
@@ -185,7 +185,7 @@ impl Observed {
         self.looks >= Self::LOOKS && self.runnable == 0
     }
 
-    /// `runtime` returns how long the thread has run, if it could run now.
+    /// Adds a look. `runtime` returns the time that the thread has run, if it could run now.
     fn look(&mut self, rounds: u64, runtime: impl FnOnce() -> Option<Duration>) -> Finding {
         if self.rounds != rounds {
             *self = Self { rounds, looks: 0, ..Self::default() };

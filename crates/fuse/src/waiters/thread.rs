@@ -1,4 +1,4 @@
-//! What `/proc` says of the thread that waits for a reply.
+//! State of the thread that waits for a reply, from `/proc`.
 
 use std::fs;
 
@@ -7,22 +7,24 @@ use crate::operation::Wait;
 /// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thread {
+    /// The thread has no pending SIGKILL.
     Lives,
-    /// Its program exits by itself. The kernel drops all signals to it, and nothing tells whether
+    /// The program exits by itself. The kernel drops all signals to it, and does not show whether
     /// there were any.
     Exits,
+    /// The thread has a pending SIGKILL, or exits because of a signal.
     Killed,
-    /// It is gone, or in another pid namespace, or hidden.
+    /// The thread has ended, or is in another pid namespace, or is hidden.
     Unseen,
 }
 
-/// Bit of SIGKILL in a set of signals. The kernel adds it to each thread of a program that any
+/// Bit of SIGKILL in a set of signals. Linux adds SIGKILL to each thread of a program that any
 /// signal ends.
 pub(super) const KILL: u64 = 1 << 8;
 /// The flag of a thread that exits (`PF_EXITING`), and the bits of the signal in its exit code.
 const EXITING: u64 = 4;
 const SIGNAL: u64 = 0x7f;
-/// Fields of `/proc/THREAD/stat` behind the name, from 0: flags and exit code.
+/// Fields of `/proc/THREAD/stat` after the name, counted from 0: flags and exit code.
 pub(super) const FLAGS: usize = 6;
 pub(super) const EXIT_CODE: usize = 49;
 
@@ -44,7 +46,7 @@ impl Thread {
         }
     }
 
-    /// Returns what the status in one line (`proc(5)`) says of a thread.
+    /// Reads the state of a thread that closes a file from its `stat` (`proc(5)`).
     pub(super) fn of_exit(stat: &str) -> Self {
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
         let field = |number| {

@@ -158,15 +158,16 @@ impl State {
 
     fn make(
         &mut self,
-        at: (NodeId, &OsStr),
+        dir: NodeId,
+        name: &OsStr,
         file_type: FileType,
         mode: u32,
     ) -> Result<Entry, Errno> {
-        if self.find(at.0, at.1).is_ok() {
+        if self.find(dir, name).is_ok() {
             return Err(Errno::EXIST);
         }
         let node = self.add(file_type, mode);
-        self.name(at.0, at.1, node)?;
+        self.name(dir, name, node)?;
         self.entry(node)
     }
 }
@@ -275,7 +276,7 @@ impl Filesystem for Tree {
 
     fn symlink(&self, header: &Header, request: Symlink<'_>, reply: Reply<Entry>) {
         let mut state = self.state.lock();
-        let made = state.make((header.node, request.name), FileType::Symlink, 0o777);
+        let made = state.make(header.node, request.name, FileType::Symlink, 0o777);
         if let Some(node) = made.ok().and_then(|made| state.nodes.get_mut(&made.node.0)) {
             node.write(0, request.target.as_bytes());
         }
@@ -283,8 +284,12 @@ impl Filesystem for Tree {
     }
 
     fn mkdir(&self, header: &Header, request: Mkdir<'_>, reply: Reply<Entry>) {
-        let at = (header.node, request.name);
-        reply.with(self.state.lock().make(at, FileType::Directory, request.mode));
+        reply.with(self.state.lock().make(
+            header.node,
+            request.name,
+            FileType::Directory,
+            request.mode,
+        ));
     }
 
     fn unlink(&self, header: &Header, name: &OsStr, reply: Reply<()>) {
@@ -332,8 +337,12 @@ impl Filesystem for Tree {
     }
 
     fn create(&self, header: &Header, request: Create<'_>, reply: Reply<Created>) {
-        let at = (header.node, request.name);
-        let made = self.state.lock().make(at, FileType::Regular, request.mode & !request.umask);
+        let made = self.state.lock().make(
+            header.node,
+            request.name,
+            FileType::Regular,
+            request.mode & !request.umask,
+        );
         reply.with(made.map(|entry| Created { entry, opened: opened(entry.node, 0) }));
     }
 

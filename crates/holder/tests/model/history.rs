@@ -1,4 +1,4 @@
-//! What programs have written, when, and what they may read.
+//! The history of the programs' writes, and the check of each read against it.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,11 @@ pub(crate) struct History {
     pub(crate) step: u64,
     last: Value,
     writes: Vec<Write>,
-    /// Reads, and sizes, that had to show a write; writes that the server refused.
+    /// Reads that had to show a write.
     pub(crate) reads: u32,
+    /// Sizes that had to show a write.
     pub(crate) sizes: u32,
+    /// Writes that the server has refused.
     pub(crate) refused: u32,
 }
 
@@ -31,8 +33,8 @@ struct Write {
 }
 
 impl History {
-    /// A program writes. Returns what.
-    pub(crate) fn begin(&mut self, (client, ino): (usize, InodeId), part: u64) -> Value {
+    /// Records that a program writes. Returns the value.
+    pub(crate) fn begin(&mut self, client: usize, ino: InodeId, part: u64) -> Value {
         self.last += 1;
         let value = self.last;
         let begun = self.step;
@@ -48,7 +50,7 @@ impl History {
         value
     }
 
-    /// It is answered.
+    /// Records that the write of a value is answered.
     pub(crate) fn end(&mut self, value: Value) {
         let step = self.step;
         if let Some(write) = self.writes.iter_mut().find(|write| write.value == value) {
@@ -56,7 +58,8 @@ impl History {
         }
     }
 
-    /// The leases of a client are over: what has not arrived at the server may be lost.
+    /// Records that the leases of a client have ended: values that have not arrived at the server
+    /// may be lost.
     pub(crate) fn doubt(&mut self, client: usize, arrived: &BTreeSet<Value>) {
         let is_doubtful = |it: &&mut Write| it.client == client && !arrived.contains(&it.value);
         for write in self.writes.iter_mut().filter(is_doubtful) {
@@ -65,11 +68,12 @@ impl History {
         }
     }
 
-    /// The server has refused a value: it is lost, with those that it has overwritten before they
-    /// were sent.
+    /// Records that the server has refused a value: it is lost, with the values that it has
+    /// overwritten before they were sent.
     pub(crate) fn refuse(
         &mut self,
-        (client, ino): (usize, InodeId),
+        client: usize,
+        ino: InodeId,
         value: Value,
         arrived: &BTreeSet<Value>,
     ) {
@@ -84,27 +88,27 @@ impl History {
         });
     }
 
-    /// Asserts that a read which has begun then may return a value: no write was over before that
-    /// came after the value.
-    pub(crate) fn check_read(&mut self, (ino, part): (InodeId, u64), value: Value, begun: u64) {
+    /// Asserts that a read which began at the step `begun` may return a value: no write that
+    /// followed the value was answered before.
+    pub(crate) fn check_read(&mut self, ino: InodeId, part: u64, value: Value, begun: u64) {
         let of_part = || self.writes.iter().filter(|it| (it.ino, it.part) == (ino, part));
         let ended = of_part().find(|it| it.value == value).map(|it| it.ended);
         let mut had_to_show = false;
         for later in of_part().filter(|it| it.value != value) {
             let is_over = later.ended.is_some_and(|ended| ended <= begun);
             had_to_show |= is_over;
-            let is_behind = match ended {
-                // It was never written, or is lost.
+            let is_later = match ended {
+                // The value was never written, or is lost.
                 None => true,
                 Some(ended) => ended.is_some_and(|ended| ended < later.begun),
             };
-            assert!(!(is_over && is_behind), "{value} was read after {} was written", later.value);
+            assert!(!(is_over && is_later), "{value} was read after {} was written", later.value);
         }
         self.reads += u32::from(had_to_show);
     }
 
-    /// Asserts that the attributes which a request has shown that had begun then have the size of
-    /// the writes before.
+    /// Asserts that the attributes in the answer to a request which began at the step `begun` have
+    /// the size of the writes that were answered before.
     pub(crate) fn check_size(&mut self, attr: &Attr, begun: u64) {
         let before = self.writes.iter().filter(|it| it.ino == attr.ino);
         let ends = before.filter(|it| it.ended.is_some_and(|ended| ended <= begun));

@@ -1,6 +1,6 @@
-//! Two holders over one server, under every order of messages that a network has: what a holder
-//! answers by itself is what the server would answer at that moment, and no client reads bytes, or
-//! a size, from before a write that was answered, to whichever client.
+//! Two holders over one server, in random orders of messages. A holder's own answer is the one that
+//! the server would give at that moment. No client reads bytes or a size from before a write that
+//! was answered to any client.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,9 +41,9 @@ enum Act {
     Recall { client: usize },
     /// The next answer to a recall arrives.
     Recalled { client: usize },
-    /// The time of all leases of a client is over.
+    /// All leases of a client end.
     Expire { client: usize },
-    /// A client sends what it has kept back.
+    /// A client sends its dirty bytes.
     SendDirty { client: usize },
     /// The server carries out the `which`th write.
     Write { which: usize },
@@ -93,7 +93,7 @@ fn asks() -> impl Strategy<Value = Asks> {
     ]
 }
 
-/// What programs ask that write and read one file.
+/// Requests of programs that write and read one file.
 fn asks_of_one_file() -> impl Strategy<Value = Asks> {
     let at = || (0..2usize, 0..PARTS);
     prop_oneof![
@@ -137,7 +137,7 @@ struct Client {
     holder: Arc<Holder>,
     /// The files that its programs have open, since no lease was lost.
     opens: Arc<Mutex<HashMap<OpenId, InodeId>>>,
-    /// Those that write.
+    /// The opens that write.
     writers: Arc<Mutex<BTreeMap<OpenId, InodeId>>>,
     /// The opens of reads and writes that are not answered: no program closes a file meanwhile.
     busy: Arc<Mutex<Vec<OpenId>>>,
@@ -177,7 +177,7 @@ impl World {
         let mut history = self.history.lock();
         history.step += 1;
         for (client, ino, value) in self.server.refused.drain(..) {
-            history.refuse((client, ino), value, &self.server.arrived);
+            history.refuse(client, ino, value, &self.server.arrived);
         }
     }
 
@@ -194,7 +194,7 @@ impl World {
             Act::Recall { client } => self.server.lines[client].recall(),
             Act::Recalled { client } => self.server.recalled(client),
             Act::Expire { client } => {
-                // What was open without a message may be lost with the leases.
+                // Opens that were not reported may be lost with the leases.
                 self.clients[client].opens.lock().clear();
                 self.history.lock().doubt(client, &self.server.arrived);
                 self.server.expire(client);
@@ -296,7 +296,7 @@ impl World {
         let begun = history.lock().step;
         let (bulk, bytes) = match request {
             Request::Write { open, offset, .. } => {
-                let value = history.lock().begin((client, ino_of(open)), offset / 8);
+                let value = history.lock().begin(client, ino_of(open), offset / 8);
                 (value.to_le_bytes().to_vec(), Some((ino_of(open), offset / 8, value)))
             }
             Request::Read { open, offset, .. } => (Vec::new(), Some((ino_of(open), offset / 8, 0))),
@@ -317,7 +317,7 @@ impl World {
                     (Ok(Reply::Written { .. }), Some((_, _, value))) => history.end(value),
                     (Ok(Reply::Data(data)), Some((ino, part, _))) => {
                         let value = Value::from_le_bytes(data.as_bytes().try_into().unwrap());
-                        history.check_read((ino, part), value, begun);
+                        history.check_read(ino, part, value, begun);
                     }
                     (Ok(Reply::Listed { entries, .. }), _) => {
                         assert!(entries.len() <= wanted, "{wanted}: {entries:?}");
@@ -344,8 +344,8 @@ impl World {
         }
     }
 
-    /// Asserts that an answer of a holder is what the server would answer. An own change may be
-    /// carried out whose answer is on its way: until then both states are right.
+    /// Asserts that a holder's own answer is the one of the server. If a change of the same client
+    /// was carried out and its answer is under way, both states are right.
     fn check(&mut self, client: usize, request: &Request, answer: &Result<Reply, Error>) {
         let unseen = self.server.lines[client].unseen();
         let is_unseen = |touched: &Touched| unseen.contains(touched);
@@ -426,7 +426,7 @@ proptest! {
     }
 }
 
-/// The model meets what it is about.
+/// The random programs meet each case.
 #[test]
 fn the_model_meets_every_kind_of_answer() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();

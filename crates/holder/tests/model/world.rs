@@ -1,4 +1,4 @@
-//! A server of one directory, and the lines between it and its clients.
+//! A model of a server of one directory, and of the lines between it and its clients.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use pelago_wire::{
 pub(crate) const DIR: Handle = Handle::ROOT;
 pub(crate) const SESSIONS: [SessionId; 2] = [SessionId::new(1, 1), SessionId::new(1, 2)];
 
-/// The line between a client and the server: requests and answers overtake each other, recalls
-/// do not.
+/// The line between a client and the server. Requests and answers overtake each other, recalls do
+/// not.
 #[derive(Default)]
 pub(crate) struct Line {
     queues: Mutex<Queues>,
@@ -25,14 +25,14 @@ pub(crate) struct Line {
 
 #[derive(Default)]
 struct Queues {
-    requests: Vec<Asked>,
+    requests: Vec<SentRequest>,
     answers: Vec<Answer>,
     recalls: VecDeque<(u64, Arc<[Touched]>)>,
     recalled: VecDeque<u64>,
     is_lost: bool,
 }
 
-struct Asked {
+struct SentRequest {
     request: Request,
     bytes: Vec<u8>,
     done: LeasedDone,
@@ -42,7 +42,7 @@ struct Answer {
     result: Result<Reply, Error>,
     granted: Granted,
     done: LeasedDone,
-    /// What the change has touched that this answers.
+    /// The nodes and names that the change has touched.
     touched: Vec<Touched>,
 }
 
@@ -51,7 +51,7 @@ impl Line {
         self.holder.lock().as_ref().unwrap().upgrade().unwrap()
     }
 
-    /// Brings an answer to the client.
+    /// Brings the `which`th answer to the client.
     pub(crate) fn deliver(&self, which: usize) {
         let answer = {
             let mut queues = self.queues.lock();
@@ -73,13 +73,13 @@ impl Line {
         self.holder().recalled(touched, Box::new(then));
     }
 
-    /// The client's clock ends its leases.
+    /// Ends the leases of the client by its own clock.
     pub(crate) fn lose(&self) {
         self.queues.lock().is_lost = true;
         self.holder().lost();
     }
 
-    /// Returns what changes have touched whose answers are on their way.
+    /// Returns the nodes and names of changes whose answers are under way.
     pub(crate) fn unseen(&self) -> Vec<Touched> {
         self.queues.lock().answers.iter().flat_map(|it| it.touched.iter().cloned()).collect()
     }
@@ -99,7 +99,7 @@ impl Service for Line {
 
 impl LeasedService for Line {
     fn ask_leased(&self, _: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
-        self.queues.lock().requests.push(Asked { request, bytes: bulk.into_bytes(), done });
+        self.queues.lock().requests.push(SentRequest { request, bytes: bulk.into_bytes(), done });
     }
 
     fn ask_first(&self, context: &Context, request: Request, bulk: Bulk<'_>, done: LeasedDone) {
@@ -122,19 +122,20 @@ impl LeasedService for Line {
 /// A change that was announced.
 struct Parked {
     client: usize,
-    asked: Asked,
+    sent: SentRequest,
     since: LeaseMoment,
     change: ChangeId,
     touched: Vec<Touched>,
     waits: bool,
-    /// The answer of a request that only waits for leases on the bytes of what it shows.
+    /// The answer of a request that changes nothing, and waits for leases on the bytes of files
+    /// that it shows.
     read: Option<Result<Reply, Error>>,
 }
 
 /// A write that was admitted.
 struct Writing {
     client: usize,
-    asked: Asked,
+    sent: SentRequest,
     ino: InodeId,
     is_leased: bool,
 }
@@ -162,8 +163,9 @@ pub(crate) struct Server {
     grantor: Grantor,
     parked: Vec<Parked>,
     writing: Vec<Writing>,
-    /// Values that were written here, and those that were refused.
+    /// Values that the server has taken.
     pub(crate) arrived: BTreeSet<Value>,
+    /// Values that it has refused.
     pub(crate) refused: Vec<(usize, InodeId, Value)>,
     version: i64,
     /// Nodes that have lost their last name with the last change.
@@ -213,13 +215,13 @@ impl Server {
         }
     }
 
-    fn led_to(&self, name: &Name) -> Option<InodeId> {
+    fn target(&self, name: &Name) -> Option<InodeId> {
         self.names.get(&number(name)).map(|(_, ino)| *ino)
     }
 
     /// Takes a request of a client.
     pub(crate) fn take(&mut self, client: usize, which: usize) {
-        let asked = {
+        let sent = {
             let requests = &mut self.lines[client].queues.lock().requests;
             if requests.is_empty() {
                 return;
@@ -228,23 +230,24 @@ impl Server {
             requests.swap_remove(at)
         };
         let since = self.grantor.now();
-        if let Request::Write { open, flags, .. } = asked.request {
-            return self.admit_write(client, asked, open, flags.behind.is_some());
+        if let Request::Write { open, flags, .. } = sent.request {
+            return self.admit_write(client, sent, open, flags.behind.is_some());
         }
-        match self.touches(&asked.request) {
-            Some(touched) => self.announce(client, (asked, None), since, touched),
+        match self.touches(&sent.request) {
+            Some(touched) => self.announce(client, sent, None, since, touched),
             None => {
-                let result = self.read(client, &asked.request);
-                self.show(client, asked, since, result);
+                let result = self.read(client, &sent.request);
+                self.show(client, sent, since, result);
             }
         }
     }
 
-    /// Answers what reads once no other client has kept back bytes of what it shows.
+    /// Answers a request that changes nothing, once no other client has buffered bytes of files
+    /// that it shows.
     fn show(
         &mut self,
         client: usize,
-        asked: Asked,
+        sent: SentRequest,
         since: LeaseMoment,
         mut result: Result<Reply, Error>,
     ) {
@@ -252,25 +255,25 @@ impl Server {
         let is_written = |ino: &InodeId| self.grantor.is_written_by_other(SESSIONS[client], *ino);
         let written: Vec<Touched> = shown.filter(is_written).map(Touched::Node).collect();
         match written.is_empty() {
-            true => self.answer(client, asked, since, (result, Vec::new())),
-            false => self.announce(client, (asked, Some(result)), since, written),
+            true => self.answer(client, sent, since, result, Vec::new()),
+            false => self.announce(client, sent, Some(result), since, written),
         }
     }
 
-    fn admit_write(&mut self, client: usize, asked: Asked, open: OpenId, behind: bool) {
+    fn admit_write(&mut self, client: usize, sent: SentRequest, open: OpenId, behind: bool) {
         let now = self.grantor.now();
         let Some(Opened { ino, .. }) = self.opens.get(&open).copied() else {
-            return self.answer(client, asked, now, (Err(Code::BadOpen.into()), Vec::new()));
+            return self.answer(client, sent, now, Err(Code::BadOpen.into()), Vec::new());
         };
         let is_leased = behind && self.grantor.begin_write(SESSIONS[client], ino);
         if behind && !is_leased {
-            for value in asked.bytes.chunks(8) {
+            for value in sent.bytes.chunks(8) {
                 let value = Value::from_le_bytes(value.try_into().unwrap());
                 self.refused.push((client, ino, value));
             }
-            return self.answer(client, asked, now, (Err(Code::LeaseLost.into()), Vec::new()));
+            return self.answer(client, sent, now, Err(Code::LeaseLost.into()), Vec::new());
         }
-        self.writing.push(Writing { client, asked, ino, is_leased });
+        self.writing.push(Writing { client, sent, ino, is_leased });
     }
 
     /// Carries out the `which`th write.
@@ -279,30 +282,31 @@ impl Server {
             return;
         }
         let at = which % self.writing.len();
-        let Writing { client, asked, ino, is_leased } = self.writing.swap_remove(at);
-        let Request::Write { offset, .. } = asked.request else { unreachable!() };
+        let Writing { client, sent, ino, is_leased } = self.writing.swap_remove(at);
+        let Request::Write { offset, .. } = sent.request else { unreachable!() };
         let parts = self.bytes.get_mut(&ino).unwrap();
-        for (at, value) in asked.bytes.chunks(8).enumerate() {
+        for (at, value) in sent.bytes.chunks(8).enumerate() {
             let value = Value::from_le_bytes(value.try_into().unwrap());
             parts[usize::try_from(offset / 8).unwrap() + at] = value;
             self.arrived.insert(value);
         }
-        let end = offset + asked.bytes.len() as u64;
+        let end = offset + sent.bytes.len() as u64;
         let attr = self.touch(ino);
         attr.size = attr.size.max(end);
-        let reply = Reply::Written { bytes: asked.bytes.len() as u64, size: attr.size };
+        let reply = Reply::Written { bytes: sent.bytes.len() as u64, size: attr.size };
         if is_leased {
             let ready = self.grantor.end_write(SESSIONS[client], ino);
             self.go_on(&ready);
         }
         let now = self.grantor.now();
-        self.answer(client, asked, now, (Ok(reply), Vec::new()));
+        self.answer(client, sent, now, Ok(reply), Vec::new());
     }
 
     fn announce(
         &mut self,
         client: usize,
-        (asked, read): (Asked, Option<Result<Reply, Error>>),
+        sent: SentRequest,
+        read: Option<Result<Reply, Error>>,
         since: LeaseMoment,
         touched: Vec<Touched>,
     ) {
@@ -314,7 +318,7 @@ impl Server {
         }
         let change = announced.change;
         let waits = announced.waits;
-        self.parked.push(Parked { client, asked, since, change, touched, waits, read });
+        self.parked.push(Parked { client, sent, since, change, touched, waits, read });
     }
 
     /// Takes the next answer to a recall.
@@ -326,7 +330,7 @@ impl Server {
         }
     }
 
-    /// The time of the leases of a client is over, after its own clock has said so.
+    /// Ends the leases of a client: by its own clock, then by that of the server.
     pub(crate) fn expire(&mut self, client: usize) {
         self.lines[client].lose();
         let ready = self.grantor.expire(SESSIONS[client]);
@@ -347,46 +351,46 @@ impl Server {
         if due.is_empty() {
             return false;
         }
-        let Parked { client, asked, since, change, touched, read, .. } =
+        let Parked { client, sent, since, change, touched, read, .. } =
             self.parked.swap_remove(due[which % due.len()]);
         if let Some(mut result) = read {
             self.grantor.end(change);
             for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
                 *attr = self.nodes[&attr.ino];
             }
-            self.show(client, asked, since, result);
+            self.show(client, sent, since, result);
             return true;
         }
-        if self.touches(&asked.request).as_ref() != Some(&touched) {
-            // A name leads elsewhere by now.
+        if self.touches(&sent.request).as_ref() != Some(&touched) {
+            // A name has another target since the change was announced.
             self.grantor.end(change);
-            let touched = self.touches(&asked.request).unwrap();
-            self.announce(client, (asked, None), since, touched);
+            let touched = self.touches(&sent.request).unwrap();
+            self.announce(client, sent, None, since, touched);
             return true;
         }
         self.removed.clear();
-        let result = self.change(client, &asked.request);
+        let result = self.change(client, &sent.request);
         self.grantor.end(change);
         let touched = if result.is_ok() { touched } else { Vec::new() };
-        self.answer(client, asked, since, (result, touched));
+        self.answer(client, sent, since, result, touched);
         true
     }
 
-    /// Returns what a request changes; `None` if nothing.
+    /// Returns the nodes and names that a request changes; `None` if it changes nothing.
     fn touches(&self, request: &Request) -> Option<Vec<Touched>> {
         let named = |name: &Name| Touched::Name { dir: DIR.ino, name: name.clone() };
-        let led_to = |name: &Name| self.led_to(name).map(Touched::Node);
+        let target = |name: &Name| self.target(name).map(Touched::Node);
         let dir = Touched::Node(DIR.ino);
         Some(match request {
             Request::Open { node, flags, .. } if flags.write => vec![Touched::Node(node.ino)],
             Request::SetAttr { node, .. } => vec![Touched::Node(node.ino)],
             Request::Link { node, name, .. } => vec![Touched::Node(node.ino), dir, named(name)],
             Request::Unlink { name, .. } => {
-                [dir, named(name)].into_iter().chain(led_to(name)).collect()
+                [dir, named(name)].into_iter().chain(target(name)).collect()
             }
             Request::Rename { from, to, .. } => {
                 let known = [dir, named(from), named(to)].into_iter();
-                known.chain(led_to(from)).chain(led_to(to)).collect()
+                known.chain(target(from)).chain(target(to)).collect()
             }
             _ => return None,
         })
@@ -400,7 +404,7 @@ impl Server {
                 let (entries, end) = self.list(*after, *entries as usize);
                 Ok(Reply::Listed { entries, end })
             }
-            Request::Open { node, open, .. } => self.open(client, node.ino, (*open, false)),
+            Request::Open { node, open, .. } => self.open(client, node.ino, *open, false),
             Request::Release { open } => {
                 let released = self.opens.remove(open);
                 if let Some(Opened { ino, writes: true, .. }) = released {
@@ -425,7 +429,8 @@ impl Server {
         &mut self,
         client: usize,
         ino: InodeId,
-        (open, writes): (OpenId, bool),
+        open: OpenId,
+        writes: bool,
     ) -> Result<Reply, Error> {
         let attr = self.nodes[&ino];
         if attr.links == 0 {
@@ -436,13 +441,13 @@ impl Server {
     }
 
     fn entry(&self, name: &Name) -> Result<Entry, Error> {
-        let ino = self.led_to(name).ok_or(Code::NotFound)?;
+        let ino = self.target(name).ok_or(Code::NotFound)?;
         Ok(Entry { handle: Handle::own(ino), attr: self.nodes[&ino] })
     }
 
     /// Returns a part of the listing, and whether nothing follows.
     pub(crate) fn list(&self, after: Cookie, most: usize) -> (Vec<DirEntry>, bool) {
-        let behind = self.names.iter().filter(|(number, _)| cookie(**number).0 > after.0);
+        let following = self.names.iter().filter(|(number, _)| cookie(**number).0 > after.0);
         let entry = |(number, (name, ino)): (&u64, &(Name, InodeId))| DirEntry {
             name: name.clone(),
             ino: *ino,
@@ -450,20 +455,20 @@ impl Server {
             cookie: cookie(*number),
             entry: Some(Entry { handle: Handle::own(*ino), attr: self.nodes[ino] }),
         };
-        let all: Vec<DirEntry> = behind.map(entry).collect();
+        let all: Vec<DirEntry> = following.map(entry).collect();
         let end = all.len() <= most;
         (all.into_iter().take(most).collect(), end)
     }
 
     fn change(&mut self, client: usize, request: &Request) -> Result<Reply, Error> {
         match request {
-            Request::Open { node, open, .. } => self.open(client, node.ino, (*open, true)),
+            Request::Open { node, open, .. } => self.open(client, node.ino, *open, true),
             Request::SetAttr { node, set: SetAttr { mode, .. }, .. } => {
                 self.touch(node.ino).mode = mode.unwrap();
                 Ok(Reply::Attr(self.nodes[&node.ino]))
             }
             Request::Link { node, name, .. } => {
-                if self.led_to(name).is_some() {
+                if self.target(name).is_some() {
                     return Err(Code::Exists.into());
                 }
                 if self.nodes[&node.ino].links == 0 {
@@ -475,14 +480,14 @@ impl Server {
                 self.entry(name).map(Reply::Entry)
             }
             Request::Unlink { name, .. } => {
-                let ino = self.led_to(name).ok_or(Code::NotFound)?;
+                let ino = self.target(name).ok_or(Code::NotFound)?;
                 self.names.remove(&number(name));
                 self.touch(DIR.ino).size -= 1;
                 Ok(Reply::Removed(self.drop_link(ino)))
             }
             Request::Rename { from, to, .. } => {
-                let ino = self.led_to(from).ok_or(Code::NotFound)?;
-                let other = self.led_to(to);
+                let ino = self.target(from).ok_or(Code::NotFound)?;
+                let other = self.target(to);
                 if other == Some(ino) {
                     return Err(Code::Exists.into());
                 }
@@ -520,9 +525,10 @@ impl Server {
     fn answer(
         &mut self,
         client: usize,
-        Asked { request, done, .. }: Asked,
+        SentRequest { request, done, .. }: SentRequest,
         since: LeaseMoment,
-        (mut result, touched): (Result<Reply, Error>, Vec<Touched>),
+        mut result: Result<Reply, Error>,
+        touched: Vec<Touched>,
     ) {
         let session = SESSIONS[client];
         let mut leases = Leases::default();

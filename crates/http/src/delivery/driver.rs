@@ -23,7 +23,7 @@ pub(crate) struct Delivery {
     pub(super) buffers: Arc<Buffers>,
     runtime: Handle,
     origin: Instant,
-    medium_bytes: AtomicU64,
+    disk_bytes: AtomicU64,
     served_bytes: AtomicU64,
     reads: AtomicU64,
 }
@@ -40,7 +40,7 @@ impl Delivery {
             buffers: Arc::new(Buffers::new(buffer_bytes)),
             runtime,
             origin: Instant::now(),
-            medium_bytes: AtomicU64::new(0),
+            disk_bytes: AtomicU64::new(0),
             served_bytes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
         })
@@ -67,7 +67,7 @@ impl Delivery {
 
     /// Counts bytes that were read from the disk, as far as the kernel tells.
     pub(crate) fn count_read(&self, bytes: u64) {
-        self.medium_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.disk_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts bytes of files that were given to clients.
@@ -79,7 +79,7 @@ impl Delivery {
     pub(crate) fn traffic(&self) -> HttpTraffic {
         let state = self.state.lock();
         HttpTraffic {
-            medium_bytes: self.medium_bytes.load(Ordering::Relaxed),
+            disk_bytes: self.disk_bytes.load(Ordering::Relaxed),
             served_bytes: self.served_bytes.load(Ordering::Relaxed),
             extents_read: self.reads.load(Ordering::Relaxed),
             extents_in_memory: state.resident() as u64,

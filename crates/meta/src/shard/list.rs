@@ -94,12 +94,13 @@ pub(super) fn list(shard: &Shard, page: Page<'_>) -> Result<Listed, Error> {
     }
     let mut locked = shard.lock();
     if locked.state.sequence == sequence {
-        return Ok((with_attributes(&mut locked, page.dir.ino, rows)?, end));
+        return Ok((with_attributes(&mut locked, page.dir.ino, rows, sequence)?, end));
     }
+    let sequence = locked.state.sequence;
     let mut scan =
         |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| shard.table.scan(from, to, visit);
     let (rows, end) = read_page(page, &mut start, false, &mut scan)?;
-    Ok((with_attributes(&mut locked, page.dir.ino, rows)?, end))
+    Ok((with_attributes(&mut locked, page.dir.ino, rows, sequence)?, end))
 }
 
 /// Returns where a page begins; `None` if no name can be there.
@@ -122,11 +123,17 @@ fn start(shard: &Shard, page: Page<'_>, scan: &mut Scan<'_>) -> Result<Option<St
     Ok(Some(Start { from, prefix, before: Some(before) }))
 }
 
+/// Returns the entries of rows that were read when `sequence` was the last batch.
 fn with_attributes(
     locked: &mut Locked<'_>,
     dir: InodeId,
     rows: Vec<Listing>,
+    sequence: u64,
 ) -> Result<Vec<DirEntry>, Error> {
+    assert!(
+        locked.state.sequence == sequence,
+        "I-4: a listing would show attributes from before a batch that was answered"
+    );
     rows.into_iter().map(|row| full_entry(locked, dir, row)).collect()
 }
 

@@ -41,6 +41,8 @@ impl Shard {
     /// An operation takes a few microseconds, less than putting a thread to sleep and waking it. So
     /// a caller spins for the time of some operations before it sleeps.
     fn lock_state(&self) -> StateGuard<'_> {
+        #[cfg(test)]
+        super::lock_cost::assert_not_locked();
         for _ in 0..SPINS {
             if !self.state.is_locked()
                 && let Some(state) = self.state.try_lock()

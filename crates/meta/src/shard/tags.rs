@@ -30,6 +30,7 @@ pub(super) fn set(
 ) -> Result<(), Error> {
     let ino = node.rnode.ino;
     let Some(tag) = tag_key(name) else { return Ok(()) };
+    txn.tags.note_row(name);
     let key = key::tag(tag, value, ino);
     if exists
         && let Some(old) = stored_key(txn, ino, name)?
@@ -46,6 +47,7 @@ pub(super) fn set(
 /// # Errors
 /// If the table fails, or the value is damaged.
 pub(super) fn remove(txn: &mut Txn<'_>, ino: InodeId, name: &[u8]) -> Result<(), Error> {
+    txn.tags.note_row(name);
     if let Some(key) = stored_key(txn, ino, name)? {
         txn.delete(key);
     }

@@ -13,6 +13,7 @@ use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash, Reply,
 use super::feed::Feed;
 use super::locked::Locked;
 use super::removed::{GoneFile, RemovedFiles};
+use super::tag_changes::TagChanges;
 use super::{Shard, State};
 use crate::directory::Directory;
 use crate::reply_cache::{ExpectedNodes, OpContext, ReplyStored, RequestKey};
@@ -94,6 +95,8 @@ pub(super) struct Txn<'a> {
     changes: Vec<MemoryChange>,
     /// Directories whose `dirty` flag is in the batch.
     flagged: Vec<InodeId>,
+    /// Tags that the batch changes.
+    pub(super) tags: TagChanges,
 }
 
 /// A change of memory that follows the batch.
@@ -149,6 +152,7 @@ impl<'a> Txn<'a> {
             expected,
             changes: Vec::with_capacity(changes),
             flagged: Vec::new(),
+            tags: TagChanges::default(),
         }
     }
 
@@ -172,8 +176,18 @@ impl<'a> Txn<'a> {
     /// # Errors
     /// If the table fails; `Io` if it was opened again since the operation read what it relies on.
     pub(super) fn commit(self) -> Result<Locked<'a>, Error> {
-        let Self { mut locked, batch, stamp, now, author, invalidations, changes, flagged, .. } =
-            self;
+        let Self {
+            mut locked,
+            batch,
+            stamp,
+            now,
+            author,
+            invalidations,
+            changes,
+            flagged,
+            tags,
+            ..
+        } = self;
         if batch.is_empty() {
             assert!(changes.is_empty(), "I-1: memory would change without a batch");
             return Ok(locked);
@@ -182,6 +196,7 @@ impl<'a> Txn<'a> {
         if invalidations.is_some_and(|before| before != locked.shard.durability.invalidations()) {
             return Err(Code::Io.into());
         }
+        assert!(tags.is_complete(), "I-12: a tag would change without its row");
         assert!(
             stamp.sequence == locked.state.sequence + 1,
             "I-1: another batch was written between the rows of this one and its commit"

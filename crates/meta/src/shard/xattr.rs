@@ -192,7 +192,7 @@ pub(super) fn set(
     match value {
         Some(value) => {
             tags::set(txn, &node, (name, &value), exists)?;
-            txn.put(key::xattr(node.rnode.ino, name), &Xattr { value: &value });
+            put(txn, node.rnode.ino, name, &value);
             match list {
                 Some(list) => list.set_flag(&mut node.rnode, true),
                 None if exists => {}
@@ -286,7 +286,7 @@ pub(super) fn put_back(
         let value = stored::xattr(before, ino, name)?.ok_or(Code::Corrupt)?;
         left = left.checked_sub(value.len()).ok_or(Code::TooBig)?;
         tags::set(txn, node, (name, &value), false)?;
-        txn.put(key::xattr(ino, name), &Xattr { value: &value });
+        put(txn, ino, name, &value);
     }
     if !names.is_empty() {
         txn.put(key::xattr_names(ino), &XattrNames { names: &names });
@@ -351,7 +351,7 @@ fn delete(
     mut names: Vec<u8>,
 ) -> Result<(), Error> {
     tags::remove(txn, rnode.ino, name)?;
-    txn.delete(key::xattr(rnode.ino, name));
+    delete_row(txn, rnode.ino, name);
     match list {
         Some(list) => list.set_flag(rnode, false),
         None => {
@@ -366,6 +366,19 @@ fn delete(
     Ok(())
 }
 
+/// Puts the row of an extended attribute. If it is a tag, [`tags::set`] puts that of the tag.
+fn put(txn: &mut Txn<'_>, ino: InodeId, name: &[u8], value: &[u8]) {
+    txn.tags.note_attribute(name);
+    txn.put(key::xattr(ino, name), &Xattr { value });
+}
+
+/// Deletes the row of an extended attribute. If it is a tag, [`tags::remove`] deletes that of the
+/// tag.
+fn delete_row(txn: &mut Txn<'_>, ino: InodeId, name: &[u8]) {
+    txn.tags.note_attribute(name);
+    txn.delete(key::xattr(ino, name));
+}
+
 fn put_names(txn: &mut Txn<'_>, rnode: &Rnode, names: &[u8]) {
     let key = key::xattr_names(rnode.ino);
     match names.is_empty() {
@@ -377,7 +390,7 @@ fn put_names(txn: &mut Txn<'_>, rnode: &Rnode, names: &[u8]) {
 fn delete_all(txn: &mut Txn<'_>, ino: InodeId, names: &[u8]) -> Result<(), Error> {
     for name in split(names) {
         tags::remove(txn, ino, name)?;
-        txn.delete(key::xattr(ino, name));
+        delete_row(txn, ino, name);
     }
     if !names.is_empty() {
         txn.delete(key::xattr_names(ino));

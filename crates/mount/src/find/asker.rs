@@ -1,4 +1,4 @@
-//! Who asks: the user of a request, with all that decides what that user may read.
+//! The user of a query, with the groups and capabilities that decide which files it may read.
 
 use pelago_fuse::{Errno, Header};
 use pelago_wire::{Asker, Context, limits};
@@ -17,11 +17,11 @@ pub(super) struct Rights {
 }
 
 impl Rights {
-    /// Returns those of the caller of a request. If `/proc` says nothing of it, its user and group
-    /// alone count.
+    /// Returns the rights of the caller of a request. If `/proc` does not show the caller, its user
+    /// and group alone count.
     ///
     /// # Errors
-    /// `E2BIG` if it is in more groups than a search has room for.
+    /// `E2BIG` if the caller is in more groups than a search has room for.
     pub(super) fn of(header: &Header) -> Result<Self, Errno> {
         let process = Process::of(header);
         let asker = match process.status() {

@@ -1,5 +1,5 @@
-//! The control files that are open: each is a conversation of its own, with the rights of the
-//! process that opened it.
+//! Open control files: each is a conversation of its own, with the rights of the process that
+//! opened it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Controls {
 }
 
 impl Control {
-    /// Takes a question.
+    /// Takes the question that a program writes.
     ///
     /// # Errors
     /// As [`Conversation::write`].
@@ -81,7 +81,7 @@ impl Control {
         }
     }
 
-    /// Goes on with a read whose page is there.
+    /// Continues a read after its page has come.
     fn go_on(&self, size: usize, take: impl FnOnce(&mut Conversation)) -> Result<Vec<u8>, Errno> {
         let mut conversation = self.conversation.lock();
         take(&mut conversation);

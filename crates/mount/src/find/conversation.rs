@@ -1,7 +1,7 @@
-//! What is said through one open of the control file: a question is written, and its answer read.
+//! The conversation through one open control file: a question is written, and its answer is read.
 //!
-//! It decides without I/O. A read that has nothing asks for the next page of the answer, so no more
-//! than a page is in memory.
+//! This file does no I/O: it says which page of the answer is needed. A read for which no records
+//! are left needs the next page, so no more than one page is in memory.
 
 use std::mem;
 
@@ -14,9 +14,9 @@ use super::records;
 /// The state of one open.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
-    /// `None` before the first one.
+    /// `None` before the first question.
     question: Option<Question>,
-    /// Records that were not read yet, behind the first `given` bytes.
+    /// Records of the answer, of which the first `given` bytes were read.
     records: Vec<u8>,
     given: usize,
     next: Next,
@@ -28,37 +28,37 @@ pub(super) struct Conversation {
 /// The most files of the first page.
 const FIRST_HITS: u32 = 128;
 
-/// What comes behind the records that are there.
+/// The continuation of the answer after `records`.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Next {
-    /// Nothing: no question was written.
+    /// None: no question was written.
     #[default]
     NoQuestion,
-    /// The page behind this place.
+    /// The page after this place.
     Page(Option<SearchPlace>),
-    /// A page that was asked for.
+    /// A page that was requested and has not come yet.
     Asked,
-    /// Nothing: the answer is complete.
+    /// None: the answer is complete.
     End,
 }
 
-/// What a read does.
+/// The next step of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// These bytes are its reply.
     Give(Vec<u8>),
-    /// The reply needs this page: [`Conversation::page`] comes before the read is tried again.
+    /// The reply needs this page; [`Conversation::page`] takes it, then the read is tried again.
     Ask(Search),
-    /// The same, with [`Conversation::tags`].
+    /// The reply needs these tags; [`Conversation::tags`] takes them, then the read is tried again.
     AskTags(Tags),
 }
 
 impl Conversation {
-    /// Begins with a question, and ends the one before.
+    /// Begins with a question, and drops the answer to the question before.
     ///
     /// # Errors
-    /// `E2BIG` if it is too long, `EINVAL` if it is none; the next read says why. `EBUSY` if a read
-    /// waits.
+    /// `E2BIG` if the question is too long, `EINVAL` if it is malformed; the next read says why.
+    /// `EBUSY` if a read waits.
     pub(super) fn write(&mut self, text: &[u8]) -> Result<(), Errno> {
         if self.next == Next::Asked {
             return Err(Errno::BUSY);
@@ -77,10 +77,10 @@ impl Conversation {
         }
     }
 
-    /// Goes on with a read of up to `size` bytes.
+    /// Returns the next step of a read of up to `size` bytes.
     ///
     /// # Errors
-    /// `EINVAL` if nothing was asked, `EBUSY` if another read waits.
+    /// `EINVAL` if no question was written, `EBUSY` if another read waits.
     pub(super) fn read(&mut self, size: usize, asker: &Asker) -> Result<Step, Errno> {
         let rest = &self.records[self.given..];
         if !rest.is_empty() {
@@ -116,15 +116,15 @@ impl Conversation {
         }
     }
 
-    /// Returns the most files of the next page: few of the first, since a program may want no more,
-    /// and more of each page behind it.
+    /// Returns the limit of files on the next page: few on the first, since a program may want no
+    /// more, and more on each further one.
     fn next_hits(&mut self) -> u32 {
         let hits = self.hits.max(FIRST_HITS);
         self.hits = hits.saturating_mul(8).min(limits::PAGE_HITS);
         hits
     }
 
-    /// Takes the page that a read has asked for.
+    /// Takes the page that a read has requested.
     pub(super) fn page(&mut self, page: Result<SearchPage, Error>) {
         let page = match page {
             Ok(page) => page,
@@ -144,7 +144,7 @@ impl Conversation {
         };
     }
 
-    /// Takes the keys or values that a read has asked for.
+    /// Takes the keys or values that a read has requested.
     pub(super) fn tags(&mut self, page: Result<TagPage, Error>) {
         let TagPage { parts, as_of, more } = match page {
             Ok(page) => page,

@@ -1,9 +1,9 @@
-//! The names that exist in every directory of the mount although no listing has them.
+//! Hidden names: they can be looked up in every directory of the mount, and are in no listing.
 
 use pelago_client::At;
 use pelago_wire::InodeId;
 
-/// What a hidden name leads to, unless the server has a file of that name.
+/// The file that a hidden name leads to, unless the server has a file of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Hidden {
     /// The control file: a query is written to it, and the answer read from it.
@@ -20,7 +20,7 @@ pub(crate) struct HiddenName {
 }
 
 impl HiddenName {
-    /// Returns the hidden name that this is, if it is one.
+    /// Returns a name as a hidden name, if it is one.
     pub(crate) fn of(at: &At) -> Option<Self> {
         let what = match at.name.as_bytes() {
             b".pelago-find" => Hidden::Control,

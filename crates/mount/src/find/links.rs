@@ -1,7 +1,7 @@
-//! What the folder of a query lists: for each file that was found a symbolic link with its name.
+//! Entries of a query's folder: one symbolic link, with the file's name, for each file found.
 //!
-//! Where several files have the same name, each of these gets `~` and the number of its inode. So a
-//! name depends on what is found, and not on the order in which it is found.
+//! If several files have the same name, each of their links gets `~` and the number of its inode.
+//! So the names depend on which files are found, and not on the order in which they are found.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -16,8 +16,8 @@ pub(super) struct Link {
     pub(super) target: Box<[u8]>,
     /// The number of the file that was found.
     pub(super) ino: InodeId,
-    /// The offset at which a listing goes on behind it: made of the name alone, unless two names
-    /// have the same.
+    /// The offset at which a listing continues after it: made of the name alone, unless another
+    /// name has the same.
     pub(super) offset: u64,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Link {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Links(Vec<Link>);
 
-/// Files that were found, until there are enough.
+/// The files that were found so far, up to the limits of a folder.
 #[derive(Debug)]
 pub(super) struct Found {
     /// The path from the folder to the directory that is searched, with a slash at its end.
@@ -34,13 +34,13 @@ pub(super) struct Found {
     bytes: usize,
 }
 
-/// The offset behind `..`; names have higher ones.
+/// The offset after `..`; names have higher ones.
 pub(super) const AFTER_DOTS: u64 = 2;
 
 impl Found {
-    /// Begins for a folder that is `depth` folders below `.find`.
+    /// Returns an empty list for a folder that is `depth` folders below `.find`.
     pub(super) fn new(depth: u32) -> Self {
-        // One more, out of `.find`.
+        // One more leads out of `.find`.
         Self { ups: b"../".repeat(depth as usize + 1), hits: Vec::new(), bytes: 0 }
     }
 
@@ -80,7 +80,7 @@ impl Found {
 }
 
 impl Links {
-    /// Returns the links behind an offset.
+    /// Returns the links after an offset.
     pub(super) fn behind(&self, offset: u64) -> &[Link] {
         &self.0[self.0.partition_point(|link| link.offset <= offset)..]
     }
@@ -88,7 +88,7 @@ impl Links {
     /// Returns the link of a name.
     pub(super) fn get(&self, name: &[u8], hasher: &impl BuildHasher) -> Option<&Link> {
         let first = offset_of(name, hasher);
-        // Those of equal offsets were given the ones behind it.
+        // Links with equal hashes have the offsets that follow.
         let from = self.0.partition_point(|link| link.offset < first);
         let near = self.0[from..].iter().zip(first..);
         near.take_while(|(link, offset)| link.offset == *offset)
@@ -110,9 +110,9 @@ fn last_name(path: &[u8]) -> Option<&[u8]> {
         .try_fold(&[][..], |_, name| Name::new(name).is_ok().then_some(name))
 }
 
-/// Gives each file a name: its own, unless another one has that too. If a file has the name that
-/// another one gets so, all names that look like one with a number get one more: in two steps at
-/// most, whatever names users choose.
+/// Gives each file a name: its own, and the number of its inode if another file has the same name.
+/// If a file's own name is equal to such a numbered name, all names that look like numbered ones
+/// get a number too. These two steps suffice, whatever names users choose.
 fn named(mut hits: Vec<Hit>) -> impl Iterator<Item = (Box<[u8]>, Hit)> {
     hits.sort_unstable_by(|a, b| (a.ino, &a.path).cmp(&(b.ino, &b.path)));
     let plain = names_of(&hits, &vec![false; hits.len()]);
@@ -129,7 +129,7 @@ fn named(mut hits: Vec<Hit>) -> impl Iterator<Item = (Box<[u8]>, Hit)> {
     all.filter(move |(name, _): &(Box<[u8]>, Hit)| seen.insert(name.clone()))
 }
 
-/// Says of each name whether another one is equal.
+/// Returns for each name whether another one is equal.
 fn are_equal(names: &[Vec<u8>]) -> Vec<bool> {
     let mut counts: HashMap<&[u8], u32> = HashMap::with_capacity(names.len());
     names.iter().for_each(|name| *counts.entry(name).or_default() += 1);
@@ -140,7 +140,7 @@ fn names_of(hits: &[Hit], is_numbered: &[bool]) -> Vec<Vec<u8>> {
     hits.iter().zip(is_numbered).map(|(hit, numbered)| name_of(hit, *numbered)).collect()
 }
 
-/// Returns whether a name ends as one with a number does.
+/// Returns whether a name looks like a numbered one.
 fn has_number(name: &[u8]) -> bool {
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
     digits > 0 && name[..name.len() - digits].ends_with(b"~")
@@ -157,7 +157,7 @@ fn name_of(hit: &Hit, is_numbered: bool) -> Vec<u8> {
 }
 
 fn offset_of(name: &[u8], hasher: &impl BuildHasher) -> u64 {
-    // Below the largest offset of the kernel, by more than there are names.
+    // Offsets of the kernel are signed: two bits are free, so that equal hashes can count up.
     (hasher.hash_one(name) >> 2).max(AFTER_DOTS + 1)
 }
 

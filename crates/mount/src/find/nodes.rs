@@ -1,8 +1,8 @@
-//! The hidden files and folders that the kernel knows, by their numbers.
+//! Hidden files and folders that the kernel refers to, by inode number.
 //!
-//! A server knows nothing of them. Each gets a number of the site that no server has, and keeps it
-//! until the kernel has forgotten as many lookups as it was answered, as real inodes do. Numbers
-//! are not used again: a folder that a rename has replaced is dead to the kernel.
+//! No server has them. Each gets a number of the site that no server has, and keeps it until the
+//! kernel has sent FORGET for all its lookups, as real inodes do. Numbers are not used again: the
+//! kernel never uses the inode of a folder again that a rename has replaced.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use super::hidden::{Hidden, HiddenName};
 
 /// The bits of a number below those of its site.
 const SITE_BITS: u32 = 48;
-/// Memory of a node besides its text, about.
+/// Estimated memory of a node besides its text.
 const NODE_BYTES: usize = 256;
 
 /// A hidden file or folder.
@@ -44,11 +44,11 @@ pub(super) enum Node {
 pub(super) struct Folder {
     /// The directory that is searched.
     pub(super) dir: InodeId,
-    /// The folder that it is in.
+    /// The folder that has it as an entry.
     pub(super) parent: InodeId,
     /// Its name there: two names may mean the same query, and a folder has one name.
     pub(super) name: Box<[u8]>,
-    /// The canonical form of the query, those of the folders around it included.
+    /// The canonical form of the query, which includes the queries of the folders above.
     pub(super) query: Arc<[u8]>,
     /// Folders of queries from `.find` down to this one, itself included.
     pub(super) depth: u32,
@@ -70,7 +70,7 @@ struct Table {
 
 struct NodeEntry {
     node: Arc<Node>,
-    /// Who has looked it up first.
+    /// The user that has looked it up first.
     user: u32,
     lookups: u64,
     since: Time,
@@ -80,7 +80,7 @@ impl Nodes {
     /// Counts one more lookup of a node by this user, and returns its attributes.
     ///
     /// # Errors
-    /// `ENFILE` if the user would have more than is left for all others.
+    /// `ENFILE` if this user's nodes would take more memory than is left for all users.
     pub(super) fn look_up(&self, node: Node, user: u32, now: Time) -> Result<Attr, Errno> {
         let mut table = self.0.lock();
         let table = &mut *table;
@@ -126,7 +126,8 @@ impl Nodes {
         }
     }
 
-    /// A real file has got this name: the node is another one if it is looked up again.
+    /// Forgets the node of a hidden name that a real file has got: if the name is looked up again
+    /// as a hidden one, it gets a new node.
     pub(super) fn replaced(&self, name: HiddenName) {
         self.0.lock().numbers.remove(&Node::Hidden(name));
     }
@@ -187,7 +188,7 @@ impl Node {
     }
 }
 
-/// Returns the attributes of a node that exists since a time.
+/// Returns the attributes of a node that was first looked up at `since`.
 fn attr(number: InodeId, node: &Node, since: Time) -> Attr {
     let (ino, kind, mode, size) = match node {
         Node::Hidden(HiddenName { what: Hidden::Control, .. }) => {

@@ -1,21 +1,21 @@
-//! What is written to the control file: a query, or behind a `?`, with which none begins, what tags
-//! there are.
+//! Parser for the text that a program writes to the control file: a query, or `?` and a question
+//! about tags. No query begins with `?`.
 
 use pelago_find::Query;
 use pelago_fuse::Errno;
 use pelago_wire::limits;
 use pelago_wire::xattr::is_tag_key;
 
-/// What is asked.
+/// A question to the control file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
     /// The files that a query in its canonical form means.
     Files(Vec<u8>),
-    /// Which keys of tags, or values of a key, begin so.
+    /// The keys of tags, or the values of one key, that begin with a prefix.
     Tags { key: Option<Vec<u8>>, prefix: Vec<u8> },
 }
 
-/// The error of the write, and what a read says about it.
+/// The error of a write, and the text that the next read returns about it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) errno: Errno,
@@ -26,7 +26,7 @@ impl Question {
     /// Parses what was written.
     ///
     /// # Errors
-    /// [`Wrong`], with `E2BIG` for what is too long, and else `EINVAL`.
+    /// [`Wrong`], with `E2BIG` if the text is too long, and else `EINVAL`.
     pub(super) fn parse(text: &[u8]) -> Result<Self, Wrong> {
         if let Some(line) = text.strip_prefix(b"?") {
             return parse_tags(line.strip_suffix(b"\n").unwrap_or(line));
@@ -60,7 +60,7 @@ fn parse_tags(line: &[u8]) -> Result<Question, Wrong> {
     Ok(Question::Tags { key, prefix: prefix.to_vec() })
 }
 
-/// Returns what is in front of the first blank and what is behind it.
+/// Returns the text before the first blank and the text after it.
 fn split(text: &[u8]) -> (&[u8], &[u8]) {
     let at = text.iter().position(|byte| *byte == b' ');
     at.map_or((text, b""), |at| (&text[..at], &text[at + 1..]))

@@ -1,10 +1,10 @@
-//! The bytes that are read from the control file, as `docs/query.md` specifies them: records that
-//! end with a NUL.
+//! Records that are read from the control file, each with a NUL at its end, as `docs/query.md`
+//! specifies them.
 
 use pelago_find::word_of;
 use pelago_wire::{Hit, Time};
 
-/// Adds a file that was found. One with a path that no record can have is left out.
+/// Adds a file that was found, unless its path has a NUL or is empty.
 pub(super) fn hit(to: &mut Vec<u8>, hit: &Hit) {
     if hit.path.is_empty() || hit.path.contains(&0) {
         return;
@@ -14,8 +14,7 @@ pub(super) fn hit(to: &mut Vec<u8>, hit: &Hit) {
     to.push(0);
 }
 
-/// Adds a key or a value of tags, as the word says. One with a NUL, which no record can have, is
-/// left out.
+/// Adds a key or a value of tags, as `word` says, unless it has a NUL.
 pub(super) fn part(to: &mut Vec<u8>, word: &str, part: &[u8]) {
     if part.contains(&0) {
         return;
@@ -26,23 +25,23 @@ pub(super) fn part(to: &mut Vec<u8>, word: &str, part: &[u8]) {
     to.push(0);
 }
 
-/// Adds that there may be more keys or values.
+/// Adds the record that there may be more keys or values.
 pub(super) fn more(to: &mut Vec<u8>) {
     to.extend_from_slice(b"more\0");
 }
 
-/// Adds how many files were examined so far.
+/// Adds the number of files that were examined so far.
 pub(super) fn progress(to: &mut Vec<u8>, examined: u64) {
     to.extend_from_slice(format!("progress {examined}\0").as_bytes());
 }
 
-/// Adds the end of an answer, which has every change up to `as_of`.
+/// Adds the end of an answer, which includes every change up to `as_of`.
 pub(super) fn end(to: &mut Vec<u8>, as_of: Time, examined: u64) {
     let Time { seconds, nanos } = as_of;
     to.extend_from_slice(format!("end {seconds}.{nanos:09} {examined}\0").as_bytes());
 }
 
-/// Adds why there is no more of the answer.
+/// Adds the error that ends the answer.
 pub(super) fn error(to: &mut Vec<u8>, message: &str) {
     to.extend_from_slice(format!("error {}\0", message.replace('\0', " ")).as_bytes());
 }

@@ -1,5 +1,5 @@
-//! The searches of the folders: each asks for all pages of an answer, once for those that want it
-//! at the same time and for a second after, and for each asker on its own.
+//! Searches for the folders of queries. One search fetches all pages of an answer, and serves all
+//! requests of the same user that come while it runs and for a second afterwards.
 
 use std::fmt;
 use std::hash::RandomState;
@@ -15,12 +15,16 @@ use super::asker::Rights;
 use super::links::{Found, Links};
 use super::nodes::Folder;
 
-/// How long an answer is kept, for what a program asks next.
+/// Time for which an answer is held for the next requests of a program.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The answers of folders, those on their way included.
+/// The answers of folders, and the searches that are under way.
 #[derive(Default)]
-pub(super) struct Searches(Mutex<Table>, pub(super) RandomState);
+pub(super) struct Searches {
+    table: Mutex<Table>,
+    /// Orders the links of each folder.
+    pub(super) hasher: RandomState,
+}
 
 #[derive(Default)]
 struct Table {
@@ -42,7 +46,7 @@ enum Stage {
 
 /// A request that waits for the answer.
 struct Waiter {
-    /// Its number, by which it is interrupted.
+    /// Number of the request, by which it is interrupted.
     unique: u64,
     then: Then,
 }
@@ -60,30 +64,33 @@ struct Run {
     found: Found,
 }
 
-/// What a request for an answer meets.
+/// The state in which a request finds its answer.
 enum Met {
+    /// The answer is here.
     Links(Arc<Links>, Then),
+    /// Too many searches are under way.
     Full(Then),
-    /// It waits, and must begin the search of this number.
+    /// The request waits, and must begin the search of this number.
     Begin(u64),
-    /// It waits.
+    /// The request waits for a search that is under way.
     Waits,
 }
 
 impl Searches {
-    /// Calls `then` with the links of a folder as an asker may see them; `unique` is the number of
-    /// the request that waits for them. The error is `EAGAIN` if too many searches are under way,
-    /// `EINTR` if the request is interrupted.
+    /// Calls `then` with the links of a folder that a user with these rights may see; `unique` is
+    /// the number of the request that waits for them. The error is `EAGAIN` if too many searches
+    /// are under way, `EINTR` if the request is interrupted.
     pub(super) fn ask(
         self: &Arc<Self>,
         files: &Files,
-        (number, folder): (InodeId, &Folder),
+        number: InodeId,
+        folder: &Folder,
         rights: Rights,
         unique: u64,
         then: impl FnOnce(Result<Arc<Links>, Errno>) + Send + 'static,
     ) {
         let waiter = Waiter { unique, then: Box::new(then) };
-        let met = self.0.lock().meet(number, &rights, waiter, Instant::now());
+        let met = self.table.lock().meet(number, &rights, waiter, Instant::now());
         match met {
             Met::Links(links, then) => then(Ok(links)),
             Met::Full(then) => then(Err(Errno::AGAIN)),
@@ -105,7 +112,7 @@ impl Searches {
 
     /// Ends the wait of a request. Returns whether it waited.
     pub(super) fn interrupt(&self, unique: u64) -> bool {
-        let waiter = self.0.lock().take_waiter(unique);
+        let waiter = self.table.lock().take_waiter(unique);
         waiter.is_some_and(|waiter| {
             (waiter.then)(Err(Errno::INTR));
             true
@@ -114,12 +121,12 @@ impl Searches {
 
     /// Drops the answers that are too old.
     pub(super) fn expire(&self) {
-        self.0.lock().expire(Instant::now());
+        self.table.lock().expire(Instant::now());
     }
 
     /// Ends a search that no request waits for any more. Returns whether it has ended.
     fn give_up(&self, number: u64) -> bool {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let before = table.entries.len();
         table.entries.retain(|entry| {
             let waits = |stage: &Stage| !matches!(stage, Stage::UnderWay(all) if all.is_empty());
@@ -129,14 +136,14 @@ impl Searches {
     }
 
     fn end(&self, number: u64, result: Result<Arc<Links>, Errno>) {
-        let waiters = self.0.lock().end(number, result.as_ref().ok(), Instant::now());
+        let waiters = self.table.lock().end(number, result.as_ref().ok(), Instant::now());
         waiters.into_iter().for_each(|waiter| (waiter.then)(result.clone()));
     }
 }
 
 impl fmt::Debug for Searches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Searches({})", self.0.lock().entries.len())
+        write!(f, "Searches({})", self.table.lock().entries.len())
     }
 }
 
@@ -164,7 +171,7 @@ impl Table {
         Met::Begin(self.last)
     }
 
-    /// Drops the oldest answer if there are as many as may be. Returns whether there is room.
+    /// Drops the oldest answer if the table is full. Returns whether there is room.
     fn make_room(&mut self) -> bool {
         if self.entries.len() < limits::FIND_FOLDERS {
             return true;
@@ -180,7 +187,7 @@ impl Table {
         });
     }
 
-    /// Takes the waiters of a search that has ended, and keeps its answer if it has one.
+    /// Takes the waiters of a search that has ended, and holds its answer if it has one.
     fn end(&mut self, number: u64, links: Option<&Arc<Links>>, now: Instant) -> Vec<Waiter> {
         let Some(at) = self.entries.iter().position(|entry| entry.number == number) else {
             return Vec::new();
@@ -189,7 +196,7 @@ impl Table {
         let Stage::UnderWay(waiters) = entry.stage else { return Vec::new() };
         if let Some(links) = links {
             entry.stage = Stage::Done { links: Arc::clone(links), since: now };
-            // The last one is the youngest.
+            // The newest answer is the last.
             self.entries.push(entry);
         }
         waiters
@@ -207,8 +214,8 @@ impl Table {
 }
 
 impl Run {
-    /// Asks for the page behind a place, and for those behind it. Pages that are ready at once are
-    /// taken in turn, so that many of them take no stack.
+    /// Requests the page after a place, and all further pages. Pages that are ready at once are
+    /// taken in a loop, so that many of them take no stack.
     fn go_on(mut self, mut after: Option<SearchPlace>) {
         loop {
             if self.searches.give_up(self.number) {
@@ -236,14 +243,14 @@ impl Run {
         }
     }
 
-    /// Takes a page. Returns where the next one begins, unless this was the last.
+    /// Takes a page. Returns the place where the next one begins, unless this was the last.
     fn take(mut self, page: Result<SearchPage, Error>) -> Option<(Self, SearchPlace)> {
         match page {
             Err(error) => self.searches.end(self.number, Err(errno::of(error.code))),
             Ok(SearchPage { hits, after, .. }) => match (self.found.add(hits), after) {
                 (true, Some(after)) => return Some((self, after)),
                 _ => {
-                    let links = self.found.links(&self.searches.1);
+                    let links = self.found.links(&self.searches.hasher);
                     self.searches.end(self.number, Ok(Arc::new(links)));
                 }
             },

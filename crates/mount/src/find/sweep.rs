@@ -1,10 +1,11 @@
-//! Asks the kernel to forget hidden files, so that their memory keeps its limit.
+//! Sweeps: the kernel is asked to forget hidden files, so that their memory stays in its limit.
 //!
-//! The kernel keeps a name that holds no more until it needs the memory, and with it the node. A
-//! long `ls -l` of a folder of links would so fill the table. As for real inodes
-//! ([`crate::prune`]), Linux 6.18 forgets what it is asked to forget, unless a program uses it. An
-//! older one drops links by their names instead, which takes the lock of their folder; folders it
-//! keeps as long as it likes.
+//! The kernel caches a name whose lifetime is over until it needs the memory, and with the name it
+//! holds the node. A long `ls -l` of a folder of links would fill the table in this way. As for
+//! real inodes ([`crate::prune`]), Linux 6.18 forgets the nodes that it is asked to forget, unless
+//! a program uses them (FUSE_NOTIFY_PRUNE). An older kernel answers `EINVAL`; there links are
+//! invalidated by their names, which takes the lock of their folder, and folders stay as long as
+//! the kernel likes.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +23,7 @@ use super::nodes::{Node, Nodes};
 
 /// Nodes of one notice; the kernel copies as many at a time.
 const NODES: usize = 512;
-/// From the end of a sweep to the beginning of the next one: what is left may be in use.
+/// Least time from the end of a sweep to the next one: the nodes that are left may be in use.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The sweeps of a mount, one after the other.
@@ -37,8 +38,8 @@ impl Sweeps {
         Self { kernel, is_sweeping: AtomicBool::new(false) }
     }
 
-    /// Starts a sweep on a thread of its own, because the caller is answering a request; not if one
-    /// is under way.
+    /// Starts a sweep, unless one is under way. It runs on a thread of its own: the caller answers
+    /// a request, whose program may hold the lock of the folder that the sweep needs.
     pub(super) fn start(self: &Arc<Self>, nodes: &Arc<Nodes>) {
         if self.is_sweeping.swap(true, Ordering::Acquire) {
             return;

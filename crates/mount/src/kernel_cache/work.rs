@@ -1,48 +1,73 @@
-//! What is left to invalidate, and the changes that wait for it.
+//! Queues of the names and inodes to invalidate, and the changes that wait for them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use pelago_wire::{InodeId, Name, Then};
+use pelago_wire::{InodeId, Then};
 
-/// How long a change waits for the invalidation of its names before that of all names.
+use crate::notices::DirEntryKey;
+
+/// Time for which a change waits for the invalidation of its names before that of all names.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// The least time between two invalidations of all names.
+/// The least time between two invalidations of all names: after each the kernel looks every name up
+/// again.
 const EPOCH_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(super) struct Work {
-    /// Names to invalidate, each of a change.
-    pub(super) queue: VecDeque<(u64, InodeId, Name)>,
-    /// Inodes that the kernel has perhaps not installed yet, each of a change, and since when.
-    pub(super) installing: Vec<(u64, InodeId, Instant)>,
-    /// A thread invalidates those.
+    /// Names to invalidate.
+    pub(super) queue: VecDeque<QueuedName>,
+    /// Inodes that the kernel has perhaps not installed yet.
+    pub(super) installing: Vec<InstallingInode>,
+    /// A thread invalidates them.
     pub(super) installs: bool,
     /// Changes some of whose names or inodes are not invalidated yet, by number.
     pub(super) changes: BTreeMap<u64, Waiting>,
+    /// Number of the newest change.
     pub(super) last: u64,
+    /// Threads that invalidate names.
     pub(super) threads: usize,
+    /// Threads of these that wait for names.
     pub(super) idle: usize,
+    /// The thread that watches has been started.
     pub(super) watched: bool,
     pub(super) last_epoch: Option<Instant>,
-    /// The kernel does not know `FUSE_NOTIFY_INC_EPOCH`.
+    /// The kernel does not know FUSE_NOTIFY_INC_EPOCH.
     pub(super) lacks_epoch: bool,
-    /// After this time the kernel uses no name that it was answered before.
+    /// Longest lifetime of a name under leases, with the time in which it is installed.
     pub(super) names_hold: Option<Duration>,
-    /// When each of these inodes is told again.
-    pub(super) again: VecDeque<(Instant, InodeId)>,
+    /// Inodes whose invalidation is repeated, by time.
+    pub(super) repeats: VecDeque<(Instant, InodeId)>,
+    /// Until then entries from before the first session may be installed.
     pub(super) in_doubt_until: Option<Instant>,
     pub(super) ended: bool,
+}
+
+/// A name that a change invalidates.
+pub(super) struct QueuedName {
+    /// Number of the change.
+    pub(super) change: u64,
+    pub(super) key: DirEntryKey,
+}
+
+/// An inode that a change invalidates once the kernel has installed it.
+pub(super) struct InstallingInode {
+    /// Number of the change.
+    pub(super) change: u64,
+    pub(super) ino: InodeId,
+    /// The beginning of the change.
+    pub(super) since: Instant,
 }
 
 /// A change that waits for the kernel.
 pub(super) struct Waiting {
     pub(super) since: Instant,
-    /// Names that are left, and inodes that may be on their way.
+    /// Names that are left.
     pub(super) names: usize,
+    /// Inodes that may be on their way to the kernel.
     pub(super) installing: usize,
     /// All names were invalidated at once.
-    pub(super) is_told_names: bool,
+    pub(super) are_names_invalid: bool,
     /// The inodes that it changes.
     pub(super) nodes: Vec<InodeId>,
     /// `None` once it was called.
@@ -50,41 +75,41 @@ pub(super) struct Waiting {
 }
 
 impl Work {
-    /// Counts a name of a change that was invalidated. Returns what follows.
-    pub(super) fn told_name(&mut self, number: u64) -> Option<Then> {
+    /// Counts a name of a change that was invalidated. Returns the callback that is due.
+    pub(super) fn name_invalidated(&mut self, number: u64) -> Option<Then> {
         self.changes.get_mut(&number)?.names -= 1;
-        self.told(number)
+        self.next_step(number)
     }
 
-    /// Counts an inode of a change that was invalidated. Returns what follows.
-    pub(super) fn told_node(&mut self, number: u64) -> Option<Then> {
+    /// Counts an inode of a change that was invalidated. Returns the callback that is due.
+    pub(super) fn inode_invalidated(&mut self, number: u64) -> Option<Then> {
         self.changes.get_mut(&number)?.installing -= 1;
-        self.told(number)
+        self.next_step(number)
     }
 
-    /// Returns what follows the last that is told of a change.
-    fn told(&mut self, number: u64) -> Option<Then> {
+    /// Returns the callback of a change, if nothing is left that it waits for.
+    fn next_step(&mut self, number: u64) -> Option<Then> {
         let waiting = self.changes.get_mut(&number)?;
         if waiting.names + waiting.installing == 0 {
             return self.changes.remove(&number)?.then;
         }
-        let is_told = waiting.installing == 0 && (waiting.is_told_names || waiting.names == 0);
-        waiting.then.take_if(|_| is_told)
+        let is_ready = waiting.installing == 0 && (waiting.are_names_invalid || waiting.names == 0);
+        waiting.then.take_if(|_| is_ready)
     }
 
-    /// Returns when all names are to be invalidated, if a change waits for its own.
+    /// Returns when all names are to be invalidated, if a change waits for its names.
     pub(super) fn next_epoch(&self) -> Option<Instant> {
         if self.lacks_epoch {
             return None;
         }
-        let waits = |waiting: &&Waiting| waiting.then.is_some() && !waiting.is_told_names;
+        let waits = |waiting: &&Waiting| waiting.then.is_some() && !waiting.are_names_invalid;
         let oldest = self.changes.values().find(waits)?.since;
         let allowed = self.last_epoch.map(|last| last + EPOCH_PAUSE);
         let patient = oldest + PATIENCE;
         Some(allowed.map_or(patient, |allowed| allowed.max(patient)))
     }
 
-    /// Returns since when the oldest change waits.
+    /// Returns when the oldest change that waits has begun.
     pub(super) fn oldest(&self) -> Option<Instant> {
         Some(self.changes.values().find(|waiting| waiting.then.is_some())?.since)
     }
@@ -94,7 +119,7 @@ impl Work {
         Some(self.oldest()? + self.names_hold?)
     }
 
-    /// Returns what follows changes whose names have expired.
+    /// Returns the callbacks of changes whose names have expired.
     pub(super) fn expired(&mut self, now: Instant) -> Vec<Then> {
         let Some(hold) = self.names_hold else { return Vec::new() };
         let expired = self.changes.values_mut().filter(|waiting| waiting.since + hold <= now);
@@ -123,7 +148,7 @@ mod tests {
                         since,
                         names: 1,
                         installing: 0,
-                        is_told_names: false,
+                        are_names_invalid: false,
                         nodes: Vec::new(),
                         then,
                     },

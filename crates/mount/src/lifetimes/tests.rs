@@ -32,6 +32,13 @@ fn leased(attr: Duration, name: Duration) -> Mount {
     Mount::new(Keeps::Leased(Arc::new(Left { attr, name })))
 }
 
+/// A sample of a file and one of a name.
+#[derive(Clone, Copy)]
+struct Samples {
+    node: Sample,
+    name: Sample,
+}
+
 /// A mount that has no file open.
 struct Mount {
     lifetimes: Lifetimes,
@@ -44,19 +51,22 @@ impl Mount {
     }
 
     /// Samples a file and a name.
-    fn sample(&self, ino: InodeId, text: &str) -> (Sample, Sample) {
+    fn sample(&self, ino: InodeId, text: &str) -> Samples {
         let epoch = self.attr_ttl.epoch();
-        (self.lifetimes.sample(epoch, ino), self.lifetimes.sample_name(epoch, &at(text)))
+        Samples {
+            node: self.lifetimes.sample(epoch, ino),
+            name: self.lifetimes.sample_name(epoch, &at(text)),
+        }
     }
 
     /// Returns the lifetimes of attributes and of a name.
-    fn given(&self, (node, name): (Sample, Sample)) -> (Duration, Duration) {
+    fn given(&self, Samples { node, name }: Samples) -> (Duration, Duration) {
         let guard = self.lifetimes.reply_guard(&self.attr_ttl);
         (guard.attr(&attr(), &node), guard.name(&name))
     }
 
     /// Returns the lifetimes of attributes, of a name, and of that name in a listing.
-    fn given_of_lease(&self, (node, name): (Sample, Sample)) -> [Duration; 3] {
+    fn given_of_lease(&self, Samples { node, name }: Samples) -> [Duration; 3] {
         let guard = self.lifetimes.reply_guard(&self.attr_ttl);
         let at = self.lifetimes.leased_name(&at("a"));
         let listed = guard.name_listed(&node, &at.as_ref().expect("it has leases").name);
@@ -82,14 +92,14 @@ fn alone_everything_holds_and_with_keeps_nothing_does() {
     for (keeps, ttl) in [(Keeps::Everything, TTL), (Keeps::Nothing, Duration::ZERO)] {
         let mount = Mount::new(keeps);
         let sample = mount.sample(FILE, "a");
-        assert_eq!((mount.given(sample), mount.given_on_entry(sample.1)), ((ttl, ttl), ttl));
+        assert_eq!((mount.given(sample), mount.given_on_entry(sample.name)), ((ttl, ttl), ttl));
     }
 }
 
 #[test]
 fn a_mount_that_keeps_nothing_gives_no_lifetime() {
     let mount = Mount::new(Keeps::Nothing);
-    let (node, name) = mount.sample(DIR, "a");
+    let Samples { node, name } = mount.sample(DIR, "a");
     let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
     let dir = Attr::empty(DIR, FileKind::Directory);
     assert_eq!(
@@ -116,7 +126,7 @@ fn beside_other_sessions_names_and_versioned_attributes_hold() {
     mount.lifetimes.set_shared(true);
     let sample = mount.sample(FILE, "a");
     assert_eq!(mount.given(sample), (TTL, TTL));
-    assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
+    assert_eq!(mount.given_on_entry(sample.name), Duration::ZERO);
 }
 
 /// A reply that was asked for before, during or after a change holds only in the last case.
@@ -150,23 +160,27 @@ fn under_leases_replies_hold_as_long_as_these_and_two_seconds_at_most() {
         let left = [attr, name, name].map(|left| left.min(LEASED_TTL));
         assert_eq!(mount.given_of_lease(sample), left);
         assert_eq!(mount.given(sample).1, Duration::ZERO, "it is not said which name");
-        assert_eq!(mount.given_on_entry(sample.1), Duration::ZERO);
+        assert_eq!(mount.given_on_entry(sample.name), Duration::ZERO);
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
         let handle = Handle::at(FILE, DIR, NameHash(1));
         let one = Entry { handle, attr: self::attr() };
         let linked = Handle::own(FILE);
         for of_entry in [ReplyGuard::created_attr, ReplyGuard::found_attr] {
-            assert_eq!(of_entry(&guard, &one, &sample.1), left[0]);
+            assert_eq!(of_entry(&guard, &one, &sample.name), left[0]);
             let linked = Entry { handle: linked, ..one };
-            assert_eq!(of_entry(&guard, &linked, &sample.1), Duration::ZERO, "not counted");
+            assert_eq!(of_entry(&guard, &linked, &sample.name), Duration::ZERO, "not counted");
             let other = Entry { attr: Attr { size: 1, ..one.attr }, ..one };
-            assert_eq!(of_entry(&guard, &other, &sample.1), Duration::ZERO, "not what is leased");
+            assert_eq!(
+                of_entry(&guard, &other, &sample.name),
+                Duration::ZERO,
+                "not what is leased"
+            );
         }
         drop(guard);
         mount.attr_ttl.write_opened(FILE, false);
         let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
-        assert_eq!(guard.created_attr(&one, &sample.1), left[0], "the kernel sees its writes");
-        assert_eq!(guard.found_attr(&one, &sample.1), Duration::ZERO);
+        assert_eq!(guard.created_attr(&one, &sample.name), left[0], "the kernel sees its writes");
+        assert_eq!(guard.found_attr(&one, &sample.name), Duration::ZERO);
     }
 }
 
@@ -176,11 +190,11 @@ fn under_leases_volatile_attributes_and_those_of_a_file_that_is_written_hold_not
     let sample = mount.sample(FILE, "a");
     let volatile = Attr { volatile: true, ..attr() };
     let guard = mount.lifetimes.reply_guard(&mount.attr_ttl);
-    assert_eq!(guard.attr(&volatile, &sample.0), Duration::ZERO);
+    assert_eq!(guard.attr(&volatile, &sample.node), Duration::ZERO);
     assert_eq!(mount.lifetimes.leased_version(&volatile), None);
     assert_eq!(mount.lifetimes.leased_version(&attr()), Some(attr().ctime));
     mount.attr_ttl.write_opened(FILE, false);
-    assert_eq!(guard.attr(&attr(), &sample.0), Duration::ZERO);
+    assert_eq!(guard.attr(&attr(), &sample.node), Duration::ZERO);
 }
 
 /// By then the same may be under a new lease.

@@ -1,4 +1,4 @@
-//! Mounts `/dev/fuse`, directly or through `fusermount3`, and unmounts it.
+//! The mount over `/dev/fuse`: made directly or through `fusermount3`, and unmounted.
 
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
@@ -29,11 +29,12 @@ const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 /// A mount point with our device on it.
 pub(super) struct Attached {
     pub(super) point: PathBuf,
-    /// The parent of the mount point: directories above a mount point can be renamed.
+    /// The parent of the mount point. Directories above a mount point can be renamed, so that its
+    /// path leads elsewhere.
     above: Option<OwnedFd>,
     pub(super) by_helper: bool,
-    /// Our mount in the mount table; its device distinguishes it from a later one on the same
-    /// point. `None` if it was not there.
+    /// Our mount in the mount table; its device distinguishes it from a later mount on the same
+    /// point. `None` if the table did not have it.
     pub(super) entry: Option<MountEntry>,
 }
 
@@ -69,8 +70,9 @@ impl Attached {
         if self.entry.is_some() { self.detach() } else { Ok(()) }
     }
 
-    /// Sets readahead. The kernel's default is an eighth of what one request may read.
-    /// Only root may; without it reads are slower.
+    /// Sets readahead. Linux begins with 128 KiB whatever was negotiated (`max_readahead` only
+    /// limits it), an eighth of what one request may read. Only root may; without it reads are
+    /// slower.
     pub(super) fn read_ahead(&self, bytes: u32) {
         let Some(entry) = &self.entry else { return };
         let setting = format!("/sys/class/bdi/{}/read_ahead_kb", entry.device);
@@ -141,7 +143,7 @@ fn mount_directly(point: &Point, options: &MountOptions) -> Result<OwnedFd, Moun
         None => MountError::Kernel(error),
     })?);
     let mut flags = MountFlags::empty();
-    // Programs of a volume get no more rights than their user has, unless root wants it.
+    // Programs in a volume get no more rights than their user has, unless root wants it.
     flags.set(MountFlags::NOSUID, !options.trusts.suid);
     flags.set(MountFlags::NODEV, !options.trusts.dev);
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -180,7 +182,7 @@ fn ask_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd, MountErro
         io::ErrorKind::NotFound => MountError::NoHelper,
         _ => MountError::Kernel(error),
     })?;
-    // Closes our copy of its end: else the socket would stay open if the helper fails.
+    // Closes our copy of the helper's end: else the socket would stay open if the helper fails.
     drop(command);
     let received = receive_descriptor(&ours);
     let says = error_output(child).map_err(MountError::Kernel)?;

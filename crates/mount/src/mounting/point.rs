@@ -1,4 +1,4 @@
-//! Mount points.
+//! Mount points: directories that are empty and have no mount on them.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -79,9 +79,12 @@ impl Leased {
         self.mounted.path("file")
     }
 
-    fn counts(&self) -> (u64, u64) {
-        let memory = &self.mounted.memory;
-        (memory.requests.load(Ordering::SeqCst), memory.transfers.load(Ordering::SeqCst))
+    fn requests(&self) -> u64 {
+        self.mounted.memory.requests.load(Ordering::SeqCst)
+    }
+
+    fn transfers(&self) -> u64 {
+        self.mounted.memory.transfers.load(Ordering::SeqCst)
     }
 
     /// Recalls a node and perhaps a name in the root.
@@ -113,13 +116,13 @@ fn names(dir: &Path) -> Vec<String> {
 fn names_and_attributes_under_a_lease_are_not_asked_for_again() {
     let Some(leased) = Leased::new() else { return };
     let asked = || {
-        let before = leased.counts().0;
+        let before = leased.requests();
         for _ in 0..CALLS {
             assert_eq!(fs::metadata(leased.file()).unwrap().len(), 3);
             let absent = fs::metadata(leased.mounted.path("absent")).unwrap_err();
             assert_eq!(absent.kind(), ErrorKind::NotFound);
         }
-        leased.counts().0 - before
+        leased.requests() - before
     };
     let requests = asked();
     assert!(requests < FEW, "{requests}");
@@ -135,13 +138,13 @@ fn attributes_of_an_entry_are_not_asked_for() {
     for number in 0..CALLS {
         leased.mounted.memory.put(&format!("{number}"), b"some");
     }
-    let before = leased.counts().0;
+    let before = leased.requests();
     for number in 0..CALLS {
         // Not `fs::metadata`: it asks for the time of birth, which no entry has.
         let path = leased.mounted.path(&number.to_string());
         assert_eq!(rustix::fs::stat(&path).unwrap().st_size, 4);
     }
-    let requests = leased.counts().0 - before;
+    let requests = leased.requests() - before;
     assert!(requests < CALLS + FEW, "{requests}");
 }
 
@@ -149,7 +152,7 @@ fn attributes_of_an_entry_are_not_asked_for() {
 #[test]
 fn attributes_of_a_new_file_are_not_asked_for() {
     let Some(leased) = Leased::new() else { return };
-    let before = leased.counts().0;
+    let before = leased.requests();
     for number in 0..CALLS {
         let path = leased.mounted.path(&number.to_string());
         let made = File::create_new(&path).unwrap();
@@ -159,7 +162,7 @@ fn attributes_of_a_new_file_are_not_asked_for() {
     }
     // The directory's attributes, a lookup and a create; a write and the attributes behind it; a
     // flush and a release.
-    let requests = leased.counts().0 - before;
+    let requests = leased.requests() - before;
     assert!(requests < 7 * CALLS + FEW, "{requests}");
 }
 
@@ -223,11 +226,11 @@ fn when_all_leases_have_ended_nothing_of_before_is_used() {
 fn bytes_under_a_lease_are_read_once_and_without_one_each_time() {
     let Some(leased) = Leased::new() else { return };
     let reads = || {
-        let before = leased.counts().1;
+        let before = leased.transfers();
         for _ in 0..10 {
             assert_eq!(fs::read(leased.file()).unwrap(), b"old");
         }
-        leased.counts().1 - before
+        leased.transfers() - before
     };
     assert_eq!(reads(), 1, "pages stay from one open to the next");
     leased.leases.end();

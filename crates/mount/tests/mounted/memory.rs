@@ -487,10 +487,10 @@ impl State {
             Request::Rename { from_dir, from, to_dir, to, flags } => {
                 let from = key(hash, &from);
                 let to = key(hash, &to);
-                self.rename((from_dir, from), (to_dir, to), flags)
+                self.rename(from_dir, from, to_dir, to, flags)
             }
             Request::List { dir, after, behind, entries, attributes } => {
-                self.list(hash, dir, after, behind.as_ref(), (entries as usize, attributes))
+                self.list(hash, dir, after, behind.as_ref(), entries as usize, attributes)
             }
             other => self.answer_about_content(other, bulk),
         }
@@ -605,32 +605,39 @@ impl State {
         Ok(Reply::Removed(self.drop_name(ino)))
     }
 
-    fn rename(&mut self, from: (Handle, Key), to: (Handle, Key), flags: RenameFlags) -> Answer {
-        let ino = self.ino_at(from.0, &from.1)?;
-        let old = self.find(to.0)?.names.get(&to.1).copied();
+    fn rename(
+        &mut self,
+        from_dir: Handle,
+        from: Key,
+        to_dir: Handle,
+        to: Key,
+        flags: RenameFlags,
+    ) -> Answer {
+        let ino = self.ino_at(from_dir, &from)?;
+        let old = self.find(to_dir)?.names.get(&to).copied();
         let replaced = match (flags, old) {
             (RenameFlags::NoReplace, Some(_)) => return Err(Code::Exists.into()),
             (RenameFlags::Exchange, None) => return Err(Code::NotFound.into()),
             (RenameFlags::Exchange, Some(other)) => {
-                self.settle(other, &from);
+                self.settle(other, from_dir, &from);
                 Some(self.entry(other)?)
             }
             (_, Some(old)) => {
-                self.find(from.0)?.names.remove(&from.1);
+                self.find(from_dir)?.names.remove(&from);
                 let attr = self.drop_name(old);
                 Some(Entry { handle: Handle::own(attr.ino), attr })
             }
             (_, None) => {
-                self.find(from.0)?.names.remove(&from.1);
+                self.find(from_dir)?.names.remove(&from);
                 None
             }
         };
-        self.settle(ino, &to);
+        self.settle(ino, to_dir, &to);
         Ok(Reply::Renamed { moved: self.entry(ino)?.handle, replaced })
     }
 
     /// Adds a name to a node.
-    fn settle(&mut self, ino: u64, (dir, key): &(Handle, Key)) {
+    fn settle(&mut self, ino: u64, dir: Handle, key: &Key) {
         let dir = dir.ino.raw();
         let node = self.nodes.get_mut(&ino).unwrap();
         if node.place.is_some() {
@@ -648,7 +655,8 @@ impl State {
         dir: Handle,
         after: Cookie,
         behind: Option<&Name>,
-        (count, attributes): (usize, bool),
+        count: usize,
+        attributes: bool,
     ) -> Answer {
         self.find(dir)?;
         let names = &self.nodes[&dir.ino.raw()].names;

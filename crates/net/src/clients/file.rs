@@ -7,7 +7,7 @@ use pelago_wire::{Kind, limits};
 use super::{ChangeError, Clients, ClientsError};
 use crate::own_file::{FileStamp, OwnFile, OwnFileError, Readers};
 
-/// Why a list of clients is not read or changed.
+/// The reason for which a list of clients is not read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientsFileError {

@@ -14,16 +14,16 @@ use crate::own_file::{FileStamp, OwnFile};
 /// The longest time for which a list is used without a look at its file.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Says which machines may connect, and follows changes of the file.
+/// The list of the machines that may connect, which follows changes of its file.
 ///
-/// No thread watches the file: a question looks at it, if the last look was half a second ago, or
-/// if the key is not listed. A look opens the file and compares its inode, size and times. A file
-/// that cannot be read, or has a wrong line, changes nothing: the last good list stays in force,
-/// and a warning is logged once. A file that is removed is an empty list.
+/// No thread watches the file. A call looks at it if the last look was half a second ago, or if the
+/// key is not listed. A look opens the file and compares its inode, size and times. A file that
+/// cannot be read, or has a wrong line, changes nothing: the last good list stays in force, and a
+/// warning is logged once. A file that was removed is an empty list.
 #[derive(Debug)]
 pub struct ClientList {
     file: OwnFile,
-    /// A leaf: held during a look at the file.
+    /// A leaf lock, held during a look at the file.
     state: Mutex<State>,
 }
 
@@ -32,7 +32,7 @@ struct State {
     keys: HashSet<PublicKey>,
     /// The stamp of the file that is in force; `None` if it is missing.
     seen: Option<FileStamp>,
-    /// Why the present file is not in force.
+    /// The reason for which the present file is not in force.
     problem: Option<String>,
     next_look: Instant,
 }
@@ -55,8 +55,8 @@ impl ClientList {
         self.allows_at(key, Instant::now())
     }
 
-    /// Returns those of the connected machines that may not be connected any longer. A server that
-    /// asks each half second ends their sessions within a second.
+    /// Returns the connected machines that may not be connected any longer. A server that calls
+    /// this each half second ends their sessions within a second.
     #[must_use]
     pub fn removed(&self, connected: &[PublicKey]) -> Vec<PublicKey> {
         self.removed_at(connected, Instant::now())
@@ -68,7 +68,8 @@ impl ClientList {
         self.state.lock().keys.len()
     }
 
-    /// Returns why the present file is not in force, for `status`; `None` if it is.
+    /// Returns the reason for which the present file is not in force, for `status`; `None` if it
+    /// is.
     #[must_use]
     pub fn problem(&self) -> Option<String> {
         self.state.lock().problem.clone()
@@ -78,7 +79,7 @@ impl ClientList {
         let mut state = self.state.lock();
         state.look(&self.file, now);
         if !state.keys.contains(key) {
-            // It may have been listed a moment ago, by the person who tries it now.
+            // The key may have been listed a moment ago, by the person who connects now.
             state.next_look = now;
             state.look(&self.file, now);
         }
@@ -118,7 +119,7 @@ impl State {
         }
     }
 
-    /// Keeps the last good list, and logs why, unless the last look found the same.
+    /// Keeps the last good list, and logs the reason, unless the last look has found the same.
     fn keep(&mut self, error: &ClientsFileError) {
         let mut problem = error.to_string();
         if let Some(cause) = error.source() {

@@ -1,4 +1,4 @@
-//! Where a server is, and which key it must prove: `KEY@HOST:PORT`.
+//! The address of a server: its key, its host and its port, as `KEY@HOST:PORT`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -22,29 +22,29 @@ pub struct ServerAddress {
     port: u16,
 }
 
-/// Why a text is not an address.
+/// The reason for which a text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// It has no `@`.
     #[error("an address is KEY@HOST:PORT, and this has no @")]
     NoKey,
-    /// What precedes the `@` is not a key.
+    /// The text before the `@` is not a key.
     #[error("the key before @ is wrong")]
     Key(#[from] KeyTextError),
     /// The host is empty, too long, or has a character that no host has.
     #[error("{host:?} is not the name or the IP address of a host")]
     Host {
-        /// What was given.
+        /// The text.
         host: String,
     },
-    /// An IPv6 address has no brackets, so its port cannot be told from it.
+    /// An IPv6 address has no brackets, so that its port cannot be distinguished from it.
     #[error("an IPv6 address stands in brackets: KEY@[ADDRESS]:PORT")]
     NoBrackets,
     /// The port is not a number from 1 to 65535.
     #[error("{port:?} is not a port: give a number from 1 to 65535")]
     Port {
-        /// What was given.
+        /// The text.
         port: String,
     },
 }

@@ -6,12 +6,12 @@ pub(super) const CHECKSUM: usize = 6;
 
 /// The character of each value of 5 bits.
 const ALPHABET: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
-/// What the polynomial of a correct text gives.
+/// The remainder of a correct text.
 const REMAINDER: u32 = 0x2bc8_30a3;
 /// The generator polynomial, times 1, 2, 4, 8 and 16.
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
 
-/// Why a text is not what was expected.
+/// The reason for which a text is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bech32Error {
     /// It has another name.
@@ -28,7 +28,7 @@ pub(super) enum Bech32Error {
     MixedCase,
     /// The checksum is wrong.
     Checksum,
-    /// The bits behind the last byte are not zero.
+    /// The bits after the last byte are not zero.
     Padding,
 }
 

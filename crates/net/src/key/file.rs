@@ -1,4 +1,4 @@
-//! The file of a private key: where it is, reading and creating it.
+//! The file of a private key: its location, how it is read, and how it is created.
 //!
 //! Text: lines that begin with `#`, empty lines, and one line with the private key, Bech32m with
 //! the name `pelagosecret`.
@@ -16,7 +16,7 @@ use crate::own_file::{OwnFile, OwnFileError, Readers};
 /// The environment variable with the path of this user's key file.
 pub const VARIABLE: &str = "PELAGO_KEY";
 
-/// Why a key file is not used.
+/// The reason for which a key file is not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
@@ -45,7 +45,7 @@ pub enum KeyFileError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The fault.
         #[source]
         source: KeyTextError,
     },

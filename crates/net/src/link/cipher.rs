@@ -2,9 +2,10 @@
 
 use std::io::{self, Read};
 
-/// Bytes that one system call reads of a connection that says little.
+/// Bytes that one system call reads at first.
 const FIRST_BYTES: usize = 4 << 10;
-/// The same once a read has filled that. TLS itself would read 4 KiB at a time.
+/// Bytes that one system call reads after a read that has filled the memory. TLS itself would read
+/// 4 KiB at a time.
 pub(super) const MOST_BYTES: usize = 64 << 10;
 
 /// Bytes that were read and are not decrypted yet. A connection without any has no memory for them
@@ -28,8 +29,8 @@ impl Cipher {
         self.drained
     }
 
-    /// Reads the socket once, over bytes that were decrypted. Returns the count, 0 at the end of
-    /// the stream.
+    /// Reads the socket once, into the memory of bytes that were decrypted. Returns the count; 0 at
+    /// the end of the stream.
     pub(super) fn fill(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
@@ -43,7 +44,7 @@ impl Cipher {
         let count = match read(&mut self.bytes) {
             Ok(count) => count,
             Err(error) => {
-                // Nothing arrived: it may be long until something does.
+                // Nothing has arrived, and it may be long until something does.
                 self.bytes = Vec::new();
                 return Err(error);
             }

@@ -107,7 +107,7 @@ fn send(link: &Link, bytes: usize) {
     link.send([Bytes::Header(head), Bytes::Owned(vec![7; bytes])]);
 }
 
-/// A stranger connects and says nothing. The first event at its socket tells that it is writable.
+/// A stranger connects and sends nothing. The first event at its socket is that it is writable.
 #[test]
 fn a_silent_connection_has_no_memory_for_what_arrives() {
     let tapped = Tapped::new();

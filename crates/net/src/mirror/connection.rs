@@ -1,4 +1,4 @@
-//! The primary's end.
+//! The primary's end of the connection to a mirror.
 
 use std::fmt;
 use std::io;
@@ -18,15 +18,17 @@ use crate::key::PrivateKey;
 use crate::key::address::ServerAddress;
 use crate::tls::{self, TlsError};
 
-/// How long a connection and its handshake may take.
+/// The longest time of connecting, and of the handshake.
 const ATTEMPT: Duration = Duration::from_secs(5);
+
 /// A connection of a primary to its mirror.
 pub struct MirrorConnection {
     frames: Frames<ClientConnection>,
 }
 
 impl MirrorConnection {
-    /// Connects to a mirror, and offers it the groups of a volume. Returns what the mirror has too.
+    /// Connects to a mirror, and offers it the groups of a volume. Returns the connection, and the
+    /// mirror's state.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -124,7 +126,7 @@ fn connect_tcp(address: &ServerAddress) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Returns why a mirror refuses, with what to do about it.
+/// Returns the error for a refusal of the mirror, with advice.
 fn refusal(refused: &Refused, key: &PrivateKey) -> LinkError {
     let says = refused.code.says();
     match refused.code {
@@ -148,6 +150,7 @@ fn refusal(refused: &Refused, key: &PrivateKey) -> LinkError {
     }
 }
 
+/// Returns the error for a frame that is no answer: often the mirror's reason for closing.
 fn unexpected(kind: FrameKind, body: &[u8]) -> LinkError {
     match (kind, Closing::decode(body)) {
         (FrameKind::Closing, Ok(closing)) if closing.text.is_empty() => {

@@ -10,36 +10,36 @@ use pelago_wire::mirror::CloseLink;
 use rustix::net::sockopt;
 use rustls::{ConnectionCommon, SideData, StreamOwned};
 
-use super::{BUSY, GONE};
+use super::{IO_TIMEOUT, KEEPALIVE_TIMEOUT};
 use crate::key::PublicKey;
 use crate::tls;
 
-/// Bytes that are kept back until they are flushed.
+/// Bytes that are buffered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// How long the last message of TLS may take.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// The longest time of the last message of TLS.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A socket that waits for the other end no longer than it may.
+/// A socket whose reads and writes block for a limited time.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: TcpStream,
     wait: Wait,
 }
 
-/// How long a socket waits.
+/// The limit of the time for which a socket waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
-    /// So long in each read or write.
+    /// For each read or write by itself.
     Each(Duration),
-    /// Until then in all of them.
+    /// For all of them together, until this moment.
     Until(Instant),
 }
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, wait: Wait) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        notice_when_gone(&stream)?;
+        set_keepalive(&stream)?;
         Ok(Self { stream, wait })
     }
 
@@ -79,19 +79,19 @@ impl Write for Socket {
     }
 }
 
-/// Lets the system notice that the other machine is gone: by probes while nothing is under way, and
-/// by what is not confirmed otherwise.
-fn notice_when_gone(stream: &TcpStream) -> io::Result<()> {
-    let third = GONE / 3;
+/// Has the kernel end the connection if the other machine is gone: it sends probes while the
+/// connection is idle, and waits for a limited time for the confirmation of bytes.
+fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
+    let third = KEEPALIVE_TIMEOUT / 3;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, third)?;
     sockopt::set_tcp_keepintvl(stream, third)?;
     sockopt::set_tcp_keepcnt(stream, 2)?;
-    let millis = u32::try_from(GONE.as_millis()).unwrap_or(u32::MAX);
+    let millis = u32::try_from(KEEPALIVE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(stream, millis)?)
 }
 
-/// A socket whose time is over says that it would block.
+/// Returns `TimedOut` for `WouldBlock`, which a read or write returns after its time.
 fn as_timeout(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
@@ -99,13 +99,13 @@ fn as_timeout(error: io::Error) -> io::Error {
     }
 }
 
-/// Why there is no frame.
+/// The reason for which no frame was received.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FramesError {
     /// The socket or TLS failed, or the other end has closed it.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A header is none.
+    /// The header of a frame is malformed.
     #[error(transparent)]
     Malformed(#[from] FrameError),
 }
@@ -143,9 +143,9 @@ where
         self.tls.sock.set_wait(wait);
     }
 
-    /// Sets how long each read and write may take once the two ends know each other.
+    /// Sets the limit of each read and write after the handshake.
     pub(super) fn set_usual_wait(&mut self) {
-        self.set_wait(Wait::Each(BUSY));
+        self.set_wait(Wait::Each(IO_TIMEOUT));
     }
 
     /// Returns what ends the connection from another thread.
@@ -159,7 +159,7 @@ where
         })
     }
 
-    /// Keeps a frame back until [`Frames::flush`], unless much is kept back.
+    /// Buffers a frame until [`Frames::flush`], or until the buffer is full.
     pub(super) fn send(&mut self, kind: FrameKind, body: &[u8]) -> io::Result<()> {
         let bytes = u32::try_from(body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         self.out.extend_from_slice(&Header::new(kind, bytes, 0).encode());
@@ -167,7 +167,7 @@ where
         if self.out.len() >= BUFFER_BYTES { self.write_out() } else { Ok(()) }
     }
 
-    /// Sends what is kept back.
+    /// Writes the buffered bytes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.write_out()?;
         self.tls.flush()
@@ -192,10 +192,11 @@ where
         Ok((header.kind, body))
     }
 
-    /// Ends the connection: TLS says so to the other end. What it still sends is thrown away for a
-    /// while: a socket that is closed before it is read tells the other end nothing but that.
+    /// Ends the connection by a message of TLS. Reads and drops bytes of the other end for the time
+    /// `linger`: a socket that is closed with unread bytes resets its connection, and the other end
+    /// would lose the last frames.
     pub(super) fn close(&mut self, linger: Duration) {
-        self.set_wait(Wait::Until(Instant::now() + linger.max(FAREWELL)));
+        self.set_wait(Wait::Until(Instant::now() + linger.max(CLOSE_TIMEOUT)));
         self.tls.conn.send_close_notify();
         // The other end may not read any more.
         let _sent = self.tls.flush();

@@ -1,4 +1,5 @@
-//! The mirror's end: a port that primaries connect to, and a thread for each of them.
+//! The mirror's end of the connections: a port that primaries connect to, and a thread for each of
+//! them.
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,7 @@ use pelago_wire::mirror::{GroupPart, Groups, MirrorSays, Mirrors, OfferRefused};
 use pelago_wire::{limits, version};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use super::TOLD;
+use super::FAILURE_LINGER;
 use super::frames::{Frames, FramesError, Socket, Wait};
 use crate::clients::list::ClientList;
 use crate::key::{PrivateKey, PublicKey};
@@ -24,11 +25,11 @@ use crate::sessions::refused;
 use crate::tls;
 
 /// The pause after a connection that could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long a primary may take to hear why its connection ends.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The time in which a primary may read the reason for which its connection ends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Takes the connections of primaries. Dropping it ends them.
+/// A server of mirrors, which primaries connect to. Dropping it ends their connections.
 pub struct MirrorServer {
     shared: Arc<Shared>,
     listener: Arc<TcpListener>,
@@ -52,7 +53,7 @@ struct OpenConnection {
     thread: JoinHandle<()>,
 }
 
-/// The lines that others can cause.
+/// The limits of log lines that primaries and strangers can cause.
 struct Log {
     began: LogLimit,
     refused: LogLimit,
@@ -61,21 +62,22 @@ struct Log {
     failed: LogLimit,
 }
 
-/// Why a connection ends.
+/// The reason for which a connection ends.
 enum Ended {
-    /// The other end has ended it, or does not answer.
-    Silently,
-    /// The other end was told why.
-    Told,
-    /// It broke the protocol, or its group cannot be kept.
+    /// The primary has ended it, or does not answer.
+    Lost,
+    /// A group was not stored, and the primary has the reason.
+    GroupFailed,
+    /// The primary broke the protocol, or its group cannot be carried out.
     Broken(String),
     Refused(Refused),
+    /// The key of the primary was removed from the list.
     KeyRemoved,
 }
 
 impl From<io::Error> for Ended {
     fn from(_: io::Error) -> Self {
-        Self::Silently
+        Self::Lost
     }
 }
 
@@ -128,8 +130,8 @@ impl MirrorServer {
         self.address
     }
 
-    /// Ends all connections and waits for their threads. One that carries out a group does so to
-    /// the end.
+    /// Ends all connections and waits for their threads. A thread that carries out a group finishes
+    /// it.
     pub fn stop(&self) {
         self.shared.has_ended.store(true, Ordering::Release);
         // The thread that waits for a connection gets an error.
@@ -177,12 +179,12 @@ impl Shared {
                     tracing::error!(%error, left_out, "a connection of a primary was not taken");
                 }
                 // No descriptor or thread is free, and no event says when one is.
-                thread::sleep(PAUSE);
+                thread::sleep(ACCEPT_PAUSE);
             }
         }
     }
 
-    /// Starts the thread of a connection. One too many is closed.
+    /// Starts the thread of a connection, unless there are too many.
     fn begin(self: &Arc<Self>, stream: TcpStream) -> io::Result<()> {
         let mut open = self.open.lock();
         open.retain(|connection| !connection.thread.is_finished());
@@ -194,7 +196,7 @@ impl Shared {
         let thread =
             thread::Builder::new().name("mirror".to_owned()).spawn(move || with.serve(own))?;
         if self.has_ended.load(Ordering::Acquire) {
-            // Nothing closes it later.
+            // `stop` has closed the connections that it has found, and this one is not among them.
             stream.shutdown(Shutdown::Both)?;
         }
         open.push(OpenConnection { stream, thread });
@@ -221,7 +223,7 @@ impl Shared {
         }
     }
 
-    /// Takes groups until the connection ends.
+    /// Admits the primary, and takes groups until the connection ends.
     fn talk(&self, frames: &mut Frames<ServerConnection>) -> Result<(), Ended> {
         frames.shake_hands()?;
         let hello = match frames.receive()? {
@@ -245,7 +247,7 @@ impl Shared {
         self.take_groups(frames, key, &mut *groups)
     }
 
-    /// Returns the key of a primary whose hello is all right.
+    /// Checks a hello. Returns the key of the primary.
     fn admit(
         &self,
         hello: &Hello,
@@ -285,24 +287,24 @@ impl Shared {
                 if let Some(left_out) = self.log.failed.admit() {
                     tracing::warn!(why, left_out, "a group of a primary was not kept");
                 }
-                return Err(Ended::Told);
+                return Err(Ended::GroupFailed);
             }
             groups.carry_out().map_err(Ended::Broken)?;
         }
     }
 
-    /// Says why a connection ends: to the log, and to the other end. Returns how long that may take
-    /// to hear it.
+    /// Logs the reason for which a connection ends, and sends it to the primary. Returns the time
+    /// in which the primary may read it.
     fn end(&self, frames: &mut Frames<ServerConnection>, ended: Ended) -> Duration {
         let closing = |code, text| Closing { code, text };
         let sent = match ended {
-            Ended::Silently => {
+            Ended::Lost => {
                 if let Some(left_out) = self.log.ended.admit() {
                     tracing::info!(left_out, "a connection of a primary has ended");
                 }
                 return Duration::ZERO;
             }
-            Ended::Told => return TOLD,
+            Ended::GroupFailed => return FAILURE_LINGER,
             Ended::Broken(why) => {
                 if let Some(left_out) = self.log.malformed.admit() {
                     tracing::warn!(why, left_out, "a connection of a primary was closed");

@@ -1,4 +1,4 @@
-//! What answers mean for the open files of a session.
+//! The effect of replies on the open files of a session.
 
 use pelago_wire::{Code, Error, Reply};
 
@@ -6,7 +6,8 @@ use super::calls::{State, UnderWay};
 use super::role::Role;
 
 impl State {
-    /// Notes what an answer means for the open files. Returns what the caller gets.
+    /// Records the effect of a reply on open files, locks and the list of servers. Returns the
+    /// result for the caller.
     pub(super) fn note_answer(
         &mut self,
         number: u64,
@@ -15,8 +16,8 @@ impl State {
     ) -> Result<Reply, Error> {
         let opens = call.opens;
         self.note_lock_answer(number, call, &result);
-        if let Role::AsksServers = opens.role {
-            self.note_servers(&result);
+        if let Role::ListsServers = opens.role {
+            self.record_servers(&result);
         }
         if let Role::Reopens(open) = opens.role {
             let reopened = result.as_ref().map(|_| ()).map_err(|error| error.code);

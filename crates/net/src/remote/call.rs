@@ -1,4 +1,4 @@
-//! A request on its way to the window.
+//! A request of a caller, before it has a number.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,23 +12,24 @@ pub(super) struct Call {
     /// The caller's number, by which it cancels; 0 if it does not.
     pub(super) caller: RequestId,
     pub(super) is_mutation: bool,
-    /// It waits for a lock: others do not wait for its end.
+    /// It waits for a lock: other requests do not wait for its end.
     pub(super) waits: bool,
-    /// It goes before what waits for its turn.
+    /// It goes before requests that wait for their turn.
     pub(super) is_first: bool,
     /// It is a write that was answered under a lease.
-    pub(super) was_kept_back: bool,
+    pub(super) was_buffered: bool,
     pub(super) body: Vec<u8>,
     pub(super) bulk: Arc<[u8]>,
-    /// Bytes that the server holds for it: 0 while it waits for a lock.
+    /// The bytes that the server holds for it; 0 for a request that waits for a lock.
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
     pub(super) fits: FitsReply,
     pub(super) done: LeasedDone,
+    /// When the caller began it.
     pub(super) since: Instant,
 }
 
-/// Tells whether a reply is one of those that a request can have.
+/// A function that returns whether a reply fits the request.
 pub(super) type FitsReply = fn(&Reply) -> bool;
 
 impl Call {
@@ -46,7 +47,7 @@ impl Call {
             is_mutation: request.is_mutation(),
             waits,
             is_first: false,
-            was_kept_back: request.kept_back().is_some(),
+            was_buffered: request.kept_back().is_some(),
             body,
             bulk,
             payload,

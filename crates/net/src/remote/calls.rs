@@ -23,8 +23,8 @@ use crate::key::address::ServerAddress;
 use crate::link::Link;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
-use crate::remote::kept::KeptCalls;
 use crate::remote::lease_clock::{LeaseClock, Pings};
+use crate::remote::replay_log::ReplayLog;
 use crate::remote::role::{OpenUse, Role};
 use crate::remote::servers::{StoreNews, StoreServers};
 use crate::remote::status::{OnDir, RemoteStatus};
@@ -32,7 +32,7 @@ use crate::remote::window_bytes::WindowBytes;
 
 mod cancel;
 
-/// How often deadlines are looked at while there is no connection.
+/// The time between two looks at deadlines while there is no connection.
 const DEADLINES: Duration = Duration::from_millis(250);
 
 /// The error of a request while the server gives no session.
@@ -48,7 +48,7 @@ pub(super) struct UnderWay {
     pub(super) payload: usize,
     pub(super) opens: OpenUse,
     pub(super) fits: FitsReply,
-    /// `None` if the caller does not wait any more, and if the session itself asks.
+    /// `None` if the caller does not wait any more, and for a request of the session itself.
     pub(super) done: Option<LeasedDone>,
     pub(super) since: Instant,
     /// When it was sent first, by [`boot_time`]: its answer proves that the server heard the client
@@ -60,50 +60,52 @@ pub(super) struct UnderWay {
 pub(super) struct Calls {
     /// After this time a request fails.
     give_up: Option<Duration>,
-    /// Gets the attributes of directories that come with answers.
+    /// The callback for the attributes of directories that come with answers.
     pub(super) on_dir: OnceLock<OnDir>,
-    /// How long what was answered may be kept, and what keeps it.
+    /// The clock of the leases, with their holder.
     pub(super) leases: LeaseClock,
-    /// Whether any lock was ever lost.
+    /// A lock was lost at some time.
     lost_locks: Arc<AtomicBool>,
     /// No callback runs under it, and connections are used under it.
     pub(super) state: Mutex<State>,
-    /// The connection was lost, or made, or the session ended.
+    /// Notified when the connection was lost or made, and when the session has ended.
     pub(super) changed: Condvar,
 }
 
 pub(super) struct State {
     pub(super) machine: ClientSession,
     pub(super) under_way: BTreeMap<u64, UnderWay>,
-    /// Bytes of those, and how many of them wait for locks.
+    /// The bytes of the requests under way.
     pub(super) payload: usize,
+    /// The number of requests under way that wait for locks.
     pub(super) waits: usize,
-    /// Bytes that there may be.
+    /// The bounds of these bytes.
     pub(super) bytes: WindowBytes,
     /// Mutations that are answered and not safe.
-    pub(super) kept: KeptCalls,
+    pub(super) replay_log: ReplayLog,
     /// Requests beyond the window.
     pub(super) backlog: VecDeque<Call>,
-    /// What is open.
+    /// The open files of programs.
     pub(super) opens: ClientOpens,
     /// The locks that programs hold.
     pub(super) locks: ClientLocks,
     /// As in [`Calls`].
     pub(super) lost_locks: Arc<AtomicBool>,
-    /// The server has to open files again first: nothing else is sent.
+    /// Files are being opened again, and locks set again: nothing else is sent.
     pub(super) reclaiming: bool,
-    /// The sending of writes that were kept back in an earlier epoch.
+    /// The flush of writes that were buffered in an earlier epoch.
     pub(super) flush: Flush,
     /// The connection, once it has a session.
     pub(super) link: Option<Arc<Link>>,
     /// The connection over which the session has said goodbye, until the server ends it.
     pub(super) parting: Option<Arc<Link>>,
     pub(super) welcome: Option<Welcome>,
-    /// When the server was heard, and when something was sent, by [`boot_time`].
+    /// When the server was heard last, by [`boot_time`].
     pub(super) heard: Duration,
+    /// When something was sent last, by [`boot_time`].
     pub(super) sent: Duration,
-    /// When the newest request or ping was sent that was answered: the server has heard the client
-    /// then or later. By [`boot_time`]; 0 in a session that has answered nothing.
+    /// When the newest request or ping was sent that was answered, by [`boot_time`]: the server has
+    /// heard the client then or later. 0 in a session that has answered nothing.
     pub(super) heard_by_server: Duration,
     pub(super) pings: Pings,
     /// The servers of the store, if the volume lies on one.
@@ -113,12 +115,12 @@ pub(super) struct State {
     answers: u64,
     /// Requests that were given a number.
     requests: u64,
-    /// The server gives no session, and says that waiting does not help.
+    /// The server has refused the client for good.
     refused: bool,
     pub(super) ended: bool,
 }
 
-/// What a caller gets, and its callback.
+/// The callback of a caller, and its result.
 pub(super) type Answered = (LeasedDone, Result<Reply, Error>);
 
 impl Calls {
@@ -127,7 +129,7 @@ impl Calls {
             machine: ClientSession::new(),
             under_way: BTreeMap::new(),
             payload: 0,
-            kept: KeptCalls::default(),
+            replay_log: ReplayLog::default(),
             waits: 0,
             bytes: WindowBytes::of(limits::SESSION_BYTES),
             backlog: VecDeque::new(),
@@ -157,7 +159,7 @@ impl Calls {
         Self { give_up, on_dir, leases, lost_locks, state, changed: Condvar::new() }
     }
 
-    /// Sends a request, or keeps it until it can be sent.
+    /// Sends a request, or queues it until it can be sent.
     pub(super) fn begin(&self, call: Call) {
         let mut state = self.state.lock();
         if state.ended {
@@ -186,9 +188,9 @@ impl Calls {
         }
     }
 
-    /// Gives an answer to its caller. An answer to an unknown number is one that was repeated.
-    /// Returns whether it fits its request: what another one means is unknown, so that its caller
-    /// gets `Io`, and it is not asked for again.
+    /// Gives an answer to its caller. An answer with an unknown number is a repeated one. Returns
+    /// whether the answer fits its request. If not, the caller gets `Io`, and the request is not
+    /// repeated, because its effect is unknown.
     pub(super) fn answered(&self, link: &Arc<Link>, frame: &Header, answer: DecodedReply) -> bool {
         let DecodedReply { stamp, result, mut granted } = answer;
         if frame.is_overdue {
@@ -196,8 +198,8 @@ impl Calls {
         }
         let number = frame.number;
         let mut state = self.state.lock();
-        if !state.is_present(link) {
-            // The request is asked over another connection, or the session has ended.
+        if !state.is_current_link(link) {
+            // The request is repeated over another connection, or the session has ended.
             return true;
         }
         state.heard = boot_time();
@@ -206,12 +208,12 @@ impl Calls {
             state.lock_again(number);
             return true;
         }
-        // What failed has changed nothing that could be repeated.
+        // A request that has failed has nothing to replay.
         let stamp = if result.is_ok() { stamp } else { ReplyStamp::default() };
         let is_kept = match state.machine.answered(number, stamp) {
             AnswerTo::Nothing => return true,
             AnswerTo::Replay { is_kept } => {
-                state.replayed(number, is_kept, (stamp, &result));
+                state.replayed(number, is_kept, stamp, &result);
                 return true;
             }
             AnswerTo::Request { is_kept } => is_kept,
@@ -219,11 +221,11 @@ impl Calls {
         let Some(call) = state.under_way.remove(&number) else { return true };
         state.forget_size(&call);
         state.heard_by_server = state.heard_by_server.max(call.asked);
-        state.answers += u64::from(!matches!(call.opens.role, Role::AsksServers));
+        state.answers += u64::from(!matches!(call.opens.role, Role::ListsServers));
         let fits = result.as_ref().map_or(true, call.fits);
         let result = if fits { result } else { Err(Code::Io.into()) };
         if is_kept {
-            state.keep(number, &call, (stamp, &result));
+            state.log_for_replay(number, &call, stamp, &result);
         }
         let result = state.note_answer(number, &call, result);
         let failed = if state.reclaiming { state.reclaim() } else { Vec::new() };
@@ -245,8 +247,8 @@ impl Calls {
         fits
     }
 
-    /// Time has passed: fails what waits too long, and keeps the session alive. Returns whether the
-    /// server was silent for too long.
+    /// Does the work of a tick: fails requests that wait too long, and keeps the session alive.
+    /// Returns whether the server was silent for too long.
     pub(super) fn tick(&self, now: Instant) -> bool {
         let mut state = self.state.lock();
         let mut answered = Vec::new();
@@ -259,7 +261,7 @@ impl Calls {
         if is_dead {
             state.servers.note_silence();
         }
-        state.ask_servers();
+        state.request_servers();
         if at.saturating_sub(state.sent) > state.heartbeat() {
             state.send_ping();
         }
@@ -269,7 +271,7 @@ impl Calls {
         is_dead
     }
 
-    /// A connection has a session: sends what is not answered, in the order of the numbers.
+    /// Continues the session over a new connection.
     pub(super) fn connected(self: &Arc<Self>, link: &Arc<Link>, welcome: Welcome) {
         let mut state = self.state.lock();
         if state.ended {
@@ -278,7 +280,7 @@ impl Calls {
         let before = state.welcome.as_ref();
         let is_new = before.is_some_and(|it| !welcome.resumed || it.epoch != welcome.epoch);
         if is_new {
-            // Before the server is told that it need not wait for this client.
+            // Before Reclaimed is sent: the server does not wait for this client any more then.
             MutexGuard::unlocked(&mut state, || self.leases.lose());
         }
         let flush = is_new.then(|| state.flush.begin());
@@ -287,7 +289,7 @@ impl Calls {
         state.heard = boot_time();
         state.servers.begin_connection();
         let answered = state.resume(link, welcome);
-        state.ask_servers();
+        state.request_servers();
         drop(state);
         self.changed.notify_all();
         call_back(answered);
@@ -296,8 +298,8 @@ impl Calls {
         }
     }
 
-    /// The server is there and gives no session: what waits for it fails, and so does what begins,
-    /// until it gives one after all. Waiting would be for nothing, and could not be told from it.
+    /// Fails all requests, and those that begin, until the server gives a session after all: it has
+    /// refused the client for good, and no request can say so to a program that waits.
     pub(super) fn refused(&self, why: &dyn fmt::Display) {
         let mut state = self.state.lock();
         if !std::mem::replace(&mut state.refused, true) {
@@ -313,7 +315,7 @@ impl Calls {
         call_back(answered);
     }
 
-    /// A connection has ended.
+    /// Records that a connection has ended.
     pub(super) fn disconnected(&self, link: &Arc<Link>) {
         let mut state = self.state.lock();
         let State { link: present, parting, .. } = &mut *state;
@@ -324,11 +326,11 @@ impl Calls {
         self.changed.notify_all();
     }
 
-    /// Ends requests in time while there is no connection, whose reactor does that otherwise.
-    /// Returns once the session has ended.
+    /// Fails requests at their deadlines while there is no connection: otherwise the reactor's
+    /// ticks do that. Returns once the session has ended.
     pub(super) fn keep_deadlines(&self) {
         while !self.has_ended() {
-            // A deadline is passed by this time at most.
+            // A deadline is missed by this time at most.
             thread::sleep(DEADLINES);
             if self.state.lock().link.is_none() {
                 self.tick(Instant::now());
@@ -365,13 +367,13 @@ impl Calls {
         self.state.lock().welcome.as_ref().map(|welcome| welcome.volume)
     }
 
-    /// Returns the servers of the store, as the owner has listed them, and what the last connection
-    /// has told of the owner since the last call.
+    /// Returns the servers of the store, as the owner has listed them, and the news of the owner
+    /// since the last call.
     pub(super) fn servers(&self) -> (Vec<ServerAddress>, StoreNews) {
         self.state.lock().servers.take()
     }
 
-    /// Notes the owner that a server has named as it closed.
+    /// Records the owner that a server has named in its last frame.
     pub(super) fn note_owner(&self, text: String) {
         self.state.lock().servers.note_owner(text);
     }
@@ -380,7 +382,7 @@ impl Calls {
         self.state.lock().ended
     }
 
-    /// Returns how long ago the server was heard.
+    /// Returns the time since the server was heard last.
     pub(super) fn silence(&self) -> Duration {
         boot_time().saturating_sub(self.state.lock().last_heard())
     }
@@ -392,7 +394,7 @@ impl Calls {
             connected: state.link.is_some(),
             silent: boot_time().saturating_sub(state.last_heard()),
             waiting: state.under_way.len() + state.backlog.len(),
-            kept: state.kept.count(),
+            kept: state.replay_log.count(),
             connections: state.connections,
             requests: state.requests,
             locks_lost: state.locks.lost(),
@@ -417,7 +419,7 @@ impl State {
             ..
         } = call;
         let numbers = self.machine.begin(is_mutation);
-        let done = match self.note_asked(numbers.number, opens.role, waits) {
+        let done = match self.note_request(numbers.number, opens.role, waits) {
             true => lost(done),
             false => done,
         };
@@ -445,15 +447,21 @@ impl State {
         self.send(numbers.number);
     }
 
-    /// Returns when a frame came last, or a part of one.
+    /// Returns when bytes came last.
     fn last_heard(&self) -> Duration {
         self.link.as_ref().map_or(self.heard, |link| self.heard.max(link.heard()))
+    }
+
+    /// Returns whether this is the present connection of the session. Frames of an older one do not
+    /// count: its server may have lost the session, or the volume.
+    pub(super) fn is_current_link(&self, link: &Arc<Link>) -> bool {
+        self.link.as_ref().is_some_and(|present| Arc::ptr_eq(present, link))
     }
 
     /// Takes over a connection. Returns the session's last welcome.
     pub(super) fn connect(&mut self, link: &Arc<Link>, welcome: Welcome) -> Option<Welcome> {
         self.link = Some(Arc::clone(link));
-        self.kept.forget_question();
+        self.replay_log.forget_ping();
         self.bytes = WindowBytes::of(usize::try_from(welcome.bulk).unwrap_or(usize::MAX));
         self.welcome.replace(welcome)
     }
@@ -470,11 +478,12 @@ fn call_back(answered: Vec<Answered>) {
     answered.into_iter().for_each(|(done, result)| done(result, granted));
 }
 
-/// Returns a callback that tells a process by its close that its locks were lost.
+/// Returns the callback of a close that fails, so that the process learns that its locks were lost.
 fn lost(done: LeasedDone) -> LeasedDone {
     Box::new(move |result, granted| done(result.and(Err(Code::Io.into())), granted))
 }
 
+/// Answers a caller with an error.
 pub(super) fn fail(done: LeasedDone, code: Code) {
     done(Err(code.into()), Granted::default());
 }

@@ -1,4 +1,7 @@
-//! Making a connection, and making it again.
+//! The thread that makes the connection of a session, and makes it again after each loss.
+//!
+//! It tries the servers in rounds, with pauses that grow. If the server refuses the client for
+//! good, requests fail until a later round succeeds.
 
 use std::io;
 use std::sync::Arc;
@@ -16,27 +19,29 @@ use super::connect_error::{ConnectError, is_definite, is_passing};
 use super::connection::{Attempt, Connection};
 use super::dial::open;
 use super::round::{Round, RoundFailure};
-use super::servers::{RedirectError, ServerTurn};
+use super::servers::{RedirectError, ServerOrder};
 use super::{ClientRole, RemoteOptions, ServerTarget, SiteRole};
 use crate::key::address::ServerAddress;
 use crate::link::{Bytes, Link};
 use crate::log_limit::LogLimit;
 use crate::reactor::Mailbox;
 
-/// How long one attempt may take.
+/// The longest time of an attempt.
 const ATTEMPT: Duration = Duration::from_secs(5);
-/// The pause after a failed attempt, at first and at most.
-const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// The pause at most while servers stand by: one of them is about to own the volume, and each
-/// attempt costs them a handshake of TLS.
+/// The first pause after a failed attempt.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause after a failed attempt.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause while only standby servers answer: one of them is about to own the volume, and
+/// each attempt costs them a handshake of TLS.
 const STANDBY_PAUSE: Duration = Duration::from_millis(250);
 
 /// The longest time of an attempt without an answer, if there are other servers to try.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Lines about redirects that are not followed.
+/// Log lines about redirects that are not followed.
 static REDIRECTS: LogLimit = LogLimit::new();
 
-/// Makes connections for a session.
+/// The maker of a session's connections.
 pub(super) struct Connector {
     options: RemoteOptions,
     nonce: [u8; 16],
@@ -44,10 +49,10 @@ pub(super) struct Connector {
     mailbox: Arc<Mailbox>,
     /// Wakes the thread that pauses between attempts.
     pause: (Mutex<()>, Condvar),
-    /// Why the server gives no session, if it has said so. A leaf lock.
+    /// The reason for which the server gives no session, if it has refused the client. A leaf lock.
     refusal: Mutex<Option<String>>,
     /// The order of the servers; `None` with a Unix socket. A leaf lock.
-    turn: Option<Mutex<ServerTurn>>,
+    order: Option<Mutex<ServerOrder>>,
 }
 
 impl Connector {
@@ -60,25 +65,27 @@ impl Connector {
         let filled = SystemRandom::new().fill(&mut nonce);
         filled.map_err(|_| ConnectError::NoThread(io::ErrorKind::Other.into()))?;
         let refusal = Mutex::default();
-        let turn = match &options.target {
+        let order = match &options.target {
             ServerTarget::Unix(_) => None,
-            ServerTarget::Tcp { address, .. } => Some(Mutex::new(ServerTurn::new(address.clone()))),
+            ServerTarget::Tcp { address, .. } => {
+                Some(Mutex::new(ServerOrder::new(address.clone())))
+            }
         };
-        Ok(Self { options, nonce, calls, mailbox, pause: Default::default(), refusal, turn })
+        Ok(Self { options, nonce, calls, mailbox, pause: Default::default(), refusal, order })
     }
 
     /// Connects for the first time.
     pub(super) fn begin(&self, patience: Duration) -> Result<(), ConnectError> {
         let start = Instant::now();
         let deadline = start + patience;
-        let mut pause = PAUSES[0];
+        let mut pause = FIRST_PAUSE;
         loop {
             let RoundFailure { error, is_definite } = match self.round(ATTEMPT.min(patience)) {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
             let is_passing = match error {
-                // Something else than a server of ours may do this for ever.
+                // Another program than a server of ours may do this for ever.
                 ConnectError::Cut => start.elapsed() < ATTEMPT,
                 _ => is_passing(&error),
             };
@@ -86,28 +93,28 @@ impl Connector {
                 return Err(error);
             }
             self.sleep(pause);
-            pause = (pause * 2).min(PAUSES[1]);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     /// Makes the connection again whenever it is lost, until the session ends.
     pub(super) fn keep_connected(&self) {
-        let mut pause = PAUSES[0];
+        let mut pause = FIRST_PAUSE;
         let mut connected = Instant::now();
         let mut answers = 0;
         let mut is_sent_away = false;
         while self.calls.wait_for_loss() {
             let answered = self.calls.answers();
             if std::mem::replace(&mut answers, answered) < answered {
-                // Whatever ended this one, connections are of use.
-                pause = PAUSES[0];
+                // The last connection was of use.
+                pause = FIRST_PAUSE;
             }
-            if connected.elapsed() < PAUSES[1] {
-                // Something ends each connection at once: it must not be made in a busy loop.
+            if connected.elapsed() < LONGEST_PAUSE {
+                // Each connection ends at once: it must not be made in a busy loop.
                 self.sleep(pause);
-                pause = (pause * 2).min(PAUSES[1]);
+                pause = (pause * 2).min(LONGEST_PAUSE);
             } else if !is_sent_away {
-                pause = PAUSES[0];
+                pause = FIRST_PAUSE;
             }
             match self.round(ATTEMPT) {
                 Ok(()) => {
@@ -125,19 +132,19 @@ impl Connector {
                     }
                     self.calls.tick(Instant::now());
                     self.sleep(pause);
-                    let most = if is_sent_away { STANDBY_PAUSE } else { PAUSES[1] };
+                    let most = if is_sent_away { STANDBY_PAUSE } else { LONGEST_PAUSE };
                     pause = (pause * 2).min(most);
                 }
             }
         }
     }
 
-    /// Returns why the server gives no session, if it has said so.
+    /// Returns the reason for which the server gives no session, if it has refused the client.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refusal.lock().clone()
     }
 
-    /// Wakes [`Connector::keep_connected`], which looks whether the session has ended.
+    /// Wakes [`Connector::keep_connected`], which returns if the session has ended.
     pub(super) fn wake(&self) {
         self.pause.1.notify_all();
     }
@@ -149,9 +156,10 @@ impl Connector {
         }
     }
 
-    /// Tries each known server, and the owner to which one of them redirects, each once.
+    /// Tries each known server once, and the owner to which one of them redirects.
     fn round(&self, patience: Duration) -> Result<(), RoundFailure> {
-        let (ServerTarget::Tcp { key, .. }, Some(turn)) = (&self.options.target, &self.turn) else {
+        let (ServerTarget::Tcp { key, .. }, Some(order)) = (&self.options.target, &self.order)
+        else {
             let result = self.attempt(&self.options.target, patience, patience);
             return result.map_err(|error| {
                 let is_definite = is_definite(&error);
@@ -159,7 +167,7 @@ impl Connector {
             });
         };
         let (listed, news) = self.calls.servers();
-        let mut waiting = turn.lock().begin(&listed, &news);
+        let mut waiting = order.lock().begin(&listed, &news);
         let mut round = Round::new();
         while let Some(address) = waiting.pop_front() {
             let is_only = waiting.is_empty() && round.tried.is_empty();
@@ -167,16 +175,16 @@ impl Connector {
             let target = ServerTarget::Tcp { address: address.clone(), key: Arc::clone(key) };
             let error = match self.attempt(&target, patience, answer) {
                 Ok(()) => {
-                    turn.lock().note_connected(address);
+                    order.lock().note_connected(address);
                     return Ok(());
                 }
                 Err(error) => error,
             };
             tracing::debug!(server = %address, %error, "no session there");
             if error.is_silence() {
-                turn.lock().note_silent(&address);
+                order.lock().note_silent(&address);
             }
-            let followed = error.owner().map(|text| turn.lock().follow(&listed, text));
+            let followed = error.owner().map(|text| order.lock().follow(&listed, text));
             round.tried.push(address.clone());
             match followed {
                 Some(Ok(owner)) if round.may_follow(&owner) => {
@@ -184,13 +192,13 @@ impl Connector {
                     round.owners.push(owner.clone());
                     waiting.push_front(owner);
                 }
-                Some(Err(why)) => note_not_followed(&address, &why),
+                Some(Err(why)) => log_not_followed(&address, &why),
                 Some(Ok(_)) | None => {}
             }
-            if round.note(&address, error) || self.calls.has_ended() {
+            if round.record(&address, error) || self.calls.has_ended() {
                 break;
             }
-            // Connecting a socket waits, and deadlines of requests pass meanwhile.
+            // Connecting a socket blocks, and deadlines of requests have passed since.
             self.calls.tick(Instant::now());
         }
         Err(round.failure())
@@ -198,11 +206,11 @@ impl Connector {
 
     /// Returns the server that gave a session last; `None` before the first, and by a Unix socket.
     pub(super) fn server(&self) -> Option<ServerAddress> {
-        self.turn.as_ref()?.lock().last().cloned()
+        self.order.as_ref()?.lock().last().cloned()
     }
 
-    /// Makes one attempt to connect, within `patience`, or within `answer` if not a byte has come
-    /// by then: a process that was stopped takes connections and never answers.
+    /// Makes one attempt to connect, within `patience`; within `answer` if no byte has come by
+    /// then. The kernel takes connections for a process that was stopped and never answers.
     fn attempt(
         &self,
         target: &ServerTarget,
@@ -227,7 +235,7 @@ impl Connector {
         if let Some(result) = attempt.wait(begun + answer) {
             return result;
         }
-        // A byte of TLS is a sign of life; then the store may be slow.
+        // A byte of TLS shows that the server runs. Its store may be slow.
         if !link.heard().is_zero()
             && let Some(result) = attempt.wait(begun + patience)
         {
@@ -246,8 +254,8 @@ impl Connector {
             ..Hello::new(self.nonce)
         };
         match &self.options.role {
-            // Only one that can reach other servers follows the owner.
-            ClientRole::Client if self.turn.is_some() => {
+            // Only a client over TCP can follow the owner to another server.
+            ClientRole::Client if self.order.is_some() => {
                 Hello { features: version::FEATURES, ..hello }
             }
             ClientRole::Client => hello,
@@ -259,15 +267,16 @@ impl Connector {
     }
 }
 
-/// Sends a frame of a connection that has no session yet.
+/// Sends a frame over a connection that has no session yet.
 fn send_first(link: &Link, kind: FrameKind, body: Vec<u8>) {
     let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
     let head = Header::new(kind, bytes, 0).encode();
     link.send([Bytes::Header(head), Bytes::Owned(body)]);
 }
 
-fn note_not_followed(server: &ServerAddress, why: &RedirectError) {
-    // One that does not know the owner is about to know it.
+/// Logs a redirect that is not followed.
+fn log_not_followed(server: &ServerAddress, why: &RedirectError) {
+    // A server that does not know the owner is about to know it.
     if *why != RedirectError::Unknown
         && let Some(left_out) = REDIRECTS.admit()
     {

@@ -1,4 +1,5 @@
-//! Reasons for which a client has no session, and whether trying again helps.
+//! The reasons for which a client has no session: some pass with time, some only a person can
+//! change.
 
 use std::io;
 
@@ -6,7 +7,7 @@ use pelago_wire::handshake::{RefusalCode, Refused};
 
 use crate::tls::TlsError;
 
-/// Why there is no session.
+/// The reason for which there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The socket could not be connected.
@@ -18,10 +19,10 @@ pub enum ConnectError {
     /// The other end closed the connection, or sent something else than the protocol.
     #[error("no pelago server answers there: {0}")]
     NoServer(String),
-    /// The connection ended before the server had answered: too many others may have wanted one.
+    /// The connection ended before the server had answered: too many clients may have connected.
     #[error("the server closed the connection before it answered")]
     Cut,
-    /// Another volume is served there now than the one of the session.
+    /// The server has another volume than that of the session.
     #[error("the server has the volume {}, and the mount is of {}", id(.found), id(.wanted))]
     OtherVolume {
         /// The volume of the session.
@@ -35,17 +36,17 @@ pub enum ConnectError {
     /// The credentials are too many, or too long.
     #[error("the credentials are too many, or too long")]
     Chain(#[source] pelago_wire::Error),
-    /// Nothing came.
+    /// No answer came in time.
     #[error("the server does not answer")]
     Silent,
-    /// A thread, or random bytes, could not be had.
+    /// The system gives no thread, or no random bytes.
     #[error("no thread or no random bytes could be had")]
     NoThread(#[source] io::Error),
 }
 
 impl ConnectError {
     /// Returns the address of the owner of the volume, if a server has refused the client because
-    /// it is not the owner; empty if it does not know that.
+    /// it is not the owner; an empty text if the server does not know the owner.
     pub(super) fn owner(&self) -> Option<&str> {
         match self {
             Self::Refused(Refused { code: RefusalCode::NotOwner, text, .. }) => Some(text),
@@ -53,7 +54,7 @@ impl ConnectError {
         }
     }
 
-    /// Returns whether the server has said nothing for as long as an attempt may take.
+    /// Returns whether nothing has come from the server within the time of an attempt.
     pub(super) fn is_silence(&self) -> bool {
         match self {
             Self::Silent => true,
@@ -71,7 +72,7 @@ fn said(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// Returns whether a server is there, and will soon give a session.
+/// Returns whether a server answers and will soon give a session.
 pub(super) const fn is_passing(error: &ConnectError) -> bool {
     matches!(
         error,
@@ -86,8 +87,8 @@ pub(super) const fn is_passing(error: &ConnectError) -> bool {
     )
 }
 
-/// Returns whether the server itself has said that it gives no session to this client, or another
-/// server is in its place, so that only a person can change that.
+/// Returns whether only a person can change the cause: the server refuses this client for good, or
+/// another server answers at the address.
 pub(super) const fn is_definite(error: &ConnectError) -> bool {
     match error {
         ConnectError::OtherVolume { .. }

@@ -1,4 +1,4 @@
-//! A connection of a client: the server's answer to its hello, then its frames.
+//! A connection of a client: the server's answer to the hello, then the frames of the session.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -26,31 +26,34 @@ pub(super) struct Connection {
     welcomed: bool,
 }
 
-/// The end of an attempt: told by the handler to the thread that attempts.
+/// An attempt to connect, shared by the handler of its connection and the thread that waits for its
+/// result.
 #[derive(Default)]
 pub(super) struct Attempt {
     /// A leaf lock.
     state: Mutex<AttemptState>,
-    told: Condvar,
+    finished: Condvar,
 }
 
 #[derive(Default)]
 struct AttemptState {
     result: Option<Result<(), ConnectError>>,
-    /// The session is about to go on over the connection, so that a result follows at once.
+    /// The session is about to continue over the connection: a result follows at once.
     is_welcomed: bool,
-    /// No session goes on over the connection any more: another one is tried.
+    /// The session does not continue over the connection: another one is tried.
     is_given_up: bool,
 }
 
 impl Attempt {
-    fn tell(&self, result: Result<(), ConnectError>) {
+    /// Sets the result. Only the first one counts.
+    fn finish(&self, result: Result<(), ConnectError>) {
         self.state.lock().result.get_or_insert(result);
-        self.told.notify_all();
+        self.finished.notify_all();
     }
 
-    /// Returns whether the session may go on over the connection: its server answers in time.
-    fn is_welcome(&self) -> bool {
+    /// Returns whether the session may continue over the connection: not if it was given up.
+    /// Afterwards [`Attempt::give_up`] waits for the result.
+    fn welcome(&self) -> bool {
         let mut state = self.state.lock();
         state.is_welcomed = !state.is_given_up;
         state.is_welcomed
@@ -63,18 +66,18 @@ impl Attempt {
             if let Some(result) = state.result.take() {
                 return Some(result);
             }
-            if self.told.wait_until(&mut state, deadline).timed_out() {
+            if self.finished.wait_until(&mut state, deadline).timed_out() {
                 return state.result.take();
             }
         }
     }
 
-    /// Gives the connection up: what its server says later is not heard. Returns the result if the
-    /// server has just answered.
+    /// Gives the connection up: a later answer of its server has no effect. Returns the result if
+    /// the server has answered just now.
     pub(super) fn give_up(&self) -> Option<Result<(), ConnectError>> {
         let mut state = self.state.lock();
         while state.is_welcomed && state.result.is_none() {
-            self.told.wait(&mut state);
+            self.finished.wait(&mut state);
         }
         state.is_given_up = true;
         state.result.take()
@@ -86,23 +89,24 @@ impl Connection {
         Self { calls, attempt, welcomed: false }
     }
 
+    /// Handles the server's answer to the hello.
     fn first(&mut self, link: &Arc<Link>, frame: &Frame) -> ControlFlow<()> {
         let failed = match frame.header.kind {
             FrameKind::Welcome => match Welcome::decode(&frame.body) {
                 Ok(Welcome { volume: found, .. })
                     if self.calls.volume().is_some_and(|wanted| wanted != found) =>
                 {
-                    // The session that has just begun there is of no use.
+                    // The session that has begun there is of no use.
                     let goodbye = Header::new(FrameKind::Goodbye, 0, 0).encode();
                     link.send([Bytes::Header(goodbye)]);
                     let wanted = self.calls.volume().unwrap_or(found);
                     ConnectError::OtherVolume { wanted, found }
                 }
-                Ok(_) if !self.attempt.is_welcome() => return ControlFlow::Break(()),
+                Ok(_) if !self.attempt.welcome() => return ControlFlow::Break(()),
                 Ok(welcome) => {
                     self.welcomed = true;
                     self.calls.connected(link, welcome);
-                    self.attempt.tell(Ok(()));
+                    self.attempt.finish(Ok(()));
                     return ControlFlow::Continue(());
                 }
                 Err(error) => malformed(&error),
@@ -113,7 +117,7 @@ impl Connection {
             },
             kind => ConnectError::NoServer(format!("a frame of kind {kind:?} came first")),
         };
-        self.attempt.tell(Err(failed));
+        self.attempt.finish(Err(failed));
         ControlFlow::Break(())
     }
 }
@@ -147,7 +151,7 @@ impl Handler for Connection {
                     return ControlFlow::Break(());
                 }
                 Ok(answer) => {
-                    // Once the session has ended, answers are still on their way.
+                    // Answers still arrive after the session has ended.
                     if !self.calls.answered(link, &header, answer) && !self.calls.has_ended() {
                         let number = header.number;
                         tracing::error!(number, "the server's answer does not fit its request");
@@ -189,7 +193,7 @@ impl Handler for Connection {
     }
 
     fn tick(&mut self, _link: &Arc<Link>, now: Instant) -> ControlFlow<()> {
-        // Requests are given up while there is no session too.
+        // Requests are given up also while there is no session.
         if self.calls.tick(now) && self.welcomed {
             tracing::warn!("the server was silent for too long: connecting again");
             return ControlFlow::Break(());
@@ -208,7 +212,7 @@ impl Handler for Connection {
             Some(why) => ConnectError::NoServer(why.to_string()),
             None => ConnectError::NoServer("the connection was closed".to_owned()),
         };
-        self.attempt.tell(Err(failed));
+        self.attempt.finish(Err(failed));
         self.calls.disconnected(link);
     }
 }
@@ -219,23 +223,23 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers when another one is tried already begins nothing.
+    /// The server answers when another one is tried already.
     #[test]
     fn an_attempt_that_was_given_up_is_not_welcome() {
         let attempt = Attempt::default();
         assert!(attempt.wait(Instant::now()).is_none());
         assert!(attempt.give_up().is_none());
-        assert!(!attempt.is_welcome());
+        assert!(!attempt.welcome());
     }
 
-    /// One that answers in the last moment is waited for.
+    /// The server answers in the last moment.
     #[test]
     fn an_attempt_that_is_welcome_is_not_given_up() {
         let attempt = Attempt::default();
-        assert!(attempt.is_welcome());
+        assert!(attempt.welcome());
         thread::scope(|scope| {
             let giving_up = scope.spawn(|| attempt.give_up());
-            attempt.tell(Ok(()));
+            attempt.finish(Ok(()));
             assert!(matches!(giving_up.join(), Ok(Some(Ok(())))));
         });
     }

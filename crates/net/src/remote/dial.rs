@@ -1,4 +1,4 @@
-//! Sockets to servers.
+//! Sockets that are connected to servers, with the client's end of TLS.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,9 +11,10 @@ use crate::key::address::ServerAddress;
 use crate::stream::Stream;
 use crate::tls;
 
-/// A connected socket, with the client's end of TLS unless it is local.
+/// A connected socket, with the client's end of TLS unless it is a Unix socket.
 pub(super) type Opened = (Stream, Option<Box<rustls::Connection>>);
 
+/// Connects to a server within `patience` for each of its IP addresses.
 pub(super) fn open(target: &ServerTarget, patience: Duration) -> Result<Opened, ConnectError> {
     match target {
         ServerTarget::Unix(path) => {

@@ -1,4 +1,4 @@
-//! Requests whose callers do not wait any more.
+//! Abandoned requests: their callers have an error, and the server may still carry them out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use super::role::Role;
 
 impl State {
     /// Answers the caller of a request with an error, although the server may still carry the
-    /// request out. A mutation stays under way: the server is told not to begin it any more. So
-    /// does a request for a lock, which may be granted all the same.
+    /// request out. A mutation stays under way, and the server gets a cancel: it does not begin the
+    /// mutation any more. A request for a lock stays, too: the lock may be granted all the same.
     pub(super) fn abandon(&mut self, number: u64, code: Code) -> Vec<Answered> {
         let Some(call) = self.under_way.get_mut(&number) else { return Vec::new() };
         let done = call.done.take();
@@ -25,7 +25,7 @@ impl State {
                 self.forget_size(&call);
             }
         } else if !matches!(call.opens.role, Role::Ends(_)) {
-            // What ends an open is carried out all the same.
+            // A request that ends an open must be carried out.
             self.send_cancel(number);
         }
         done.map(|done| (done, Err(code.into()))).into_iter().collect()
@@ -44,7 +44,7 @@ impl State {
         while self.backlog.front().is_some_and(|call| is_old(call.since)) {
             let Some(call) = self.backlog.pop_front() else { break };
             if let Role::Ends(open) = call.opens.role {
-                // The open must end, although no program waits for that.
+                // The open must end, although no program waits for the answer.
                 self.release_unwanted(open);
             }
             answered.push((call.done, Err(Code::TimedOut.into())));
@@ -52,20 +52,20 @@ impl State {
         answered
     }
 
-    /// Ends an open whose caller was told that there is none.
+    /// Ends an open whose caller got an error.
     pub(super) fn release_unwanted(&mut self, open: OpenId) {
         self.submit_own(&Request::Release { open });
     }
 
-    /// Asks for something that no program waits for.
+    /// Sends a request in its turn for whose answer no program waits.
     pub(super) fn submit_own(&mut self, request: &Request) {
         self.submit_own_as(request, None);
     }
 
-    /// Asks for something that no program waits for, whose answer has another meaning.
+    /// As [`State::submit_own`], with another role of the answer.
     pub(super) fn submit_own_as(&mut self, request: &Request, role: Option<Role>) {
         let mut body = Vec::new();
-        match codec::encode_call((0, 0), 0, request, &mut body) {
+        match codec::encode_call(0, 0, 0, request, &mut body) {
             Ok(()) => {
                 let done: LeasedDone = Box::new(|_, _| {});
                 let mut call = Call::new(RequestId(0), request, body, Arc::default(), done);

@@ -1,8 +1,8 @@
-//! How long the leases of a session last.
+//! The clock of a session's leases.
 //!
-//! Only an answer lengthens them, counted from the time at which its request was sent: the server
-//! has heard the client then or later, and counts from there. The client counts a little less than
-//! the time of a lease, the server a little more, so that clocks may run differently.
+//! Only an answer lengthens the leases, counted from the time at which its request was sent: the
+//! server has heard the client then or later, and counts from that. The client counts a little less
+//! than the time of a lease, the server a little more, because clocks run differently.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +17,13 @@ use crate::clock::boot_time;
 /// Pings that are remembered until they are answered.
 const PINGS: usize = 8;
 
-/// When the leases end, and what keeps answers under them.
+/// The end of the leases, and their holder.
 #[derive(Default)]
 pub(super) struct LeaseClock {
-    /// By [`boot_time`], in nanoseconds; 0 if they have ended.
+    /// When the leases end, by [`boot_time`], in nanoseconds; 0 if they have ended.
     until: AtomicU64,
-    /// Locked until the holder has dropped what leases have ended on: none begins before.
+    /// Locked until the holder has dropped everything under leases that have ended: no lease begins
+    /// before.
     ending: Mutex<()>,
     holder: OnceLock<Weak<dyn LeaseHolder>>,
 }
@@ -31,7 +32,7 @@ pub(super) struct LeaseClock {
 #[derive(Default)]
 pub(super) struct Pings {
     last: u64,
-    /// The number of each, and when it was sent.
+    /// The number of each ping, and when it was sent.
     sent: VecDeque<(u64, Duration)>,
 }
 
@@ -40,13 +41,13 @@ impl LeaseClock {
         let _is_first = self.holder.set(holder);
     }
 
-    /// Returns how long leases last from now on.
+    /// Returns the time until the leases end.
     pub(super) fn left(&self) -> Duration {
         let until = Duration::from_nanos(self.until.load(Ordering::Acquire));
         until.saturating_sub(boot_time())
     }
 
-    /// A request that was sent at `asked` is answered.
+    /// Lengthens the leases, because a request is answered that was sent at `asked`.
     pub(super) fn renew(&self, asked: Duration, lease: Duration) {
         self.look();
         let until = asked + lease * 63 / 64;
@@ -56,7 +57,7 @@ impl LeaseClock {
         let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         let lengthen = |present: u64| (present > 0).then(|| present.max(until));
         if self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, lengthen).is_err() {
-            // They have ended, and begin anew.
+            // The old leases have ended, and new ones begin.
             let _ending = self.ending.lock();
             self.until.fetch_max(until, Ordering::AcqRel);
         }
@@ -70,7 +71,7 @@ impl LeaseClock {
         }
     }
 
-    /// Ends the leases. Returns when nothing that was kept is used any more.
+    /// Ends the leases. Returns when the holder uses nothing any more that was cached under them.
     pub(super) fn lose(&self) {
         let _ending = self.ending.lock();
         if self.until.swap(0, Ordering::AcqRel) > 0
@@ -80,7 +81,8 @@ impl LeaseClock {
         }
     }
 
-    /// Another session is about to change something. Calls `then` once it is not kept any more.
+    /// Recalls leases, because another session is about to change these things. Calls `then` once
+    /// they are not cached any more.
     pub(super) fn recalled(&self, touched: Arc<[Touched]>, then: Then) {
         match self.holder() {
             Some(holder) => holder.recalled(touched, then),
@@ -88,8 +90,8 @@ impl LeaseClock {
         }
     }
 
-    /// Has all sent that was kept back under leases that have ended. Calls `then` once it is
-    /// answered.
+    /// Has the holder send the writes that were buffered under leases which have ended. Calls
+    /// `then` once all are answered.
     pub(super) fn flush(&self, then: Then) {
         match self.holder() {
             Some(holder) => holder.flush(then),
@@ -103,7 +105,7 @@ impl LeaseClock {
 }
 
 impl Pings {
-    /// Notes that a ping is sent. Returns its number.
+    /// Records that a ping is sent. Returns its number.
     pub(super) fn next(&mut self, now: Duration) -> u64 {
         self.last += 1;
         if self.sent.len() == PINGS {
@@ -113,7 +115,8 @@ impl Pings {
         self.last
     }
 
-    /// A pong has come. Returns when its ping was sent; `None` if it answers none.
+    /// Returns when the ping of this number was sent, which a pong answers; `None` if there is
+    /// none.
     pub(super) fn answered(&mut self, number: u64) -> Option<Duration> {
         let found = self.sent.iter().find(|(sent, _)| *sent == number).map(|(_, at)| *at);
         self.sent.retain(|(sent, _)| *sent > number);
@@ -128,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what it is told.
+    /// A holder that counts the losses of leases.
     #[derive(Default)]
     struct Holder(Mutex<u32>);
 
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!((*holder.0.lock(), clock.left()), (2, Duration::ZERO));
     }
 
-    /// Takes its time to drop what it keeps.
+    /// A holder that takes its time to drop what it has cached.
     struct Slow(Sender<()>, Mutex<Receiver<()>>);
 
     impl LeaseHolder for Slow {
@@ -207,7 +210,7 @@ mod tests {
             let losing = scope.spawn(|| clock.lose());
             begins.recv().unwrap();
             let renewing = scope.spawn(|| clock.renew(boot_time(), TERM));
-            // Nothing tells that it waits: one that did not would be over by then.
+            // Nothing shows that `renew` waits: if it did not, it would be over by then.
             thread::sleep(Duration::from_millis(20));
             let meanwhile = (clock.left(), renewing.is_finished());
             end.send(()).unwrap();

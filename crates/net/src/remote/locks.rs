@@ -1,4 +1,8 @@
-//! What requests and their answers mean for the file locks of the client's programs.
+//! The effect of requests and replies on the file locks of the client's programs.
+//!
+//! A program must never believe that it has a lock which another session has. So a grant that comes
+//! late is requested again, and a program that has lost a lock gets errors until it closes the
+//! file.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,9 +17,9 @@ use super::role::{OpenUse, Role};
 use crate::clock::boot_time;
 
 impl State {
-    /// Notes what a request gives up, before it is sent. Returns whether its caller must be told
-    /// that this was lost, whatever the answer is.
-    pub(super) fn note_asked(&mut self, number: u64, role: Role, waits: bool) -> bool {
+    /// Records the locks that a request gives up, before it is sent. Returns whether the caller
+    /// must get an error in any case, because these locks were lost.
+    pub(super) fn note_request(&mut self, number: u64, role: Role, waits: bool) -> bool {
         match role {
             Role::Locks(asked) | Role::LocksAgain(asked, _) => {
                 if let Some(ino) = self.inode_of(asked.open) {
@@ -35,13 +39,13 @@ impl State {
             | Role::Opens { .. }
             | Role::Reopens(_)
             | Role::ReclaimsLock(..)
-            | Role::AsksServers => false,
+            | Role::ListsServers => false,
         }
     }
 
-    /// Returns whether an answer grants a lock to a program so late that the session may have ended
-    /// since, and others have the lock: this process may have been stopped, or the connection was.
-    /// The session lives for a term after the server has heard the client.
+    /// Returns whether a reply grants a lock to a program so late that the session may have ended
+    /// since, and another session has the lock: this process, or the connection, may have been held
+    /// up. The session lives for a term after the server has heard the client.
     pub(super) fn grants_late(&self, number: u64, result: &Result<Reply, Error>) -> bool {
         let Ok(Reply::Done) = result else { return false };
         let Some(UnderWay { asked, done: Some(_), opens, .. }) = self.under_way.get(&number) else {
@@ -52,8 +56,8 @@ impl State {
         lock.mode != LockMode::Unlock && boot_time() > until
     }
 
-    /// Asks for a lock once more, which the server has granted. If the session has ended, it is
-    /// asked for in the next one.
+    /// Requests a lock once more that the server has granted. If the session has ended, the lock is
+    /// requested in the next one.
     pub(super) fn lock_again(&mut self, number: u64) {
         self.locks.asked_again(number);
         if let Some(call) = self.under_way.get_mut(&number) {
@@ -62,8 +66,8 @@ impl State {
         }
     }
 
-    /// Notes what an answer means for the locks. A lock that was granted although its program was
-    /// told that it has none is given back.
+    /// Records the effect of a reply on the locks. A lock is given back if it was granted although
+    /// its program has got an error.
     pub(super) fn note_lock_answer(
         &mut self,
         number: u64,
@@ -82,7 +86,7 @@ impl State {
                     self.submit_own(&Request::SetLock { open, owner, lock, wait: false });
                 }
             }
-            // Another one has it: it was given up.
+            // Another owner has the lock: it was given up.
             (Role::LocksAgain(asked, given_up), Err(Error { code: Code::LockHeld, .. })) => {
                 if let Some(ino) = self.inode_of(asked.open) {
                     self.locks.asks(ino, &OwnedLock { lock: given_up, ..asked });
@@ -96,10 +100,10 @@ impl State {
         }
     }
 
-    /// Notes that a lock is held, without what its owner has given up since it was asked for. If
-    /// the order of the two is unknown, it is asked for again: then it is held, as if it had been
-    /// given up first, or another one has it. To its program, which has asked for both at one time,
-    /// either is right.
+    /// Records that a lock is held, without the parts that its owner has given up since the
+    /// request. If the order of the two is unknown, the lock is requested again: then it is held,
+    /// as if it had been given up first, or another owner has it. The program has requested both at
+    /// one time, so that either is right.
     fn note_grant(&mut self, ino: InodeId, asked: OwnedLock, given_up: GivenUp) {
         self.locks.granted(ino, &asked);
         match given_up {
@@ -119,8 +123,8 @@ impl State {
         }
     }
 
-    /// Returns whether a request uses bytes or locks through an open through which a lock was set
-    /// that is lost. It fails until the open ends: its program believes that it has the lock.
+    /// Returns whether a request uses bytes or locks through an open through which a lost lock was
+    /// set. Such requests fail until the open ends: the program believes that it has the lock.
     pub(super) fn has_lost_lock(&self, opens: &OpenUse) -> bool {
         let is_lost = |open| self.locks.is_lost(open);
         let has_lost = |asked: &OwnedLock| {
@@ -132,8 +136,8 @@ impl State {
         }
     }
 
-    /// Fails what programs have asked for under locks that were lost since the last call. What the
-    /// server may not have carried out yet is cancelled with the next repetition.
+    /// Fails the requests under locks that were lost since the last call. Mutations that the server
+    /// may not have carried out yet are cancelled when requests are repeated next.
     pub(super) fn fail_lost(&mut self) -> Vec<Answered> {
         let lost = self.locks.newly_lost();
         if lost == 0 {
@@ -151,7 +155,7 @@ impl State {
             answered.extend(call.done.take().map(io));
             if call.mutation == 0 {
                 self.machine.answered(number, ReplyStamp::default());
-                // What is lost is not held, whatever else was asked for.
+                // A lost lock is not held, whatever the server grants.
                 self.locks.over(number);
                 if let Some(call) = self.under_way.remove(&number) {
                     self.forget_size(&call);

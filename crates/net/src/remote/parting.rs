@@ -7,11 +7,11 @@ use pelago_wire::frame::FrameKind;
 
 use super::calls::{Calls, fail};
 
-/// How long a session waits at its end until the server has heard of it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time for which the end of a session waits until the server knows of it.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Calls {
-    /// Ends the session. Every request gets `Unavailable`. The connection lasts until the server
+    /// Ends the session. Each request gets `Unavailable`. The connection lasts until the server
     /// ends it, or [`Calls::wait_for_parting`] does.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
@@ -34,13 +34,13 @@ impl Calls {
         }
     }
 
-    /// Waits until the server has ended the connection that said goodbye, at most
-    /// [`PATIENCE`], then ends it. A socket that is closed while something has arrived
-    /// resets its connection, and the goodbye may be lost on the way; then the server would keep
-    /// the leases of the session, and others would wait for them, until its term is over.
+    /// Waits until the server has ended the connection after the goodbye, at most
+    /// [`GOODBYE_TIMEOUT`], then ends it. A socket that is closed with unread bytes resets its
+    /// connection, and the goodbye may be lost. Then the leases of the session would last until its
+    /// term is over, and other sessions would wait for them.
     pub(super) fn wait_for_parting(&self) {
         let mut state = self.state.lock();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + GOODBYE_TIMEOUT;
         while state.parting.is_some() {
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 break;

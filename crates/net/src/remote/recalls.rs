@@ -1,4 +1,4 @@
-//! What the server says of itself: that it lives, and what others are about to change.
+//! Pongs and recalls: the frames that the server sends of its own accord.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::clock::boot_time;
 use crate::link::Link;
 
 impl Calls {
-    /// Notes that the server was heard by a pong, and the newest sequence that is safe.
+    /// Handles a pong: records that the server was heard, and the newest safe sequence.
     pub(super) fn heard(&self, link: &Arc<Link>, pong: &Header) {
         let mut state = self.state.lock();
-        if !state.is_present(link) {
+        if !state.is_current_link(link) {
             return;
         }
         state.heard = boot_time();
@@ -27,25 +27,25 @@ impl Calls {
         }
     }
 
-    /// A recall has come. Once what it names is not kept any more the server is told; if there is
-    /// no connection then, the server asks again over the next one.
+    /// Handles a recall. Answers it once the things that it names are not cached any more; if there
+    /// is no connection then, the server repeats the recall over the next one.
     pub(super) fn recalled(self: &Arc<Self>, link: &Arc<Link>, number: u64, touched: Vec<Touched>) {
         let session = {
             let mut state = self.state.lock();
-            if !state.is_present(link) {
+            if !state.is_current_link(link) {
                 return;
             }
             state.heard = boot_time();
             (state.session(), state.epoch())
         };
         let calls = Arc::clone(self);
-        let tell = move || {
+        let answer = move || {
             let mut state = calls.state.lock();
             // Another session counts its recalls anew, and so does another run of the server.
             if (state.session(), state.epoch()) == session {
                 state.send_recalled(number);
             }
         };
-        self.leases.recalled(touched.into(), Box::new(tell));
+        self.leases.recalled(touched.into(), Box::new(answer));
     }
 }

@@ -1,6 +1,7 @@
-//! What a client sends over a new connection: the files that it has open, if the server does not
-//! know them; then what was answered and may be lost; then what was not answered; then all else,
-//! what was kept back first.
+//! The order of frames over a new connection. First the client opens its files and sets its locks
+//! again, if the server does not know them. Then it replays mutations that were answered and may be
+//! lost, repeats requests that were not answered, and sends the requests that wait, those with
+//! buffered writes first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,23 +17,23 @@ use crate::clock::boot_time;
 use crate::link::Link;
 
 impl Calls {
-    /// Has all sent that was kept back in an earlier epoch, and tells the server of the last
+    /// Sends the writes that were buffered in an earlier epoch, and sends Flushed after the last
     /// answer. `round` is that of [`State::flush`].
     pub(super) fn flush(self: &Arc<Self>, round: u64) {
         let calls = Arc::clone(self);
-        let tell = move || {
+        let flushed = move || {
             let mut state = calls.state.lock();
-            // Else Reclaimed is still to be sent, and Flushed follows it.
+            // While files are opened again, Reclaimed is still to be sent, and Flushed follows it.
             if state.flush.end(round) && !state.reclaiming {
                 state.send_flushed();
             }
         };
-        self.leases.flush(Box::new(tell));
+        self.leases.flush(Box::new(flushed));
     }
 }
 
 impl State {
-    /// Continues over a connection. Returns what callers get whose requests are over.
+    /// Continues over a connection. Returns the results of requests that have failed.
     pub(super) fn resume(&mut self, link: &Arc<Link>, welcome: Welcome) -> Vec<Answered> {
         let resumed = welcome.resumed;
         let epoch = welcome.epoch;
@@ -65,8 +66,8 @@ impl State {
         answered
     }
 
-    /// Opens files again, then sets locks again; once all are, goes on with the rest. Returns what
-    /// callers get whose locks are lost.
+    /// Opens files again, then sets locks again; continues with [`State::repeat`] once all answers
+    /// are here. Returns the results of requests whose locks are lost.
     pub(super) fn reclaim(&mut self) -> Vec<Answered> {
         while let Some((open, request)) = self.opens.next_request() {
             if let Err(code) = self.send_own(&request, Role::Reopens(open)) {
@@ -105,7 +106,7 @@ impl State {
         role: Role,
     ) -> Result<(u64, Arc<[u8]>), Code> {
         let mut body = Vec::with_capacity(64);
-        codec::encode_call((0, 0), 0, request, &mut body).map_err(|error| error.code)?;
+        codec::encode_call(0, 0, 0, request, &mut body).map_err(|error| error.code)?;
         let body: Arc<[u8]> = body.into();
         let call = UnderWay {
             caller: RequestId(0),
@@ -125,15 +126,16 @@ impl State {
         Ok((number, body))
     }
 
-    /// Sends what may be lost, then what is not answered, in the order of the numbers, then what
-    /// waits for its turn.
+    /// Replays mutations that may be lost, then repeats requests that are not answered, in the
+    /// order of their numbers, then sends those that wait for their turn.
     fn repeat(&mut self, resumed: bool) {
         let numbers: Vec<u64> = self.machine.under_way().collect();
         self.send_replays();
         for number in numbers {
             match self.under_way.get(&number) {
                 Some(call) if call.done.is_some() => self.send(number),
-                // The server may have granted it, and ignores the cancel of what it has answered.
+                // The server may have granted the lock, and ignores the cancel of a request that it
+                // has answered.
                 Some(call) if matches!(call.opens.role, Role::Locks(_) | Role::LocksAgain(..)) => {
                     self.send(number);
                     self.send_cancel(number);
@@ -148,7 +150,7 @@ impl State {
         self.send_backlog();
     }
 
-    /// Says that all is answered that was kept back, if that is so.
+    /// Sends Flushed, if all buffered writes are answered.
     fn send_flushed(&mut self) {
         if !self.flush.is_under_way() {
             self.send_plain(FrameKind::Flushed);
@@ -156,11 +158,11 @@ impl State {
     }
 
     /// Drops requests of the session itself that were sent over an earlier connection, as those to
-    /// open a file or set a lock again: they are made anew.
+    /// open a file or set a lock again: new ones are made.
     fn forget_own(&mut self) {
         let is_own = |call: &UnderWay| {
             let role = call.opens.role;
-            matches!(role, Role::Reopens(_) | Role::ReclaimsLock(..) | Role::AsksServers)
+            matches!(role, Role::Reopens(_) | Role::ReclaimsLock(..) | Role::ListsServers)
         };
         let own = self.under_way.iter().filter(|(_, call)| is_own(call));
         let numbers: Vec<u64> = own.map(|(number, _)| *number).collect();
@@ -170,14 +172,14 @@ impl State {
         }
     }
 
-    /// The server does not know the session any more: whether a mutation under way was carried out
-    /// is unknown, so that it fails. All else is asked again in the new session.
+    /// Handles the end of the session at the server. It is unknown whether a mutation under way was
+    /// carried out, so that it fails. Other requests are repeated in the new session.
     fn lose_session(&mut self) -> Vec<Answered> {
         tracing::warn!("the server has ended the session; another one begins");
         let mut old = std::mem::take(&mut self.under_way);
         self.payload = 0;
         self.waits = 0;
-        let unsafe_changes = std::mem::take(&mut self.kept).count();
+        let unsafe_changes = std::mem::take(&mut self.replay_log).count();
         if unsafe_changes > 0 {
             tracing::warn!(unsafe_changes, "changes that were answered may be lost");
         }
@@ -185,7 +187,7 @@ impl State {
             let call = old.get(&number);
             call.is_some_and(|call| match call.mutation {
                 0 => call.done.is_some(),
-                _ => call.opens.is_asked_anew(),
+                _ => call.opens.is_repeatable(),
             })
         };
         for (number, numbers) in self.machine.renumber(is_kept) {
@@ -201,7 +203,7 @@ impl State {
         let mut answered = Vec::new();
         for call in old.into_values() {
             let result = match call.opens.role {
-                // It has ended with the session.
+                // The open has ended with the session.
                 Role::Ends(open) => {
                     self.opens.ended(open);
                     Ok(Reply::Done)

@@ -1,5 +1,5 @@
-//! What was answered and may be lost with the server's machine: it is kept until it is safe, and
-//! sent again with what was answered.
+//! The replay of mutations that were answered and may be lost with the server's machine. Each one
+//! is logged until it is safe, and sent again, with its answer, to a later epoch of the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,18 +9,19 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::{Code, Error, OpenId, Reply, limits};
 
 use super::calls::{State, UnderWay};
-use super::kept::Kept;
+use super::replay_log::ReplayEntry;
 use super::role::Role;
 use crate::clock::boot_time;
 use crate::link::Bytes;
 
 impl State {
-    /// Keeps a mutation that was answered, until it is safe.
-    pub(super) fn keep(
+    /// Logs a mutation that was answered, until it is safe.
+    pub(super) fn log_for_replay(
         &mut self,
         number: u64,
         call: &UnderWay,
-        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+        stamp: ReplyStamp,
+        result: &Result<Reply, Error>,
     ) {
         let mut made = None;
         let mut time = None;
@@ -36,29 +37,29 @@ impl State {
         let node = made.or_else(written);
         let body = Arc::clone(&call.body);
         let bulk = Arc::clone(&call.bulk);
-        let kept = Kept { body, bulk, opens: call.opens, made, node, time };
-        self.kept.insert(number, kept, stamp);
+        let entry = ReplayEntry { body, bulk, opens: call.opens, made, node, time };
+        self.replay_log.insert(number, entry, stamp);
         self.ping_if_half_full();
     }
 
-    /// Asks the server what is safe before there is no room for further mutations.
+    /// Asks the server what is safe by a ping, before there is no room for further mutations.
     fn ping_if_half_full(&mut self) {
         let is_half = self.machine.unacknowledged() > limits::SESSION_MUTATIONS / 2
-            || self.kept.bytes() > self.bytes.kept / 2;
-        if is_half && self.kept.asked.is_none() {
-            self.kept.asked = Some(self.kept.newest);
+            || self.replay_log.bytes() > self.bytes.replay_log / 2;
+        if is_half && self.replay_log.pinged_at.is_none() {
+            self.replay_log.pinged_at = Some(self.replay_log.newest);
             self.send_ping();
         }
     }
 
-    /// The server has said what is safe: the newest sequence of its epoch.
+    /// Records the newest safe sequence of the server's epoch.
     pub(super) fn note_safe(&mut self, sequence: u64) {
         let Some(epoch) = self.epoch() else { return };
         let stamp = ReplyStamp { epoch, sequence };
-        self.kept.safe(stamp);
+        self.replay_log.safe(stamp);
         let over = self.machine.safe(stamp);
         for number in &over {
-            self.kept.remove(*number);
+            self.replay_log.remove(*number);
         }
         if !over.is_empty() {
             self.ping_if_half_full();
@@ -66,51 +67,54 @@ impl State {
         }
     }
 
-    /// Notes the answer to a mutation that was repeated although it had been answered.
+    /// Records the answer to a replayed mutation. `is_kept`: it is still not safe.
     pub(super) fn replayed(
         &mut self,
         number: u64,
         is_kept: bool,
-        (stamp, result): (ReplyStamp, &Result<Reply, Error>),
+        stamp: ReplyStamp,
+        result: &Result<Reply, Error>,
     ) {
-        let Some(kept) = self.kept.remove(number) else { return };
+        let Some(entry) = self.replay_log.remove(number) else { return };
         if let Err(error) = result {
-            let inode = kept.node.map(|node| node.ino);
+            let inode = entry.node.map(|node| node.ino);
             tracing::warn!(?inode, %error, "a change that was answered is lost");
         }
-        if let Role::Opens { open, .. } = kept.opens.role
+        if let Role::Opens { open, .. } = entry.opens.role
             && self.opens.node(open).is_none()
         {
-            // Its program has closed it, and the server has opened it again.
+            // The program has closed the file, and the replay has opened it again.
             self.release_unwanted(open);
         }
         if is_kept {
-            self.kept.insert(number, kept, stamp);
+            self.replay_log.insert(number, entry, stamp);
         }
         self.send_backlog();
     }
 
-    /// Returns whether an open file was not there when it was asked for, and a mutation that is
-    /// about to be repeated makes it. After a `kill -9` of the server it is there, with its locks.
+    /// Returns whether the server did not find a file that is opened again, and a mutation that is
+    /// about to be replayed creates it. After a `kill -9` of the server the file is there, with its
+    /// locks.
     pub(super) fn is_made_later(&self, open: OpenId, reopened: Result<(), Code>) -> bool {
         let Some(node) = self.opens.node(open) else { return false };
-        let mut made = self.kept.calls.values().filter_map(|kept| kept.made);
+        let mut made = self.replay_log.entries.values().filter_map(|entry| entry.made);
         self.reclaiming && reopened == Err(Code::Stale) && made.any(|it| it.ino == node.ino)
     }
 
-    /// Sends the mutations that an earlier run of the server has answered, then asks for the open
-    /// files that they make.
+    /// Replays the mutations that an earlier run of the server has answered, then opens the files
+    /// again that they create.
     pub(super) fn send_replays(&mut self) {
         let mut made = BTreeMap::new();
         let replays: Vec<_> = self.machine.replays().collect();
         for (number, stamp) in replays {
-            let Some(kept) = self.kept.calls.get(&number) else { continue };
-            if let Some(node) = kept.made {
+            let Some(entry) = self.replay_log.entries.get(&number) else { continue };
+            if let Some(node) = entry.made {
                 made.entry(node.ino).or_insert(stamp);
             }
-            let replayed = Replayed { stamp, node: kept.node, time: kept.time };
-            let pieces = (Arc::clone(&kept.body), Arc::clone(&kept.bulk));
-            self.send_replay(number, &replayed, pieces);
+            let replayed = Replayed { stamp, node: entry.node, time: entry.time };
+            let body = Arc::clone(&entry.body);
+            let bulk = Arc::clone(&entry.bulk);
+            self.send_replay(number, &replayed, body, bulk);
         }
         for (open, request) in self.opens.late_requests() {
             let stamp = request.describe().subjects.each_inode().find_map(|ino| made.get(&ino));
@@ -121,7 +125,7 @@ impl State {
             match self.begin_own(&request, Role::Reopens(open)) {
                 Ok((number, body)) => {
                     let replayed = Replayed { stamp, node: None, time: None };
-                    self.send_replay(number, &replayed, (body, Arc::default()));
+                    self.send_replay(number, &replayed, body, Arc::default());
                 }
                 Err(code) => {
                     self.opens.reopened(open, Err(code));
@@ -130,12 +134,7 @@ impl State {
         }
     }
 
-    fn send_replay(
-        &mut self,
-        number: u64,
-        replayed: &Replayed,
-        (body, bulk): (Arc<[u8]>, Arc<[u8]>),
-    ) {
+    fn send_replay(&mut self, number: u64, replayed: &Replayed, body: Arc<[u8]>, bulk: Arc<[u8]>) {
         let Some(link) = &self.link else { return };
         let mut start = Vec::with_capacity(64);
         codec::encode_replayed(replayed, &mut start);

@@ -1,4 +1,4 @@
-//! What a request and its answer mean for the files that the client has open.
+//! The role of a request for the client's open files and locks.
 
 use pelago_proto::locks::OwnedLock;
 use pelago_wire::{
@@ -6,7 +6,7 @@ use pelago_wire::{
     Request, Subjects,
 };
 
-/// What the answer to a request means for the open files.
+/// The effect of the reply to a request on the client's open files and locks.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Role {
     /// Nothing.
@@ -14,7 +14,7 @@ pub(super) enum Role {
     /// It makes this open.
     Opens {
         open: OpenId,
-        /// `None` for a file that is created: the answer has it.
+        /// `None` for a file that is created: the reply has it.
         node: Option<Handle>,
         flags: OpenFlags,
     },
@@ -24,23 +24,24 @@ pub(super) enum Role {
     Reopens(OpenId),
     /// It sets or removes a lock.
     Locks(OwnedLock),
-    /// It makes sure of a lock that was granted when its owner had also asked to give this up.
+    /// It sets a lock once more that was granted while its owner gave up this part of it, because
+    /// the order of the two is unknown.
     LocksAgain(OwnedLock, FileLock),
     /// It sets a lock of this file again, on behalf of no program.
     ReclaimsLock(InodeId, OwnedLock),
-    /// It asks for the servers of the store, on behalf of no program.
-    AsksServers,
+    /// It lists the servers of the store, on behalf of no program.
+    ListsServers,
     /// It ends the `fcntl` locks of this owner.
     EndsLocks(OpenId, LockOwner),
 }
 
-/// A request as far as open files are concerned.
+/// The part of a request that concerns open files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenUse {
     pub(super) role: Role,
-    /// Names the opens that it uses.
+    /// The opens and inodes that it names.
     pub(super) subjects: Subjects,
-    /// It uses bytes or locks, which programs may guard by locks: not if one is lost.
+    /// It uses bytes or locks: it fails if a lock of the open is lost.
     pub(super) is_guarded: bool,
 }
 
@@ -55,14 +56,14 @@ impl OpenUse {
             OpenEffect::Ends(open) => Role::Ends(open),
             OpenEffect::Locks { open, owner, lock } => Role::Locks(OwnedLock { open, owner, lock }),
             OpenEffect::EndsLocks { open, owner } => Role::EndsLocks(open, owner),
-            // The client itself asks for these, and says what they mean.
+            // The session itself sends these, and sets their role.
             OpenEffect::MakesAgain { .. } => Role::None,
             OpenEffect::Nothing | OpenEffect::UsesGuarded => Role::None,
         };
         Self { role, subjects: request.describe().subjects, is_guarded: opens.is_guarded() }
     }
 
-    /// Returns the open that a successful answer has made, and its file.
+    /// Returns the open that a successful request has made, with its file and flags.
     pub(super) fn made(
         &self,
         result: &Result<Reply, Error>,
@@ -75,8 +76,8 @@ impl OpenUse {
         }
     }
 
-    /// Returns the open that an answer has ended: also one with an error, unless the request was
-    /// never carried out.
+    /// Returns the open that a request has ended: also one that has failed, unless it was never
+    /// carried out.
     pub(super) fn ended(&self, result: &Result<Reply, Error>) -> Option<OpenId> {
         match (self.role, result) {
             (Role::Ends(_), Err(Error { code: Code::Interrupted, .. })) => None,
@@ -85,9 +86,9 @@ impl OpenUse {
         }
     }
 
-    /// Returns whether a mutation may be asked for in another session although the last one may
-    /// have carried it out: it makes an open, which has ended with that session.
-    pub(super) const fn is_asked_anew(&self) -> bool {
+    /// Returns whether a mutation may be repeated in another session although it may have been
+    /// carried out in the last one: it only makes an open, which has ended with that session.
+    pub(super) const fn is_repeatable(&self) -> bool {
         matches!(self.role, Role::Opens { node: Some(_), flags, .. } if !flags.truncate)
     }
 }

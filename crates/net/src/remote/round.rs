@@ -1,4 +1,5 @@
-//! A round of attempts: each known server of a store is tried in turn.
+//! A round of attempts: each known server of a store is tried once. The round fails for good if all
+//! servers have refused the client for good, or if the owner has.
 
 use super::connect_error::{ConnectError, is_definite, is_passing};
 use crate::key::address::ServerAddress;
@@ -8,16 +9,17 @@ const HOPS: usize = 4;
 
 /// The failure of a round: no server gave a session.
 pub(super) struct RoundFailure {
-    /// The error that says most of it.
+    /// The most significant error of the attempts.
     pub(super) error: ConnectError,
-    /// Only a person can change that.
+    /// Only a person can change the cause.
     pub(super) is_definite: bool,
 }
 
 /// The attempts of a round.
 pub(super) struct Round {
+    /// The servers that were tried.
     pub(super) tried: Vec<ServerAddress>,
-    /// The owners that servers which stand by have named.
+    /// The owners that standby servers have named.
     pub(super) owners: Vec<ServerAddress>,
     error: Option<ConnectError>,
     /// Each attempt failed for good.
@@ -29,30 +31,31 @@ impl Round {
         Self { tried: Vec::new(), owners: Vec::new(), error: None, is_definite: true }
     }
 
-    /// Returns whether a redirect is followed: one that was tried has failed a moment ago.
+    /// Returns whether a redirect to this owner is followed: not if it was tried in this round.
     pub(super) fn may_follow(&self, owner: &ServerAddress) -> bool {
         self.owners.len() < HOPS && !self.tried.contains(owner)
     }
 
-    /// Notes the failure at a server. Returns whether it is the last word: the owner, as another
-    /// server has named it, refuses this client. A server that stands by may have an old list of
-    /// clients, so that its word alone is none.
-    pub(super) fn note(&mut self, address: &ServerAddress, error: ConnectError) -> bool {
+    /// Records the failure of an attempt. Returns whether it ends the round: the owner, as another
+    /// server has named it, refuses this client for good. The refusal of a standby server alone
+    /// does not end it: its list of clients may be old.
+    pub(super) fn record(&mut self, address: &ServerAddress, error: ConnectError) -> bool {
         let is_definite = is_definite(&error);
         let is_last = is_definite
             && matches!(error, ConnectError::Refused(_))
             && self.owners.contains(address);
         self.is_definite = is_last || (self.is_definite && is_definite);
-        let says_more = match &self.error {
+        let is_more_significant = match &self.error {
             Some(before) => is_last || (is_passing(&error) && !is_passing(before)),
             None => true,
         };
-        if says_more {
+        if is_more_significant {
             self.error = Some(error);
         }
         is_last
     }
 
+    /// Returns the failure of the round.
     pub(super) fn failure(self) -> RoundFailure {
         let Self { error, is_definite, .. } = self;
         match error {
@@ -89,7 +92,7 @@ mod tests {
             round.owners = owners.iter().map(|port| at(*port)).collect();
             for (code, port) in codes.iter().zip(1..) {
                 let error = code.map_or(ConnectError::Silent, refused);
-                if round.note(&at(port), error) {
+                if round.record(&at(port), error) {
                     break;
                 }
             }

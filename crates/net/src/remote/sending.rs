@@ -24,7 +24,7 @@ impl State {
         self.sent = boot_time();
     }
 
-    /// Asks the server for a sign of life, and what is safe.
+    /// Sends a ping: the pong shows that the server lives, and what is safe.
     pub(super) fn send_ping(&mut self) {
         let Some(link) = &self.link else { return };
         self.sent = boot_time();
@@ -32,14 +32,14 @@ impl State {
         link.send([self.header(FrameKind::Ping, number, 0, 0)]);
     }
 
-    /// Tells the server that what a recall named is not kept any more.
+    /// Answers a recall: the things that it named are not cached any more.
     pub(super) fn send_recalled(&mut self, number: u64) {
         let Some(link) = &self.link else { return };
         link.send([self.header(FrameKind::Recalled, number, 0, 0)]);
         self.sent = boot_time();
     }
 
-    /// Sends a frame that is nothing but its kind.
+    /// Sends a frame without a body.
     pub(super) fn send_plain(&mut self, kind: FrameKind) {
         let Some(link) = &self.link else { return };
         link.send([self.header(kind, 0, 0, 0)]);

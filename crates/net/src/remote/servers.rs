@@ -1,18 +1,19 @@
-//! The servers of a shared store, as a client knows them, and in which order it tries them.
+//! The servers of a shared store that a client knows, and the order in which it tries them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::key::address::ServerAddress;
 
-/// The servers of a session's store, as an owner has told it.
+/// The servers of a session's store, as an owner has listed them.
 #[derive(Debug, Default)]
 pub(super) struct StoreServers {
-    /// Those that an owner has listed last; empty before.
+    /// The last list of an owner; empty before the first one.
     pub(super) listed: Vec<ServerAddress>,
-    /// When they were asked for over the present connection, by [`boot_time`].
-    pub(super) asked: Option<Duration>,
-    /// Those that no connector has looked at yet.
+    /// When the list was requested over the present connection, by
+    /// [`boot_time`](crate::clock::boot_time).
+    pub(super) requested: Option<Duration>,
+    /// The news that the connector has not taken yet.
     news: StoreNews,
 }
 
@@ -26,22 +27,22 @@ pub(super) struct StoreNews {
 }
 
 impl StoreServers {
-    /// Forgets what the last connection was asked: it has no answer.
+    /// Forgets the request over the last connection: it gets no answer.
     pub(super) fn begin_connection(&mut self) {
-        self.asked = None;
+        self.requested = None;
     }
 
-    /// Notes that the server is silent.
+    /// Records that the server is silent.
     pub(super) fn note_silence(&mut self) {
         self.news.was_silent = true;
     }
 
-    /// Notes the next owner that a server has named; an empty text names none.
+    /// Records the next owner that a server has named; an empty text names none.
     pub(super) fn note_owner(&mut self, text: String) {
         self.news.owner = Some(text);
     }
 
-    /// Returns the servers that are listed, and what has happened since the last call.
+    /// Returns the listed servers, and the news since the last call.
     pub(super) fn take(&mut self) -> (Vec<ServerAddress>, StoreNews) {
         (self.listed.clone(), std::mem::take(&mut self.news))
     }
@@ -49,16 +50,16 @@ impl StoreServers {
 
 /// The order in which servers are tried.
 #[derive(Debug)]
-pub(super) struct ServerTurn {
-    /// The one that the user has named.
+pub(super) struct ServerOrder {
+    /// The server that the user has named.
     first: ServerAddress,
-    /// The one that gave a session last.
+    /// The server that gave a session last.
     last: Option<ServerAddress>,
-    /// Those that did not answer when they were tried last, or were silent.
+    /// The servers that did not answer when they were tried last, or were silent.
     silent: Vec<ServerAddress>,
 }
 
-/// The reason for which a client does not go where a server sends it.
+/// The reason for which a client does not follow a redirect.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RedirectError {
     #[error("it does not know the owner")]
@@ -69,13 +70,13 @@ pub(super) enum RedirectError {
     OtherKey(ServerAddress),
 }
 
-impl ServerTurn {
+impl ServerOrder {
     pub(super) const fn new(first: ServerAddress) -> Self {
         Self { first, last: None, silent: Vec::new() }
     }
 
-    /// Returns the servers to try, each once: first the owner that was named, then the last one,
-    /// then all others; those at last that did not answer.
+    /// Returns the servers to try, each once: first the owner that was named, then the server of
+    /// the last session, then all others. The silent ones come last.
     pub(super) fn begin(
         &mut self,
         listed: &[ServerAddress],
@@ -87,19 +88,20 @@ impl ServerTurn {
         }
         let named = news.owner.as_deref().and_then(|text| self.follow(listed, text).ok());
         let all = named.iter().chain(&self.last).chain([&self.first]).chain(listed);
-        let mut turn: Vec<ServerAddress> = Vec::new();
+        let mut order: Vec<ServerAddress> = Vec::new();
         for address in all {
-            if !turn.contains(address) {
-                turn.push(address.clone());
+            if !order.contains(address) {
+                order.push(address.clone());
             }
         }
-        turn.sort_by_key(|address| self.silent.contains(address));
-        turn.into()
+        order.sort_by_key(|address| self.silent.contains(address));
+        order.into()
     }
 
-    /// Returns where the first line of a text leads. Once servers are listed, only to one whose key
-    /// is among them, or is that of the user. Before, the word of a server counts whose key was
-    /// named by the user, or by such a server.
+    /// Returns the address in the first line of a redirect. Once servers are listed, its key must
+    /// be that of a listed server, or of the server that the user has named. Before that any
+    /// address is followed: the server that sent it has proved a key that the user, or such a
+    /// server, has named.
     pub(super) fn follow(
         &self,
         listed: &[ServerAddress],
@@ -119,14 +121,14 @@ impl ServerTurn {
         }
     }
 
-    /// Notes that a server did not answer.
+    /// Records that a server did not answer.
     pub(super) fn note_silent(&mut self, address: &ServerAddress) {
         if !self.silent.contains(address) {
             self.silent.push(address.clone());
         }
     }
 
-    /// Notes that a server has given a session.
+    /// Records that a server has given a session.
     pub(super) fn note_connected(&mut self, address: ServerAddress) {
         self.silent.clear();
         self.last = Some(address);
@@ -148,14 +150,14 @@ mod tests {
         ServerAddress::new(key, "host", 7000 + u16::from(number)).unwrap_or_else(|_| unreachable!())
     }
 
-    fn order(turn: &mut ServerTurn, listed: &[ServerAddress], news: &StoreNews) -> Vec<u16> {
+    fn order(turn: &mut ServerOrder, listed: &[ServerAddress], news: &StoreNews) -> Vec<u16> {
         turn.begin(listed, news).iter().map(|address| address.port() - 7000).collect()
     }
 
     #[test]
     fn servers_are_tried_once_each_and_the_likeliest_first() {
         let listed = [at(1), at(2), at(3), at(4)];
-        let mut turn = ServerTurn::new(at(1));
+        let mut turn = ServerOrder::new(at(1));
         assert_eq!(order(&mut turn, &[], &StoreNews::default()), [1]);
         assert_eq!(order(&mut turn, &listed, &StoreNews::default()), [1, 2, 3, 4]);
         turn.note_connected(at(3));
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn only_listed_keys_are_followed_once_there_is_a_list() {
-        let turn = ServerTurn::new(at(1));
+        let turn = ServerOrder::new(at(1));
         let stranger = at(9).to_string();
         assert_eq!(turn.follow(&[], &stranger), Ok(at(9)), "the server has proved its key");
         let listed = [at(2)];

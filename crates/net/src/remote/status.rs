@@ -1,4 +1,4 @@
-//! What a client's session tells its process.
+//! The state of a client's session, for its process.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,9 @@ use pelago_wire::{Attr, SessionId};
 pub struct RemoteStatus {
     /// The session's id; `None` before the first.
     pub session: Option<SessionId>,
-    /// Whether there is a connection.
+    /// True if there is a connection.
     pub connected: bool,
-    /// How long ago the server was heard.
+    /// The time since the server was heard last.
     pub silent: Duration,
     /// Requests that were not answered.
     pub waiting: usize,
@@ -19,12 +19,12 @@ pub struct RemoteStatus {
     pub kept: usize,
     /// Connections that were made.
     pub connections: u64,
-    /// Requests that the server was asked, without repetitions.
+    /// Requests that were sent, without repetitions.
     pub requests: u64,
     /// File locks that programs held and that were lost with a session or with the server.
     pub locks_lost: u64,
 }
 
-/// Gets the attributes of a directory in which a request has changed a name, and when that was
-/// asked, before the caller gets the answer.
+/// A callback that gets the attributes of a directory in which a request has changed a name, and
+/// when the request began, before the caller gets the answer.
 pub type OnDir = Box<dyn Fn(Attr, Instant) + Send + Sync>;

@@ -1,4 +1,5 @@
-//! The sockets that clients connect to.
+//! The listening sockets of a server: a Unix socket, and TCP ports. Their ticks end sessions whose
+//! time, key or grant is over.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -33,7 +34,7 @@ impl Listener for UnixAcceptor {
         let stream = Stream::Unix(socket);
         match stream.peer_uid() {
             Some(uid) if uid == 0 || uid == geteuid().as_raw() => {
-                self.shared.welcome((stream, Source::User(uid)), None, Caller::Local(uid));
+                self.shared.welcome(stream, Source::User(uid), None, Caller::Local(uid));
             }
             uid => {
                 if let Some(left_out) = self.shared.sessions.log.foreign.admit() {
@@ -75,7 +76,8 @@ impl Listener for TcpAcceptor {
             Ok(tls) => {
                 let tls = Some(Box::new(rustls::Connection::Server(tls)));
                 let caller = Caller::Far(Arc::clone(&self.clients));
-                self.shared.welcome((Stream::tcp(socket), Source::of(address.ip())), tls, caller);
+                let source = Source::of(address.ip());
+                self.shared.welcome(Stream::tcp(socket), source, tls, caller);
             }
             Err(error) => {
                 if let Some(left_out) = self.shared.sessions.log.failed.admit() {

@@ -1,4 +1,4 @@
-//! Where a connection comes from, and who that proves to be.
+//! The origin of a connection, and the peer that it proves to be.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::session::Peer;
 use crate::sessions::refused;
 use crate::tls;
 
-/// Where a connection comes from.
+/// The origin of a connection.
 pub(super) enum Caller {
     /// A process of this machine, of this user.
     Local(u32),
@@ -20,7 +20,8 @@ pub(super) enum Caller {
 }
 
 impl Caller {
-    /// Returns who is at the other end.
+    /// Returns the peer of a client's connection: its user, or the machine's key, which must be in
+    /// the list.
     pub(super) fn peer(&self, link: &Link) -> Result<Peer, Refused> {
         match self {
             Self::Local(uid) => Ok(Peer::User(*uid)),
@@ -31,8 +32,8 @@ impl Caller {
         }
     }
 
-    /// Returns the key of a guest or of a site, which must come from another machine: this one
-    /// knows its users.
+    /// Returns the key of a guest or of a site. Both must come over TLS: a process of this machine
+    /// is known by its user.
     pub(super) fn presented_key(&self, link: &Link) -> Result<PublicKey, Refused> {
         match self {
             Self::Local(_) => {

@@ -1,5 +1,5 @@
-//! A connection between the hello of its client and the welcome, which waits until it is safe that
-//! the next owner of the volume knows the session.
+//! A connection between its hello and its welcome. The welcome waits until the session's record is
+//! safe, so that the next owner of the volume knows the session.
 
 use std::sync::Arc;
 
@@ -13,30 +13,31 @@ use crate::link::{Bytes, Link};
 use crate::session::Session;
 use crate::sessions::{Sessions, refused};
 
-/// A connection whose client is not told of its session yet, or was told a moment ago.
+/// A connection whose welcome is not sent yet, or was sent a moment ago.
 pub(super) struct Joining {
     pub(super) session: Arc<Session>,
-    /// The session has begun over this connection: without a welcome, its client does not know it.
+    /// The session has begun over this connection: without the welcome its client does not know it.
     is_new: bool,
     /// A leaf lock.
-    told: Mutex<Told>,
+    outcome: Mutex<Outcome>,
 }
 
-/// The message that a client has got.
+/// The outcome of a hello. It is set once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Nothing,
+enum Outcome {
+    Pending,
     Welcomed,
-    /// There will be no welcome.
-    Over,
+    /// The client was refused, or the connection has ended.
+    Ended,
 }
 
 impl Joining {
     pub(super) fn new(session: Arc<Session>, is_new: bool) -> Arc<Self> {
-        Arc::new(Self { session, is_new, told: Mutex::new(Told::Nothing) })
+        Arc::new(Self { session, is_new, outcome: Mutex::new(Outcome::Pending) })
     }
 
-    /// Welcomes the client once its session is recorded: at once if it is, or needs no record.
+    /// Welcomes the client once its session is recorded: at once if it is recorded already, or
+    /// needs no record.
     pub(super) fn welcome_when_recorded(
         self: &Arc<Self>,
         sessions: &Arc<Sessions>,
@@ -70,7 +71,7 @@ impl Joining {
             return self.refuse(sessions, link, &away);
         }
         // Before the frame is sent: the client may answer it at once.
-        if !self.turns(Told::Welcomed) {
+        if !self.settle(Outcome::Welcomed) {
             return;
         }
         if let Some(left_out) = sessions.log.began.admit() {
@@ -85,21 +86,22 @@ impl Joining {
 
     /// Refuses the client, and ends its connection.
     fn refuse(&self, sessions: &Sessions, link: &Arc<Link>, refused: &Refused) {
-        if self.turns(Told::Over) {
+        if self.settle(Outcome::Ended) {
             send(sessions, link, FrameKind::Refused, refused.encode());
             self.leave(sessions, link);
             link.close();
         }
     }
 
-    /// Notes that the connection ends. A session that its client does not know ends with it.
+    /// Handles the end of the connection. A session that its client does not know ends with it.
     pub(super) fn ended(&self, sessions: &Sessions, link: &Arc<Link>) {
-        match self.turns(Told::Over) {
+        match self.settle(Outcome::Ended) {
             true => self.leave(sessions, link),
             false => self.session.lost(link),
         }
     }
 
+    /// Ends a session that its client does not know, or has it wait for its client.
     fn leave(&self, sessions: &Sessions, link: &Arc<Link>) {
         match self.is_new {
             true => sessions.abandon(&self.session, link),
@@ -109,16 +111,16 @@ impl Joining {
 
     /// Returns whether the client is welcomed.
     pub(super) fn is_welcomed(&self) -> bool {
-        *self.told.lock() == Told::Welcomed
+        *self.outcome.lock() == Outcome::Welcomed
     }
 
-    /// Goes on from having told nothing. Returns `false` if something was told before.
-    fn turns(&self, next: Told) -> bool {
-        let mut told = self.told.lock();
-        let is_first = *told == Told::Nothing;
-        if is_first {
-            *told = next;
+    /// Sets the outcome. Returns `false` if there is one already.
+    fn settle(&self, to: Outcome) -> bool {
+        let mut outcome = self.outcome.lock();
+        let is_pending = *outcome == Outcome::Pending;
+        if is_pending {
+            *outcome = to;
         }
-        is_first
+        is_pending
     }
 }

@@ -1,19 +1,19 @@
-//! Who is at the other end of a connection.
+//! The peer of a session: the user, machine, guest or site at the other end of its connections.
 
 use pelago_wire::handshake::Hello;
 use pelago_wire::{GuestGrant, InodeId, RecordedPeer, SitePeer};
 
 use crate::key::PublicKey;
 
-/// Who is at the other end of a connection. A session is bound to it.
+/// The user, machine, guest or site at the other end of a connection. A session has one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A process of this machine, of this user.
     User(u32),
     /// A machine with this key.
     Machine(PublicKey),
-    /// A guest with this grant. With another grant it is another peer: what it has open by one is
-    /// nothing of the other's.
+    /// A guest with this grant. With another grant it is another peer, which cannot use the open
+    /// files of this one.
     Guest(GuestGrant),
     /// The server of another site of the volume.
     Site(SitePeer),
@@ -37,7 +37,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether it is granted leases.
+    /// Returns whether the peer may be granted leases.
     pub(crate) const fn is_leased(&self) -> bool {
         matches!(self, Self::User(_) | Self::Machine(_))
     }
@@ -48,7 +48,7 @@ impl From<RecordedPeer> for Peer {
         match peer {
             RecordedPeer::User(uid) => Self::User(uid),
             RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
-            // No row says what it was granted: this is the peer of no connection.
+            // No row has the grant: this peer equals that of no connection.
             RecordedPeer::Guest(principal) => Self::Guest(GuestGrant {
                 principal,
                 root: [0; 32],

@@ -1,5 +1,5 @@
-//! The recalls that a client has not answered, and how long it is granted no leases because of
-//! them.
+//! The recalls that a client has not answered, and the time for which it is granted no leases
+//! because of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::clock::boot_time;
 /// The recalls of one session that are not answered. Times are of [`boot_time`].
 #[derive(Debug, Default)]
 pub(super) struct Recalls {
-    /// The body of each by its number, and since when it waits for its answer.
+    /// The body of each recall by its number, and the time since when it waits for its answer.
     unanswered: BTreeMap<u64, (Arc<[u8]>, Duration)>,
     distrust: Distrust,
 }
@@ -21,38 +21,37 @@ impl Recalls {
         self.unanswered.insert(number, (body, boot_time()));
     }
 
-    /// Notes an answer. Returns whether the client was asked.
+    /// Records an answer. Returns whether a recall has waited for it.
     pub(super) fn answered(&mut self, number: u64) -> bool {
-        let was_asked = self.unanswered.remove(&number).is_some();
-        if was_asked {
+        let has_waited = self.unanswered.remove(&number).is_some();
+        if has_waited {
             self.distrust = Distrust::default();
         }
-        was_asked
+        has_waited
     }
 
-    /// Returns those without an answer, in the order of their numbers.
+    /// Returns the recalls without an answer, in the order of their numbers.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
         self.unanswered.iter().map(|(number, (body, _))| (*number, body))
     }
 
-    /// Returns whether one has no answer, or had none a while ago.
+    /// Returns whether a recall has no answer, or the client is distrusted because of one.
     pub(super) fn is_overdue(&self) -> bool {
         !self.unanswered.is_empty() || self.distrust.lasts()
     }
 
-    /// Returns whether one has had no answer for longer than `limit`.
+    /// Returns whether a recall waits for longer than `limit`.
     pub(super) fn has_older(&self, now: Duration, limit: Duration) -> bool {
         self.unanswered.values().any(|(_, since)| now.saturating_sub(*since) > limit)
     }
 
-    /// Forgets those that had no answer for longer than `limit`, and distrusts the client for a
-    /// while.
+    /// Forgets the recalls that wait for longer than `limit`, and distrusts the client for a while.
     pub(super) fn forget_older(&mut self, now: Duration, limit: Duration) {
         self.unanswered.retain(|_, (_, since)| now.saturating_sub(*since) <= limit);
         self.distrust.grow(now, limit);
     }
 
-    /// Gives the client the whole time for each of them again.
+    /// Gives the client the whole time for each recall again.
     pub(super) fn restart(&mut self, now: Duration) {
         for (_, since) in self.unanswered.values_mut() {
             *since = now;
@@ -60,7 +59,8 @@ impl Recalls {
     }
 }
 
-/// A client that does not answer recalls gets no leases for a while, twice as long each time.
+/// The distrust of a client that has not answered a recall: it gets no leases for a while, twice as
+/// long each time.
 #[derive(Debug, Default)]
 struct Distrust {
     times: u32,
@@ -69,7 +69,7 @@ struct Distrust {
 }
 
 impl Distrust {
-    /// The longest is so many times doubled.
+    /// The number of times after which the time is not doubled any more.
     const MOST_TIMES: u32 = 6;
 
     fn grow(&mut self, now: Duration, limit: Duration) {

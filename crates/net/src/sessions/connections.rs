@@ -1,4 +1,4 @@
-//! The connections of all sessions, as their service ends them and recalls leases over them.
+//! The connections of all sessions, by which the service ends them and recalls leases.
 
 use pelago_wire::{Connections, SessionId, Touched, codec};
 
@@ -34,7 +34,7 @@ impl Connections for Sessions {
                 // Without the recall the change waits until the leases have ended.
                 tracing::error!(%error, "a recall cannot be sent");
             }
-            // It has ended, and so have its leases.
+            // The session has ended, and its leases with it.
             (_, Ok(())) => self.service.leases_lost(session),
         }
     }

@@ -1,13 +1,14 @@
-//! The frames of a session's connection: requests, and what is said about them.
+//! The frames of a session's connection: requests, cancels, pings and the answers to recalls.
 
 use std::sync::Arc;
 
 use pelago_proto::session::Repetition;
+use pelago_trace::{Described, RequestSpan};
 use pelago_wire::codec::{self, Call, ReplyStamp};
 use pelago_wire::frame::{CANCEL_BYTES, FrameKind};
-use pelago_wire::{Bulk, Code, Context, Done, Granted, Replayed, Request};
+use pelago_wire::{Bulk, Code, Context, Description, Done, Granted, InodeId, Replayed, Request};
 
-use super::pending_reply::{PendingReply, ShareGuard, Told, failure};
+use super::pending_reply::{PendingReply, ReplyFacts, ShareGuard, failure};
 use super::{Sessions, context};
 use crate::assembler::Frame;
 use crate::link::{Bytes, Link};
@@ -24,10 +25,10 @@ impl Sessions {
         let Frame { header, body, bulk } = frame;
         session.heard(link, header.progress)?;
         match header.kind {
-            FrameKind::Request => self.request(session, link, (header.number, None), (&body, bulk)),
+            FrameKind::Request => self.request(session, link, header.number, None, &body, bulk),
             FrameKind::Replay => {
                 let (replayed, body) = codec::decode_replay(&body)?;
-                self.request(session, link, (header.number, Some(replayed)), (body, bulk))
+                self.request(session, link, header.number, Some(replayed), body, bulk)
             }
             FrameKind::Cancel => self.cancel(session, link, header.number, &body),
             FrameKind::Ping => {
@@ -95,8 +96,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Returns the answer to a mutation that did not arrive in this run: no other one than that of
-    /// an earlier run.
+    /// Returns the answer to a mutation that did not arrive in this run: the one that an earlier
+    /// run has given, if it was carried out there.
     fn answer_before(&self, session: &Session, mutation: u64) -> Arc<[u8]> {
         match self.service.stored_reply(session.id, mutation) {
             Ok(Some(reply)) => {
@@ -115,8 +116,10 @@ impl Sessions {
         self: &Arc<Self>,
         session: &Arc<Session>,
         link: &Arc<Link>,
-        (number, replayed): (u64, Option<Replayed>),
-        (body, bulk): (&[u8], Vec<u8>),
+        number: u64,
+        replayed: Option<Replayed>,
+        body: &[u8],
+        bulk: Vec<u8>,
     ) -> Result<(), Violation> {
         let Call { uid, gid, mutation, request } = codec::decode_call(body)?;
         if (mutation > 0) != request.is_mutation() {
@@ -126,7 +129,7 @@ impl Sessions {
             return Err(Violation::Bulk);
         }
         let waits = matches!(request, Request::SetLock { wait: true, .. });
-        match session.admit((number, replayed.is_some()), mutation, (hash(body), waits))? {
+        match session.admit(number, mutation, hash(body), replayed.is_some(), waits)? {
             Repetition::None => {}
             // The answer goes to the connection that the session has by then.
             Repetition::Running => return Ok(()),
@@ -138,15 +141,25 @@ impl Sessions {
         }
         let acknowledged = session.acknowledged();
         let changed = self.service.changed_node(session.id, &request);
-        let told = Told::by(&request, self.service.lease_moment());
-        let told = told.filter(|_| replayed.is_none());
+        let facts = ReplyFacts::of(&request, self.service.lease_moment());
+        let facts = facts.filter(|_| replayed.is_none());
         let context = context(session.id, number);
         let context = Context { mutation, acknowledged, uid, gid, replayed, ..context };
+        let span = RequestSpan::begin(|| {
+            let Description { operation, subjects, .. } = request.describe();
+            let inode = subjects.each_inode().next().map(InodeId::raw);
+            Described {
+                operation: operation.name(),
+                inode,
+                session: Some(session.id.0),
+                thread: None,
+            }
+        });
         let held = match waits {
             true => session.share.peer.wait_for_lock().map(ShareGuard::LockWaiter),
             false => {
-                // A client may have one request of any size under way. It counts for no more than
-                // a client has under way otherwise, so that what goes past it is read.
+                // A client may have one request of any size under way. It counts for no more than a
+                // client has under way otherwise, so that what goes past it is read.
                 let most = session.share.window();
                 let bytes = request.held_bytes(body.len(), bulk.len()).min(most);
                 Some(ShareGuard::Bytes(session.share.account.hold(bytes)))
@@ -155,8 +168,18 @@ impl Sessions {
         let is_refused = held.is_none();
         let sessions = Arc::clone(self);
         let session = Arc::clone(session);
-        let mutation = (mutation, session.epochs());
-        let answer = PendingReply { sessions, session, number, mutation, changed, told, held };
+        let epochs = session.epochs();
+        let answer = PendingReply {
+            sessions,
+            session,
+            number,
+            mutation,
+            epochs,
+            changed,
+            facts,
+            held,
+            span: span.clone(),
+        };
         if is_refused {
             answer.send(Err(Code::NoLocks.into()));
             return Ok(());
@@ -171,7 +194,7 @@ impl Sessions {
             })
         };
         let bulk = if bulk.is_empty() { Bulk::None } else { Bulk::Owned(bulk) };
-        let now = self.service.ask(&context, request, bulk, &mut later);
+        let now = span.in_scope(|| self.service.ask(&context, request, bulk, &mut later));
         if let (Some(result), Some(answer)) = (now, answer) {
             answer.send(result);
         }
@@ -179,7 +202,7 @@ impl Sessions {
     }
 }
 
-/// Returns a hash by which a repeated request is told from another one.
+/// Returns a hash by which a repeated request is distinguished from another one.
 fn hash(body: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(body)
 }

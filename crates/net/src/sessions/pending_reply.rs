@@ -1,7 +1,8 @@
-//! Answers that are owed to a client: what they lease, and where they go.
+//! Replies that a client waits for: their leases, and the connection that they go to.
 
 use std::sync::Arc;
 
+use pelago_trace::RequestSpan;
 use pelago_wire::codec::{self, ReplyStamp};
 use pelago_wire::frame::FrameKind;
 use pelago_wire::{
@@ -14,16 +15,18 @@ use crate::link::Bytes;
 use crate::peers::LockWaiterGuard;
 use crate::session::{Answered, Session};
 
-/// What the answer to a request tells.
-pub(super) struct Told {
+/// The facts that the reply to a request will report and that may be leased.
+pub(super) struct ReplyFacts {
+    /// A moment before the request is carried out.
     since: LeaseMoment,
     node: Option<InodeId>,
     names: Option<InodeId>,
     opens_for_writing: bool,
 }
 
-impl Told {
-    pub(super) fn by(request: &Request, since: LeaseMoment) -> Option<Self> {
+impl ReplyFacts {
+    /// Returns the facts that the reply to a request will report; `None` if it reports none.
+    pub(super) fn of(request: &Request, since: LeaseMoment) -> Option<Self> {
         let tells = request.tells();
         let opens_for_writing =
             request.opens().made().is_some_and(|(_, flags)| flags.write && !flags.sync);
@@ -33,24 +36,28 @@ impl Told {
     }
 }
 
-/// An answer that is owed.
+/// A reply that a client waits for.
 pub(super) struct PendingReply {
     pub(super) sessions: Arc<Sessions>,
     pub(super) session: Arc<Session>,
     pub(super) number: u64,
-    /// The number of the mutation, 0 if it is none; and [`Session::epochs`] from before it.
-    pub(super) mutation: (u64, u32),
+    /// The number of the mutation; 0 if the request is none.
+    pub(super) mutation: u64,
+    /// [`Session::epochs`] from before the request was carried out.
+    pub(super) epochs: u32,
     /// See [`SessionService::changed_node`].
     ///
     /// [`SessionService::changed_node`]: pelago_wire::SessionService::changed_node
     pub(super) changed: Option<Handle>,
-    /// What the answer tells, if that may be leased.
-    pub(super) told: Option<Told>,
-    /// The bytes of the request, and those that the answer may have.
+    /// The facts of the reply, if they may be leased.
+    pub(super) facts: Option<ReplyFacts>,
+    /// The bytes of the request, and the room for those of the reply.
     pub(super) held: Option<ShareGuard>,
+    /// Ends once the answer is sent.
+    pub(super) span: RequestSpan,
 }
 
-/// The part of a share that a request takes until it is answered: it is only there to be dropped.
+/// The part of a share that a request takes until it is answered. It is freed when it is dropped.
 #[expect(dead_code, reason = "guards")]
 pub(super) enum ShareGuard {
     /// Bytes of its session.
@@ -60,11 +67,10 @@ pub(super) enum ShareGuard {
 }
 
 impl PendingReply {
-    /// Sends the answer over the connection that the session has now, and remembers that of a
+    /// Sends the reply over the connection that the session has now, and stores the reply to a
     /// mutation. In place of `NotOwner` the connection ends.
     pub(super) fn send(self, mut result: Result<Reply, Error>) {
-        let Self { sessions, session, number, mutation: (mutation, epochs), changed, told, held } =
-            self;
+        let Self { sessions, session, number, mutation, epochs, changed, facts, held, span } = self;
         let is_away = matches!(result, Err(Error { code: Code::NotOwner }));
         let sequence = match mutation > 0 && result.is_ok() {
             true => sessions.service.sequence_of(session.id, mutation),
@@ -77,16 +83,16 @@ impl PendingReply {
             let since = sessions.service.lease_moment();
             Some((sessions.service.attr(node)?, since))
         });
-        let answer = |Told { since, node, names, opens_for_writing }| {
+        let answer = |ReplyFacts { since, node, names, opens_for_writing }| {
             let result = &mut result;
             let changed = changed.as_ref().map(|it| (&it.0, it.1));
             let answer = LeasedAnswer { node, names, mutation, opens_for_writing, result, changed };
             sessions.service.lease(session.id, since, answer)
         };
-        // Answers do not lengthen leases until the recall is answered: one that began now might
-        // outlast their end by the server's clock.
-        let told = told.filter(|_| session.may_lease());
-        let leases = told.map_or_else(Leases::default, answer);
+        // While a recall is not answered, replies do not lengthen leases. A new lease might outlast
+        // their end by the server's clock.
+        let facts = facts.filter(|_| session.may_lease());
+        let leases = facts.map_or_else(Leases::default, answer);
         codec::encode_answer(
             stamp,
             &result,
@@ -108,9 +114,9 @@ impl PendingReply {
         };
         let lost = || failure(Code::Io);
         let Answered { link, lost, is_last } =
-            session.answered(number, (mutation, epochs), answer, lost);
+            session.answered(number, mutation, epochs, answer, lost);
         match (link, lost) {
-            // It is no answer for a program.
+            // `NotOwner` is no reply for a program.
             (Some(link), _) if is_away => sessions.send_away(&link),
             (Some(link), Some(lost)) => {
                 let head = sessions.header(FrameKind::Reply, number, lost.len(), 0);
@@ -125,10 +131,11 @@ impl PendingReply {
             sessions.service.end_session(session.id);
         }
         drop(held);
+        drop(span);
     }
 }
 
-/// Returns an answer that says why a mutation has failed.
+/// Returns the encoded reply to a mutation that has failed.
 pub(super) fn failure(code: Code) -> Arc<[u8]> {
     let mut body = Vec::new();
     codec::encode_answer(ReplyStamp::default(), &Err(code.into()), Granted::default(), &mut body);

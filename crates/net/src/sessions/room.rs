@@ -1,4 +1,5 @@
-//! Room for a session that begins.
+//! Room for a session that begins: the limits of the number of sessions, and the unused session
+//! that ends if one is reached.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,19 +10,19 @@ use pelago_wire::{SessionId, limits};
 use super::refused;
 use crate::session::{Peer, Session};
 
-/// A number of sessions that there may be.
+/// A limit of the number of sessions.
 struct Share<'a> {
-    /// Whether a session counts.
+    /// Returns whether a session counts.
     counts: &'a dyn Fn(&Session) -> bool,
     most: usize,
     /// The refusal if none of them can end.
     code: RefusalCode,
 }
 
-/// Makes room for a session of this peer, at the cost of one that its client has never used and has
-/// no connection to: of the same peer if it has its share, else of any; a guest's at the cost of
-/// guests only. A session that was used stays for its term, because its client may rely on the
-/// locks that it has. Returns what was removed; the service is to be told.
+/// Makes room for a session of this peer, by the end of a session that was never used and has no
+/// connection: one of the same peer if that has its share, otherwise any; for a guest only one of a
+/// guest. A session that was used stays for its term, because its client may rely on its locks.
+/// Returns the removed sessions, which the service must be told to end.
 pub(super) fn make_room(
     table: &mut HashMap<SessionId, Arc<Session>>,
     peer: Peer,

@@ -1,4 +1,4 @@
-//! What the tests of sessions share: a server whose service answers what a test says.
+//! The harness of the tests of sessions: a server with sessions around a service of the test.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use pelago_wire::{
     SessionService,
 };
 
-/// A deadline for what must come; no test waits for it.
+/// A deadline for events that must come; no test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A service with sessions, around one that answers requests.
@@ -28,25 +28,25 @@ pub(crate) struct WithSessions<S> {
     begun: Mutex<HashMap<SessionId, SessionRecord>>,
     /// The newest sequence that is safe. Each mutation has sequence 1.
     safe: u64,
-    /// It waits for the clients of the last run.
+    /// The server waits for the clients of the last run.
     is_starting: bool,
-    /// The mutations that an earlier run has carried out, and what each has made.
+    /// The mutations that an earlier run has carried out, and the entry that each has made.
     pub(crate) stored: Mutex<HashMap<u64, Entry>>,
-    /// Sessions whose clients have said that all is answered that they had kept back.
+    /// Sessions whose clients have sent Flushed: their buffered writes are answered.
     pub(crate) flushed: Mutex<Vec<SessionId>>,
-    /// Credentials that were taken back.
+    /// Revoked credentials.
     pub(crate) revoked: Mutex<Vec<[u8; 32]>>,
     pub(crate) store: StoreSwitch,
 }
 
-/// A callback that gets whether the rows of sessions are safe.
+/// A callback of [`SessionService::when_recorded`].
 type Recorded = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
-/// The part of a server of a shared store, which is none at first.
+/// The behaviour of a server of a shared store. It is off at first.
 #[derive(Default)]
 pub(crate) struct StoreSwitch {
     pub(crate) is_on_store: AtomicBool,
-    /// It may not answer.
+    /// The server may not answer.
     pub(crate) is_mute: AtomicBool,
     pub(crate) owner: Mutex<Option<String>>,
     /// Rows of sessions do not become safe by themselves.
@@ -56,7 +56,7 @@ pub(crate) struct StoreSwitch {
 }
 
 impl StoreSwitch {
-    /// Calls back what waits for rows.
+    /// Calls the callbacks that wait for rows.
     pub(crate) fn record(&self, result: Result<(), Error>) {
         let held = std::mem::take(&mut *self.held.lock());
         held.into_iter().for_each(|recorded| recorded(result));
@@ -89,8 +89,8 @@ impl<S: Service> WithSessions<S> {
         })
     }
 
-    /// Returns the service of another run, which knows the sessions of the last one. What it does
-    /// is not safe.
+    /// Returns the service of another run, which knows the sessions of the last one. Its mutations
+    /// are not safe.
     pub(crate) fn of_run(epoch: u32, last: Option<&Self>, service: S) -> Arc<Self> {
         let begun = last.map(|last| last.begun.lock().clone()).unwrap_or_default();
         let begun = Mutex::new(begun);
@@ -108,7 +108,7 @@ impl<S: Service> WithSessions<S> {
         })
     }
 
-    /// The same, while it waits for the clients of the last run.
+    /// As [`WithSessions::of_run`], while it waits for the clients of the last run.
     pub(crate) fn of_starting_run(epoch: u32, last: &Self, service: S) -> Arc<Self> {
         let begun = Mutex::new(last.begun.lock().clone());
         Arc::new(Self {
@@ -285,7 +285,7 @@ pub(crate) fn connect_to(target: ServerTarget, give_up: Option<Duration>) -> Rem
     Remote::connect(options, PATIENCE).unwrap()
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` is true. Fails after [`PATIENCE`].
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {

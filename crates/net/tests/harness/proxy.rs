@@ -1,4 +1,4 @@
-//! A connection between a client and its server that a test can hold, as if the server's process
+//! A proxy between a client and its server. A test can hold the answers, as if the server's process
 //! was stopped.
 
 use std::io::{Read, Write};
@@ -8,7 +8,7 @@ use std::thread;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Copies bytes between clients and a port of this machine. Its threads end with their sockets.
+/// A proxy to a port of this machine. Its threads end with their sockets.
 pub(crate) struct Proxy {
     port: u16,
     gate: Arc<Gate>,
@@ -39,7 +39,7 @@ impl Proxy {
             for near in listener.incoming() {
                 let near = near.unwrap();
                 let gate = Arc::clone(&own);
-                // What connects meanwhile is accepted by the kernel, and hears nothing.
+                // While the gate is shut, the kernel accepts connections, and nothing answers.
                 gate.pass();
                 let Ok(far) = TcpStream::connect(("127.0.0.1", server)) else { continue };
                 let asks = (near.try_clone().unwrap(), far.try_clone().unwrap());
@@ -55,12 +55,12 @@ impl Proxy {
         self.port
     }
 
-    /// Holds what the server says from now on, and new connections.
+    /// Holds the bytes of the server from now on, and new connections.
     pub(crate) fn hold_answers(&self) {
         *self.gate.is_shut.lock() = true;
     }
 
-    /// Lets go what is held.
+    /// Passes on the held bytes and connections.
     pub(crate) fn let_go(&self) {
         *self.gate.is_shut.lock() = false;
         self.gate.opened.notify_all();
@@ -77,7 +77,7 @@ fn spawn(run: impl FnOnce() + Send + 'static) {
     thread::Builder::new().name("proxy".to_owned()).spawn(run).unwrap();
 }
 
-/// Copies until one end ends.
+/// Copies bytes until one end ends the connection.
 fn copy(mut from: TcpStream, mut to: TcpStream, wait: impl Fn()) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {

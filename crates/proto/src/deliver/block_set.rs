@@ -1,4 +1,5 @@
-//! A set of the blocks of a file, which costs memory only for what is scattered.
+//! A set of the blocks of a file. Only chunks that are in the set in part take memory for their
+//! bits.
 
 use pelago_wire::limits;
 
@@ -7,7 +8,7 @@ const CHUNK: u32 = limits::DELIVERY_CHUNK_BLOCKS;
 /// Words of a chunk.
 const WORDS: usize = (CHUNK / 64) as usize;
 
-/// A set of the first so many blocks of a file.
+/// A set of blocks of a file.
 ///
 /// It is cut into chunks of [`limits::DELIVERY_CHUNK_BLOCKS`]. A chunk of which it has all blocks
 /// or none takes 16 bytes, each other one, which is *mixed*, 520 bytes more.
@@ -24,11 +25,11 @@ pub struct BlockSet {
 pub struct Run {
     /// The first block.
     pub first: u32,
-    /// How many there are, at least one.
+    /// The number of blocks, at least one.
     pub count: u32,
 }
 
-/// How much of a chunk is in the set.
+/// The part of a chunk that is in the set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Share {
     None,
@@ -50,14 +51,14 @@ struct Bits {
 }
 
 impl BlockSet {
-    /// Returns the set of none of so many blocks.
+    /// Returns the empty set for a file of `blocks` blocks.
     #[must_use]
     pub fn empty(blocks: u32) -> Self {
         let chunks = vec![Chunk::Empty; blocks.div_ceil(CHUNK) as usize];
         Self { blocks, len: 0, mixed: 0, chunks }
     }
 
-    /// Returns the set of all of so many blocks.
+    /// Returns the set of all blocks of a file of `blocks` blocks.
     #[must_use]
     pub fn full(blocks: u32) -> Self {
         let chunks = vec![Chunk::Full; blocks.div_ceil(CHUNK) as usize];
@@ -100,13 +101,13 @@ impl BlockSet {
         Self { blocks: self.blocks, len: self.blocks - self.len, mixed: self.mixed, chunks }
     }
 
-    /// Returns of how many blocks this is a set.
+    /// Returns the number of blocks of the file.
     #[must_use]
     pub const fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Returns how many blocks it has.
+    /// Returns the number of blocks in the set.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.len

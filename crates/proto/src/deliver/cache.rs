@@ -1,4 +1,4 @@
-//! Which extents are in memory.
+//! The extents in memory, and those that are being read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,12 @@ pub(super) struct Cached {
     pub(super) state: Load,
     /// When it was used last, as a number of [`Cache`].
     pub(super) used: u64,
-    /// The client for which it was read and that has taken nothing of it yet, unless that takes
-    /// blocks in order.
+    /// The client for which it was read, until that has taken a block of it; `None` for a client
+    /// that takes blocks in order.
     pub(super) reader: Option<ClientId>,
 }
 
-/// Whether an extent can be sent.
+/// The state of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Reading { since: Duration },
@@ -31,7 +31,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns how many extents there are, those being read included.
+    /// Returns the number of extents, with those that are being read.
     pub(super) fn len(&self) -> usize {
         self.extents.len()
     }
@@ -55,8 +55,8 @@ impl Cache {
         self.extents.insert((file, extent), Cached { state, used, reader });
     }
 
-    /// Ends a read. Returns when it began, and the number of what was read; `None` if it is not
-    /// being read.
+    /// Ends a read. Returns when it began, and the number of the extent; `None` if the extent is
+    /// not being read.
     pub(super) fn end(&mut self, file: VersionId, extent: u32) -> Option<(Duration, u64)> {
         let number = self.count();
         let cached = self.extents.get_mut(&(file, extent))?;
@@ -66,7 +66,7 @@ impl Cache {
         Some((since, number))
     }
 
-    /// Notes that a client has taken a block of an extent.
+    /// Records that a client has taken a block of an extent.
     pub(super) fn touch(&mut self, file: VersionId, extent: u32, by: ClientId) {
         let used = self.count();
         if let Some(cached) = self.extents.get_mut(&(file, extent)) {
@@ -82,7 +82,7 @@ impl Cache {
         self.extents.remove(&(file, extent))
     }
 
-    /// Returns those that can be sent.
+    /// Returns the extents that can be sent.
     pub(super) fn resident(&self) -> impl Iterator<Item = (VersionId, u32, &Cached)> {
         let is_resident = |it: &Cached| matches!(it.state, Load::Resident { .. });
         let all = self.extents.iter().filter(move |(_, cached)| is_resident(cached));

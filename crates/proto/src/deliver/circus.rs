@@ -1,7 +1,7 @@
 //! The policy Circus: clients follow a region that moves round and round the file.
 //!
-//! Cursors count blocks and do not wrap, so "behind" and "ahead" are comparisons. The region
-//! slides: it ends behind the block of the client that moves it.
+//! Cursors count blocks and do not wrap, so that "behind" and "ahead" are comparisons. The region
+//! slides: it ends after the block of the client that moves it.
 
 use super::Circus;
 use super::ClientId;
@@ -9,7 +9,7 @@ use super::cache::Cache;
 use super::client::Client;
 use super::file::File;
 
-/// Puts a client that joins where the others are.
+/// Sets the cursor of a new client to that of the file.
 pub(super) fn join(client: &mut Client, file: &File) {
     client.cursor = if file.clients.is_empty() { 0 } else { file.cursor };
 }
@@ -28,7 +28,8 @@ pub(super) fn wanted(client: &Client, file: &File) -> Option<u32> {
 
 /// Chooses blocks until the queue of a client is full.
 pub(super) fn refill(
-    (id, client): (ClientId, &mut Client),
+    id: ClientId,
+    client: &mut Client,
     file: &mut File,
     circus: &Circus,
     queue: u32,

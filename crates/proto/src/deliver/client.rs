@@ -1,4 +1,4 @@
-//! What is known of a client.
+//! The state of a client: the blocks that it lacks, those that it is sending, and its rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,11 +9,12 @@ use super::rate::Rate;
 use super::scores::weight_of;
 use super::{Order, VersionId};
 
-/// What a client takes for anything before its rate is known.
+/// The seconds that a client takes for any bytes before its rate is known.
 const UNMEASURED_SECONDS: f64 = 1.0;
 
-/// A client that sends a block for longer, and for so many times its usual time, stalls.
+/// A client stalls that sends a block for longer than this, and for [`STALL_TIMES`] its usual time.
 const STALL_SECONDS: f64 = 5.0;
+/// See [`STALL_SECONDS`].
 const STALL_TIMES: f64 = 4.0;
 
 /// A client.
@@ -21,33 +22,34 @@ const STALL_TIMES: f64 = 4.0;
 pub(super) struct Client {
     pub(super) file: VersionId,
     pub(super) order: Order,
-    /// Whether it takes its blocks in order, of its own will or because of the policy.
+    /// It takes its blocks in order, by its own choice or by the policy.
     pub(super) is_ordered: bool,
-    /// The blocks that it has not been given, or that are not in its queue.
+    /// The blocks that it has not been given, and that are not in its queue.
     pub(super) missing: BlockSet,
-    /// What it counts for the score of each extent of which it lacks a part: 0 if it is ordered.
+    /// Its weight in the score of each extent of which it lacks a part; 0 if it is ordered.
     pub(super) weight: u64,
-    /// Blocks it lacks of extents that are in memory or being read.
+    /// The number of blocks that it lacks and whose extents are in memory or being read.
     pub(super) supply: u32,
-    /// The extent that it began.
+    /// The extent of which it has begun to take blocks.
     pub(super) current: Option<u32>,
-    /// Bytes of each block that it took and has not sent.
+    /// The bytes of each block that it has taken and not sent.
     pub(super) lent: VecDeque<u32>,
     /// Since when the first of them is being sent.
     pub(super) sending_since: Duration,
-    /// Whether it was told to wait.
+    /// It has got [`Next::Wait`](super::Next::Wait).
     pub(super) waits: bool,
-    /// Whether it is among those that ask for a read.
+    /// It requests a read.
     pub(super) asks: bool,
-    /// Whether it stalls, as far as was noticed: it counts nothing until it goes on.
+    /// It was found to stall: it has no weight until it sends again.
     pub(super) is_stalled: bool,
-    /// Reads that it was given since it last wanted a block: a client that takes nothing is not
-    /// read for again and again, although what was read is dropped.
+    /// The number of reads for it since it last wanted a block. A client that takes no block gets
+    /// no endless reads, although their extents are dropped.
     pub(super) reads: u32,
     pub(super) rate: Rate,
-    /// The block from which on its next one is sought. With the policy Circus it counts laps too.
+    /// The block from which on its next one is searched. With the policy Circus it counts laps,
+    /// too.
     pub(super) cursor: u64,
-    /// The blocks that were chosen for it: of the policy Circus.
+    /// The blocks that the policy Circus has chosen for it.
     pub(super) queue: VecDeque<u32>,
 }
 
@@ -73,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Notes that it takes a block of so many bytes.
+    /// Records that it takes a block of this many bytes.
     pub(super) fn lend(&mut self, bytes: u32, now: Duration) {
         if self.lent.is_empty() {
             self.sending_since = now;
@@ -91,8 +93,8 @@ impl Client {
         self.first_missing().map(|block| geometry.extent_of(block))
     }
 
-    /// Returns how many seconds it takes for so many bytes: not less than it has been sending a
-    /// block, so that a client that stalls is far away from what it would need.
+    /// Returns the seconds that it takes for this many bytes: at least the time for which it has
+    /// been sending a block, so that the extents for a client that stalls have little worth.
     pub(super) fn seconds(&self, bytes: f64, now: Duration) -> f64 {
         let rate = self.rate.per_second();
         let seconds = if rate > 0.0 { bytes / rate } else { UNMEASURED_SECONDS };
@@ -102,7 +104,7 @@ impl Client {
         }
     }
 
-    /// Returns whether it sends a block for much longer than usual.
+    /// Returns whether it has been sending a block for much longer than usual.
     pub(super) fn stalls(&self, now: Duration) -> bool {
         let Some(bytes) = self.lent.front() else { return false };
         let rate = self.rate.per_second();
@@ -111,12 +113,12 @@ impl Client {
         sending > STALL_SECONDS.max(usual * STALL_TIMES)
     }
 
-    /// Returns whether it has nothing to take any more.
+    /// Returns whether it has taken all its blocks.
     pub(super) fn is_finished(&self) -> bool {
         self.missing.is_empty() && self.queue.is_empty()
     }
 
-    /// Returns what it should count.
+    /// Returns the weight that it should have.
     pub(super) const fn new_weight(&self) -> u64 {
         if self.is_ordered || self.is_stalled { 0 } else { weight_of(self.missing.len()) }
     }

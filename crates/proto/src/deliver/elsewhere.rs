@@ -1,6 +1,7 @@
 //! Blocks that the driver has elsewhere, as in the page cache of the kernel. A client that takes
 //! blocks in order gets them from there, so that their extents need no room in memory. A read ahead
-//! of such a client has been given room before the driver finds out that it needs none.
+//! for such a client gets room before the driver finds that it has the extent elsewhere, and skips
+//! it.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ impl Deliver {
         Some(file.geometry.block(client.file, number, from, to))
     }
 
-    /// Returns how many blocks a client has that are not sent.
+    /// Returns the number of blocks that a client has taken and not sent.
     #[must_use]
     pub fn lent(&self, id: ClientId) -> usize {
         self.clients.get(&id).map_or(0, |client| client.lent.len())
@@ -47,8 +48,8 @@ impl Deliver {
         client.lend(block.len, now);
     }
 
-    /// An extent was not read, as the driver has it elsewhere; only one for which its asker did not
-    /// wait may be skipped ([`ExtentRead::is_awaited`]).
+    /// Records that the driver has not read an extent, because it has it elsewhere. Only an extent
+    /// for which no client waits may be skipped ([`ExtentRead::is_awaited`]).
     ///
     /// [`ExtentRead::is_awaited`]: super::ExtentRead::is_awaited
     pub fn read_skipped(&mut self, id: VersionId, extent: u32) {
@@ -60,7 +61,7 @@ impl Deliver {
         file.present.remove(extent);
         file.deficit += u64::from(self.options.extent_bytes);
         if file.elsewhere.mixed() >= limits::DELIVERY_CLIENT_CHUNKS {
-            // What is scattered so much is looked up again.
+            // A set that is too scattered is cleared: the driver looks these extents up again.
             file.elsewhere = BlockSet::empty(file.geometry.extents());
         }
         file.elsewhere.insert(extent);
@@ -68,7 +69,8 @@ impl Deliver {
             let Some(client) = self.clients.get_mut(client_id) else { continue };
             let lacked = file.geometry.count(&client.missing, extent);
             client.supply -= lacked;
-            // It has come while the extent was to be read, and looks for itself.
+            // The client has reached the extent while it was to be read, and the driver has it
+            // elsewhere.
             let waits_for = policy::waits_for(&self.options, client, file, extent);
             if waits_for || client.waits && lacked > 0 {
                 client.waits = false;

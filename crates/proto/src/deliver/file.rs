@@ -1,4 +1,4 @@
-//! What is known of a file.
+//! The state of a file: its clients, its extents in memory, and the scores of its extents.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,18 +18,19 @@ pub(super) struct File {
     pub(super) present: BlockSet,
     /// Extents that are not read ahead: the driver had them elsewhere when it looked.
     pub(super) elsewhere: BlockSet,
-    /// Those in memory, by the number of their read.
+    /// The extents in memory, by the number of their read.
     pub(super) resident: BTreeMap<u64, u32>,
-    /// The extents at which clients are that take blocks in order.
+    /// The positions of the clients that take blocks in order: their next extent.
     pub(super) readers: BTreeSet<(u32, ClientId)>,
-    /// Clients that ask for a read, and whether the file is among those served in turn.
+    /// The clients that request a read.
     pub(super) askers: VecDeque<ClientId>,
+    /// The file is among those that are served in turn.
     pub(super) is_in_turn: bool,
     /// Bytes that may be read for it before it is another file's turn.
     pub(super) deficit: u64,
     /// The extent that was read last.
     pub(super) last_read: Option<u32>,
-    /// Where the active region begins: of the policy Circus.
+    /// The beginning of the active region, of the policy Circus.
     pub(super) cursor: u64,
 }
 
@@ -51,7 +52,7 @@ impl File {
         }
     }
 
-    /// Adds what a client lacks.
+    /// Adds a client.
     pub(super) fn add(&mut self, id: ClientId, client: &mut Client) {
         client.weight = client.new_weight();
         self.scores.add(&client.missing, client.weight);
@@ -63,7 +64,7 @@ impl File {
         }
     }
 
-    /// Removes what a client lacks.
+    /// Removes a client.
     pub(super) fn remove(&mut self, id: ClientId, client: &Client) {
         self.scores.remove(&client.missing, client.weight);
         self.clients.remove(&id);
@@ -84,7 +85,7 @@ impl File {
         }
     }
 
-    /// A client lacks a block no longer.
+    /// Records that a client gets a block.
     pub(super) fn take(&mut self, id: ClientId, client: &mut Client, block: u32) {
         let extent = self.geometry.extent_of(block);
         let chunk = (block / pelago_wire::limits::DELIVERY_CHUNK_BLOCKS) as usize;
@@ -95,7 +96,8 @@ impl File {
             client.supply -= 1;
         }
         self.reweigh(client);
-        // It is elsewhere if it loses a block of an extent that could not be read.
+        // The client is not a reader of this extent if it loses blocks of another one, which could
+        // not be read.
         if client.is_ordered
             && self.geometry.part(&client.missing, extent) == 0
             && self.readers.remove(&(extent, id))

@@ -1,4 +1,4 @@
-//! How a file is cut into blocks and extents.
+//! The geometry of a file: its blocks and its extents.
 
 use pelago_wire::limits;
 

@@ -1,4 +1,4 @@
-//! The machine: files, clients, and what is in memory.
+//! The machine: its files, its clients, and the extents in memory.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use super::geometry::Geometry;
 use super::rate::Rate;
 use super::{ClientId, DeliverError, Next, Options, Order, VersionId, policy};
 
-/// Decides what is read from the disk and which block each client gets next. The module's head has
-/// the contract.
+/// The machine that chooses the reads of the disk, and the next block of each client. The module's
+/// head has the contract.
 #[derive(Debug)]
 pub struct Deliver {
     pub(super) options: Options,
     pub(super) files: BTreeMap<VersionId, File>,
     pub(super) clients: BTreeMap<ClientId, Client>,
     pub(super) cache: Cache,
-    /// Files of which a client asks for a read.
+    /// Files of which a client requests a read.
     pub(super) turns: VecDeque<VersionId>,
     /// Reads under way.
     pub(super) reading: usize,
-    /// Reads, and their times.
+    /// The rate of the reads.
     pub(super) reads: Rate,
     pub(super) woken: VecDeque<ClientId>,
-    /// The client that was looked at last, whether it stalls; `None` behind all.
+    /// The last client that was checked for a stall; `None` if the next one is the first.
     pub(super) looked_at: Option<ClientId>,
 }
 
@@ -58,7 +58,7 @@ impl Deliver {
         }
     }
 
-    /// Adds a file of so many bytes.
+    /// Adds a file of `length` bytes.
     ///
     /// # Errors
     /// [`DeliverError::TooLong`], [`DeliverError::TooManyFiles`] and [`DeliverError::Exists`].
@@ -76,7 +76,7 @@ impl Deliver {
         Ok(())
     }
 
-    /// Removes a file, its clients, and what of it is in memory. The driver drops its bytes; reads
+    /// Removes a file, its clients, and its extents in memory. The driver drops its bytes. Reads
     /// that are under way still end with [`Deliver::read_done`] or one of the others.
     pub fn close_file(&mut self, file: VersionId) {
         let Some(File { clients, resident, .. }) = self.files.remove(&file) else { return };
@@ -87,8 +87,8 @@ impl Deliver {
         self.turns.retain(|other| *other != file);
     }
 
-    /// Adds a client that has these blocks of a file, and wants the others: all, or those with a
-    /// part of its range.
+    /// Adds a client that has these blocks of a file, and wants the others: all, or those in its
+    /// range.
     ///
     /// # Errors
     /// [`DeliverError`], each but [`DeliverError::TooLong`] and [`DeliverError::TooManyFiles`].
@@ -117,7 +117,7 @@ impl Deliver {
         Ok(())
     }
 
-    /// Removes a client. What was read for it stays in memory for others.
+    /// Removes a client. Extents that were read for it stay in memory for others.
     pub fn leave(&mut self, id: ClientId) {
         let Some(client) = self.clients.remove(&id) else { return };
         if let Some(file) = self.files.get_mut(&client.file) {
@@ -134,7 +134,7 @@ impl Deliver {
         if client.lent.len() >= self.options.lent {
             return Next::Full;
         }
-        let taken = policy::take(&self.options, (id, client), file, &self.cache);
+        let taken = policy::take(&self.options, id, client, file, &self.cache);
         let next = match taken {
             Some(block) => {
                 let (from, to) = client.range();
@@ -146,7 +146,7 @@ impl Deliver {
             None if client.is_finished() => return Next::Finished,
             None => {
                 client.waits = true;
-                // The driver could not take it from there.
+                // The driver does not have it elsewhere any more.
                 if client.is_ordered
                     && let Some(extent) = client.next_in_order(&file.geometry)
                 {
@@ -159,7 +159,8 @@ impl Deliver {
         next
     }
 
-    /// The socket of a client has taken its first lent block, whose bytes the driver has dropped.
+    /// Records that the socket of a client has taken its first lent block, whose bytes the driver
+    /// has dropped.
     pub fn sent(&mut self, id: ClientId, now: Duration) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if let Some(bytes) = client.lent.pop_front() {
@@ -174,7 +175,7 @@ impl Deliver {
         }
     }
 
-    /// Returns a client that waited and need not any more.
+    /// Returns a client that does not have to wait any longer.
     pub fn poll_woken(&mut self) -> Option<ClientId> {
         loop {
             let id = self.woken.pop_front()?;
@@ -193,7 +194,7 @@ impl Deliver {
         file.geometry.part(&client.missing, extent) != 0 || client.queue.iter().any(is_chosen)
     }
 
-    /// Returns how many extents are in memory, those being read included.
+    /// Returns the number of extents in memory, with those that are being read.
     #[must_use]
     pub fn extents(&self) -> usize {
         self.cache.len()
@@ -211,13 +212,13 @@ impl Deliver {
         self.files.len()
     }
 
-    /// Returns how many clients ask for a read.
+    /// Returns the number of clients that request a read.
     #[must_use]
     pub fn askers(&self) -> usize {
         self.turns.iter().filter_map(|id| self.files.get(id)).map(|file| file.askers.len()).sum()
     }
 
-    /// Puts a client among those that ask, if it has too little in memory.
+    /// Has a client request a read, if it has too few blocks in memory.
     pub(super) fn ask(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(file) = self.files.get_mut(&client.file) else { return };

@@ -1,4 +1,4 @@
-//! What the policies decide, behind one seam.
+//! The decisions that depend on the policy.
 
 use super::cache::Cache;
 use super::client::Client;
@@ -10,7 +10,7 @@ pub(super) const fn is_ordered(options: &Options, order: Order) -> bool {
     matches!(options.policy, Policy::Sequential) || matches!(order, Order::Ascending { .. })
 }
 
-/// Puts a client where it begins.
+/// Sets the position at which a client begins.
 pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
     if let Policy::Circus(_) = options.policy
         && !client.is_ordered
@@ -22,14 +22,15 @@ pub(super) fn join(options: &Options, client: &mut Client, file: &File) {
 /// Gives a client its next block, if that is in memory.
 pub(super) fn take(
     options: &Options,
-    (id, client): (ClientId, &mut Client),
+    id: ClientId,
+    client: &mut Client,
     file: &mut File,
     cache: &Cache,
 ) -> Option<u32> {
     let block = match &options.policy {
         _ if client.is_ordered => ordered::pick(client, file, cache)?,
         Policy::Circus(circus) => {
-            circus::refill((id, client), file, circus, options.queue);
+            circus::refill(id, client, file, circus, options.queue);
             let block = circus::pick(client, file, cache)?;
             client.queue.pop_front();
             return Some(block);
@@ -40,7 +41,7 @@ pub(super) fn take(
     Some(block)
 }
 
-/// Returns whether a client asks for a read. `read_seconds` is what a read takes.
+/// Returns whether a client requests a read. `read_seconds` is the time of a read.
 pub(super) fn is_short(options: &Options, client: &Client, file: &File, read_seconds: f64) -> bool {
     let need = need(options, client, read_seconds);
     if client.reads > need {
@@ -53,7 +54,7 @@ pub(super) fn is_short(options: &Options, client: &Client, file: &File, read_sec
     }
 }
 
-/// Returns the extent for which a client asks.
+/// Returns the extent that a client requests.
 pub(super) fn wanted(
     options: &Options,
     client: &Client,
@@ -72,7 +73,7 @@ pub(super) fn wanted(
     }
 }
 
-/// Returns whether a client that waits can go on because of an extent.
+/// Returns whether a client that waits can continue because of an extent.
 pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent: u32) -> bool {
     client.waits
         && match options.policy {
@@ -85,11 +86,11 @@ pub(super) fn waits_for(options: &Options, client: &Client, file: &File, extent:
         }
 }
 
-/// Returns what an extent in memory is worth: the one that is worth least is dropped. That is the
-/// weight of all clients that lack a part of it, and the inverse of the seconds until the nearest
-/// reader in order comes. Further readers do not count, because then what the last ones need would
-/// always be dropped, and each of them read alone. `seconds` tells how long a client takes for so
-/// many bytes.
+/// Returns the worth of an extent in memory: the extent with the least worth is dropped. The worth
+/// is the weight of all clients that lack a part of the extent, and the inverse of the seconds
+/// until the nearest reader in order comes. Further readers do not count: otherwise the extents of
+/// the last readers would always be dropped, and each of them would read alone. `seconds` returns
+/// the time in which a client takes a number of bytes.
 pub(super) fn worth(
     options: &Options,
     extent: u32,
@@ -109,8 +110,8 @@ pub(super) fn worth(
     scores::fraction(file.scores.of(extent)) + soon
 }
 
-/// Returns how many blocks should be in memory for a client: what it takes during a read, and a few
-/// more.
+/// Returns the number of blocks that should be in memory for a client: those that it takes during a
+/// read, and a few more.
 fn need(options: &Options, client: &Client, read_seconds: f64) -> u32 {
     let blocks = client.rate.per_second() * read_seconds / f64::from(options.block_bytes);
     let memory = options.extents as f64 * f64::from(options.extent_bytes / options.block_bytes);

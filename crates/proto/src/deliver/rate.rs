@@ -1,8 +1,8 @@
-//! Rates, as averages that forget.
+//! Rates, as exponential moving averages.
 
 use std::time::Duration;
 
-/// What an event leaves of those before it.
+/// The factor by which an event reduces the weight of those before it.
 const REMEMBERED: f64 = 15.0 / 16.0;
 
 /// An amount in a time, each over about the last sixteen events.

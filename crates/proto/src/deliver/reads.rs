@@ -1,4 +1,4 @@
-//! Which extent is read next, and which makes room for it.
+//! The choice of the next extent to read, and of the one that is dropped for it.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use super::client::Client;
 use super::machine::Deliver;
 use super::{ClientId, ExtentRead, Order, Policy, VersionId, policy};
 
-/// Clients that are looked at, whether they stall, for each extent that is dropped.
+/// Clients that are checked for a stall whenever an extent is dropped.
 const LOOKS: usize = 64;
 
 impl Deliver {
-    /// Returns the next read that the driver begins; `None` if there are as many as there may be,
-    /// or nothing is wanted. Files are served by deficit round robin, an extent for each client
-    /// that asks, and the clients of a file in turn.
+    /// Returns the next read for the driver; `None` if as many reads as possible are under way, or
+    /// no client requests one. Files are served by deficit round robin, an extent for each client
+    /// that requests one, and the clients of a file in turn.
     pub fn next_read(&mut self, now: Duration) -> Option<ExtentRead> {
         if self.reading >= self.options.reads {
             return None;
@@ -37,14 +37,16 @@ impl Deliver {
             let evicted = match self.cache.len() >= self.options.extents {
                 true => {
                     let (victim, worth) = self.victim(now)?;
-                    // What is read ahead is not worth what others still need: they would ask for
-                    // it again, and in a small memory each for itself in the end. The client asks
-                    // again with its next block, and may have it once it waits.
+                    // No extent that others still need is dropped for a read ahead: they would
+                    // request it again, and in a small memory each for itself in the end. The
+                    // client requests its extent again with its next block, and gets it once it
+                    // waits.
                     let is_worse = worth >= self.worth(id, extent, now);
                     if !is_awaited && is_worse && self.options.policy == Policy::Relevance {
                         continue;
                     }
-                    self.drop_extent(victim);
+                    let (victim_file, victim_extent) = victim;
+                    self.drop_extent(victim_file, victim_extent);
                     Some(victim)
                 }
                 false => None,
@@ -64,7 +66,7 @@ impl Deliver {
         }
     }
 
-    /// An extent was read, and is in memory.
+    /// Records that an extent was read, and is in memory.
     pub fn read_done(&mut self, id: VersionId, extent: u32, now: Duration) {
         let Some((since, number)) = self.cache.end(id, extent) else { return };
         self.reading -= 1;
@@ -83,9 +85,10 @@ impl Deliver {
         }
     }
 
-    /// An extent could not be read. Returns the clients that it is named to: those that take blocks
-    /// in any order and lack a part of it, which go on without it, and those that take blocks in
-    /// order and are there. The latter can only leave: as long as they do not, it is read again.
+    /// Records that an extent could not be read. Returns the clients that must be informed: those
+    /// that take blocks in any order and lack a part of it, which continue without it; and those
+    /// that take blocks in order and are at this extent. The latter can only leave: as long as they
+    /// stay, it is read again.
     pub fn read_failed(&mut self, id: VersionId, extent: u32) -> Vec<ClientId> {
         let Some(cached) = self.cache.remove(id, extent) else { return Vec::new() };
         self.reading -= 1;
@@ -125,7 +128,7 @@ impl Deliver {
         named
     }
 
-    /// Returns the extent that a client asks for, which does not ask any more.
+    /// Returns the extent that a client requests, and ends its request.
     fn wanted(&mut self, asker: ClientId) -> Option<u32> {
         let client = self.clients.get_mut(&asker)?;
         client.asks = false;
@@ -133,8 +136,8 @@ impl Deliver {
         policy::wanted(&self.options, client, file, self.reads.seconds_each())
     }
 
-    /// Returns whether a client waits for an extent, or may: what the next one is of a client that
-    /// takes blocks in any order is not known.
+    /// Returns whether a client waits for an extent, or may: the next extent of a client that takes
+    /// blocks in any order is not known.
     fn awaits(&self, asker: ClientId, extent: u32) -> bool {
         let Some(client) = self.clients.get(&asker) else { return false };
         let file = self.files.get(&client.file);
@@ -160,8 +163,8 @@ impl Deliver {
         }
     }
 
-    /// Looks at a few clients in turn: those that stall count nothing until they go on, so that
-    /// what they lack does not stay in memory for them.
+    /// Checks a few clients in turn for a stall. A client that stalls has no weight until it sends
+    /// again, so that no extents stay in memory for it.
     fn look_for_stalls(&mut self, now: Duration) {
         let from = self.looked_at.take().map_or(Bound::Unbounded, Bound::Excluded);
         let behind = self.clients.range_mut((from, Bound::Unbounded));
@@ -176,7 +179,7 @@ impl Deliver {
         }
     }
 
-    /// Returns the extent in memory that is worth least, and its worth.
+    /// Returns the extent in memory with the least worth, and its worth.
     fn victim(&mut self, now: Duration) -> Option<((VersionId, u32), f64)> {
         self.look_for_stalls(now);
         let all = self.cache.resident().map(|(id, extent, cached)| {
@@ -191,7 +194,7 @@ impl Deliver {
         Some(((id, extent), worth))
     }
 
-    /// Returns what an extent is worth.
+    /// Returns the worth of an extent.
     fn worth(&self, id: VersionId, extent: u32, now: Duration) -> f64 {
         let seconds = |id, bytes| match self.clients.get(&id) {
             Some(client) => client.seconds(bytes, now).max(f64::MIN_POSITIVE),
@@ -201,7 +204,7 @@ impl Deliver {
     }
 
     /// Drops an extent.
-    fn drop_extent(&mut self, (id, extent): (VersionId, u32)) {
+    fn drop_extent(&mut self, id: VersionId, extent: u32) {
         let Some(cached) = self.cache.remove(id, extent) else { return };
         let Some(file) = self.files.get_mut(&id) else { return };
         file.present.remove(extent);

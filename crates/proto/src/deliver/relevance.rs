@@ -1,4 +1,5 @@
-//! The policy Relevance: what is wanted most is read, and what is wanted least is dropped.
+//! The policy Relevance: the extent that is wanted most is read, and the one that is wanted least
+//! is dropped.
 
 use pelago_wire::limits;
 
@@ -7,13 +8,14 @@ use super::cache::Cache;
 use super::client::Client;
 use super::file::File;
 
-/// Extents in memory among which a client chooses: the oldest that are of use to it.
+/// The number of extents in memory among which a client chooses: the oldest ones that it lacks.
 const CHOICE: usize = 256;
 
-/// Returns the next block of a client that takes them in any order: of the extent that it began,
-/// else of the one in memory that has the lowest score. That one is dropped first, and what many
-/// want will be read again. Clients that are slower than the reads thus come to have the same
-/// extents, so what they lack in the end is read once for all of them.
+/// Returns the next block of a client that takes them in any order: of the extent that it has
+/// begun, otherwise of the extent in memory with the lowest score. That extent is dropped first,
+/// and one that many clients want will be read again. So clients that are slower than the reads
+/// come to have the same extents, and the extents that they lack in the end are read once for all
+/// of them.
 pub(super) fn pick(client: &mut Client, file: &File, cache: &Cache) -> Option<u32> {
     let is_of_use = |extent: &u32| can_take(client, file, *extent);
     let current = client.current.filter(is_of_use);
@@ -57,7 +59,8 @@ pub(super) fn can_take(client: &Client, file: &File, extent: u32) -> bool {
                 == Share::Some)
 }
 
-/// Returns whether what a client lacks is so scattered that it may begin no further chunk.
+/// Returns whether the missing blocks of a client are so scattered that it may begin no further
+/// chunk.
 const fn is_limited(client: &Client) -> bool {
     client.missing.mixed() >= limits::DELIVERY_CLIENT_CHUNKS
 }

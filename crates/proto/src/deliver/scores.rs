@@ -1,4 +1,4 @@
-//! How much each extent of a file is wanted.
+//! The scores of the extents of a file: how much each one is wanted.
 
 use pelago_wire::limits;
 
@@ -9,7 +9,7 @@ use super::geometry::Geometry;
 const WHOLE: u64 = 1 << 40;
 
 /// The score of each extent of a file: the sum of the weights of all clients that lack a part of
-/// it. The sums are exact, so that nothing is left behind when the clients are gone.
+/// it. The sums are exact: they are 0 when the clients are gone.
 #[derive(Debug)]
 pub(super) struct Scores {
     geometry: Geometry,
@@ -19,14 +19,14 @@ pub(super) struct Scores {
 /// The extents of a chunk of [`BlockSet`].
 #[derive(Debug, Clone, Default)]
 struct Chunk {
-    /// The weights of clients that lack all of it.
+    /// The sum of the weights of clients that lack the whole chunk.
     base: u64,
     /// Clients that lack it in part, and their weights, for each extent.
     mixed: u32,
     extra: Option<Box<[u64]>>,
 }
 
-/// Returns the weight of a client that lacks so many blocks: the inverse of their number, rounded
+/// Returns the weight of a client that lacks `missing` blocks: the inverse of their number, rounded
 /// up to a power of two, so that it changes rarely.
 pub(super) const fn weight_of(missing: u32) -> u64 {
     if missing == 0 { 0 } else { WHOLE / (missing as u64).next_power_of_two() }
@@ -43,7 +43,7 @@ impl Scores {
         Self { geometry, chunks: vec![Chunk::default(); chunks] }
     }
 
-    /// Adds a client that lacks this.
+    /// Adds a client that lacks these blocks.
     pub(super) fn add(&mut self, missing: &BlockSet, weight: u64) {
         for at in 0..missing.chunks() {
             if missing.share(at) == Share::Some {
@@ -53,7 +53,7 @@ impl Scores {
         self.reweigh(missing, 0, weight);
     }
 
-    /// Removes a client that lacks this.
+    /// Removes a client that lacks these blocks.
     pub(super) fn remove(&mut self, missing: &BlockSet, weight: u64) {
         self.reweigh(missing, weight, 0);
         for at in 0..missing.chunks() {
@@ -87,7 +87,8 @@ impl Scores {
         }
     }
 
-    /// A client of this weight lacks a block no longer; it had lacked this much of the chunk.
+    /// Records that a client of this weight gets a block. `before` is the part of the chunk that it
+    /// lacked before.
     pub(super) fn taken(&mut self, missing: &BlockSet, before: Share, block: u32, weight: u64) {
         let at = (block / limits::DELIVERY_CHUNK_BLOCKS) as usize;
         let after = missing.share(at);
@@ -121,8 +122,8 @@ impl Scores {
     }
 
     /// Returns the extent of the highest score of which `missing` has a part and which is not
-    /// `present`; of several the first behind `after`. Only chunks that `missing` has in part
-    /// count if `only_mixed`.
+    /// `present`; of several extents the first one after `after`. With `only_mixed` only chunks
+    /// count that `missing` has in part.
     pub(super) fn best(
         &self,
         missing: &BlockSet,
@@ -139,7 +140,7 @@ impl Scores {
                 let stop = to.min(self.first_extent(at + 1));
                 let share = missing.share(at);
                 if share == Share::All && !only_mixed || share == Share::Some {
-                    self.best_of(at, from..stop, (missing, present), &mut best);
+                    self.best_of(at, from..stop, missing, present, &mut best);
                 }
                 from = stop;
             }
@@ -151,7 +152,8 @@ impl Scores {
         &self,
         at: usize,
         extents: std::ops::Range<u32>,
-        (missing, present): (&BlockSet, &BlockSet),
+        missing: &BlockSet,
+        present: &BlockSet,
         best: &mut Option<(u32, u64)>,
     ) {
         let is_better = |score, best: &Option<(u32, u64)>| best.is_none_or(|(_, it)| score > it);

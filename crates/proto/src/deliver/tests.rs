@@ -18,7 +18,7 @@ fn client(number: u64) -> ClientId {
     ClientId(number)
 }
 
-/// Returns a machine with memory for so many extents, and a file of 64 MiB.
+/// Returns a machine with memory for `extents` extents, and a file of 64 MiB.
 fn deliver(policy: Policy, extents: u64) -> Deliver {
     let mut deliver = Deliver::new(Options::new(policy, extents * MIB));
     deliver.open_file(FILE, 64 * MIB).unwrap();
@@ -179,7 +179,7 @@ fn a_stalled_client_pins_nothing() {
     assert_eq!(deliver.clients[&client(1)].missing.len(), 1022);
 }
 
-/// What a client that stalls lacks, and what was read for it, makes room for what others want,
+/// The extents that a stalled client lacks, and those read for it, make room for extents of others,
 /// although it is nearly done.
 #[test]
 fn a_stalled_client_that_is_nearly_done_keeps_nothing_in_memory() {
@@ -340,8 +340,8 @@ fn a_scattered_client_stays_within_its_limit() {
     }
 }
 
-/// A client in order whose blocks are elsewhere asks for no read. Where they end it asks, and what
-/// is then read ahead of it may be skipped, but not what it waits for.
+/// A client in order whose blocks are elsewhere requests no read. At their end it requests one. A
+/// read ahead may be skipped then, but not a read for which it waits.
 #[test]
 fn what_a_client_in_order_has_elsewhere_is_not_read() {
     let mut deliver = deliver(Policy::Relevance, 4);

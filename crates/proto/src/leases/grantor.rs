@@ -1,4 +1,4 @@
-//! The server's end of leases.
+//! The server's end of leases: grants, announcements of changes, and recalls.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,29 +8,31 @@ use super::recency::Recency;
 use super::writer::Writer;
 use super::{ChangeId, Leased};
 
-/// Leases that are taken away at a time, if there are too many.
+/// Leases that are recalled at a time, if there are too many.
 const TAKEN: usize = 512;
 
-/// The server's end of leases: who has which, and which changes wait for their end.
+/// The server's end of leases: the leases of each session, and the changes that wait for their end.
 #[derive(Debug)]
 pub struct Grantor {
     pub(super) subjects: HashMap<Leased, Subject>,
     pub(super) sessions: HashMap<SessionId, Holder>,
     pub(super) changes: HashMap<ChangeId, Change>,
     pub(super) recency: Recency,
-    /// Leases of all sessions, and the most that there may be.
+    /// The number of leases of all sessions, without those on bytes.
     leases: usize,
+    /// The most leases that there may be.
     limit: usize,
-    /// Leases on the bytes of files.
+    /// The number of leases on the bytes of files.
     pub(super) writers: usize,
     last_change: u64,
 }
 
-/// What is known of something that a lease is on.
+/// The state of a thing that leases are on.
 #[derive(Debug, Default)]
 pub(super) struct Subject {
     /// The authors of the changes that were announced and have not ended.
     pub(super) authors: Vec<SessionId>,
+    /// The sessions with a lease on it.
     pub(super) holders: Vec<SessionId>,
     /// Recalls of it that ended leases and are not answered.
     pub(super) recalls: Vec<(SessionId, u64)>,
@@ -38,7 +40,7 @@ pub(super) struct Subject {
     pub(super) writer: Option<Writer>,
 }
 
-/// What is known of a session.
+/// The leases and recalls of a session.
 #[derive(Debug, Default)]
 pub(super) struct Holder {
     leases: HashSet<Leased>,
@@ -62,29 +64,30 @@ struct Unanswered {
 pub(super) struct Change {
     author: SessionId,
     touched: Vec<Leased>,
-    /// Recalls that it waits for, and files whose last writes under a lease that has ended run.
+    /// The number of recalls that it waits for, and of files whose last writes run under a lease
+    /// that has ended.
     pub(super) waits: usize,
 }
 
-/// Asks a session to drop what it keeps.
+/// A recall: the session must drop what it has cached of these things.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recall {
     /// The session.
     pub session: SessionId,
-    /// Counts the recalls of the session, from 1.
+    /// The number of the recall in its session, from 1.
     pub number: u64,
-    /// What it drops.
+    /// The recalled things.
     pub touched: Vec<Touched>,
 }
 
-/// What follows from the announcement of a change.
+/// The result of the announcement of a change.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Announced {
     /// The change.
     pub change: ChangeId,
-    /// What is sent to other sessions.
+    /// The recalls that are sent to other sessions.
     pub recalls: Vec<Recall>,
-    /// Whether the change waits for any of them, or for an earlier recall.
+    /// The change waits for one of them, or for an earlier recall.
     pub waits: bool,
 }
 
@@ -110,8 +113,8 @@ impl Grantor {
         self.recency.now()
     }
 
-    /// Grants a lease on what was read after `since`, unless another session has changed it after
-    /// that or changes it now, or there are too many leases. Returns whether it is granted.
+    /// Grants a lease on a thing that was read after `since`, unless another session has changed it
+    /// since, or changes it now, or there are too many leases. Returns whether it is granted.
     pub fn grant(&mut self, session: SessionId, on: Leased, since: LeaseMoment) -> bool {
         let is_author = |author: &SessionId| *author == session;
         let changes = self.subjects.get(&on).map(|subject| subject.authors.as_slice());
@@ -151,8 +154,8 @@ impl Grantor {
         self.forget_empty(on);
     }
 
-    /// Takes leases on nodes away if this session can be granted no more: its own if it has too
-    /// many, else those of the session that has most. No change waits for the recalls.
+    /// Recalls leases on nodes if this session can be granted no more: its own if it has too many,
+    /// otherwise those of the session with most leases. No change waits for these recalls.
     pub fn make_room(&mut self, session: SessionId) -> Vec<Recall> {
         let count = |holder: &Holder| holder.leases.len();
         let is_full = self.sessions.get(&session).map_or(0, count) >= limits::SESSION_LEASES;
@@ -169,7 +172,7 @@ impl Grantor {
             Leased::Node(ino) => Some(*ino),
             Leased::Names(_) => None,
         };
-        // In the order of a hash table: any of them may be needed again.
+        // In the order of a hash table: nothing says which of them is needed again.
         let nodes: Vec<InodeId> = holder.leases.iter().filter_map(node).take(TAKEN).collect();
         for ino in &nodes {
             self.remove(victim, Leased::Node(*ino));
@@ -186,9 +189,9 @@ impl Grantor {
         self.forget_empty(on);
     }
 
-    /// Announces a change by `author`: until [`Grantor::end`] others are granted nothing on what it
-    /// touches. The author's own leases stay: it need not know yet what a name that it removes
-    /// leads to.
+    /// Announces a change by `author`: until [`Grantor::end`] other sessions are granted no lease
+    /// on what it touches. The author's own leases stay: the target of a name that it removes may
+    /// be unknown to it.
     pub fn announce(&mut self, author: SessionId, touched: &[Touched]) -> Announced {
         self.last_change += 1;
         let change = ChangeId(self.last_change);
@@ -231,20 +234,20 @@ impl Grantor {
         Announced { change, recalls, waits: waits > 0 }
     }
 
-    /// Ends a change that was carried out or has failed, or is not wanted any more.
+    /// Ends a change that was carried out, has failed, or was given up.
     pub fn end(&mut self, change: ChangeId) {
         let Some(Change { author, touched, .. }) = self.changes.remove(&change) else { return };
         touched.into_iter().for_each(|on| self.end_of(on, author));
     }
 
-    /// Something begins to change on which there is no lease: none is granted until
-    /// [`Grantor::end_untold`], nor on what was read before.
+    /// Begins a change of a thing without leases, without an announcement. No lease on the thing is
+    /// granted until [`Grantor::end_untold`], and none on what was read before that.
     pub fn begin_untold(&mut self, on: Leased) {
         self.recency.note(on, SessionId::DIRECT);
         self.subjects.entry(on).or_default().authors.push(SessionId::DIRECT);
     }
 
-    /// It has changed.
+    /// Ends a change that [`Grantor::begin_untold`] has begun.
     pub fn end_untold(&mut self, on: Leased) {
         self.end_of(on, SessionId::DIRECT);
     }
@@ -259,8 +262,8 @@ impl Grantor {
         self.forget_empty(on);
     }
 
-    /// A session has dropped what a recall named. Returns the changes that wait no longer. A number
-    /// that no recall has says nothing.
+    /// Records that a session has dropped what a recall named. Returns the changes that wait no
+    /// longer. A number of no recall has no effect.
     pub fn recalled(&mut self, session: SessionId, number: u64) -> Vec<ChangeId> {
         let holder = self.sessions.get_mut(&session);
         match holder.and_then(|holder| holder.recalls.remove(&number)) {
@@ -269,7 +272,7 @@ impl Grantor {
         }
     }
 
-    /// The time of a session is over, or it has ended: so have its leases. Returns the changes that
+    /// Ends all leases of a session whose time is over, or that has ended. Returns the changes that
     /// wait no longer.
     pub fn expire(&mut self, session: SessionId) -> Vec<ChangeId> {
         let Some(Holder { leases, writes, recalls, last_recall }) = self.sessions.remove(&session)
@@ -293,7 +296,7 @@ impl Grantor {
         ready
     }
 
-    /// A session has ended for good.
+    /// Forgets a session that has ended. Returns the changes that wait no longer.
     pub fn forget(&mut self, session: SessionId) -> Vec<ChangeId> {
         let ready = self.expire(session);
         self.sessions.remove(&session);
@@ -335,13 +338,13 @@ impl Grantor {
             if let Some(subject) = self.subjects.get_mut(&on) {
                 subject.recalls.retain(|recall| *recall != (session, number));
             }
-            self.end_recalled_writer((session, on), &unanswered.changes);
+            self.end_recalled_writer(session, on, &unanswered.changes);
             self.forget_empty(on);
         }
         self.wait_less(&unanswered.changes)
     }
 
-    /// These changes wait for one thing less. Returns those that wait for none.
+    /// Has these changes wait for one thing less. Returns those that wait for nothing.
     pub(super) fn wait_less(&mut self, changes: &[ChangeId]) -> Vec<ChangeId> {
         let mut ready = Vec::new();
         for id in changes {

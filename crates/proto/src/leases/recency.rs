@@ -1,4 +1,5 @@
-//! When something changed last, as far as it must be known to grant a lease on it.
+//! The times of the newest changes, by which leases are granted: none on what another session has
+//! changed since it was read.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,7 +7,8 @@ use pelago_wire::{LeaseMoment, SessionId};
 
 use super::Leased;
 
-/// Slots; things that share one seem to change together.
+/// Slots of the table. Things that share a slot seem to change together: then fewer leases are
+/// granted.
 const SLOTS: usize = 4096;
 
 /// The newest changes of everything, in a table of fixed size.
@@ -41,7 +43,7 @@ impl Recency {
         self.now
     }
 
-    /// Notes that a change of this by `author` is announced, or has ended.
+    /// Records that a change of this by `author` is announced, or has ended.
     pub(super) fn note(&mut self, on: Leased, author: SessionId) {
         self.now.0 += 1;
         let now = self.now;

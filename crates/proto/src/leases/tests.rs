@@ -49,7 +49,8 @@ fn a_change_waits_for_every_lease_on_what_it_touches() {
     assert!(grantor.recalled(TWO, 1).is_empty(), "answered twice");
 }
 
-/// One name of a directory changes: the lease on the others stays, and so a second change is told.
+/// One name of a directory changes: the lease on the others stays, so that a second change is
+/// announced, too.
 #[test]
 fn a_recalled_name_ends_no_lease_on_the_others() {
     let mut grantor = grantor();
@@ -103,8 +104,8 @@ fn the_author_of_a_change_keeps_its_names_and_waits_for_no_lease_of_its_own() {
     assert_eq!(grantor.leases(), 2, "it may not know what its names lead to");
 }
 
-/// What was read before a change ended may be old, unless its reader made the change: its client
-/// knows that.
+/// A thing that was read before a change ended may be old, unless its reader made the change: the
+/// client knows that.
 #[test]
 fn what_was_read_before_a_change_is_granted_to_its_author_only() {
     let mut grantor = grantor();

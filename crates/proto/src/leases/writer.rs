@@ -1,4 +1,4 @@
-//! The lease on the bytes of a file.
+//! The lease on the bytes of a file, and the writes under it that run.
 
 use pelago_wire::SessionId;
 
@@ -12,9 +12,9 @@ pub(super) struct Writer {
     pub(super) is_recalled: bool,
     /// The lease has ended, and requests under it run.
     pub(super) is_over: bool,
-    /// Requests under it that run.
+    /// The number of requests under it that run.
     pub(super) running: u32,
-    /// The changes that wait for those.
+    /// The changes that wait for these requests.
     pub(super) waiting: Vec<ChangeId>,
 }
 
@@ -23,8 +23,8 @@ impl Writer {
         Self { session, is_recalled: false, is_over: false, running: 0, waiting: Vec::new() }
     }
 
-    /// A change of the file was announced. Returns the session if it must be told, and whether the
-    /// change waits for requests that run.
+    /// Records the announcement of a change of the file. Returns the session if the lease is to be
+    /// recalled, and whether the change waits for requests that run.
     pub(super) fn announce(&mut self, change: ChangeId) -> (Option<SessionId>, bool) {
         if self.is_over {
             self.waiting.push(change);

@@ -1,8 +1,8 @@
 //! Leases on the bytes of files: one session writes, and no other one reads or writes.
 //!
-//! Such a lease is recalled with the node. Its client sends what it has kept back before it answers
-//! the recall; requests that still run when the lease ends otherwise are waited for, so that they
-//! do not undo what others write afterwards.
+//! Such a lease is recalled with the node. The client sends its buffered writes before it answers
+//! the recall. If the lease ends otherwise, a change waits for the requests under it that still
+//! run, so that they do not overwrite later writes of others.
 
 use pelago_wire::{InodeId, LeaseMoment, SessionId};
 
@@ -62,14 +62,14 @@ impl Grantor {
         self.writers
     }
 
-    /// A session writes bytes that its client has kept back. Returns whether it has the lease; then
+    /// Begins a buffered write of a session. Returns whether the session has the lease; then
     /// [`Grantor::end_write`] follows.
     pub fn begin_write(&mut self, session: SessionId, ino: InodeId) -> bool {
         let writer = self.writer_mut(session, ino).filter(|writer| !writer.is_over);
         writer.map(|writer| writer.running += 1).is_some()
     }
 
-    /// The bytes are written, or it has failed. Returns the changes that wait no longer.
+    /// Ends a buffered write. Returns the changes that wait no longer.
     pub fn end_write(&mut self, session: SessionId, ino: InodeId) -> Vec<ChangeId> {
         let Some(writer) = self.writer_mut(session, ino) else { return Vec::new() };
         writer.running -= 1;
@@ -81,7 +81,7 @@ impl Grantor {
         self.wait_less(&waiting)
     }
 
-    /// The session has closed the file.
+    /// Ends the lease of a session that has closed the file.
     pub fn end_bytes(&mut self, session: SessionId, ino: InodeId) {
         if let Some(holder) = self.sessions.get_mut(&session) {
             holder.writes.remove(&ino);
@@ -98,11 +98,12 @@ impl Grantor {
         }
     }
 
-    /// A recall of a node has ended. If it was the recall of the lease on its bytes, that ends too,
+    /// Handles the end of a recall of a node. If the lease on its bytes was recalled, it ends, too,
     /// and these changes wait for the requests under it that run.
     pub(super) fn end_recalled_writer(
         &mut self,
-        (session, on): (SessionId, Leased),
+        session: SessionId,
+        on: Leased,
         changes: &[ChangeId],
     ) {
         let Leased::Node(ino) = on else { return };

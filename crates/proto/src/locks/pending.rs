@@ -1,4 +1,5 @@
-//! Requests for locks that are under way, and what their owners have asked to give up since.
+//! Requests for locks that are under way, and the ranges that their owners have requested to give
+//! up since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -13,9 +14,9 @@ pub(super) type Key = (FileKey, LockOwner);
 /// The requests for locks that are under way, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct PendingLocks {
-    /// Those that ask for a lock.
+    /// The requests that set a lock.
     locking: BTreeMap<u64, Pending>,
-    /// Those that give up locks which their owner had.
+    /// The requests that give up locks which their owner had.
     unlocking: BTreeMap<u64, Unlocking>,
 }
 
@@ -23,7 +24,7 @@ pub(super) struct PendingLocks {
 #[derive(Debug)]
 pub(super) struct Unlocking {
     pub(super) key: Key,
-    /// The opens through which those were set, and that of the request.
+    /// The opens through which these locks were set, and the open of the request.
     pub(super) opens: BTreeSet<OpenId>,
 }
 
@@ -35,44 +36,44 @@ pub(super) struct Pending {
     pub(super) lock: FileLock,
     /// It waits until the lock is free.
     pub(super) waits: bool,
-    /// What its owner has asked to give up since.
+    /// The locks that its owner has requested to give up since.
     pub(super) given_up: Vec<FileLock>,
 }
 
-/// What an owner has asked to give up while its request for a lock was under way.
+/// The parts of a lock that its owner has requested to give up while the request for it was under
+/// way.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub enum GivenUp {
-    /// Nothing of the lock.
+    /// No part of the lock.
     #[default]
     Nothing,
-    /// This, in this order, behind the lock: the server carries requests out that do not wait in
+    /// These, in this order, after the lock: the server carries out requests that do not wait in
     /// the order in which they were sent.
     Since(Vec<FileLock>),
-    /// This, at most. Whether the server has done that before or behind the grant is unknown.
+    /// This one at most. It is unknown whether the server has carried that out before or after the
+    /// grant.
     Perhaps(FileLock),
 }
 
 impl PendingLocks {
-    /// A request for a lock is sent.
+    /// Records that a request for a lock is sent.
     pub(super) fn add(&mut self, number: u64, pending: Pending) {
         if pending.lock.mode != LockMode::Unlock {
             self.locking.insert(number, pending);
         }
     }
 
-    /// A request is sent that gives up locks.
+    /// Records that a request is sent that gives up locks.
     pub(super) fn unlocks(&mut self, number: u64, unlocking: Unlocking) {
         self.unlocking.insert(number, unlocking);
     }
 
-    /// An owner asks for no lock, or for a weaker one.
+    /// Records that an owner requests to unlock, or a weaker lock.
     pub(super) fn gives_up(&mut self, key: Key, lock: &FileLock) {
         for pending in self.locking.values_mut().filter(|pending| pending.key == key) {
             let wanted = pending.lock;
-            let (start, end) = lock.range();
-            let (from, to) = wanted.range();
-            let start = start.max(from);
-            let end = end.min(to);
+            let start = lock.range().start.max(wanted.range().start);
+            let end = lock.range().end.min(wanted.range().end);
             let is_weaker = match lock.mode {
                 LockMode::Unlock => true,
                 LockMode::Read => wanted.mode == LockMode::Write,
@@ -96,7 +97,8 @@ impl PendingLocks {
         }
     }
 
-    /// A request is sent once more: what was given up since may be done before it or after it.
+    /// Records that a request is sent once more: what was given up since may be carried out before
+    /// it or after it.
     pub(super) fn asked_again(&mut self, number: u64) {
         let Some(pending) = self.locking.get_mut(&number) else { return };
         pending.waits = true;
@@ -109,7 +111,7 @@ impl PendingLocks {
         pending.given_up.extend(hull);
     }
 
-    /// An open ends: no lock is held through it.
+    /// Records that an open ends: no lock is held through it.
     pub(super) fn releases(&mut self, open: OpenId) {
         self.locking.retain(|_, pending| pending.open != open);
         for unlocking in self.unlocking.values_mut() {
@@ -117,7 +119,7 @@ impl PendingLocks {
         }
     }
 
-    /// A request is over. Returns what was given up since it was asked.
+    /// Records that a request is over. Returns what was given up since it was sent.
     pub(super) fn over(&mut self, number: u64) -> GivenUp {
         self.unlocking.remove(&number);
         let Some(Pending { waits, given_up, .. }) = self.locking.remove(&number) else {
@@ -130,7 +132,7 @@ impl PendingLocks {
         }
     }
 
-    /// Forgets all. Returns those that give up locks.
+    /// Forgets all requests. Returns those that give up locks.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = Unlocking> + use<> {
         self.locking.clear();
         mem::take(&mut self.unlocking).into_values()

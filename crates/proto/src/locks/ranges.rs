@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pelago_wire::{FileLock, LockKind, LockMode};
+use pelago_wire::{FileLock, LockKind, LockMode, LockRange};
 
 use super::Holder;
-
-/// The first and the last byte of a range.
-pub(super) type Range = (u64, u64);
 
 /// The locks of one file.
 ///
@@ -30,14 +27,26 @@ struct LockedRange {
     pid: u32,
 }
 
-/// What setting a lock changed.
+impl LockedRange {
+    const fn range(&self, start: u64) -> LockRange {
+        LockRange { start, end: self.end }
+    }
+
+    const fn lock(&self, start: u64) -> FileLock {
+        let Self { end, write, kind, pid } = *self;
+        let mode = if write { LockMode::Write } else { LockMode::Read };
+        FileLock { kind, mode, start, end, pid }
+    }
+}
+
+/// The change by a lock that was set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Change {
-    /// Ranges that the holder had before.
+    /// The number of ranges that the holder had before.
     pub(super) before: usize,
-    /// Ranges that it has now.
+    /// The number of ranges that it has now.
     pub(super) after: usize,
-    /// Whether a byte is locked less than before, so that others may get their locks.
+    /// A byte is locked less than before, so that others may get their locks.
     pub(super) weakened: bool,
 }
 
@@ -48,22 +57,17 @@ impl RangeLocks {
 
     /// Returns the ranges of all holders, in the order of holders and first bytes.
     #[cfg(test)]
-    pub(super) fn all(&self) -> Vec<(Holder, Range, bool)> {
+    pub(super) fn all(&self) -> Vec<(Holder, LockRange, bool)> {
         let ranges = self.holders.iter().flat_map(|(holder, ranges)| {
-            ranges.iter().map(|(start, held)| (*holder, (*start, held.end), held.write))
+            ranges.iter().map(|(start, held)| (*holder, held.range(*start), held.write))
         });
         ranges.collect()
     }
 
     /// Returns the locks of a holder that overlap a range, in the order of their first bytes.
-    pub(super) fn of(&self, holder: Holder, range: Range) -> Vec<FileLock> {
+    pub(super) fn of(&self, holder: Holder, range: LockRange) -> Vec<FileLock> {
         let Some(ranges) = self.holders.get(&holder) else { return Vec::new() };
-        let lock = |(start, held): (u64, LockedRange)| {
-            let LockedRange { end, write, kind, pid } = held;
-            let mode = if write { LockMode::Write } else { LockMode::Read };
-            FileLock { kind, mode, start, end, pid }
-        };
-        touched(ranges, range, None).into_iter().map(lock).collect()
+        touched(ranges, range, None).into_iter().map(|(start, held)| held.lock(start)).collect()
     }
 
     /// Returns the lock of another holder that conflicts with this one and begins first, and its
@@ -74,9 +78,7 @@ impl RangeLocks {
         let first = indexes.into_iter().flatten().filter_map(|index| index.first(range, holder));
         let (start, other) = first.min()?;
         let held = self.holders.get(&other)?.get(&start)?;
-        let LockedRange { end, write, kind, pid } = *held;
-        let mode = if write { LockMode::Write } else { LockMode::Read };
-        Some((other, FileLock { kind, mode, start, end, pid }))
+        Some((other, held.lock(start)))
     }
 
     /// Returns all other holders of locks that conflict with this one.
@@ -94,9 +96,9 @@ impl RangeLocks {
         }
     }
 
-    /// Returns by how many ranges, at most, the holder has more once this lock is set.
+    /// Returns the most ranges that the holder has more once this lock is set.
     pub(super) fn growth(&self, holder: Holder, lock: &FileLock) -> usize {
-        let (start, end) = lock.range();
+        let LockRange { start, end } = lock.range();
         let locks = lock.mode != LockMode::Unlock;
         let Some(ranges) = self.holders.get(&holder) else { return usize::from(locks) };
         if let Some((first, held)) = ranges.range(..=start).next_back()
@@ -116,31 +118,32 @@ impl RangeLocks {
 
     /// Sets a lock, which must not conflict with others, or removes the locks of its range.
     pub(super) fn set(&mut self, holder: Holder, lock: &FileLock) -> Change {
-        let (start, end) = lock.range();
+        let range = lock.range();
         let mut ranges = self.holders.remove(&holder).unwrap_or_default();
         let before = ranges.len();
         let new = (lock.mode != LockMode::Unlock).then_some(lock.mode == LockMode::Write);
-        let mut union = (start, end);
+        let mut joined = range;
         let mut weakened = false;
-        for (first, held) in touched(&ranges, (start, end), new) {
+        for (first, held) in touched(&ranges, range, new) {
+            let old = held.range(first);
             ranges.remove(&first);
-            self.index(held.write).remove((first, held.end), holder);
-            let overlaps = first <= end && held.end >= start;
-            weakened |= overlaps && (new.is_none() || new < Some(held.write));
+            self.index(held.write).remove(old, holder);
+            weakened |= old.overlaps(range) && (new.is_none() || new < Some(held.write));
             if new == Some(held.write) {
-                union = (union.0.min(first), union.1.max(held.end));
+                joined = joined.hull(old);
                 continue;
             }
-            if first < start {
-                self.insert(&mut ranges, holder, first, LockedRange { end: start - 1, ..held });
+            if old.start < range.start {
+                let left = LockedRange { end: range.start - 1, ..held };
+                self.insert(&mut ranges, holder, old.start, left);
             }
-            if held.end > end {
-                self.insert(&mut ranges, holder, end + 1, held);
+            if old.end > range.end {
+                self.insert(&mut ranges, holder, range.end + 1, held);
             }
         }
         if let Some(write) = new {
-            let held = LockedRange { end: union.1, write, kind: lock.kind, pid: lock.pid };
-            self.insert(&mut ranges, holder, union.0, held);
+            let held = LockedRange { end: joined.end, write, kind: lock.kind, pid: lock.pid };
+            self.insert(&mut ranges, holder, joined.start, held);
         }
         let after = ranges.len();
         if after > 0 {
@@ -156,7 +159,7 @@ impl RangeLocks {
         start: u64,
         held: LockedRange,
     ) {
-        self.index(held.write).insert((start, held.end), holder);
+        self.index(held.write).insert(held.range(start), holder);
         ranges.insert(start, held);
     }
 
@@ -168,16 +171,17 @@ impl RangeLocks {
 /// Returns the ranges that overlap a new one, and its neighbours of the same mode.
 fn touched(
     ranges: &BTreeMap<u64, LockedRange>,
-    (start, end): Range,
+    range: LockRange,
     new: Option<bool>,
 ) -> Vec<(u64, LockedRange)> {
+    let LockRange { start, end } = range;
     let before = ranges.range(..start).next_back().filter(|(_, held)| {
         held.end >= start || (held.end + 1 == start && new == Some(held.write))
     });
     let within = ranges.range(start..=end);
-    let behind = end.checked_add(1).and_then(|next| ranges.get_key_value(&next));
-    let behind = behind.filter(|(_, held)| new == Some(held.write));
-    before.into_iter().chain(within).chain(behind).map(|(first, held)| (*first, *held)).collect()
+    let after = end.checked_add(1).and_then(|next| ranges.get_key_value(&next));
+    let after = after.filter(|(_, held)| new == Some(held.write));
+    before.into_iter().chain(within).chain(after).map(|(first, held)| (*first, *held)).collect()
 }
 
 /// Ranges, found by the bytes they overlap.
@@ -188,23 +192,23 @@ fn touched(
 struct RangeIndex(BTreeMap<(u32, u64, Holder), u64>);
 
 impl RangeIndex {
-    fn insert(&mut self, (start, end): Range, holder: Holder) {
-        self.0.insert((class((start, end)), start, holder), end);
+    fn insert(&mut self, range: LockRange, holder: Holder) {
+        self.0.insert((class(range), range.start, holder), range.end);
     }
 
-    fn remove(&mut self, (start, end): Range, holder: Holder) {
-        self.0.remove(&(class((start, end)), start, holder));
+    fn remove(&mut self, range: LockRange, holder: Holder) {
+        self.0.remove(&(class(range), range.start, holder));
     }
 
     /// Returns the first byte and the holder of the first range that overlaps `range` and has
     /// another holder.
-    fn first(&self, range: Range, holder: Holder) -> Option<(u64, Holder)> {
+    fn first(&self, range: LockRange, holder: Holder) -> Option<(u64, Holder)> {
         let classes = self.classes();
         classes.filter_map(|class| self.others_in(class, range, holder).next()).min()
     }
 
     /// Returns the other holders of the ranges that overlap `range`.
-    fn others(&self, range: Range, holder: Holder) -> impl Iterator<Item = Holder> {
+    fn others(&self, range: LockRange, holder: Holder) -> impl Iterator<Item = Holder> {
         let classes = self.classes();
         classes.flat_map(move |class| self.others_in(class, range, holder).map(|(_, other)| other))
     }
@@ -221,20 +225,20 @@ impl RangeIndex {
     fn others_in(
         &self,
         class: u32,
-        (start, end): Range,
+        range: LockRange,
         holder: Holder,
     ) -> impl Iterator<Item = (u64, Holder)> {
-        let from = start.saturating_sub(longest(class));
-        let near = self.0.range((class, from, Holder::FIRST)..=(class, end, Holder::LAST));
-        near.filter(move |((_, _, other), last)| **last >= start && *other != holder)
+        let from = range.start.saturating_sub(longest(class));
+        let near = self.0.range((class, from, Holder::FIRST)..=(class, range.end, Holder::LAST));
+        near.filter(move |((_, _, other), last)| **last >= range.start && *other != holder)
             .map(|((_, first, other), _)| (*first, *other))
     }
 }
 
 /// Returns the class of a range by its length: the bits of the distance from its first to its last
 /// byte.
-const fn class((start, end): Range) -> u32 {
-    u64::BITS - (end - start).leading_zeros()
+const fn class(range: LockRange) -> u32 {
+    u64::BITS - (range.end - range.start).leading_zeros()
 }
 
 /// Returns the longest distance from the first to the last byte in a class.

@@ -1,5 +1,7 @@
 //! The table against a naive reference, and what the reference cannot show.
 
+use std::ops::RangeInclusive;
+
 use super::*;
 
 mod reference;
@@ -11,18 +13,19 @@ fn holder(session: u64, owner: u64) -> Holder {
     Holder { session: SessionId(session), owner: LockOwner(owner) }
 }
 
-fn lock(kind: LockKind, mode: LockMode, (start, end): (u64, u64)) -> FileLock {
+fn lock(kind: LockKind, mode: LockMode, range: RangeInclusive<u64>) -> FileLock {
+    let (start, end) = range.into_inner();
     FileLock { kind, mode, start, end, pid: 100 }
 }
 
 /// A request of owner `owner` of session 1, through the open with the owner's number.
-fn posix(ino: InodeId, owner: u64, mode: LockMode, range: (u64, u64)) -> LockRequest {
+fn posix(ino: InodeId, owner: u64, mode: LockMode, range: RangeInclusive<u64>) -> LockRequest {
     let lock = lock(LockKind::Posix, mode, range);
     LockRequest { ino, open: OpenId(owner), holder: holder(1, owner), lock }
 }
 
 fn flock(owner: u64, mode: LockMode) -> LockRequest {
-    let lock = lock(LockKind::Flock, mode, (0, FileLock::TO_END));
+    let lock = lock(LockKind::Flock, mode, 0..=FileLock::TO_END);
     LockRequest { ino: INO, open: OpenId(owner), holder: holder(1, owner), lock }
 }
 
@@ -47,9 +50,9 @@ impl LockTable {
 fn flock_and_fcntl_do_not_conflict() {
     let mut table = LockTable::default();
     table.must_set(&flock(1, LockMode::Write));
-    table.must_set(&posix(INO, 2, LockMode::Write, (0, FileLock::TO_END)));
+    table.must_set(&posix(INO, 2, LockMode::Write, 0..=FileLock::TO_END));
     assert_eq!(table.counts(), LockCounts { locks: 2, waiters: 0 });
-    let ofd = lock(LockKind::OpenFile, LockMode::Read, (9, 9));
+    let ofd = lock(LockKind::OpenFile, LockMode::Read, 9..=9);
     let found = table.test(INO, holder(1, 3), &ofd).unwrap();
     assert_eq!((found.kind, found.mode), (LockKind::Posix, LockMode::Write));
 }
@@ -57,9 +60,9 @@ fn flock_and_fcntl_do_not_conflict() {
 #[test]
 fn a_test_tells_the_process_to_its_own_session_only() {
     let mut table = LockTable::default();
-    table.must_set(&posix(INO, 1, LockMode::Write, (10, 19)));
-    let wanted = lock(LockKind::Posix, LockMode::Read, (15, 30));
-    let held = lock(LockKind::Posix, LockMode::Write, (10, 19));
+    table.must_set(&posix(INO, 1, LockMode::Write, 10..=19));
+    let wanted = lock(LockKind::Posix, LockMode::Read, 15..=30);
+    let held = lock(LockKind::Posix, LockMode::Write, 10..=19);
     assert_eq!(table.test(INO, holder(1, 2), &wanted), Some(held));
     assert_eq!(table.test(INO, holder(2, 1), &wanted), Some(FileLock { pid: 0, ..held }));
     assert_eq!(table.test(INO, holder(1, 1), &wanted), None);
@@ -91,13 +94,13 @@ fn a_refused_conversion_of_flock_lets_others_through() {
 #[test]
 fn waiters_get_a_lock_in_the_order_of_their_arrival() {
     let mut table = LockTable::default();
-    table.must_set(&posix(INO, 1, LockMode::Write, (0, 9)));
+    table.must_set(&posix(INO, 1, LockMode::Write, 0..=9));
     let waiters =
-        (2..202).map(|owner| table.must_wait(&posix(INO, owner, LockMode::Write, (5, 9)), owner));
+        (2..202).map(|owner| table.must_wait(&posix(INO, owner, LockMode::Write, 5..=9), owner));
     let waiters: Vec<_> = waiters.collect();
     assert_eq!(table.counts(), LockCounts { locks: 1, waiters: 200 });
     for (owner, waiter) in (1..).zip(waiters) {
-        let unlock = posix(INO, owner, LockMode::Unlock, (0, FileLock::TO_END));
+        let unlock = posix(INO, owner, LockMode::Unlock, 0..=FileLock::TO_END);
         assert_eq!(table.set(&unlock), (Ok(()), vec![waiter]));
     }
 }
@@ -109,13 +112,13 @@ fn a_circle_of_processes_is_a_deadlock() {
     let elsewhere = LockRequest {
         holder: holder(2, 9),
         open: OpenId(9),
-        ..posix(OTHER, 9, LockMode::Write, (0, 0))
+        ..posix(OTHER, 9, LockMode::Write, 0..=0)
     };
-    table.must_set(&posix(INO, 1, LockMode::Write, (0, 0)));
-    table.must_set(&posix(INO, 2, LockMode::Write, (1, 1)));
+    table.must_set(&posix(INO, 1, LockMode::Write, 0..=0));
+    table.must_set(&posix(INO, 2, LockMode::Write, 1..=1));
     table.must_set(&elsewhere);
-    table.must_wait(&posix(INO, 1, LockMode::Write, (1, 1)), 1);
-    let second = table.must_wait(&posix(OTHER, 2, LockMode::Write, (0, 0)), 2);
+    table.must_wait(&posix(INO, 1, LockMode::Write, 1..=1), 1);
+    let second = table.must_wait(&posix(OTHER, 2, LockMode::Write, 0..=0), 2);
     let closing = LockRequest { ino: INO, ..elsewhere };
     let (result, granted) = table.set_or_wait(&closing, RequestId(3));
     assert_eq!((result, granted), (Err(Code::Deadlock), vec![]));
@@ -127,8 +130,8 @@ fn a_circle_of_processes_is_a_deadlock() {
 fn locks_of_open_files_are_never_a_deadlock() {
     let mut table = LockTable::default();
     let ofd = |owner, byte| {
-        let lock = lock(LockKind::OpenFile, LockMode::Write, (byte, byte));
-        LockRequest { lock, ..posix(INO, owner, LockMode::Write, (byte, byte)) }
+        let lock = lock(LockKind::OpenFile, LockMode::Write, byte..=byte);
+        LockRequest { lock, ..posix(INO, owner, LockMode::Write, byte..=byte) }
     };
     table.must_set(&ofd(1, 1));
     table.must_set(&ofd(2, 2));
@@ -176,11 +179,11 @@ fn a_session_ends_with_its_locks_and_waiters() {
         open: OpenId(session * 100 + request.open.0),
         ..request
     };
-    table.must_set(&of(1, posix(INO, 1, LockMode::Write, (0, 9))));
-    table.must_set(&of(1, posix(OTHER, 2, LockMode::Read, (0, 9))));
-    table.must_set(&of(2, posix(INO, 1, LockMode::Write, (20, 29))));
-    let survivor = table.must_wait(&of(2, posix(INO, 2, LockMode::Write, (0, 9))), 1);
-    let own = table.must_wait(&of(1, posix(INO, 3, LockMode::Write, (20, 29))), 1);
+    table.must_set(&of(1, posix(INO, 1, LockMode::Write, 0..=9)));
+    table.must_set(&of(1, posix(OTHER, 2, LockMode::Read, 0..=9)));
+    table.must_set(&of(2, posix(INO, 1, LockMode::Write, 20..=29)));
+    let survivor = table.must_wait(&of(2, posix(INO, 2, LockMode::Write, 0..=9)), 1);
+    let own = table.must_wait(&of(1, posix(INO, 3, LockMode::Write, 20..=29)), 1);
     let ended = table.drop_session(SessionId(1));
     assert_eq!(ended, Ended { granted: vec![survivor], cancelled: vec![own] });
     assert_eq!(table.counts(), LockCounts { locks: 2, waiters: 0 });
@@ -189,32 +192,32 @@ fn a_session_ends_with_its_locks_and_waiters() {
 #[test]
 fn a_session_has_no_more_locks_than_its_limit() {
     let mut table = LockTable::new(LockLimits { locks: 3, waiters: 1 });
-    table.must_set(&posix(INO, 1, LockMode::Write, (0, 99)));
-    table.must_set(&posix(INO, 1, LockMode::Unlock, (10, 19)));
-    table.must_set(&posix(INO, 1, LockMode::Unlock, (30, 39)));
-    let divide = posix(INO, 1, LockMode::Unlock, (50, 59));
+    table.must_set(&posix(INO, 1, LockMode::Write, 0..=99));
+    table.must_set(&posix(INO, 1, LockMode::Unlock, 10..=19));
+    table.must_set(&posix(INO, 1, LockMode::Unlock, 30..=39));
+    let divide = posix(INO, 1, LockMode::Unlock, 50..=59);
     assert_eq!(table.set(&divide), (Err(Code::NoLocks), vec![]));
-    let convert = posix(INO, 1, LockMode::Read, (50, 59));
+    let convert = posix(INO, 1, LockMode::Read, 50..=59);
     assert_eq!(table.set(&convert), (Err(Code::NoLocks), vec![]));
-    assert_eq!(table.set(&posix(OTHER, 2, LockMode::Read, (0, 0))).0, Err(Code::NoLocks));
-    table.must_set(&posix(INO, 1, LockMode::Read, (0, 9)));
-    table
-        .must_set(&LockRequest { holder: holder(2, 1), ..posix(OTHER, 1, LockMode::Read, (0, 0)) });
-    table.must_set(&posix(INO, 1, LockMode::Write, (0, 99)));
+    assert_eq!(table.set(&posix(OTHER, 2, LockMode::Read, 0..=0)).0, Err(Code::NoLocks));
+    table.must_set(&posix(INO, 1, LockMode::Read, 0..=9));
+    table.must_set(&LockRequest { holder: holder(2, 1), ..posix(OTHER, 1, LockMode::Read, 0..=0) });
+    table.must_set(&posix(INO, 1, LockMode::Write, 0..=99));
     assert_eq!(table.counts().locks, 2);
-    table.must_wait(&posix(INO, 2, LockMode::Write, (0, 0)), 1);
-    let second = table.set_or_wait(&posix(INO, 3, LockMode::Write, (0, 0)), RequestId(2));
+    table.must_wait(&posix(INO, 2, LockMode::Write, 0..=0), 1);
+    let second = table.set_or_wait(&posix(INO, 3, LockMode::Write, 0..=0), RequestId(2));
     assert_eq!(second.0, Err(Code::NoLocks));
 }
 
 #[test]
 fn a_range_that_is_none_is_refused() {
     let mut table = LockTable::default();
-    for range in [(5, 4), (0, u64::MAX), (FileLock::TO_END + 1, FileLock::TO_END + 1)] {
+    let beyond = FileLock::TO_END + 1;
+    for range in [RangeInclusive::new(5, 4), 0..=u64::MAX, beyond..=beyond] {
         let request = posix(INO, 1, LockMode::Write, range);
         assert_eq!(table.set(&request), (Err(Code::Invalid), vec![]));
     }
-    table.must_set(&posix(INO, 1, LockMode::Write, (FileLock::TO_END, FileLock::TO_END)));
+    table.must_set(&posix(INO, 1, LockMode::Write, FileLock::TO_END..=FileLock::TO_END));
 }
 
 /// Thousands of ranges of one file, each of another owner, and thousands of readers of all of one:
@@ -225,14 +228,14 @@ fn thousands_of_locks_of_one_file_are_quick() {
     let mut table = LockTable::new(LockLimits { locks: usize::MAX, waiters: 1 });
     for owner in 0..COUNT {
         let mode = if owner % 2 == 0 { LockMode::Read } else { LockMode::Write };
-        table.must_set(&posix(INO, owner, mode, (10 * owner, 10 * owner + owner % 9)));
+        table.must_set(&posix(INO, owner, mode, 10 * owner..=10 * owner + owner % 9));
     }
     for owner in (1..COUNT).step_by(2) {
-        let next = posix(INO, owner, LockMode::Write, (10 * owner, 10 * owner + 10));
+        let next = posix(INO, owner, LockMode::Write, 10 * owner..=10 * owner + 10);
         assert_eq!(table.set(&next).0.is_ok(), owner + 1 == COUNT);
     }
     for owner in 0..COUNT {
-        table.must_set(&posix(OTHER, owner, LockMode::Read, (0, FileLock::TO_END)));
+        table.must_set(&posix(OTHER, owner, LockMode::Read, 0..=FileLock::TO_END));
     }
     assert_eq!(table.counts().locks as u64, 2 * COUNT);
 }

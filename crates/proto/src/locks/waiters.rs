@@ -1,4 +1,4 @@
-//! Requests that wait for a lock, by all that names them.
+//! Requests that wait for a lock, found by their id, holder, open or number.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Waiters {
     pub(super) all: BTreeMap<WaiterId, Waiter>,
     by_holder: BTreeSet<(Holder, WaiterId)>,
     by_open: BTreeSet<(SessionOpen, WaiterId)>,
-    /// Those with a number other than 0.
+    /// The waiting requests with a number other than 0.
     pub(super) by_request: BTreeMap<(SessionId, RequestId), WaiterId>,
 }
 
@@ -63,13 +63,12 @@ impl Waiters {
     }
 
     pub(super) fn of_session(&self, session: SessionId) -> Vec<WaiterId> {
-        self.of_holders(Holder::all_of(session)).collect()
+        let (first, last) = Holder::all_of(session);
+        self.of_holders(first, last).collect()
     }
 
-    pub(super) fn of_holders(
-        &self,
-        (first, last): (Holder, Holder),
-    ) -> impl Iterator<Item = WaiterId> {
+    /// Returns the requests of the holders from `first` to `last`.
+    pub(super) fn of_holders(&self, first: Holder, last: Holder) -> impl Iterator<Item = WaiterId> {
         let range = (first, WaiterId(0))..=(last, WaiterId(u64::MAX));
         self.by_holder.range(range).map(|(_, id)| *id)
     }

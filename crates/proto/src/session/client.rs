@@ -1,12 +1,13 @@
-//! The client's end of a session.
+//! The client's end of a session: the numbers of requests, and the mutations that may have to be
+//! replayed.
 
 use std::collections::BTreeMap;
 
 use pelago_wire::codec::ReplyStamp;
 
-/// The client's end of a session: numbers requests, and knows which are not answered, and which
-/// mutations are answered and not safe. Those are *kept*: a server that has lost them carries them
-/// out again.
+/// The client's end of a session. It numbers requests, and records which are not answered, and
+/// which mutations are answered and not safe. The latter are *kept*: a server that has lost them
+/// carries them out again.
 #[derive(Debug)]
 pub struct ClientSession {
     last_number: u64,
@@ -25,11 +26,11 @@ pub struct ClientSession {
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     number: u64,
-    /// The stamp of its first answer: its place among all that is repeated.
+    /// The stamp of its first answer: its place among the replayed mutations.
     first: ReplyStamp,
-    /// That of its last answer: what must be safe.
+    /// The stamp of its last answer, which must become safe.
     last: ReplyStamp,
-    /// It is repeated, and that is not answered.
+    /// It is replayed, and the replay is not answered.
     is_replayed: bool,
 }
 
@@ -39,19 +40,19 @@ impl Kept {
     }
 }
 
-/// What the answer to a request means.
+/// The meaning of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerTo {
     /// The request was not under way: the answer was repeated, or is a mistake of the server.
     Nothing,
-    /// A request under way. Whether it is kept.
+    /// It answers a request under way.
     Request {
-        /// It is a mutation that is not safe.
+        /// The request is a mutation that is not safe, and is kept.
         is_kept: bool,
     },
-    /// A mutation that was answered before, and is repeated. Whether it is kept on.
+    /// It answers a replayed mutation.
     Replay {
-        /// It is not safe.
+        /// The mutation is still not safe, and is kept.
         is_kept: bool,
     },
 }
@@ -92,7 +93,7 @@ impl ClientSession {
         Numbers { number: self.last_number, mutation }
     }
 
-    /// Records an answer. The sequence of its stamp is 0 if nothing of it can be lost.
+    /// Records an answer. The sequence of its stamp is 0 if the mutation cannot be lost.
     pub fn answered(&mut self, number: u64, stamp: ReplyStamp) -> AnswerTo {
         let is_kept = stamp.sequence > 0 && !self.is_safe(stamp);
         if let Some(mutation) = self.under_way.remove(&number) {
@@ -109,15 +110,16 @@ impl ClientSession {
             kept.as_ref().is_some_and(|kept| kept.number == number && kept.is_replayed)
         };
         let Some(answered) = all.find(replayed) else { return AnswerTo::Nothing };
-        // Others that were done behind it may not be answered anew before the server dies again.
+        // The first stamp stays: later mutations may not be answered again before the server dies
+        // once more, and the order of the first answers is the order of the replay.
         let anew = |kept| Kept { last: stamp, is_replayed: false, ..kept };
         *answered = answered.filter(|_| is_kept).map(anew);
         self.acknowledge();
         AnswerTo::Replay { is_kept }
     }
 
-    /// The server says that all is safe up to this stamp. Returns the numbers of the requests that
-    /// are kept no longer.
+    /// Records that everything up to this stamp is safe. Returns the numbers of the requests that
+    /// are not kept any longer.
     pub fn safe(&mut self, stamp: ReplyStamp) -> Vec<u64> {
         if stamp <= self.safe {
             return Vec::new();
@@ -125,7 +127,7 @@ impl ClientSession {
         self.safe = stamp;
         let mut over = Vec::new();
         for answered in self.answered.values_mut() {
-            // One that is repeated gets another stamp.
+            // A replayed mutation gets another stamp.
             if let Some(kept) = answered.filter(|kept| !kept.is_replayed)
                 && kept.last.epoch == stamp.epoch
                 && kept.last.sequence <= stamp.sequence
@@ -149,15 +151,15 @@ impl ClientSession {
         }
     }
 
-    /// The server has begun another epoch: everything that is kept is repeated.
+    /// Begins a replay of all kept mutations, because the server has begun another epoch.
     pub fn replay(&mut self) {
         for kept in self.answered.values_mut().flatten() {
             kept.is_replayed = true;
         }
     }
 
-    /// Returns what is repeated and not answered anew: the numbers of the requests with the stamps
-    /// of their first answers, in the order of the mutations.
+    /// Returns the replayed mutations that are not answered again, in their order: the number of
+    /// the request and the stamp of the first answer.
     pub fn replays(&self) -> impl Iterator<Item = (u64, ReplyStamp)> + '_ {
         let kept = self.answered.values().flatten().filter(|kept| kept.is_replayed);
         kept.map(|kept| (kept.number, kept.first))
@@ -169,7 +171,8 @@ impl ClientSession {
         self.acknowledged
     }
 
-    /// Returns how many mutations the server must remember at most.
+    /// Returns the number of mutations that are not acknowledged: the server may have to store the
+    /// answers to all of them.
     #[must_use]
     pub const fn unacknowledged(&self) -> u64 {
         self.last_mutation - self.acknowledged
@@ -181,9 +184,9 @@ impl ClientSession {
         self.under_way.keys().copied()
     }
 
-    /// Begins again in a session that the server does not know: numbers begin from 1. `keep` says
-    /// which of the requests under way are asked again; the others are over. Returns, for each that
-    /// is asked again, its old number and its new numbers.
+    /// Begins a new session, because the server does not know the old one: numbers begin from 1.
+    /// `keep` returns whether a request under way is repeated; the others are over. Returns the old
+    /// number and the new numbers of each repeated request.
     pub fn renumber(&mut self, mut keep: impl FnMut(u64) -> bool) -> Vec<(u64, Numbers)> {
         let old = std::mem::take(&mut self.under_way);
         *self = Self { safe: self.safe, ..Self::new() };
@@ -258,8 +261,8 @@ mod tests {
         assert_eq!(session.acknowledged(), 0);
     }
 
-    /// What is kept goes again, in its order, and is kept until that is safe. Its place is that of
-    /// its first answer: what was done behind it may not be answered anew when the server dies
+    /// Kept mutations are replayed in their order, and kept until that is safe. The place of each
+    /// one is that of its first answer: later ones may not be answered again when the server dies
     /// again.
     #[test]
     fn what_is_repeated_gets_another_stamp() {
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!(session.acknowledged(), 3);
     }
 
-    /// What is not asked again leaves no gap: the new server never sees its number.
+    /// A request that is not repeated leaves no gap: the new server never sees its number.
     #[test]
     fn a_new_session_numbers_what_is_asked_again_in_its_order() {
         let mut session = ClientSession::new();

@@ -1,26 +1,27 @@
-//! What a client has open, and how it opens it again.
+//! The open files of a client, and how it opens them again after the server has lost them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pelago_wire::{Code, Handle, OpenFlags, OpenId, Request, limits};
 
-/// Requests to open again that are under way at a time.
+/// Requests to open a file again that are under way at a time.
 const AT_ONCE: usize = 128;
 
 /// The files that a client has open.
 ///
 /// A server that has started anew does not know them, and neither does one that has ended the
-/// session. The client then *reclaims*: it opens each file again under its number, before it sends
-/// anything that relies on it.
+/// session. Then the client *reclaims*: it opens each file again under its number, before it sends
+/// a request that relies on it.
 #[derive(Debug, Default)]
 pub struct ClientOpens {
     held: BTreeMap<OpenId, OpenRecord>,
-    /// Opens that are still to be asked for, in the order of their numbers.
-    to_ask: VecDeque<OpenId>,
-    /// Opens of files that do not exist before the client has repeated what made them.
+    /// Opens whose request is not sent yet, in the order of their numbers.
+    unsent: VecDeque<OpenId>,
+    /// Opens of files that do not exist before the client has replayed the mutations that create
+    /// them.
     late: BTreeSet<OpenId>,
-    /// Requests to open again that are under way.
-    asked: usize,
+    /// The number of requests to open a file again that are under way.
+    under_way: usize,
 }
 
 /// A file that is open.
@@ -28,7 +29,7 @@ pub struct ClientOpens {
 struct OpenRecord {
     node: Handle,
     flags: OpenFlags,
-    /// Why the server does not have it open any more.
+    /// The reason for which the server does not have it open any more.
     lost: Option<Code>,
 }
 
@@ -61,22 +62,21 @@ impl ClientOpens {
         self.held.get(&open).map(|held| held.node)
     }
 
-    /// Begins to open all again; requests of an earlier attempt are forgotten.
+    /// Begins to open all files again; requests of an earlier attempt are forgotten.
     pub fn begin_reclaim(&mut self) {
         self.late.clear();
-        self.to_ask = self.held.keys().copied().collect();
-        self.asked = 0;
+        self.unsent = self.held.keys().copied().collect();
+        self.under_way = 0;
     }
 
-    /// Puts off an open that was asked for: its file does not exist before the client has repeated
-    /// what made it.
+    /// Defers an open whose request was answered: its file does not exist before the client has
+    /// replayed the mutation that creates it.
     pub fn defer(&mut self, open: OpenId) {
-        self.asked = self.asked.saturating_sub(1);
+        self.under_way = self.under_way.saturating_sub(1);
         self.late.insert(open);
     }
 
-    /// Returns the requests for files that did not exist when the others were asked for, as far as
-    /// they are not answered.
+    /// Returns the requests for the deferred opens that are not answered.
     #[must_use]
     pub fn late_requests(&self) -> Vec<(OpenId, Request)> {
         let late = self.late.iter().filter_map(|open| Some((*open, self.held.get(open)?)));
@@ -89,22 +89,22 @@ impl ClientOpens {
     /// Returns the next request to send, and its open; `None` if all were sent, or many are under
     /// way.
     pub fn next_request(&mut self) -> Option<(OpenId, Request)> {
-        if self.asked >= AT_ONCE {
+        if self.under_way >= AT_ONCE {
             return None;
         }
-        while let Some(open) = self.to_ask.pop_front() {
+        while let Some(open) = self.unsent.pop_front() {
             if let Some(OpenRecord { node, flags, .. }) = self.held.get(&open).copied() {
-                self.asked += 1;
+                self.under_way += 1;
                 return Some((open, Request::Reopen { node, flags, open }));
             }
         }
         None
     }
 
-    /// Records the answer to one of these requests. Returns the file if it is lost.
+    /// Records the answer to a request to open a file again. Returns the file if it is lost.
     pub fn reopened(&mut self, open: OpenId, result: Result<(), Code>) -> Option<Handle> {
         if !self.late.remove(&open) {
-            self.asked = self.asked.saturating_sub(1);
+            self.under_way = self.under_way.saturating_sub(1);
         }
         let held = self.held.get_mut(&open)?;
         held.lost = result.err().map(|code| match code {
@@ -117,11 +117,11 @@ impl ClientOpens {
     /// Returns whether files are still to be opened again.
     #[must_use]
     pub fn is_reclaiming(&self) -> bool {
-        self.asked > 0 || !self.to_ask.is_empty()
+        self.under_way > 0 || !self.unsent.is_empty()
     }
 
-    /// Returns why requests for an open fail that the server does not have any more: `Stale` if the
-    /// file is gone, else `Io`.
+    /// Returns the error of requests for an open that the server does not have any more: `Stale` if
+    /// the file is gone, otherwise `Io`.
     #[must_use]
     pub fn lost(&self, open: OpenId) -> Option<Code> {
         self.held.get(&open)?.lost
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(asked, (1..=300).collect::<Vec<_>>());
     }
 
-    /// A file that is made anew is asked for behind what makes it, until that is answered.
+    /// A file that a replay creates is opened again after the replay, until that is answered.
     #[test]
     fn a_file_that_does_not_exist_yet_is_asked_for_later() {
         let mut opens = with(1..=1);

@@ -1,4 +1,4 @@
-//! The server's end of a session.
+//! The server's end of a session: the mutations that run, and the stored answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pelago_wire::limits;
 
-/// The server's end of a session: which mutations run, and the answers that the client may still
-/// ask for.
+/// The server's end of a session: the mutations that run, and the answers that the client may not
+/// have yet.
 #[derive(Debug, Default)]
 pub struct ServerSession {
     /// Every mutation up to this one is answered, and the client has the answer.
@@ -17,13 +17,14 @@ pub struct ServerSession {
     earlier: Earlier,
 }
 
-/// What an earlier epoch of the server may have answered, of which this one knows nothing.
+/// The mutations that an earlier epoch of the server may have answered, which this epoch does not
+/// know.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Earlier {
     /// Nothing: the session began in this epoch.
     #[default]
     None,
-    /// Mutations, and the client has not said yet which answers it has.
+    /// Unknown, until the client has acknowledged a mutation.
     Unknown,
     /// Mutations up to this one at most: the client had no more under way.
     UpTo(u64),
@@ -39,7 +40,7 @@ struct Mutation {
     answer: Option<Arc<[u8]>>,
 }
 
-/// What is done with a mutation that arrives.
+/// The treatment of a mutation that arrives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repetition {
     /// It is carried out: it did not arrive before.
@@ -57,7 +58,7 @@ pub enum SessionError {
     Acknowledged(u64),
     /// The number belongs to another request.
     OtherRequest(u64),
-    /// The number is beyond what the server remembers.
+    /// The number is too far above the acknowledged one.
     TooFar(u64),
     /// The client acknowledges a mutation that was never answered.
     NotAnswered(u64),
@@ -87,15 +88,15 @@ impl fmt::Display for SessionError {
 impl std::error::Error for SessionError {}
 
 impl ServerSession {
-    /// Returns the end of a session that began in an earlier run of the server: the client says
+    /// Returns the end of a session that began in an earlier run of the server. The client will say
     /// which answers it has.
     #[must_use]
     pub fn of_earlier_run() -> Self {
         Self { earlier: Earlier::Unknown, ..Self::default() }
     }
 
-    /// The server begins a new epoch: what was answered may be lost, and is asked anew. What runs
-    /// is answered once it is over.
+    /// Begins a new epoch. Answered mutations may be lost, and the client repeats them; running
+    /// ones are answered once they are over.
     pub fn begin_epoch(&mut self) {
         self.mutations.retain(|_, mutation| mutation.answer.is_none());
         if self.earlier != Earlier::Unknown {
@@ -104,7 +105,7 @@ impl ServerSession {
         }
     }
 
-    /// Decides what is done with a mutation whose request has this hash.
+    /// Decides how a mutation is treated whose request has this hash.
     ///
     /// # Errors
     /// [`SessionError`]: the session must end.
@@ -125,8 +126,8 @@ impl ServerSession {
         }
     }
 
-    /// Returns the answer to a mutation that its client does not wait for any more; `None` while it
-    /// runs. One that did not arrive will not be carried out: it is answered with `never`.
+    /// Cancels a mutation. Returns its answer; `None` while it runs. A mutation that did not arrive
+    /// will not be carried out: `never` is its answer.
     ///
     /// # Errors
     /// [`SessionError`]: the session must end.
@@ -150,7 +151,7 @@ impl ServerSession {
         Ok(())
     }
 
-    /// Remembers the answer to a mutation that ran.
+    /// Stores the answer to a mutation that ran.
     pub fn answered(&mut self, number: u64, answer: Arc<[u8]>) {
         if let Some(known) = self.mutations.get_mut(&number) {
             known.answer = Some(answer);
@@ -216,8 +217,8 @@ mod tests {
         assert_eq!(session.mutation(1, 7), Err(SessionError::Acknowledged(1)));
     }
 
-    /// A request was given up after a deadline, and the connection comes back: it is not carried
-    /// out behind what its program has done since.
+    /// A request was given up after a deadline, and the connection comes back. The request is not
+    /// carried out after later requests of its program.
     #[test]
     fn a_cancelled_mutation_is_answered_by_what_it_did_or_never_runs() {
         let mut session = ServerSession::default();

@@ -65,8 +65,19 @@ pub(crate) struct RemoveOrphans {
     invalidations: u64,
 }
 
-/// The id of a file and its content file, if it has one.
-type OrphanFile = (InodeId, Option<Generation>);
+/// A file without a name.
+#[derive(Clone, Copy)]
+struct OrphanFile {
+    ino: InodeId,
+    /// The generation of its content file; `None` if it has none.
+    generation: Option<Generation>,
+}
+
+impl OrphanFile {
+    fn content_file(self) -> Option<(InodeId, Generation)> {
+        self.generation.map(|generation| (self.ino, generation))
+    }
+}
 
 /// A file after step 1.
 #[derive(Clone, Copy)]
@@ -122,7 +133,9 @@ impl RemoveOrphans {
                 return ControlFlow::Break(());
             }
             match Orphan::decode(value) {
-                Ok((_, orphan)) => orphans.push((ino, orphan.generation)),
+                Ok((_, orphan)) => {
+                    orphans.push(OrphanFile { ino, generation: orphan.generation });
+                }
                 // The row is logged and stays; `pelago check` repairs it.
                 Err(error) => drop(row_damaged(key, error)),
             }
@@ -139,7 +152,7 @@ impl RemoveOrphans {
         if self.scanned_all || self.in_progress.len() >= IN_PROGRESS_MAX {
             return Ok(());
         }
-        for (ino, generation) in self.next_orphans()? {
+        for OrphanFile { ino, generation } in self.next_orphans()? {
             let removed = match self.shard.remove_unnamed(ino) {
                 // A damaged file stays for `pelago check`, and does not block those after it.
                 Err(error) if error.code == Code::Corrupt => continue,
@@ -147,7 +160,7 @@ impl RemoveOrphans {
             };
             if let Some((batch, newest)) = removed {
                 // The file may have got its content file after its orphan row was read.
-                let file = (ino, newest.or(generation));
+                let file = OrphanFile { ino, generation: newest.or(generation) };
                 self.without_rows.push_back(WithoutRows { batch, file });
                 self.in_progress.insert(ino);
             }
@@ -168,8 +181,7 @@ impl RemoveOrphans {
             && let Some(WithoutRows { batch, file }) = self.without_rows.front().copied()
             && batch <= safe
         {
-            let (ino, generation) = file;
-            if let Some(generation) = generation {
+            if let Some((ino, generation)) = file.content_file() {
                 self.opens.forget_content(ino);
                 self.opens.content_removed(ino, generation);
                 let removed = self.content.remove(ino, generation);
@@ -192,8 +204,8 @@ impl RemoveOrphans {
         if mem::replace(&mut self.invalidations, invalidations) == invalidations {
             return false;
         }
-        for WithoutRows { file: (ino, _), .. } in self.without_rows.drain(..) {
-            self.in_progress.remove(&ino);
+        for WithoutRows { file, .. } in self.without_rows.drain(..) {
+            self.in_progress.remove(&file.ino);
         }
         self.cursor.clear();
         self.scanned_all = false;
@@ -207,10 +219,10 @@ impl RemoveOrphans {
         if self.without_content.is_empty() || !due {
             return Ok(());
         }
-        let content_file = |(ino, generation): &OrphanFile| generation.map(|number| (*ino, number));
-        let files: Vec<_> = self.without_content.iter().filter_map(content_file).collect();
+        let files: Vec<_> =
+            self.without_content.iter().filter_map(|file| file.content_file()).collect();
         self.opens.sync_contents(&files)?;
-        let inos: Vec<_> = self.without_content.iter().map(|(ino, _)| *ino).collect();
+        let inos: Vec<_> = self.without_content.iter().map(|file| file.ino).collect();
         for some in inos.chunks(BATCH) {
             self.shard.delete_orphan_rows(some)?;
         }

@@ -1,3 +1,4 @@
+use pelago_trace::RequestSpan;
 use pelago_wire::codec::ReplyStamp;
 use pelago_wire::{Handle, OpenId, Replayed, RequestId, WriteEra, WriteFlags};
 
@@ -8,7 +9,13 @@ const TWO: SessionId = SessionId(2);
 
 fn parked(session: SessionId, number: u64, request: Request) -> Parked {
     let context = Context { session, request: RequestId(number), ..Context::direct(0, 0) };
-    Parked { context, request, bytes: vec![0; 3], done: Box::new(|_| {}) }
+    Parked {
+        context,
+        request,
+        bytes: vec![0; 3],
+        done: Box::new(|_| {}),
+        span: RequestSpan::default(),
+    }
 }
 
 fn write() -> Request {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use pelago_data::Passthrough;
+use pelago_search::Indexing;
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::limits;
 
 use crate::group_commit::SYNC_INTERVAL;
 use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
-use crate::search_index::Indexing;
 use crate::sites::Neighbour;
 
 /// How long a request waits for another site, unless it is told otherwise.

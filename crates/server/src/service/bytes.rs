@@ -11,33 +11,34 @@ use pelago_wire::{
 use super::execute::Executor;
 use super::{ErrorReport, OpResult, Outcome};
 
-/// A position in an open file, in bytes from its start.
-type Position = (OpenKey, u64);
-
 impl Executor<'_> {
     pub(super) fn create(
         &self,
         dir: Handle,
         name: &Name,
         mode: NewMode,
-        (open, flags): (OpenId, OpenFlags),
+        open: OpenId,
+        flags: OpenFlags,
     ) -> OpResult {
         let by = (self.context, open);
         let flags = self.permitted(flags);
-        let made = self.parts.opens.create(by, (dir, name), mode, flags, self.may_block)?;
-        Ok(created(made, flags))
+        let opens = &self.parts.opens;
+        let (entry, path) = opens.create(by, (dir, name), mode, flags, self.may_block)?;
+        Ok(created(entry, path, flags))
     }
 
     pub(super) fn create_unnamed(
         &self,
         dir: Handle,
         mode: NewMode,
-        (open, flags): (OpenId, OpenFlags),
+        open: OpenId,
+        flags: OpenFlags,
     ) -> OpResult {
         let by = (self.context, open);
         let flags = self.permitted(flags);
-        let made = self.parts.opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
-        Ok(created(made, flags))
+        let opens = &self.parts.opens;
+        let (entry, path) = opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
+        Ok(created(entry, path, flags))
     }
 
     pub(super) fn set_attr(&self, node: Handle, open: Option<OpenId>, set: &SetAttr) -> OpResult {
@@ -140,7 +141,7 @@ impl Executor<'_> {
         Ok(Reply::Offset(offset).into())
     }
 
-    pub(super) fn write(&self, (open, offset): (OpenId, u64), flags: WriteFlags) -> OpResult {
+    pub(super) fn write(&self, open: OpenId, offset: u64, flags: WriteFlags) -> OpResult {
         let WriteFlags { append, kill_privileges, commit, .. } = flags;
         let write = Write { offset, append, once: None, bytes: self.bytes, kill_privileges };
         if let Some(request_key) = RequestKey::of(self.context).filter(|_| append) {
@@ -185,7 +186,8 @@ impl Executor<'_> {
 
     pub(super) fn allocate(
         &self,
-        (open, offset): Position,
+        open: OpenKey,
+        offset: u64,
         length: u64,
         mode: AllocateMode,
     ) -> OpResult {
@@ -199,10 +201,15 @@ impl Executor<'_> {
         })
     }
 
-    pub(super) fn copy(&self, from: Position, to: Position, length: u64) -> OpResult {
+    pub(super) fn copy(
+        &self,
+        from: OpenKey,
+        from_offset: u64,
+        to: OpenKey,
+        to_offset: u64,
+        length: u64,
+    ) -> OpResult {
         let kill_privileges = !self.is_root();
-        let (from, from_offset) = from;
-        let (to, to_offset) = to;
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
         let mut done = self.parts.opens.copy_range(copy, self.may_block)?;
         // A client could not copy once more: what it copied from may be another file by then.
@@ -228,7 +235,7 @@ impl Executor<'_> {
     }
 }
 
-fn created((entry, path): (Entry, DataPath), flags: OpenFlags) -> Outcome {
+fn created(entry: Entry, path: DataPath, flags: OpenFlags) -> Outcome {
     let passes = matches!(path, DataPath::Passthrough(_));
     opened(Reply::Created { entry, path }, passes, flags)
 }

@@ -1,20 +1,26 @@
-//! Requests for what has its home at another site: sent there, and answered when that has.
+//! Requests for nodes whose home is another site: sent there, and answered when the other site has
+//! answered.
+//!
+//! A lookup or a new directory concerns both sites: the name is a row at the home of the directory,
+//! the attributes are at the home of the node. It is carried out as requests to one site after the
+//! other. If the other site does not answer, the request fails; rows that it has made here stay as
+//! a directory without a name, which is harmless.
 
 use std::sync::Arc;
 
-use pelago_data::{MayBlock, OpError};
 use pelago_meta::shard::{Inherited, NewInode, Stepped};
 use pelago_store::clock;
 use pelago_wire::xattr::ACL_DEFAULT;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Effect, Entry, Error, Handle, Name, NewMode, Reply, Request,
-    SessionId,
+    Attr, Bulk, Code, Context, Done, Effect, Entry, Error, Handle, InodeId, Name, NewMode, Reply,
+    Request, SessionId,
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, ErrorReport, OpResult, Outcome};
+use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
+use crate::completion::deliver;
 use crate::pool::{Caller, Invocation};
-use crate::router::{self, AskedBy, Route};
+use crate::router::{self, Origin, Route, SiteRule};
 use crate::upstream::Upstream;
 
 /// A directory that is made here, and gets its name at another site.
@@ -26,91 +32,104 @@ struct DirThere {
     mode: NewMode,
 }
 
+/// A walk from a directory to the node at a name, or to the directory above for `None`.
+#[derive(Clone)]
+struct Walk {
+    dir: Handle,
+    to: Option<Name>,
+}
+
 impl Dispatcher {
-    /// Carries out a request in a volume of several sites, here or at another one.
+    /// Carries out a request in a volume of several sites, at the home of what it names.
     #[cold]
-    pub(super) fn ask_among_sites(
+    pub(super) fn dispatch_to_home(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let session = context.session;
         if session != SessionId::DIRECT && !self.others.has(session) {
-            // It has ended: what it would open there would stay open.
+            // It has ended, and an open that it made there would stay open.
             return Some(Err(Code::Unavailable.into()));
         }
         let sites = &self.parts.sites;
-        let by = match sites.of_session(context.session) {
-            Some(_) => AskedBy::Site,
-            None => AskedBy::Client,
+        let origin = match sites.of_session(context.session) {
+            Some(_) => Origin::Site,
+            None => Origin::Client,
         };
         let home_of = |open| sites.home_of(context.session, open);
-        match router::route(sites.own(), by, &request, home_of) {
+        match router::route(sites.own(), origin, &submission.request, home_of) {
             Route::Refused(code) => return Some(Err(code.into())),
             Route::There(site) => {
-                self.forward(site, context, request, bulk, later());
+                let Submission { request, bulk, later } = submission;
+                self.dispatch_remote(site, context, request, bulk, later());
                 return None;
             }
             Route::Here => {}
         }
-        // What these find may have its home at the other site; a site asks for that by a step.
-        let may_lead_out = matches!(request, Request::Lookup { .. } | Request::Parent { .. });
-        match may_lead_out && by == AskedBy::Client {
-            true => self.ask_and_follow(context, request, later),
-            false => self.ask_as_session(context, request, bulk, later),
+        match router::site_rule(&submission.request) {
+            // Another site takes its next step by itself.
+            SiteRule::Walk { dir, to } if origin == Origin::Client => {
+                let walk = Walk { dir, to: to.cloned() };
+                self.walk_from_here(context, walk, submission)
+            }
+            SiteRule::Walk { .. }
+            | SiteRule::FromSite
+            | SiteRule::Lock(_)
+            | SiteRule::MakeDir { .. }
+            | SiteRule::AtHome => self.dispatch_local(context, submission),
         }
     }
 
-    /// Looks a name or a directory above another one up here. If what is found has its home at
-    /// another site, that is asked for its attributes.
-    fn ask_and_follow(
+    /// Carries out here a request that is this walk. If it leads to a node of another site, that
+    /// site is asked for the attributes.
+    fn walk_from_here(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        later: &mut dyn FnMut() -> Done,
+        walk: Walk,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        let asked = request.clone();
+        let Submission { request, bulk, later } = submission;
         let mut follow_later = || -> Done {
             let this = Arc::clone(self);
             let context = *context;
-            let asked = asked.clone();
+            let walk = walk.clone();
             let done = later();
             Box::new(move |result| match result {
-                Err(error) if error.code == Code::Elsewhere => this.follow(&context, &asked, done),
+                Err(error) if error.code == Code::Elsewhere => this.follow(&context, &walk, done),
                 result => done(result),
             })
         };
-        match self.ask_as_session(context, request, Bulk::None, &mut follow_later)? {
+        let submission = Submission { request, bulk, later: &mut follow_later };
+        match self.dispatch_local(context, submission)? {
             Err(error) if error.code == Code::Elsewhere => {
-                self.follow(context, &asked, later());
+                self.follow(context, &walk, later());
                 None
             }
             result => Some(result),
         }
     }
 
-    fn follow(self: &Arc<Self>, context: &Context, asked: &Request, done: Done) {
-        match asked {
-            Request::Lookup { dir, name } => match self.parts.shard.step(*dir, name) {
+    /// Continues a walk that leads out of this site.
+    fn follow(self: &Arc<Self>, context: &Context, walk: &Walk, done: Done) {
+        if let Some(name) = &walk.to {
+            return match self.parts.shard.step(walk.dir, name) {
                 Ok(stepped) => self.complete_step(context, stepped, done),
                 Err(error) => done(Err(error)),
-            },
-            // The name of a directory of ours is at another site.
-            Request::Parent { dir } => match self.parts.sites.joined().first() {
-                Some(site) => {
-                    let step = Request::Step { dir: *dir, to: None };
-                    self.forward(*site, context, step, Bulk::None, done);
-                }
-                None => done(Err(Code::Stale.into())),
-            },
-            _ => done(Err(Code::Bug.into())),
+            };
+        }
+        // The name of a directory of this site is at another one.
+        let Some(site) = self.parts.sites.joined().first().copied() else {
+            return done(Err(Code::Stale.into()));
+        };
+        match self.parts.sites.upstream(site) {
+            Ok(upstream) => self.step_there(&upstream, context, walk.clone(), done),
+            Err(error) => done(Err(error)),
         }
     }
 
-    /// Answers with what a step has led to; its home is asked for the attributes if they are
-    /// missing.
+    /// Answers with the node to which a step has led. If its attributes are missing, its home is
+    /// asked for them.
     fn complete_step(self: &Arc<Self>, context: &Context, stepped: Stepped, done: Done) {
         let Stepped { node, attr } = stepped;
         if let Some(attr) = attr {
@@ -123,22 +142,18 @@ impl Dispatcher {
                 Err(error) => Err(error),
             });
         });
-        let ask = Request::GetAttr { node };
+        let request = Request::GetAttr { node };
+        let bulk = Bulk::None;
         match node.ino.site() == self.parts.sites.own() {
-            true => {
-                let mut with_attr = Some(with_attr);
-                let mut later = || with_attr.take().expect("a service asks for one callback");
-                let now = self.ask_as_session(context, ask, Bulk::None, &mut later);
-                if let (Some(result), Some(with_attr)) = (now, with_attr) {
-                    with_attr(result);
-                }
-            }
-            false => self.forward(node.ino.site(), context, ask, Bulk::None, with_attr),
+            true => deliver(with_attr, |later| {
+                self.dispatch_local(context, Submission { request, bulk, later })
+            }),
+            false => self.dispatch_remote(node.ino.site(), context, request, bulk, with_attr),
         }
     }
 
-    /// Sends a request to another site.
-    fn forward(
+    /// Carries out a request at another site.
+    fn dispatch_remote(
         self: &Arc<Self>,
         site: u16,
         context: &Context,
@@ -150,31 +165,34 @@ impl Dispatcher {
             Ok(upstream) => upstream,
             Err(error) => return done(Err(error)),
         };
-        match request {
-            Request::Lookup { dir, name } => {
-                self.step_there(&upstream, context, Request::Step { dir, to: Some(name) }, done);
+        match router::site_rule(&request) {
+            SiteRule::Walk { dir, to: Some(name) } => {
+                let walk = Walk { dir, to: Some(name.clone()) };
+                self.step_there(&upstream, context, walk, done);
             }
-            Request::Parent { dir } => match self.parts.shard.step_up(dir) {
+            // The directory above may be of this site, although the directory is not.
+            SiteRule::Walk { dir, to: None } => match self.parts.shard.step_up(dir) {
                 Ok(stepped) => self.complete_step(context, stepped, done),
                 Err(error) if error.code == Code::Elsewhere => {
-                    self.step_there(&upstream, context, Request::Step { dir, to: None }, done);
+                    self.step_there(&upstream, context, Walk { dir, to: None }, done);
                 }
                 Err(error) => done(Err(error)),
             },
-            step @ Request::Step { .. } => self.step_there(&upstream, context, step, done),
-            Request::MakeDir { dir, name, mode } => {
+            SiteRule::MakeDir { dir, name, mode } => {
+                let name = name.clone();
                 let made = DirThere { upstream, context: *context, dir, name, mode };
                 self.make_dir_there(made, done);
             }
-            request => {
+            // The router sends none of the first two.
+            SiteRule::FromSite | SiteRule::Lock(_) | SiteRule::AtHome => {
                 let done = self.ends_open_there(&upstream, context.session, &request, done);
                 upstream.ask(context, request, bulk, done);
             }
         }
     }
 
-    /// Returns a callback that ends the open which a request has made at another site, if its
-    /// session has ended meanwhile.
+    /// Returns a callback that calls `done`, and ends the open that a request has made at another
+    /// site if its session has ended meanwhile.
     fn ends_open_there(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
@@ -215,38 +233,40 @@ impl Dispatcher {
                 && context.session.epoch() < epoch
                 && !self.parts.sites.has_come_back(context.session, epoch);
             if context.replayed.is_some() || may_be_repeated {
-                // It is not known whether the other site has done it: it is asked once, or never.
+                // The other site may have carried it out: it is sent once, or never.
                 return Err(Code::Io.into());
             }
         }
         self.parts.sites.upstream(site)
     }
 
+    /// Has another site take the step of a walk.
     fn step_there(
         self: &Arc<Self>,
         upstream: &Arc<Upstream>,
         context: &Context,
-        step: Request,
+        walk: Walk,
         done: Done,
     ) {
         let this = Arc::clone(self);
-        let asked_by = *context;
+        let asker = *context;
         let stepped: Done = Box::new(move |result| match result {
             Ok(Reply::Stepped { node, attr }) => {
                 let attr = attr.map(|attr| Attr { volatile: true, ..attr });
-                this.complete_step(&asked_by, Stepped { node, attr }, done);
+                this.complete_step(&asker, Stepped { node, attr }, done);
             }
             Ok(_) => done(Err(Code::Bug.into())),
             // Neither site has the name: it is being removed.
             Err(error) if error.code == Code::Elsewhere => done(Err(Code::Stale.into())),
             Err(error) => done(Err(error)),
         });
-        upstream.ask(context, step, Bulk::None, stepped);
+        let Walk { dir, to } = walk;
+        upstream.ask(context, Request::Step { dir, to }, Bulk::None, stepped);
     }
 
-    /// Makes a directory whose name will be at another site. Its rows are safe here before the name
-    /// is asked for: a crash leaves a directory without a name, and never a name without a
-    /// directory.
+    /// Makes a directory whose name will be at another site. Its rows are safe here before that
+    /// site is asked to add the name: a crash leaves a directory without a name, and never a name
+    /// without a directory.
     fn make_dir_there(self: &Arc<Self>, made: DirThere, done: Done) {
         let this = Arc::clone(self);
         let upstream = Arc::clone(&made.upstream);
@@ -260,6 +280,7 @@ impl Dispatcher {
         upstream.ask(&context, ask, Bulk::None, parent);
     }
 
+    /// Reads the default ACL that the directory inherits, and goes on.
     fn inherit_there(self: &Arc<Self>, made: DirThere, parent: Attr, done: Done) {
         let this = Arc::clone(self);
         let upstream = Arc::clone(&made.upstream);
@@ -277,6 +298,7 @@ impl Dispatcher {
         upstream.ask(&context, ask, Bulk::None, list);
     }
 
+    /// Makes the directory here, and has it named once it is safe.
     fn make_and_name(self: &Arc<Self>, made: DirThere, inherited: Inherited, done: Done) {
         let this = Arc::clone(self);
         let caller = Caller::from(&made.context);
@@ -305,14 +327,16 @@ impl Dispatcher {
         self.parts.pool.submit(caller, Box::new(job));
     }
 
+    /// Has the other site add the name, and answers. The directory is discarded if that site says
+    /// that it has not added the name.
     fn name_there(self: &Arc<Self>, made: DirThere, entry: Entry, done: Done) {
         let this = Arc::clone(self);
         let DirThere { upstream, context, dir, name, .. } = made;
         let ask = Request::AddDir { dir, name, made: entry.attr.ino };
         let named: Done = Box::new(move |result| {
             let Err(error) = result else { return done(Ok(Reply::Entry(entry))) };
-            // Only what the other site itself says of a name that it has not made. After any other
-            // error it may have the name, which must not lead nowhere.
+            // These errors come from the other site itself, which has not added the name. After any
+            // other error it may have the name, which must not lead nowhere.
             let has_no_name = matches!(
                 error.code,
                 Code::Exists
@@ -335,7 +359,7 @@ impl Dispatcher {
 }
 
 impl Executor<'_> {
-    /// Looks a name, or the directory above one, up for the server of another site.
+    /// Looks up a name, or the directory above another one, for the server of another site.
     pub(super) fn step(&self, dir: Handle, to: Option<&Name>) -> OpResult {
         self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         let shard = &self.parts.shard;
@@ -347,7 +371,7 @@ impl Executor<'_> {
     }
 
     /// Gives a name to a directory of another site.
-    pub(super) fn add_dir(&self, dir: Handle, name: &Name, made: pelago_wire::InodeId) -> OpResult {
+    pub(super) fn add_dir(&self, dir: Handle, name: &Name, made: InodeId) -> OpResult {
         let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         if made.site() != peer.site {
             return Err(Code::Invalid.into());
@@ -357,24 +381,10 @@ impl Executor<'_> {
         Ok(Reply::Done.into())
     }
 
-    /// Notes where the server of another site can be reached.
+    /// Records the address of the server of another site.
     pub(super) fn site_address(&self, address: &[u8]) -> OpResult {
         let peer = self.parts.sites.of_session(self.context.session).ok_or(Code::AccessDenied)?;
         self.parts.sites.set_address(peer, address)?;
         Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
-    }
-
-    /// Returns the servers of the shared store, as they are there now: one may have joined just
-    /// before the client, which must know it if this one is lost.
-    pub(super) fn servers(&self) -> OpResult {
-        let ownership = self.parts.ownership.as_ref().ok_or(Code::NotSupported)?;
-        if self.may_block == MayBlock::No {
-            return Err(OpError::WouldBlock);
-        }
-        let read = ownership.read_addresses().map_err(|error| {
-            tracing::warn!(%error, "cannot read the servers of the store");
-            Code::Unavailable
-        })?;
-        Ok(Outcome::Reply(Reply::Servers(read)))
     }
 }

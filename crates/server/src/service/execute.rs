@@ -1,4 +1,4 @@
-//! The match over all requests: each goes to the shard, for names and attributes, or to the open
+//! The execution of requests: each goes to the shard, for names and attributes, or to the open
 //! files, for bytes.
 
 use std::cell::Cell;
@@ -8,27 +8,28 @@ use pelago_data::{MayBlock, OpError, Opening};
 use pelago_meta::reply_cache::{ExpectedNodes, OpContext};
 use pelago_meta::shard::{Move, NewInode, Page, SetXattr};
 use pelago_store::clock;
-use pelago_wire::{Attr, Code, Connections, Context, Entry, Error, Reply, Request};
+use pelago_wire::{Attr, Code, Connections, Context, Entry, Error, OpenEffect, Reply, Request};
 
 use super::{OpResult, Parts};
 use crate::locks::Locks;
 
-/// Executes a request that was admitted; holds all that it needs apart from its own arguments.
+/// The context in which one request is executed, apart from the request itself.
 pub(super) struct Executor<'a> {
     pub(super) parts: &'a Parts,
     pub(super) locks: &'a Locks,
-    /// Those of the other sessions.
+    /// The connections of the other sessions.
     pub(super) connections: &'a OnceLock<Weak<dyn Connections>>,
     pub(super) context: &'a Context,
     pub(super) expected: Option<ExpectedNodes>,
+    /// The bytes of the request.
     pub(super) bytes: &'a [u8],
-    /// Memory for the bytes of the reply.
+    /// Memory of the caller for the bytes of the reply.
     pub(super) room: Cell<Option<&'a mut [u8]>>,
     pub(super) may_block: MayBlock,
 }
 
 impl Executor<'_> {
-    /// Executes a request. The match has no wildcard, so the compiler names a new operation here.
+    /// Executes a request that was admitted.
     pub(super) fn execute(&self, request: &Request) -> OpResult {
         match self.context.replayed {
             Some(replayed) => self.execute_again(request, replayed),
@@ -36,8 +37,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Executes a request; if it names a file that has lost its last name a moment ago, as if that
-    /// had been open: a kernel may hold it.
+    /// Executes a request. A file that has lost its last name a moment ago counts as open, because
+    /// a kernel may still refer to it.
     fn execute_or_bring_back(&self, request: &Request) -> OpResult {
         let result = self.execute_new(request);
         let Err(OpError::Failed(Error { code: Code::Stale | Code::NoXattr })) = result else {
@@ -62,6 +63,8 @@ impl Executor<'_> {
         }
     }
 
+    /// Executes a request as if for the first time. The match has no wildcard, so the compiler
+    /// names a new operation here.
     pub(super) fn execute_new(&self, request: &Request) -> OpResult {
         let shard = &self.parts.shard;
         match request {
@@ -71,10 +74,10 @@ impl Executor<'_> {
             Request::GetAttr { node } => attr(shard.attr(*node)),
             Request::SetAttr { node, open, set } => self.set_attr(*node, *open, set),
             Request::Create { dir, name, mode, flags, open } => {
-                self.create(*dir, name, *mode, (*open, *flags))
+                self.create(*dir, name, *mode, *open, *flags)
             }
             Request::CreateUnnamed { dir, mode, flags, open } => {
-                self.create_unnamed(*dir, *mode, (*open, *flags))
+                self.create_unnamed(*dir, *mode, *open, *flags)
             }
             Request::Open { node, flags, open } => self.open(*node, *open, *flags),
             Request::Reopen { node, flags, open } => self.reopen(*node, *open, *flags),
@@ -99,13 +102,13 @@ impl Executor<'_> {
             Request::Release { open } => self.release(*open),
             Request::GetLock { open, owner, lock } => self.get_lock(*open, *owner, lock),
             Request::SetLock { open, owner, lock, wait } => {
-                self.set_lock((*open, *owner), *lock, *wait)
+                self.set_lock(*open, *owner, *lock, *wait)
             }
-            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock((*open, *owner), *lock),
+            Request::ReclaimLock { open, owner, lock } => self.reclaim_lock(*open, *owner, *lock),
             Request::Fsync { open, data_only } => self.fsync(self.key(*open), *data_only),
             Request::FsyncDir { dir, since } => self.fsync_dir(*dir, *since),
             Request::Read { open, offset, size } => self.read(*open, *offset, *size),
-            Request::Write { open, offset, flags } => self.write((*open, *offset), *flags),
+            Request::Write { open, offset, flags } => self.write(*open, *offset, *flags),
             Request::List { dir, after, behind, entries, attributes } => {
                 let behind = behind.as_ref();
                 let attributes = *attributes;
@@ -123,13 +126,13 @@ impl Executor<'_> {
             }
             Request::StatFs => self.stat_fs(),
             Request::Allocate { open, offset, length, mode } => {
-                self.allocate((self.key(*open), *offset), *length, *mode)
+                self.allocate(self.key(*open), *offset, *length, *mode)
             }
             Request::Seek { open, from } => self.seek(*open, *from),
             Request::CopyRange { from, from_offset, to, to_offset, length } => {
                 let from = self.key(*from);
                 let to = self.key(*to);
-                self.copy((from, *from_offset), (to, *to_offset), *length)
+                self.copy(from, *from_offset, to, *to_offset, *length)
             }
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
@@ -141,22 +144,23 @@ impl Executor<'_> {
         }
     }
 
-    /// Answers a request that was carried out before with the reply that is stored. A file that it
-    /// has created or opened is opened again, if it is not open; a client that had the answer asks
-    /// for that by itself.
+    /// Answers a request that was carried out before with the stored reply. A file that it has
+    /// created or opened is opened again, if it is not open; a client that got the reply asks for
+    /// that by itself.
     pub(super) fn replay(&self, request: &Request, reply: Reply) -> OpResult {
-        match (request, reply) {
-            (_, reply) if self.context.replayed.is_some() => Ok(reply.into()),
+        if self.context.replayed.is_some() {
+            return Ok(reply.into());
+        }
+        if matches!(request, Request::Write { flags, .. } if flags.append) {
             // Its bytes may be missing.
-            (Request::Write { flags, .. }, _) if flags.append => self.execute(request),
-            (Request::Open { node, flags, open }, Reply::Opened { .. }) => {
-                self.reopen(*node, *open, *flags)
+            return self.execute(request);
+        }
+        match (request.opens(), reply) {
+            (OpenEffect::Makes { node, open, flags }, Reply::Opened { .. }) => {
+                self.reopen(node, open, flags)
             }
-            (
-                Request::Create { flags, open, .. } | Request::CreateUnnamed { flags, open, .. },
-                Reply::Created { entry, .. },
-            ) => {
-                let Opening { attr, path } = self.open_again(entry.handle, *open, *flags)?;
+            (OpenEffect::Creates { open, flags }, Reply::Created { entry, .. }) => {
+                let Opening { attr, path } = self.open_again(entry.handle, open, flags)?;
                 Ok(Reply::Created { entry: Entry { attr, ..entry }, path }.into())
             }
             (_, reply) => Ok(reply.into()),

@@ -14,12 +14,13 @@ use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_meta::shard::Below;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenId,
-    RecordedPeer, Reply, Request, SessionId, VolumeStats,
+    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenEffect,
+    OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, ErrorReport, OpResult, Outcome};
+use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
+use crate::completion::deliver;
 use crate::policy::Guest;
 
 /// How often a request is carried out whose node moves meanwhile.
@@ -50,13 +51,14 @@ enum Named {
 impl Dispatcher {
     /// Carries out a request of a guest, or refuses it.
     #[cold]
-    pub(super) fn ask_as_guest(
+    pub(super) fn dispatch_for_guest(
         self: &Arc<Self>,
         guest: Arc<Guest>,
         context: &Context,
-        request: Request,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
+        // A guest writes nothing, so its requests have no bytes.
+        let Submission { request, bulk: _, later } = submission;
         let dispatcher = Arc::clone(self);
         let call = GuestCall { dispatcher, guest, context: *context, request, attempt: 0 };
         call.begin(later)
@@ -107,11 +109,7 @@ impl GuestCall {
             return done(answer);
         }
         self.attempt += 1;
-        let mut done = Some(done);
-        let now = self.begin(&mut || done.take().expect("a service asks for one callback"));
-        if let (Some(result), Some(done)) = (now, done) {
-            done(result);
-        }
+        deliver(done, |later| self.begin(later));
     }
 
     /// Decides whether the request is carried out.
@@ -195,13 +193,20 @@ impl GuestCall {
     /// opened is open under its number.
     fn carry_out(&self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         let Self { dispatcher, context, request, attempt, .. } = self;
-        let request = match request {
-            Request::Open { node, flags, open } if *attempt > 0 => {
-                Request::Reopen { node: *node, flags: *flags, open: *open }
+        let request = match request.opens() {
+            OpenEffect::Makes { node, open, flags } if *attempt > 0 => {
+                Request::Reopen { node, flags, open }
             }
-            request => request.clone(),
+            OpenEffect::Makes { .. }
+            | OpenEffect::MakesAgain { .. }
+            | OpenEffect::Creates { .. }
+            | OpenEffect::Ends(_)
+            | OpenEffect::UsesGuarded
+            | OpenEffect::Locks { .. }
+            | OpenEffect::EndsLocks { .. }
+            | OpenEffect::Nothing => request.clone(),
         };
-        dispatcher.ask_as_session(context, request, Bulk::None, later)
+        dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later })
     }
 
     /// Returns the answer of a request that was carried out; `None` if what it names has moved
@@ -258,9 +263,10 @@ impl GuestCall {
         let Self { dispatcher, context, request, .. } = self;
         let Some((open, _)) = request.opens().made() else { return };
         // No program waits for it, and nothing was written.
-        let release = Request::Release { open };
+        let request = Request::Release { open };
+        let later = &mut || -> Done { Box::new(|_| {}) };
         let _later =
-            dispatcher.ask_as_session(context, release, Bulk::None, &mut || Box::new(|_| {}));
+            dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later });
     }
 }
 

@@ -4,79 +4,81 @@ use std::sync::Arc;
 
 use pelago_proto::leases::Leased;
 use pelago_wire::{
-    Attr, Bulk, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer,
-    Leases, Reply, Request, RequestId, SessionId, Touched, WriteEra, limits,
+    Attr, Code, Context, Done, Error, FileKind, Handle, InodeId, LeaseMoment, LeasedAnswer, Leases,
+    Reply, RequestId, SessionId, Touched, WriteEra, limits,
 };
 
-use super::{Call, Dispatcher, shared};
-use crate::leases::{Asker, Wait};
+use super::{Call, Dispatcher, Submission, shared};
+use crate::completion::CancelKey;
+use crate::leases::Wait;
 
 impl Dispatcher {
-    /// Carries out a request of any session, and answers it once no other session has the lease on
-    /// the bytes of a file that the answer opens or shows: their client may have kept back what it
-    /// wrote.
+    /// Carries out a request of any session, and answers it after no other session holds the lease
+    /// on the bytes of a file that the answer opens or shows: the client of that session may have
+    /// held back bytes that a program wrote.
     pub(super) fn dispatch_and_await_writers(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let is_alone = context.session == SessionId::DIRECT && !self.others.any();
-        if is_alone && self.leases.writers() == 0 && request.opens().existing().is_none() {
-            // What a session that begins meanwhile keeps back is written after this has begun; but
-            // what is opened now is read later.
-            return self.dispatch_own(context, request, bulk, later);
+        let opens_existing = submission.request.opens().existing().is_some();
+        if is_alone && self.leases.writers() == 0 && !opens_existing {
+            // A session that begins now holds back only what its programs write after this request
+            // has begun. But a file that is opened now is read later.
+            return self.dispatch_own(context, submission);
         }
-        let asker = (context.session, context.request);
+        let key = CancelKey::from(context);
+        let Submission { request, bulk, later } = submission;
         let mut after_writers = || -> Done {
             let dispatcher = Arc::clone(self);
             let done = later();
             Box::new(move |mut result| {
-                let written = dispatcher.shown_and_written(asker.0, &mut result);
-                dispatcher.answer_after_writers(asker, written, result, done);
+                let written = dispatcher.shown_and_written(key.session, &mut result);
+                dispatcher.answer_after_writers(key, written, result, done);
             })
         };
+        let submission = Submission { request, bulk, later: &mut after_writers };
         let answered = match context.session {
-            SessionId::DIRECT => self.dispatch_own(context, request, bulk, &mut after_writers),
-            _ => shared::announce_and_dispatch(self, context, request, bulk, &mut after_writers),
+            SessionId::DIRECT => self.dispatch_own(context, submission),
+            _ => shared::announce_and_dispatch(self, context, submission),
         };
         let mut result = answered?;
         let written = self.shown_and_written(context.session, &mut result);
         if written.is_empty() {
             return Some(result);
         }
-        self.answer_after_writers(asker, written, result, later());
+        self.answer_after_writers(key, written, result, later());
         None
     }
 
     /// Carries out a request of the server's own mount. While there is no other session nothing is
-    /// announced, and the request costs a look at that.
+    /// announced, at the cost of one atomic load.
     pub(super) fn dispatch_own(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
         let call = Call::from(context);
-        if !request.touches().concerns_others() {
-            return self.dispatch(&call, request, bulk, later);
+        if !submission.request.touches().concerns_others() {
+            return self.dispatch(&call, submission);
         }
         // Recursive, as in `run_here`. No lease is granted while this is locked.
         let running = self.stopped.read_recursive();
         if self.others.any() {
             drop(running);
-            return shared::announce_own_and_dispatch(self, context, request, bulk, later);
+            return shared::announce_own_and_dispatch(self, context, submission);
         }
-        self.dispatch(&call, request, bulk, &mut || {
+        let Submission { request, bulk, later } = submission;
+        let mut counted_later = || -> Done {
             let unannounced = self.others.unannounced();
             let done = later();
             Box::new(move |result| {
                 drop(unannounced);
                 done(result);
             })
-        })
+        };
+        self.dispatch(&call, Submission { request, bulk, later: &mut counted_later })
     }
 
     /// Leases what an answer tells; see `SessionService::lease`.
@@ -183,7 +185,7 @@ impl Dispatcher {
     /// after that is for writes that the answer need not show.
     fn answer_after_writers(
         self: &Arc<Self>,
-        asker: Asker,
+        key: CancelKey,
         mut written: Vec<InodeId>,
         mut result: Result<Reply, Error>,
         done: Done,
@@ -195,7 +197,7 @@ impl Dispatcher {
         let rest = written.split_off(written.len().min(limits::RECALL_THINGS));
         let touched: Vec<Touched> = written.iter().copied().map(Touched::Node).collect();
         let dispatcher = Arc::clone(self);
-        self.announce(asker, &touched, move |wait| match wait {
+        self.announce(key, &touched, move |wait| match wait {
             Wait::Over(change) => {
                 dispatcher.leases.end(change);
                 for attr in result.iter_mut().flat_map(Reply::attrs_mut) {
@@ -205,11 +207,11 @@ impl Dispatcher {
                         *attr = now;
                     }
                 }
-                dispatcher.answer_after_writers(asker, rest, result, done);
+                dispatcher.answer_after_writers(key, rest, result, done);
             }
             // The file is open, and must not be read before; this ends within a term.
             Wait::Cancelled if opened_file(&result).is_some() => {
-                let uncancellable = (asker.0, RequestId(0));
+                let uncancellable = CancelKey { request: RequestId(0), ..key };
                 dispatcher.answer_after_writers(uncancellable, written, result, done);
             }
             Wait::Cancelled => done(Err(Code::Interrupted.into())),

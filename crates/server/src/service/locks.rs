@@ -11,8 +11,14 @@ impl Executor<'_> {
         Ok(Reply::Lock(self.locks.get(self.context, open, owner, lock)?).into())
     }
 
-    pub(super) fn set_lock(&self, by: (OpenId, LockOwner), lock: FileLock, wait: bool) -> OpResult {
-        match self.locks.set(self.context, by, lock, wait)? {
+    pub(super) fn set_lock(
+        &self,
+        open: OpenId,
+        owner: LockOwner,
+        lock: FileLock,
+        wait: bool,
+    ) -> OpResult {
+        match self.locks.set(self.context, open, owner, lock, wait)? {
             None => Ok(Reply::Done.into()),
             Some(waiting) => Ok(Outcome::WhenLocked(waiting, self.context.request)),
         }
@@ -20,7 +26,7 @@ impl Executor<'_> {
 
     /// Sets a lock that a session had in the last run of the server. It may do so only while no
     /// other request can have had the lock since: another holder may have changed what it guards.
-    pub(super) fn reclaim_lock(&self, by: (OpenId, LockOwner), lock: FileLock) -> OpResult {
+    pub(super) fn reclaim_lock(&self, open: OpenId, owner: LockOwner, lock: FileLock) -> OpResult {
         let grace = &self.parts.grace;
         if lock.mode == LockMode::Unlock {
             return Err(Code::Invalid.into());
@@ -28,11 +34,11 @@ impl Executor<'_> {
         if !grace.waits_for(self.context.session) {
             return Err(Code::LockHeld.into());
         }
-        self.locks.reclaim(self.context, by, lock)?;
+        self.locks.reclaim(self.context, open, owner, lock)?;
         if !grace.waits_for(self.context.session) {
             // That time has ended meanwhile, perhaps before the lock was set.
             let unlock = FileLock { mode: LockMode::Unlock, ..lock };
-            self.locks.reclaim(self.context, by, unlock)?;
+            self.locks.reclaim(self.context, open, owner, unlock)?;
             return Err(Code::LockHeld.into());
         }
         Ok(Reply::Done.into())

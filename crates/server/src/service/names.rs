@@ -3,6 +3,7 @@
 use pelago_data::{MayBlock, OpError};
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::{Move, NewInode, Page, Removed};
+use pelago_search::Searched;
 use pelago_store::clock;
 use pelago_wire::{
     Code, Entry, Error, FileKind, Handle, InodeId, Name, NewMode, RenameFlags, Reply, Search, Tags,
@@ -11,7 +12,6 @@ use pelago_wire::{
 use super::execute::{Executor, entry};
 use super::{Dispatcher, OpResult, Outcome, Parts};
 use crate::replaced::ReplacedFile;
-use crate::search::{self, Searched};
 
 impl Dispatcher {
     /// Forgets a removed file that the kernel of the server's own mount refers to no more; see
@@ -108,7 +108,8 @@ impl Executor<'_> {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
             MayBlock::Yes => {
-                Ok(Reply::Tagged(search::tags(&self.parts.shard, self.context, dir, tags)?).into())
+                Ok(Reply::Tagged(pelago_search::tags(&self.parts.shard, self.context, dir, tags)?)
+                    .into())
             }
         }
     }

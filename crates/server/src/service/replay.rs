@@ -41,7 +41,45 @@ impl Executor<'_> {
             Request::Write { open, .. } | Request::Allocate { open, .. } => {
                 self.with_open(self.key(*open), replayed, request)
             }
-            request => self.execute_new(request),
+            Request::SetAttr { .. }
+            | Request::Create { .. }
+            | Request::CreateUnnamed { .. }
+            | Request::Lookup { .. }
+            | Request::Parent { .. }
+            | Request::Find { .. }
+            | Request::GetAttr { .. }
+            | Request::MakeDir { .. }
+            | Request::MakeNode { .. }
+            | Request::Symlink { .. }
+            | Request::ReadLink { .. }
+            | Request::Link { .. }
+            | Request::Unlink { .. }
+            | Request::RemoveDir { .. }
+            | Request::Rename { .. }
+            | Request::Reopen { .. }
+            | Request::Flush { .. }
+            | Request::Release { .. }
+            | Request::GetLock { .. }
+            | Request::SetLock { .. }
+            | Request::ReclaimLock { .. }
+            | Request::Fsync { .. }
+            | Request::FsyncDir { .. }
+            | Request::Read { .. }
+            | Request::List { .. }
+            | Request::GetXattr { .. }
+            | Request::ListXattr { .. }
+            | Request::SetXattr { .. }
+            | Request::RemoveXattr { .. }
+            | Request::StatFs
+            | Request::Seek { .. }
+            | Request::CopyRange { .. }
+            | Request::Search { .. }
+            | Request::Tags { .. }
+            | Request::Revoke { .. }
+            | Request::Step { .. }
+            | Request::AddDir { .. }
+            | Request::SiteAddress { .. }
+            | Request::Servers => self.execute_new(request),
         }
     }
 

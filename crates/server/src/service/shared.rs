@@ -1,58 +1,60 @@
-//! Requests while there are other sessions than that of the server's own mount.
+//! Coherence: requests while there are sessions beside that of the server's own mount.
 //!
-//! The kernel below that mount keeps what it was answered for a long time, and other sessions keep
-//! what they have leases on. So a change is announced to all but its author first, carried out once
-//! they have dropped what it touches, and answered after the announcement has ended. A request that
-//! waits for them holds no thread. The server's own mount has no leases: it counts as holder of
-//! everything, and is told by a call.
+//! The kernel below that mount caches replies for a long time, and the clients of other sessions
+//! cache what they hold leases on. So a change is announced to all sessions but its author, carried
+//! out after they have dropped what it touches, and answered after the announcement has ended. A
+//! request that waits for them holds no thread. The server's own mount has no leases: it counts as
+//! a holder of everything, and is notified by a call.
 //!
-//! An inode that another session has open for writing counts as changing until its release: its
-//! size and times change with each write, and at commits which no request causes.
+//! An inode that another session has open for writing counts as changing until the release: its
+//! size and times change with each write, and at commits that no request causes.
 
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_proto::leases::Recall;
+use pelago_trace::RequestSpan;
 use pelago_wire::{
     Bulk, Code, Context, Done, Error, FileKind, InodeId, LocalCache, Reply, Request, SessionId,
     Then, Touched,
 };
 
 use super::touches::{Announced, Impact};
-use super::{Call, Dispatcher};
-use crate::leases::{Asker, Wait};
-use crate::other_sessions::Noted;
+use super::{Call, Dispatcher, Submission};
+use crate::completion::CancelKey;
+use crate::leases::Wait;
+use crate::other_sessions::WriterState;
 use crate::pool::{Caller, Invocation};
 
-/// How often a change is announced for what its names lead to. The last time it is carried out
-/// whatever they lead to by then.
+/// How often a change is announced because its names lead to other inodes than before. The last
+/// time it is carried out whatever they lead to by then.
 const ATTEMPTS: u32 = 8;
 
-/// A change on its way: announced, carried out, answered.
+/// A change between its announcement and its answer.
 struct PendingChange {
     dispatcher: Arc<Dispatcher>,
-    /// The cache of the server's own mount, unless that is the author, or there is none.
+    /// The cache of the server's own mount; `None` if that is the author, or there is none.
     cache: Option<Arc<dyn LocalCache>>,
     context: Context,
     request: Request,
     attempt: u32,
     done: Done,
+    span: RequestSpan,
 }
 
 /// Carries out a request of a session other than the direct one.
 pub(super) fn announce_and_dispatch(
     dispatcher: &Arc<Dispatcher>,
     context: &Context,
-    request: Request,
-    bulk: Bulk<'_>,
-    later: &mut dyn FnMut() -> Done,
+    submission: Submission<'_>,
 ) -> Option<Result<Reply, Error>> {
     let others = &dispatcher.others;
     if !others.has(context.session) {
         return Some(Err(Code::Unavailable.into()));
     }
-    let impact = match dispatcher.impact(context, &request) {
+    let request = &submission.request;
+    let impact = match dispatcher.impact(context, request) {
         Ok(impact) => impact,
         // What it names may be gone since it was carried out.
         Err(error) => match dispatcher.stored_reply(context, request.describe().effect) {
@@ -62,55 +64,66 @@ pub(super) fn announce_and_dispatch(
         },
     };
     let call = Call::from(context);
-    let asked = (request, bulk);
-    match (impact, others.cache().map(Arc::clone)) {
-        (Impact::Changes(mut announced), cache) => {
+    let cache = others.cache().map(Arc::clone);
+    match impact {
+        Impact::Changes(mut announced) => {
             if context.replayed.is_some() {
                 announced.forget_names();
             }
-            begin(dispatcher, cache, context, (asked.0, announced), later());
+            // A change has no bytes.
+            let Submission { request, bulk: _, later } = submission;
+            begin(dispatcher, cache, context, request, announced, later());
             None
         }
-        (Impact::Opens(open), _) => {
+        Impact::Opens(open) => {
             let of_answer = Arc::clone(dispatcher);
-            then(dispatcher, &call, asked, later, move |answer| {
+            dispatch_then(dispatcher, &call, submission, move |answer| {
                 of_answer.release_if_ended(open);
                 answer();
             })
         }
-        (Impact::Bytes(ino), cache) => write(dispatcher, &call, asked, later, (ino, cache)),
-        (Impact::Release(open), cache) => match others.closed(open) {
-            Some(ino) => {
-                let of_answer = Arc::clone(dispatcher);
-                dispatcher.leases.closing(ino);
-                dispatcher.leases.end_bytes(context.session, ino);
-                then(dispatcher, &call, asked, later, move |answer| {
-                    of_answer.leases.closed(ino);
-                    let Some(cache) = cache else { return answer() };
-                    let changes = [Touched::Node(ino), Touched::Bytes(ino)];
-                    cache.end(&changes);
-                    cache.when_dropped(&changes, answer);
-                })
-            }
-            None => dispatcher.dispatch(&call, asked.0, asked.1, later),
-        },
-        _ => dispatcher.dispatch(&call, asked.0, asked.1, later),
+        Impact::Bytes(ino) => write(dispatcher, &call, submission, ino, cache),
+        Impact::Release(open) => release(dispatcher, &call, submission, open, cache),
+        Impact::Nothing => dispatcher.dispatch(&call, submission),
     }
 }
 
-/// Writes bytes. Those that a client has kept back are written only if its session still has the
-/// lease on them: others may have written there since. Until the sessions of the last run are back
-/// no other one has, unless an era has ended.
+/// Releases an open of a session other than the direct one.
+fn release(
+    dispatcher: &Arc<Dispatcher>,
+    call: &Call,
+    submission: Submission<'_>,
+    open: OpenKey,
+    cache: Option<Arc<dyn LocalCache>>,
+) -> Option<Result<Reply, Error>> {
+    let Some(ino) = dispatcher.others.closed(open) else {
+        return dispatcher.dispatch(call, submission);
+    };
+    let of_answer = Arc::clone(dispatcher);
+    dispatcher.leases.closing(ino);
+    dispatcher.leases.end_bytes(call.context.session, ino);
+    dispatch_then(dispatcher, call, submission, move |answer| {
+        of_answer.leases.closed(ino);
+        let Some(cache) = cache else { return answer() };
+        let changes = [Touched::Node(ino), Touched::Bytes(ino)];
+        cache.end(&changes);
+        cache.when_dropped(&changes, answer);
+    })
+}
+
+/// Writes bytes. Those that a client has held back are written only if its session still has the
+/// lease on them: other sessions may have written there since. Until the sessions of the last run
+/// are back no other session has, unless an era has ended.
 fn write(
     dispatcher: &Arc<Dispatcher>,
     call: &Call,
-    asked: (Request, Bulk<'_>),
-    later: &mut dyn FnMut() -> Done,
-    (ino, cache): (InodeId, Option<Arc<dyn LocalCache>>),
+    submission: Submission<'_>,
+    ino: InodeId,
+    cache: Option<Arc<dyn LocalCache>>,
 ) -> Option<Result<Reply, Error>> {
     let session = call.context.session;
     // What is carried out again was written under a lease.
-    let era = asked.0.kept_back().filter(|_| call.context.replayed.is_none());
+    let era = submission.request.kept_back().filter(|_| call.context.replayed.is_none());
     let is_present = era == Some(dispatcher.others.era(session));
     let is_leased = is_present && dispatcher.leases.begin_write(session, ino);
     let is_lost = !is_leased && (!is_present || dispatcher.parts.grace.is_over());
@@ -118,10 +131,10 @@ fn write(
         return Some(Err(Code::LeaseLost.into()));
     }
     if !is_leased && cache.is_none() {
-        return dispatcher.dispatch(call, asked.0, asked.1, later);
+        return dispatcher.dispatch(call, submission);
     }
     let of_answer = Arc::clone(dispatcher);
-    then(dispatcher, call, asked, later, move |answer| {
+    dispatch_then(dispatcher, call, submission, move |answer| {
         if is_leased {
             of_answer.leases.end_write(session, ino);
         }
@@ -135,32 +148,34 @@ fn write(
 pub(super) fn announce_own_and_dispatch(
     dispatcher: &Arc<Dispatcher>,
     context: &Context,
-    request: Request,
-    bulk: Bulk<'_>,
-    later: &mut dyn FnMut() -> Done,
+    submission: Submission<'_>,
 ) -> Option<Result<Reply, Error>> {
-    let impact = match dispatcher.impact(context, &request) {
+    let impact = match dispatcher.impact(context, &submission.request) {
         Ok(impact) => impact,
         Err(error) => return Some(Err(error)),
     };
     let call = Call::from(context);
     match impact {
         Impact::Changes(announced) if !announced.changes.is_empty() => {
-            begin(dispatcher, None, context, (request, announced), later());
+            let Submission { request, bulk: _, later } = submission;
+            begin(dispatcher, None, context, request, announced, later());
             None
         }
-        Impact::Release(open) => match dispatcher.parts.opens.opened(open) {
-            Ok((ino, flags)) if flags.write => {
-                let of_answer = Arc::clone(dispatcher);
-                dispatcher.leases.closing(ino);
-                then(dispatcher, &call, (request, bulk), later, move |answer| {
-                    of_answer.leases.closed(ino);
-                    answer();
-                })
-            }
-            _ => dispatcher.dispatch(&call, request, bulk, later),
-        },
-        _ => dispatcher.dispatch(&call, request, bulk, later),
+        Impact::Release(open) => {
+            let opened = dispatcher.parts.opens.opened(open).ok();
+            let Some((ino, _)) = opened.filter(|(_, flags)| flags.write) else {
+                return dispatcher.dispatch(&call, submission);
+            };
+            let of_answer = Arc::clone(dispatcher);
+            dispatcher.leases.closing(ino);
+            dispatch_then(dispatcher, &call, submission, move |answer| {
+                of_answer.leases.closed(ino);
+                answer();
+            })
+        }
+        Impact::Changes(_) | Impact::Opens(_) | Impact::Bytes(_) | Impact::Nothing => {
+            dispatcher.dispatch(&call, submission)
+        }
     }
 }
 
@@ -169,33 +184,37 @@ fn begin(
     dispatcher: &Arc<Dispatcher>,
     cache: Option<Arc<dyn LocalCache>>,
     context: &Context,
-    (request, announced): (Request, Announced),
+    request: Request,
+    announced: Announced,
     done: Done,
 ) {
     dispatcher.others.changing();
     let dispatcher = Arc::clone(dispatcher);
     let context = *context;
-    PendingChange { dispatcher, cache, context, request, attempt: 1, done }.announce(announced);
+    let span = RequestSpan::current();
+    PendingChange { dispatcher, cache, context, request, attempt: 1, done, span }
+        .announce(announced);
 }
 
-/// Carries a request out, and calls `after` with what answers it.
-fn then(
+/// Carries out a request, and calls `after` with the function that sends its answer.
+fn dispatch_then(
     dispatcher: &Arc<Dispatcher>,
     call: &Call,
-    (request, bulk): (Request, Bulk<'_>),
-    later: &mut dyn FnMut() -> Done,
+    submission: Submission<'_>,
     after: impl FnOnce(Then) + Send + 'static,
 ) -> Option<Result<Reply, Error>> {
+    let Submission { request, bulk, later } = submission;
     let mut after = Some(after);
-    let answered = dispatcher.dispatch(call, request, bulk, &mut || {
+    let mut later_after = || -> Done {
         let after = after.take();
         let done = later();
         Box::new(move |result| match after {
             Some(after) => after(Box::new(move || done(result))),
             None => done(result),
         })
-    });
-    match (answered, after) {
+    };
+    let submission = Submission { request, bulk, later: &mut later_after };
+    match (dispatcher.dispatch(call, submission), after) {
         (Some(result), Some(after)) => {
             let done = later();
             after(Box::new(move || done(result)));
@@ -227,17 +246,18 @@ impl Dispatcher {
 }
 
 impl PendingChange {
-    /// Announces the change, and carries it out once the others have dropped what it touches: on
-    /// this thread if that is so when the announcement returns, else on one of the pool.
+    /// Announces the change, and carries it out after the other sessions have dropped what it
+    /// touches: on this thread if they have when the announcement returns, else on a thread of the
+    /// pool.
     fn announce(self, mut announced: Announced) {
         if self.attempt == ATTEMPTS {
             announced.expected = None;
         }
         let here = thread::current().id();
         let dispatcher = Arc::clone(&self.dispatcher);
-        let asker = self.asker();
+        let key = CancelKey::from(&self.context);
         let changes = Arc::clone(&announced.changes);
-        dispatcher.announce(asker, &changes, move |wait| {
+        dispatcher.announce(key, &changes, move |wait| {
             let Wait::Over(change) = wait else {
                 return self.answer(Err(Code::Interrupted.into()));
             };
@@ -259,11 +279,13 @@ impl PendingChange {
         }
         let dispatcher = Arc::clone(&self.dispatcher);
         let caller = Caller::from(&self.context);
+        // This thread works for the request that this one has waited for.
+        let span = self.span.clone();
         let job = move |invocation| match invocation {
             Invocation::Run => self.carry_out(announced),
             Invocation::Cancelled => self.end(&announced, Err(Code::Unavailable.into())),
         };
-        dispatcher.parts.pool.submit(caller, Box::new(job));
+        span.in_scope(|| dispatcher.parts.pool.submit(caller, Box::new(job)));
     }
 
     fn carry_out(self, announced: Announced) {
@@ -271,10 +293,12 @@ impl PendingChange {
         let dispatcher = Arc::clone(&self.dispatcher);
         let request = self.request.clone();
         let mut this = Some((self, announced));
-        let now = dispatcher.dispatch(&call, request, Bulk::None, &mut || {
+        let mut later = || -> Done {
             let (this, announced) = this.take().expect("a service asks for one callback");
             Box::new(move |result| this.finish(announced, result))
-        });
+        };
+        let submission = Submission { request, bulk: Bulk::None, later: &mut later };
+        let now = dispatcher.dispatch(&call, submission);
         if let (Some(result), Some((this, announced))) = (now, this) {
             this.finish(announced, result);
         }
@@ -293,7 +317,7 @@ impl PendingChange {
                     cache.bytes_changed(*ino);
                 }
                 let ino = attr.ino;
-                let go = move || self.opened((open, ino), Ok(Reply::Opened { attr, path }));
+                let go = move || self.opened(open, ino, Ok(Reply::Opened { attr, path }));
                 cache.when_dropped(&announced.changes, Box::new(go));
             }
             (Ok(Reply::Created { entry, path }), Some(open), Some(cache)) => {
@@ -301,7 +325,7 @@ impl PendingChange {
                 let changes: Arc<[Touched]> = Arc::new([Touched::Node(ino)]);
                 let go = move || {
                     self.end_announcement(&announced);
-                    self.opened((open, ino), Ok(Reply::Created { entry, path }));
+                    self.opened(open, ino, Ok(Reply::Created { entry, path }));
                 };
                 // No name: the cache has dropped it when this returns.
                 cache.begin(&changes, Box::new(go));
@@ -309,7 +333,7 @@ impl PendingChange {
             (Ok(reply), Some(open), None) if !self.is_own() => {
                 self.end_announcement(&announced);
                 match reply.opened().map(|attr| attr.ino) {
-                    Some(ino) => self.opened((open, ino), Ok(reply)),
+                    Some(ino) => self.opened(open, ino, Ok(reply)),
                     None => self.answer(Ok(reply)),
                 }
             }
@@ -323,12 +347,9 @@ impl PendingChange {
         self.context.session == SessionId::DIRECT
     }
 
-    fn asker(&self) -> Asker {
-        (self.context.session, self.context.request)
-    }
-
-    /// Announces inodes that the names led to when the change was carried out, and not when it was
-    /// announced: until it is answered others may show what they were before. Then answers.
+    /// Announces inodes to which the names led when the change was carried out, but not when it was
+    /// announced, and then answers: until the answer other sessions may show the inodes as they
+    /// were before.
     fn announce_late(self, announced: Announced, reply: Reply) {
         let led_to = match &reply {
             Reply::Removed(attr) => [Some(attr.ino), None],
@@ -351,33 +372,35 @@ impl PendingChange {
             cache.end(&late);
         }
         let dispatcher = Arc::clone(&self.dispatcher);
-        dispatcher.announce(self.asker(), &late, move |wait| {
+        dispatcher.announce(CancelKey::from(&self.context), &late, move |wait| {
             if let Wait::Over(change) = wait {
                 self.dispatcher.leases.end(change);
             }
-            // It is carried out, also if its caller waits no more.
+            // The change is carried out, even if its caller no longer waits.
             self.end(&announced, Ok(reply));
         });
     }
 
     /// Answers an open for writing. The change of its inode goes on until the release.
-    fn opened(self, (open, ino): (OpenKey, InodeId), result: Result<Reply, Error>) {
+    fn opened(self, open: OpenKey, ino: InodeId, result: Result<Reply, Error>) {
         let Self { dispatcher, cache, done, .. } = self;
-        let noted = dispatcher.others.opened(open, ino);
-        if noted == Noted::Ended {
+        let writer = dispatcher.others.opened(open, ino);
+        if writer == WriterState::SessionEnded {
             dispatcher.release_if_ended(open);
         }
-        match (noted, cache) {
-            (Noted::New, _) | (_, None) => {}
-            // Its change goes on since it was opened first.
-            (Noted::Known, Some(cache)) => cache.end(&[Touched::Node(ino)]),
-            (Noted::Ended, Some(cache)) => cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]),
+        match (writer, cache) {
+            (WriterState::New, _) | (_, None) => {}
+            // The change that began with the first open goes on.
+            (WriterState::OpenedAgain, Some(cache)) => cache.end(&[Touched::Node(ino)]),
+            (WriterState::SessionEnded, Some(cache)) => {
+                cache.end(&[Touched::Node(ino), Touched::Bytes(ino)]);
+            }
         }
         dispatcher.others.changed();
         done(result);
     }
 
-    /// Announces the change anew: a name leads to another inode now.
+    /// Announces the change again, because a name leads to another inode now.
     fn repeat(self, announced: &Announced) {
         self.end_announcement(announced);
         match self.dispatcher.impact(&self.context, &self.request) {
@@ -415,7 +438,7 @@ impl PendingChange {
     }
 }
 
-/// Returns the directory that a change has removed.
+/// Returns the directory that a change has removed, if it has.
 fn removed_dir(reply: &Reply) -> Option<InodeId> {
     let removed = match reply {
         Reply::Removed(attr) => attr,
@@ -426,18 +449,18 @@ fn removed_dir(reply: &Reply) -> Option<InodeId> {
 }
 
 impl Dispatcher {
-    /// Announces a change to the other sessions that have leases on what it touches; `then` is
-    /// called once they have dropped it.
+    /// Announces a change to the other sessions that hold leases on what it touches; calls `then`
+    /// after they have dropped it.
     pub(super) fn announce(
         self: &Arc<Self>,
-        asker: Asker,
+        request: CancelKey,
         touched: &[Touched],
         then: impl FnOnce(Wait) + Send + 'static,
     ) {
-        self.leases.announce(asker, touched, |recall| self.send(recall), then);
+        self.leases.announce(request, touched, |recall| self.send(recall), then);
     }
 
-    /// Takes leases away if there are too many to grant a session more.
+    /// Recalls leases if there are too many to grant a session more.
     pub(super) fn make_room(&self, session: SessionId) {
         self.leases.make_room(session, |recall| self.send(recall));
     }

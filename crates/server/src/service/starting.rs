@@ -7,9 +7,11 @@ use std::{io, thread};
 
 use pelago_meta::reply_cache::RequestKey;
 use pelago_store::table;
+use pelago_trace::RequestSpan;
 use pelago_wire::{AtStart, Bulk, Code, Context, Done, Error, Reply, Request, SessionId, WriteEra};
 
-use super::{Dispatcher, LocalService};
+use super::{Dispatcher, LocalService, Submission};
+use crate::completion::deliver;
 use crate::grace::{Grace, Parked, Round, Step};
 
 /// The pause before the row of a session is deleted once more.
@@ -66,7 +68,7 @@ impl Dispatcher {
             }
             Step::Replay(replays) => {
                 tracing::info!(requests = replays.len(), "carrying out what may be lost");
-                self.replay(replays, (round, limit));
+                self.replay(replays, round, limit);
                 grace.replayed(round);
             }
             Step::Repeat(repeated) => {
@@ -147,18 +149,18 @@ impl Dispatcher {
     pub(super) fn park_or_dispatch(
         self: &Arc<Self>,
         context: &Context,
-        request: Request,
-        bulk: Bulk<'_>,
-        later: &mut dyn FnMut() -> Done,
+        submission: Submission<'_>,
     ) -> Option<Result<Reply, Error>> {
-        if goes_on(context, &request) || self.opens_existing(context, &request) {
-            return self.dispatch_and_await_writers(context, request, bulk, later);
+        let request = &submission.request;
+        if goes_on(context, request) || self.opens_existing(context, request) {
+            return self.dispatch_and_await_writers(context, submission);
         }
+        let Submission { request, bulk, later } = submission;
         let context = *context;
         let bytes = bulk.into_bytes();
         let done = later();
         let is_placed = self.is_placed(&context, &request);
-        let parked = Parked { context, request, bytes, done };
+        let parked = Parked { context, request, bytes, done, span: RequestSpan::current() };
         if let Some(parked) = self.parts.grace.park(parked, is_placed) {
             self.carry_out(parked);
         }
@@ -186,7 +188,7 @@ impl Dispatcher {
     /// Carries out, one after the other, what the last run has answered and may have lost. Each
     /// gets this long. If the table fails, the clients ask for all of it again: an error of that
     /// would tell them that it is lost.
-    fn replay(self: &Arc<Self>, replays: Vec<Parked>, (round, limit): (Round, Duration)) {
+    fn replay(self: &Arc<Self>, replays: Vec<Parked>, round: Round, limit: Duration) {
         for parked in replays {
             let (over, is_over) = channel();
             let done = parked.done;
@@ -222,15 +224,13 @@ impl Dispatcher {
     }
 
     fn carry_out(self: &Arc<Self>, parked: Parked) {
-        let Parked { context, request, bytes, done } = parked;
+        let Parked { context, request, bytes, done, span } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
-        let mut done = Some(done);
-        let now = self.dispatch_and_await_writers(&context, request, bulk, &mut || {
-            done.take().expect("a service asks for one callback")
+        deliver(done, |later| {
+            span.in_scope(|| {
+                self.dispatch_and_await_writers(&context, Submission { request, bulk, later })
+            })
         });
-        if let (Some(result), Some(done)) = (now, done) {
-            done(result);
-        }
     }
 }
 

@@ -13,13 +13,13 @@ use crate::testing::{BOTH, CALLER, READ, Rig, answer};
 
 type Replies = Receiver<Result<Reply, Error>>;
 
-fn set(open: OpenId, owner: u64, (kind, mode): (LockKind, LockMode), wait: bool) -> Request {
-    let lock = FileLock { kind, mode, start: 0, end: 9, pid: 50 };
+const POSIX: FileLock =
+    FileLock { kind: LockKind::Posix, mode: LockMode::Write, start: 0, end: 9, pid: 50 };
+const FLOCK: FileLock = FileLock { kind: LockKind::Flock, ..POSIX };
+
+fn set(open: OpenId, owner: u64, lock: FileLock, wait: bool) -> Request {
     Request::SetLock { open, owner: LockOwner(owner), lock, wait }
 }
-
-const POSIX: (LockKind, LockMode) = (LockKind::Posix, LockMode::Write);
-const FLOCK: (LockKind, LockMode) = (LockKind::Flock, LockMode::Write);
 
 /// Sends a request of a session under a number.
 fn begin(rig: &Rig, session: SessionId, number: u64, request: Request) -> Replies {
@@ -69,7 +69,7 @@ fn a_release_of_a_lock_answers_the_request_that_waits() {
     assert_eq!(rig.call(set(other, 2, POSIX, false)).err(), Some(Code::LockHeld));
     let waiting = wait(&rig, 7, set(other, 2, POSIX, true));
     assert_eq!(rig.router.locks().counts().waiters, 1);
-    rig.call(set(one, 1, (LockKind::Posix, LockMode::Unlock), false)).unwrap();
+    rig.call(set(one, 1, FileLock { mode: LockMode::Unlock, ..POSIX }, false)).unwrap();
     assert!(matches!(waiting.try_recv(), Ok(Ok(Reply::Done))));
     let lock = FileLock { kind: LockKind::Posix, mode: LockMode::Read, start: 5, end: 5, pid: 0 };
     match rig.call(Request::GetLock { open: one, owner: LockOwner(1), lock }).unwrap() {
@@ -133,7 +133,7 @@ fn an_open_permits_its_modes_only() {
     let (_, _, handle) = two_opens(&rig);
     let reader = rig.open(handle, READ).unwrap();
     assert_eq!(rig.call(set(reader, 1, POSIX, false)).err(), Some(Code::BadOpen));
-    rig.call(set(reader, 1, (LockKind::Posix, LockMode::Read), false)).unwrap();
+    rig.call(set(reader, 1, FileLock { mode: LockMode::Read, ..POSIX }, false)).unwrap();
     rig.call(set(reader, 1, FLOCK, false)).unwrap();
 }
 

@@ -18,7 +18,8 @@ const ZERO_KEEP: AllocateMode = AllocateMode::Zero { keep_size: true };
 fn allocate(
     rig: &Rig,
     open: OpenId,
-    (offset, length): (u64, u64),
+    offset: u64,
+    length: u64,
     mode: AllocateMode,
 ) -> Result<(), Code> {
     match rig.call(Request::Allocate { open, offset, length, mode })? {
@@ -36,8 +37,10 @@ fn seek(rig: &Rig, open: OpenId, offset: u64, whence: Whence) -> Result<u64, Cod
 
 fn copy(
     rig: &Rig,
-    (from, from_offset): (OpenId, u64),
-    (to, to_offset): (OpenId, u64),
+    from: OpenId,
+    from_offset: u64,
+    to: OpenId,
+    to_offset: u64,
     length: u64,
 ) -> Result<(u64, u64), Code> {
     match rig.call(Request::CopyRange { from, from_offset, to, to_offset, length })? {
@@ -56,19 +59,19 @@ fn a_small_file_is_reserved_and_zeroed_in_memory() {
     let (entry, open) = rig.create("f", BOTH);
     rig.write(open, 0, b"0123456789").unwrap();
     let before = rig.attr(entry.handle).unwrap();
-    allocate(&rig, open, (4, 2), GROW).unwrap();
+    allocate(&rig, open, 4, 2, GROW).unwrap();
     assert_eq!(rig.read(open, 0, 100).unwrap(), b"0123456789", "what is there stays");
     let after = rig.attr(entry.handle).unwrap();
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
-    allocate(&rig, open, (8, 1000), KEEP).unwrap();
+    allocate(&rig, open, 8, 1000, KEEP).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().size, 10);
-    allocate(&rig, open, (2, 3), AllocateMode::PunchHole).unwrap();
-    allocate(&rig, open, (8, 50), ZERO_KEEP).unwrap();
-    allocate(&rig, open, (100, 50), AllocateMode::PunchHole).unwrap();
+    allocate(&rig, open, 2, 3, AllocateMode::PunchHole).unwrap();
+    allocate(&rig, open, 8, 50, ZERO_KEEP).unwrap();
+    allocate(&rig, open, 100, 50, AllocateMode::PunchHole).unwrap();
     assert_eq!(rig.read(open, 0, 100).unwrap(), b"01\0\0\x00567\0\0");
-    allocate(&rig, open, (7, 5), ZERO).unwrap();
+    allocate(&rig, open, 7, 5, ZERO).unwrap();
     assert_eq!(rig.read(open, 0, 100).unwrap(), b"01\0\0\x0056\0\0\0\0\0");
-    allocate(&rig, open, (10, 10), GROW).unwrap();
+    allocate(&rig, open, 10, 10, GROW).unwrap();
     assert_eq!(rig.attr(entry.handle).unwrap().size, 20);
     assert!(!rig.has_writing_row(entry.handle), "everything happened in memory");
     rig.close(open);
@@ -81,7 +84,7 @@ fn a_reservation_beyond_the_inline_limit_reserves_blocks_of_the_disk() {
     for (name, mode, size) in [("f", KEEP, 3), ("g", GROW, 1 << 20)] {
         let (entry, open) = rig.create(name, BOTH);
         rig.write(open, 0, b"abc").unwrap();
-        allocate(&rig, open, (0, 1 << 20), mode).unwrap();
+        allocate(&rig, open, 0, 1 << 20, mode).unwrap();
         let attr = rig.attr(entry.handle).unwrap();
         assert_eq!(attr.size, size);
         assert!(attr.blocks >= (1 << 20) / 512, "{attr:?}");
@@ -100,16 +103,16 @@ fn a_punched_hole_frees_blocks_and_reads_as_zeros() {
     let (entry, open) = rig.create("f", BOTH);
     let mut bytes = pattern(300_000);
     rig.write(open, 0, &bytes).unwrap();
-    allocate(&rig, open, (0, 300_000), GROW).unwrap();
+    allocate(&rig, open, 0, 300_000, GROW).unwrap();
     let before = rig.attr(entry.handle).unwrap();
-    allocate(&rig, open, (65_536, 131_072), AllocateMode::PunchHole).unwrap();
+    allocate(&rig, open, 65_536, 131_072, AllocateMode::PunchHole).unwrap();
     bytes[65_536..65_536 + 131_072].fill(0);
     let after = rig.attr(entry.handle).unwrap();
     assert!(after.blocks < before.blocks, "{before:?} {after:?}");
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
-    allocate(&rig, open, (10, 100), ZERO_KEEP).unwrap();
+    allocate(&rig, open, 10, 100, ZERO_KEEP).unwrap();
     bytes[10..110].fill(0);
-    allocate(&rig, open, (299_990, 1000), ZERO).unwrap();
+    allocate(&rig, open, 299_990, 1000, ZERO).unwrap();
     bytes[299_990..].fill(0);
     bytes.resize(300_990, 0);
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
@@ -124,16 +127,16 @@ fn a_reservation_that_fails_changes_nothing() {
     let rig = Rig::new();
     let entry = rig.file("f", b"abc");
     let reader = rig.open(entry.handle, READ).unwrap();
-    assert_eq!(allocate(&rig, reader, (0, 1), GROW), Err(Code::BadOpen));
+    assert_eq!(allocate(&rig, reader, 0, 1, GROW), Err(Code::BadOpen));
     rig.close(reader);
     let open = rig.open(entry.handle, BOTH).unwrap();
     let before = rig.attr(entry.handle).unwrap();
-    assert_eq!(allocate(&rig, open, (0, 0), GROW), Err(Code::Invalid));
-    assert_eq!(allocate(&rig, open, (u64::MAX, 2), GROW), Err(Code::FileTooLarge));
-    assert_eq!(allocate(&rig, open, (limits::FILE_BYTES, 1), KEEP), Err(Code::FileTooLarge));
-    assert_eq!(allocate(&rig, OpenId(u64::MAX), (0, 1), GROW), Err(Code::BadOpen));
+    assert_eq!(allocate(&rig, open, 0, 0, GROW), Err(Code::Invalid));
+    assert_eq!(allocate(&rig, open, u64::MAX, 2, GROW), Err(Code::FileTooLarge));
+    assert_eq!(allocate(&rig, open, limits::FILE_BYTES, 1, KEEP), Err(Code::FileTooLarge));
+    assert_eq!(allocate(&rig, OpenId(u64::MAX), 0, 1, GROW), Err(Code::BadOpen));
     assert_eq!(rig.attr(entry.handle).unwrap(), before);
-    assert_eq!(allocate(&rig, open, (0, 1 << 60), GROW), Err(Code::NoSpace));
+    assert_eq!(allocate(&rig, open, 0, 1 << 60, GROW), Err(Code::NoSpace));
     assert!(
         rig.space.admit().is_ok(),
         "a request for too much does not mean that the disk is full"
@@ -154,10 +157,10 @@ fn reserving_and_copying_clear_setuid() {
     for length in [10, 100_000] {
         let (entry, open) = rig.create(&format!("reserved {length}"), BOTH);
         rig.set(entry.handle, None, set).unwrap();
-        allocate(&rig, open, (0, length), GROW).unwrap();
+        allocate(&rig, open, 0, length, GROW).unwrap();
         assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o755);
         rig.set(entry.handle, None, set).unwrap();
-        assert_eq!(copy(&rig, (from, 0), (open, 0), length).unwrap().0, length);
+        assert_eq!(copy(&rig, from, 0, open, 0, length).unwrap().0, length);
         assert_eq!(rig.attr(entry.handle).unwrap().mode, 0o755);
         rig.close(open);
     }
@@ -209,7 +212,7 @@ fn bytes_are_copied_between_files_of_all_sizes() {
             let mut expected = vec![7; to_size];
             rig.write(to, 0, &expected).unwrap();
             let before = rig.attr(entry.handle).unwrap();
-            let (copied, size) = copy(&rig, (from, 3), (to, 5), u64::MAX).unwrap();
+            let (copied, size) = copy(&rig, from, 3, to, 5, u64::MAX).unwrap();
             let wanted = &bytes[3..];
             assert_eq!(copied, wanted.len() as u64, "{from_size} to {to_size}");
             let end = 5 + wanted.len();
@@ -235,13 +238,13 @@ fn within_one_file_ranges_must_not_overlap() {
         let mut bytes = pattern(size);
         rig.write(open, 0, &bytes).unwrap();
         let half = size as u64 / 2;
-        assert_eq!(copy(&rig, (open, 0), (open, 1), half), Err(Code::Invalid));
-        assert_eq!(copy(&rig, (open, 1), (open, 0), half), Err(Code::Invalid));
-        assert_eq!(copy(&rig, (open, 0), (open, half), half), Ok((half, size as u64)));
+        assert_eq!(copy(&rig, open, 0, open, 1, half), Err(Code::Invalid));
+        assert_eq!(copy(&rig, open, 1, open, 0, half), Err(Code::Invalid));
+        assert_eq!(copy(&rig, open, 0, open, half, half), Ok((half, size as u64)));
         bytes.copy_within(..size / 2, size / 2);
         assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), bytes);
         // Behind the end there is nothing to copy, and so nothing that overlaps.
-        assert_eq!(copy(&rig, (open, size as u64), (open, size as u64 + 1), 9).unwrap().0, 0);
+        assert_eq!(copy(&rig, open, size as u64, open, size as u64 + 1, 9).unwrap().0, 0);
         rig.close(open);
         rig.unlink("f");
     }
@@ -256,11 +259,11 @@ fn a_copy_is_refused_as_a_read_and_a_write_are() {
     let writer = rig.open(entry.handle, OpenFlags { read: false, ..BOTH }).unwrap();
     let append = rig.open(entry.handle, OpenFlags { append: true, ..BOTH }).unwrap();
     for (from, to) in [(both, reader), (writer, both), (both, append), (both, OpenId(u64::MAX))] {
-        assert_eq!(copy(&rig, (from, 0), (to, 200_000), 10), Err(Code::BadOpen));
+        assert_eq!(copy(&rig, from, 0, to, 200_000, 10), Err(Code::BadOpen));
     }
     let far = limits::FILE_BYTES - 5;
-    assert_eq!(copy(&rig, (both, 0), (both, far), 10), Err(Code::FileTooLarge));
-    assert_eq!(copy(&rig, (both, 0), (both, far), 80_000), Err(Code::FileTooLarge));
+    assert_eq!(copy(&rig, both, 0, both, far, 10), Err(Code::FileTooLarge));
+    assert_eq!(copy(&rig, both, 0, both, far, 80_000), Err(Code::FileTooLarge));
     for open in [both, reader, writer, append] {
         rig.close(open);
     }
@@ -281,11 +284,11 @@ fn a_long_copy_takes_several_requests() {
     .unwrap();
     let mut at = 0;
     while at < size {
-        let (copied, end) = copy(&rig, (from, at), (to, at), size - at).unwrap();
+        let (copied, end) = copy(&rig, from, at, to, at, size - at).unwrap();
         assert!(copied > 0 && copied <= 16 << 20 && end == at + copied, "{at} {copied} {end}");
         at += copied;
     }
-    assert_eq!(copy(&rig, (from, at), (to, at), 10), Ok((0, size)));
+    assert_eq!(copy(&rig, from, at, to, at, 10), Ok((0, size)));
     rig.close(from);
     rig.close(to);
 }
@@ -315,8 +318,8 @@ fn a_read_only_server_reserves_and_copies_nothing() {
     let entry = rig.file("f", b"abc");
     let served = rig.restarted(Options { read_only: true, ..Options::default() });
     let open = served.open(entry.handle, READ).unwrap();
-    assert_eq!(allocate(&served, open, (0, 1), GROW), Err(Code::ReadOnly));
-    assert_eq!(copy(&served, (open, 0), (open, 1), 1), Err(Code::ReadOnly));
+    assert_eq!(allocate(&served, open, 0, 1, GROW), Err(Code::ReadOnly));
+    assert_eq!(copy(&served, open, 0, open, 1, 1), Err(Code::ReadOnly));
     assert_eq!(seek(&served, open, 1, Whence::Hole), Ok(3));
     served.close(open);
 }
@@ -327,9 +330,9 @@ fn without_memory_a_small_file_is_reserved_too() {
     let open = data::Options { open_bytes: 2, ..data::Options::default() };
     let rig = Rig::with(Options { open, ..Options::default() });
     let (entry, open) = rig.create("f", BOTH);
-    allocate(&rig, open, (0, 100), GROW).unwrap();
+    allocate(&rig, open, 0, 100, GROW).unwrap();
     rig.write(open, 0, b"abc").unwrap();
-    allocate(&rig, open, (1, 1), AllocateMode::PunchHole).unwrap();
+    allocate(&rig, open, 1, 1, AllocateMode::PunchHole).unwrap();
     rig.close(open);
     assert_eq!(rig.attr(entry.handle).unwrap().size, 100);
     assert_eq!(&rig.bytes("f")[..4], b"a\0c\0");
@@ -344,7 +347,7 @@ fn a_range_is_zeroed_even_if_the_disk_cannot_zero() {
         let (entry, open) = rig.create(&format!("{mode:?}"), BOTH);
         rig.write(open, 0, &pattern(50_000)).unwrap();
         failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
-        allocate(rig, open, (40_000, 20_000), mode).unwrap();
+        allocate(rig, open, 40_000, 20_000, mode).unwrap();
         let mut bytes = pattern(50_000);
         bytes[40_000..].fill(0);
         bytes.resize(size, 0);
@@ -368,12 +371,12 @@ fn a_range_that_cannot_be_zeroed_is_unchanged() {
     for (step, (error, code)) in (1..).zip(steps) {
         failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
         failing.refuse(Operation::Reserve, step - 1, 1, error);
-        assert_eq!(allocate(rig, open, (40_000, 20_000), ZERO), Err(code), "step {step}");
+        assert_eq!(allocate(rig, open, 40_000, 20_000, ZERO), Err(code), "step {step}");
         assert_eq!(rig.read(open, 0, 1 << 20).unwrap(), pattern(50_000), "step {step}");
         assert_eq!(rig.attr(entry.handle).unwrap().size, 50_000, "step {step}");
     }
     failing.refuse(Operation::Reserve, 0, 1, Errno::OPNOTSUPP);
     failing.refuse(Operation::Reserve, 2, 1, Errno::NOSPC);
-    assert_eq!(allocate(rig, open, (40_000, 20_000), ZERO), Ok(()), "a hole does as well");
+    assert_eq!(allocate(rig, open, 40_000, 20_000, ZERO), Ok(()), "a hole does as well");
     assert_eq!(rig.read(open, 0, 1 << 20).unwrap()[40_000..], [0; 20_000]);
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use pelago_search::{Again, BuildIndex, Built};
 use pelago_store::key;
 use pelago_store::table::{Batch, Table as _};
 use pelago_wire::{
@@ -12,18 +13,30 @@ use pelago_wire::{
     SearchPlace, SetAttr, SetTime, Time, XattrFlags, limits,
 };
 
-use crate::background::{BuildIndex, NextRun, WorkDone, Worker as _};
 use crate::testing::{BOTH, ROOT, Rig, at, name};
 
 pub(super) const ANN: u32 = 1000;
 
+/// A user who searches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct User<'a> {
+    pub(super) uid: u32,
+    pub(super) groups: &'a [u32],
+}
+
+pub(super) const SUPERUSER: User<'_> = User { uid: 0, groups: &[] };
+pub(super) const ANN_ALONE: User<'_> = User { uid: ANN, groups: &[] };
+
 /// Asks for a page as a user.
 pub(super) fn page(
     rig: &Rig,
-    (uid, groups): (u32, &[u32]),
-    (dir, query, hits): (Handle, impl AsRef<[u8]>, u32),
+    user: User<'_>,
+    dir: Handle,
+    query: impl AsRef<[u8]>,
+    hits: u32,
     after: Option<SearchPlace>,
 ) -> Result<SearchPage, Code> {
+    let User { uid, groups } = user;
     let asker = Asker { groups: groups.to_vec(), reads_all: uid == 0 };
     let search = Search { query: query.as_ref().to_vec(), hits, after, asker };
     let context = Context::direct(uid, uid);
@@ -34,15 +47,11 @@ pub(super) fn page(
 }
 
 /// Returns all paths that a query finds, page by page, in the order of the answer.
-fn paths_in(
-    rig: &Rig,
-    user: (u32, &[u32]),
-    (dir, query, hits): (Handle, &str, u32),
-) -> Vec<String> {
+fn paths_in(rig: &Rig, user: User<'_>, dir: Handle, query: &str, hits: u32) -> Vec<String> {
     let mut paths = Vec::new();
     let mut after = None;
     loop {
-        let found = page(rig, user, (dir, query, hits), after).unwrap();
+        let found = page(rig, user, dir, query, hits, after).unwrap();
         assert!(found.hits.len() <= hits as usize);
         paths.extend(found.hits.into_iter().map(|hit| String::from_utf8(hit.path).unwrap()));
         after = match found.after {
@@ -54,7 +63,7 @@ fn paths_in(
 
 /// Returns the paths that a query finds in the whole tree for root, sorted.
 pub(super) fn found(rig: &Rig, query: &str) -> Vec<String> {
-    let mut paths = paths_in(rig, (0, &[]), (ROOT, query, 100));
+    let mut paths = paths_in(rig, SUPERUSER, ROOT, query, 100);
     paths.sort();
     paths
 }
@@ -126,7 +135,7 @@ fn each_kind_of_term_is_compared_with_rows_and_bytes() {
     assert_eq!(found(&rig, "size>9K or size=0 kind=file"), ["b/three", "tagged"]);
     assert_eq!(found(&rig, "mtime>1h"), Vec::<String>::new());
     assert_eq!(found(&rig, "owner=10 name=b"), ["b"]);
-    let mut below = paths_in(&rig, (0, &[]), (a, "kind=file", 9));
+    let mut below = paths_in(&rig, SUPERUSER, a, "kind=file", 9);
     below.sort();
     assert_eq!(below, ["inner/two.md", "one.txt"]);
 }
@@ -151,11 +160,11 @@ fn pages_go_on_where_the_last_one_ended() {
         rig.file(&text, b"");
         move_to(&rig, &text, dirs[number % 4], &text);
     }
-    let whole = paths_in(&rig, (0, &[]), (ROOT, "not name=x", 4096));
+    let whole = paths_in(&rig, SUPERUSER, ROOT, "not name=x", 4096);
     assert_eq!(whole.len(), 44);
     assert_eq!(whole.iter().collect::<BTreeSet<_>>().len(), 44, "each once");
     for hits in [1, 3, 7] {
-        assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "not name=x", hits)), whole);
+        assert_eq!(paths_in(&rig, SUPERUSER, ROOT, "not name=x", hits), whole);
     }
     // A directory comes before what is in it.
     for (at, path) in whole.iter().enumerate() {
@@ -173,20 +182,20 @@ fn a_page_goes_on_although_its_place_is_gone() {
     }
     rig.file("inside", b"");
     move_to(&rig, "inside", dir, "inside");
-    let whole = paths_in(&rig, (0, &[]), (ROOT, "not name=x", 100));
+    let whole = paths_in(&rig, SUPERUSER, ROOT, "not name=x", 100);
     for cut in 1..whole.len() {
-        let first = page(&rig, (0, &[]), (ROOT, "not name=x", cut as u32), None).unwrap();
+        let first = page(&rig, SUPERUSER, ROOT, "not name=x", cut as u32, None).unwrap();
         let place =
             SearchPlace { at: SearchAt::Path(b"d/gone/x".to_vec()), ..first.after.unwrap() };
-        let rest = page(&rig, (0, &[]), (ROOT, "not name=x", 100), Some(place)).unwrap();
+        let rest = page(&rig, SUPERUSER, ROOT, "not name=x", 100, Some(place)).unwrap();
         assert!(rest.after.is_none());
     }
     // The whole directory is gone: all behind it is found.
     let at = whole.iter().position(|path| path == "d/inside").unwrap();
-    let first = page(&rig, (0, &[]), (ROOT, "not name=x", at as u32 + 1), None).unwrap();
+    let first = page(&rig, SUPERUSER, ROOT, "not name=x", at as u32 + 1, None).unwrap();
     rig.call(Request::Unlink { dir, name: name("inside") }).unwrap();
     rig.call(Request::RemoveDir { dir: ROOT, name: name("d") }).unwrap();
-    let rest = page(&rig, (0, &[]), (ROOT, "not name=x", 100), first.after).unwrap();
+    let rest = page(&rig, SUPERUSER, ROOT, "not name=x", 100, first.after).unwrap();
     let rest: Vec<_> =
         rest.hits.iter().map(|hit| String::from_utf8(hit.path.clone()).unwrap()).collect();
     assert_eq!(rest, whole[at + 1..]);
@@ -196,13 +205,13 @@ fn a_page_goes_on_although_its_place_is_gone() {
 fn a_user_finds_only_what_that_user_may_read() {
     let rig = Rig::new();
     let (a, b) = tree(&rig);
-    let all = |user, groups| {
-        let mut paths = paths_in(&rig, (user, groups), (ROOT, "not name=x", 100));
+    let all = |uid, groups| {
+        let mut paths = paths_in(&rig, User { uid, groups }, ROOT, "not name=x", 100);
         paths.sort();
         paths
     };
     assert_eq!(all(ANN, &[]), ["a", "a/inner", "a/inner/two.md", "a/one.txt"]);
-    assert_eq!(page(&rig, (ANN, &[]), (b, "kind=file", 9), None).unwrap_err(), Code::AccessDenied);
+    assert_eq!(page(&rig, ANN_ALONE, b, "kind=file", 9, None).unwrap_err(), Code::AccessDenied);
     let one = rig.call(Request::Lookup { dir: a, name: name("one.txt") }).unwrap();
     let Reply::Entry(one) = one else { panic!("{one:?}") };
     set_mode(&rig, one.handle, 0o040);
@@ -228,11 +237,11 @@ fn what_an_asker_may_not_see_is_neither_counted_nor_cut() {
     }
     let open = rig.file("open", b"secret");
     set_mode(&rig, open.handle, 0o644);
-    let found = page(&rig, (ANN, &[]), (ROOT, "text:secret", 1), None).unwrap();
+    let found = page(&rig, ANN_ALONE, ROOT, "text:secret", 1, None).unwrap();
     assert_eq!(found.hits.len(), 1);
     assert!(found.examined <= 2, "only the two names of the root: {}", found.examined);
-    let none = page(&rig, (ANN, &[]), (ROOT, "name=h7", 1), None).unwrap();
-    let nothing = page(&rig, (ANN, &[]), (ROOT, "name=nothing", 1), None).unwrap();
+    let none = page(&rig, ANN_ALONE, ROOT, "name=h7", 1, None).unwrap();
+    let nothing = page(&rig, ANN_ALONE, ROOT, "name=nothing", 1, None).unwrap();
     assert_eq!((none.hits, none.examined), (nothing.hits, nothing.examined));
 }
 
@@ -242,8 +251,8 @@ fn ages_count_from_the_first_page() {
     rig.file("f", b"");
     let later = Time { seconds: i64::MAX / 4, nanos: 0 };
     let place = SearchPlace { now: later, at: SearchAt::Path(b"!".to_vec()) };
-    let behind = page(&rig, (0, &[]), (ROOT, "mtime>1000y", 9), Some(place.clone())).unwrap();
-    let before = page(&rig, (0, &[]), (ROOT, "mtime>1000y", 9), None).unwrap();
+    let behind = page(&rig, SUPERUSER, ROOT, "mtime>1000y", 9, Some(place.clone())).unwrap();
+    let before = page(&rig, SUPERUSER, ROOT, "mtime>1000y", 9, None).unwrap();
     // The name of the place may have a hash before or behind that of the file.
     let looked = behind.examined as usize;
     assert_eq!((behind.hits.len(), before.hits.len()), (looked, 0));
@@ -255,7 +264,7 @@ fn bad_requests_have_errors() {
     let file = rig.file("f", b"").handle;
     let ask = |dir, query: &str, at: Option<SearchAt>| {
         let after = at.map(|at| SearchPlace { now: Time::default(), at });
-        page(&rig, (0, &[]), (dir, query, 9), after).map(|_| ())
+        page(&rig, SUPERUSER, dir, query, 9, after).map(|_| ())
     };
     assert_eq!(ask(ROOT, "size>", None), Err(Code::Invalid));
     assert_eq!(ask(ROOT, &"x".repeat(limits::QUERY_BYTES + 1), None), Err(Code::Invalid));
@@ -275,7 +284,7 @@ fn bad_requests_have_errors() {
 fn by_walk_and_by_rows(rig: &Rig, queries: &[&str]) -> [Vec<Vec<String>>; 2] {
     let all = |hits| -> Vec<Vec<String>> {
         let paths = |query: &&str| {
-            let mut paths = paths_in(rig, (0, &[]), (ROOT, query, hits));
+            let mut paths = paths_in(rig, SUPERUSER, ROOT, query, hits);
             paths.sort();
             paths
         };
@@ -324,10 +333,10 @@ fn rows_of_tags_lead_to_the_same_files_as_the_walk() {
     for ((query, walked), found) in queries.iter().zip(walked).zip(found) {
         assert_eq!(found, walked, "{query}");
     }
-    let paths = paths_in(&rig, (0, &[]), (ROOT, "project=wreck", 100));
+    let paths = paths_in(&rig, SUPERUSER, ROOT, "project=wreck", 100);
     assert_eq!(paths.len(), 5, "each name of a file: {paths:?}");
     // What is looked at besides is not told.
-    let page = page(&rig, (0, &[]), (ROOT, "project=reef name=x", 100), None).unwrap();
+    let page = page(&rig, SUPERUSER, ROOT, "project=reef name=x", 100, None).unwrap();
     assert_eq!((page.hits.len(), page.examined), (1, 1));
 }
 
@@ -342,9 +351,9 @@ fn a_user_finds_by_tags_only_what_that_user_may_read() {
         set_mode(&rig, file.handle, mode);
     }
     move_to(&rig, "hidden", b, "hidden");
-    assert_eq!(paths_in(&rig, (ANN, &[]), (ROOT, "project=reef", 9)), ["mine"]);
-    assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "project=reef", 9)).len(), 3);
-    assert_eq!(paths_in(&rig, (0, &[]), (b, "project=reef", 9)), ["hidden"]);
+    assert_eq!(paths_in(&rig, ANN_ALONE, ROOT, "project=reef", 9), ["mine"]);
+    assert_eq!(paths_in(&rig, SUPERUSER, ROOT, "project=reef", 9).len(), 3);
+    assert_eq!(paths_in(&rig, SUPERUSER, b, "project=reef", 9), ["hidden"]);
 }
 
 #[test]
@@ -400,7 +409,7 @@ fn random_changes_leave_tags_that_lead_to_the_same_files_as_the_walk() {
 }
 
 /// Works once, beside group commits: an index is committed once the number of its commit is safe.
-pub(super) fn work(rig: &Rig, worker: &mut BuildIndex) -> Result<WorkDone, Error> {
+pub(super) fn work(rig: &Rig, worker: &mut BuildIndex) -> Result<Built, Error> {
     rig.commit.run().unwrap();
     let has_ended = AtomicBool::new(false);
     thread::scope(|threads| {
@@ -443,7 +452,7 @@ impl<'a> Indexer<'a> {
     /// Works until there is nothing more to do.
     pub(super) fn catch_up(&mut self) {
         loop {
-            if work(self.rig, &mut self.worker).unwrap().next != NextRun::Soon {
+            if work(self.rig, &mut self.worker).unwrap().again != Again::Soon {
                 break;
             }
         }
@@ -623,9 +632,8 @@ fn pages_do_not_tell_of_files_that_an_asker_may_not_read() {
         tag(&rig, file.handle, "open", b"");
         tag(&rig, file.handle, "more", b"");
     }
-    let asked = |query: &str, hits| {
-        without_times(page(&rig, (ANN, &[]), (ROOT, query, hits), None).unwrap())
-    };
+    let asked =
+        |query: &str, hits| without_times(page(&rig, ANN_ALONE, ROOT, query, hits, None).unwrap());
     for hits in 1..5 {
         // More files have the one tag than the other, and what is shown is the same.
         assert_eq!(asked("tag:more", hits), asked("tag:open", hits), "{hits}");
@@ -718,11 +726,11 @@ fn what_is_not_ranked_follows_what_is() {
         rig.file(&format!("f{number:02}"), format!("reef{}", " sand".repeat(number)).as_bytes());
     }
     let _indexer = Indexer::new(&rig);
-    let whole = paths_in(&rig, (0, &[]), (ROOT, "text:reef", 100));
+    let whole = paths_in(&rig, SUPERUSER, ROOT, "text:reef", 100);
     let expected: Vec<String> = (0..30).map(|number| format!("f{number:02}")).collect();
     assert_eq!(whole, expected);
     for hits in [1, 7] {
-        assert_eq!(paths_in(&rig, (0, &[]), (ROOT, "text:reef", hits)), whole);
+        assert_eq!(paths_in(&rig, SUPERUSER, ROOT, "text:reef", hits), whole);
     }
 }
 
@@ -745,14 +753,13 @@ fn pages_by_rank_leave_out_no_file_while_the_index_follows() {
     let made = made.map(|(at, text)| rig.file(&format!("f{at:02}"), text.as_bytes()).handle);
     let files: Vec<_> = made.collect();
     let mut indexer = Indexer::new(&rig);
-    let asked = (ROOT, "text:reef", 100);
-    let indexed = paths_in(&rig, (0, &[]), asked);
+    let indexed = paths_in(&rig, SUPERUSER, ROOT, "text:reef", 100);
     for hits in [3, 9] {
         write_again(&rig, files.iter().copied().zip(texts.iter().map(String::as_str)));
-        assert_eq!(paths_in(&rig, (0, &[]), asked), indexed, "beside the index");
-        let first = page(&rig, (0, &[]), (ROOT, "text:reef", hits), None).unwrap();
+        assert_eq!(paths_in(&rig, SUPERUSER, ROOT, "text:reef", 100), indexed, "beside the index");
+        let first = page(&rig, SUPERUSER, ROOT, "text:reef", hits, None).unwrap();
         indexer.catch_up();
-        let rest = page(&rig, (0, &[]), asked, first.after).unwrap();
+        let rest = page(&rig, SUPERUSER, ROOT, "text:reef", 100, first.after).unwrap();
         let all = first.hits.into_iter().chain(rest.hits);
         let all: Vec<_> = all.map(|hit| String::from_utf8(hit.path).unwrap()).collect();
         assert_eq!(all, indexed, "{hits} files on the first page");

@@ -6,12 +6,13 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pelago_search::Again;
 use pelago_wire::Code;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
 
 use super::search::{Indexer, found, work};
-use crate::background::NextRun;
+
 use crate::testing::Rig;
 use crate::testing::log::Log;
 
@@ -58,8 +59,7 @@ impl Drop for SmallDisk {
 
 /// Runs the worker until it has failed, or has nothing more to do.
 fn run(indexer: &mut Indexer<'_>) -> Result<(), Code> {
-    while work(indexer.rig, &mut indexer.worker).map_err(|error| error.code)?.next == NextRun::Soon
-    {
+    while work(indexer.rig, &mut indexer.worker).map_err(|error| error.code)?.again == Again::Soon {
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 
 use pelago_wire::{Handle, SearchPage, SearchPlace, Time};
 
-use super::search::{ANN, Indexer, make_dir, move_to, page, set_mode, tag, write_again};
+use super::search::{ANN_ALONE, Indexer, make_dir, move_to, page, set_mode, tag, write_again};
 use crate::testing::{ROOT, Rig};
 
 /// Queries, some of which find only what is hidden.
@@ -101,7 +101,7 @@ impl Volume {
             let mut pages = Vec::new();
             let mut after = None;
             loop {
-                let found = page(&self.rig, (ANN, &[]), (ROOT, query, hits), after).unwrap();
+                let found = page(&self.rig, ANN_ALONE, ROOT, query, hits, after).unwrap();
                 after = found.after.clone();
                 let timeless = |place| SearchPlace { now: Time::default(), ..place };
                 let as_of = Time::default();

@@ -4,8 +4,7 @@
 
 use pelago_wire::{Code, Handle, Name, NewMode, Reply, Request, SetAttr, XattrFlags, limits};
 
-use super::search::{Indexer, page, tag};
-use crate::search::first_bytes;
+use super::search::{Indexer, SUPERUSER, page, tag};
 use crate::testing::{BOTH, ROOT, Rig, next_open};
 
 /// Makes a file in the root with any name.
@@ -24,7 +23,7 @@ fn make(rig: &Rig, name: &[u8], bytes: &[u8]) -> Handle {
 
 /// Returns what a query finds for root, sorted.
 fn found(rig: &Rig, query: impl AsRef<[u8]>) -> Vec<Vec<u8>> {
-    let found = page(rig, (0, &[]), (ROOT, query, 100), None).unwrap();
+    let found = page(rig, SUPERUSER, ROOT, query, 100, None).unwrap();
     assert!(found.after.is_none());
     let mut paths: Vec<_> = found.hits.into_iter().map(|hit| hit.path).collect();
     paths.sort();
@@ -92,7 +91,7 @@ fn a_query_at_its_limits_is_answered_and_one_beyond_is_none() {
             vec![b'x'; 1 << 20],
         ];
         for query in bad {
-            let asked = page(&rig, (0, &[]), (ROOT, &query, 9), None);
+            let asked = page(&rig, SUPERUSER, ROOT, &query, 9, None);
             assert_eq!(asked.err(), Some(Code::Invalid), "{by}: {} bytes", query.len());
         }
     });
@@ -245,7 +244,7 @@ fn of_the_largest_line_only_the_first_bytes_are_read() {
     rig.close(open);
     let tree = rig.shard.tree().unwrap();
     let rnode = tree.node(line).unwrap().unwrap().rnode;
-    let bytes = first_bytes(&tree, &rig.content, &rnode).unwrap().unwrap();
+    let bytes = pelago_search::first_bytes(&tree, &rig.content, &rnode).unwrap().unwrap();
     assert_eq!((bytes.len(), bytes.capacity(), &bytes[..5]), (SEARCHED, SEARCHED, &b"coral"[..]));
     by_walk_and_by_index(&rig, |by| {
         assert_eq!(found(&rig, "text:coral"), [b"line"], "{by}");

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use pelago_store::clock;
 use pelago_wire::{FileKind, Handle, NewMode, RenameFlags, Reply, Request, SetAttr, Time, limits};
 
-use super::search::{Indexer, make_dir, move_to, page, set_mode, tag, work};
+use super::search::{Indexer, SUPERUSER, make_dir, move_to, page, set_mode, tag, work};
 use crate::testing::{BOTH, ROOT, Rig, name};
 
 /// How many files are found, from `PELAGO_SEARCH_HITS`.
@@ -36,7 +36,7 @@ fn all_pages(rig: &Rig, query: &str) -> (usize, Vec<Vec<u8>>) {
     let mut paths = Vec::new();
     let mut after = None;
     loop {
-        let found = page(rig, (0, &[]), (ROOT, query, u32::MAX), after).unwrap();
+        let found = page(rig, SUPERUSER, ROOT, query, u32::MAX, after).unwrap();
         let bytes: usize = found.hits.iter().map(|hit| hit.path.len()).sum();
         assert!(found.hits.len() <= limits::PAGE_HITS as usize, "{query}");
         assert!(bytes <= limits::HITS_BYTES && found.examined <= limits::PAGE_NAMES.into());
@@ -101,7 +101,7 @@ fn answers(rig: &Rig) -> Vec<Vec<Vec<u8>>> {
 
 /// Returns the time of an answer of the index.
 fn as_of(rig: &Rig) -> Time {
-    page(rig, (0, &[]), (ROOT, "name=early2", 9), None).unwrap().as_of
+    page(rig, SUPERUSER, ROOT, "name=early2", 9, None).unwrap().as_of
 }
 
 #[test]

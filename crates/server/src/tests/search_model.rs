@@ -29,14 +29,14 @@ use std::time::{Duration, Instant};
 
 use pelago_find::{Candidate, Query, has_words, text};
 use pelago_random::Random;
+use pelago_search::{Again, BuildIndex};
 use pelago_store::clock;
 use pelago_wire::{
     Code, FileKind, Handle, InodeId, NewMode, OpenId, RenameFlags, Reply, Request, SetAttr,
     SetTime, Time, XattrFlags,
 };
 
-use super::search::{page, work};
-use crate::background::{BuildIndex, NextRun, Worker as _};
+use super::search::{SUPERUSER, User, page, work};
 use crate::testing::{BOTH, READ, ROOT, Rig, name, next_open};
 
 /// Names of files, by which folders are named too.
@@ -48,7 +48,8 @@ const VALUES: [&str; 3] = ["reef", "wreck", ""];
 const DAY: i64 = 86_400;
 
 /// Who asks: user, groups; user 0 reads all.
-const USERS: [(u32, &[u32]); 3] = [(0, &[]), (1000, &[77]), (1001, &[77, 78])];
+const USERS: [User<'_>; 3] =
+    [SUPERUSER, User { uid: 1000, groups: &[77] }, User { uid: 1001, groups: &[77, 78] }];
 
 /// A file of the twin.
 #[derive(Debug, Clone)]
@@ -109,7 +110,8 @@ impl Candidate for Named<'_> {
 
 impl File {
     /// Whether a user has these rights, as bits of a mode: the class that the user is in decides.
-    fn grants(&self, (uid, groups): (u32, &[u32]), rights: u16) -> bool {
+    fn grants(&self, user: User<'_>, rights: u16) -> bool {
+        let User { uid, groups } = user;
         let shift = match () {
             () if uid == 0 => return true,
             () if uid == self.uid => 6,
@@ -119,7 +121,7 @@ impl File {
         (self.mode >> shift) & rights == rights
     }
 
-    fn is_shown_to(&self, user: (u32, &[u32])) -> bool {
+    fn is_shown_to(&self, user: User<'_>) -> bool {
         match self.kind {
             FileKind::Symlink => true,
             FileKind::Directory => self.grants(user, 5),
@@ -185,8 +187,10 @@ impl Twin {
     /// not search there.
     fn answer(
         &self,
-        user: (u32, &[u32]),
-        (dir, query, now): (InodeId, &Query, Time),
+        user: User<'_>,
+        dir: InodeId,
+        query: &Query,
+        now: Time,
     ) -> Option<Vec<(String, InodeId)>> {
         let mut found = Vec::new();
         let mut waiting = vec![(dir, String::new())];
@@ -442,7 +446,7 @@ impl World {
     fn catch_up(&mut self) {
         for _ in 0..10_000 {
             let done = work(&self.rig, self.worker.as_mut().unwrap());
-            if done.is_ok_and(|done| done.next != NextRun::Soon) {
+            if done.is_ok_and(|done| done.again != Again::Soon) {
                 assert!(self.rig.router.index().texts().is_some(), "the index is complete");
                 return;
             }
@@ -566,8 +570,8 @@ impl World {
             let hits = 1 + self.random.below(50) as u32;
             for user in USERS {
                 let now = clock::now();
-                let wanted = twin.answer(user, (dir, &query, now));
-                let found = self.all_pages(user, (Handle::own(dir), &text, hits));
+                let wanted = twin.answer(user, dir, &query, now);
+                let found = self.all_pages(user, Handle::own(dir), &text, hits);
                 let about = format!("{about}: {text:?} of {user:?} below {dir:?}");
                 match (found, wanted) {
                     (Ok(found), Some(wanted)) => assert_eq!(found, wanted, "{about}"),
@@ -580,14 +584,16 @@ impl World {
 
     fn all_pages(
         &self,
-        user: (u32, &[u32]),
-        asked: (Handle, &str, u32),
+        user: User<'_>,
+        dir: Handle,
+        query: &str,
+        hits: u32,
     ) -> Result<Vec<(String, InodeId)>, Code> {
         let mut found = Vec::new();
         let mut after = None;
         loop {
-            let page = page(&self.rig, user, asked, after)?;
-            assert!(page.hits.len() <= asked.2 as usize && page.as_of <= clock::now());
+            let page = page(&self.rig, user, dir, query, hits, after)?;
+            assert!(page.hits.len() <= hits as usize && page.as_of <= clock::now());
             let hits = page.hits.into_iter();
             found.extend(hits.map(|hit| (String::from_utf8(hit.path).unwrap(), hit.ino)));
             match page.after {
@@ -685,7 +691,7 @@ fn answers_beside_changes_have_all_files() {
         let mut wrong = None;
         while began.elapsed() < Duration::from_secs(2) {
             for query in ["size=777", "text:coral", "name~m* size>1"] {
-                let found = page(&rig, USERS[0], (ROOT, query, 100), None).unwrap();
+                let found = page(&rig, USERS[0], ROOT, query, 100, None).unwrap();
                 indexed += usize::from(rig.router.index().texts().is_some());
                 if found.hits.len() != MOVING && rig.router.index().texts().is_some() {
                     wrong = wrong.or(Some((query, found)));

@@ -9,7 +9,8 @@ fn ask(
     rig: &Rig,
     uid: u32,
     dir: Handle,
-    (key, prefix): (Option<&str>, &[u8]),
+    key: Option<&str>,
+    prefix: &[u8],
 ) -> Result<TagPage, Code> {
     let asker = Asker { groups: Vec::new(), reads_all: uid == 0 };
     let key = key.map(|key| key.as_bytes().to_vec());
@@ -21,13 +22,13 @@ fn ask(
 }
 
 fn keys(rig: &Rig, uid: u32, dir: Handle, prefix: &str) -> Vec<String> {
-    let page = ask(rig, uid, dir, (None, prefix.as_bytes())).unwrap();
+    let page = ask(rig, uid, dir, None, prefix.as_bytes()).unwrap();
     assert!(!page.more);
     page.parts.into_iter().map(|key| String::from_utf8(key).unwrap()).collect()
 }
 
 fn values(rig: &Rig, uid: u32, key: &str, prefix: &[u8]) -> Vec<Vec<u8>> {
-    let page = ask(rig, uid, ROOT, (Some(key), prefix)).unwrap();
+    let page = ask(rig, uid, ROOT, Some(key), prefix).unwrap();
     assert!(!page.more);
     page.parts
 }
@@ -94,7 +95,7 @@ fn what_an_asker_may_not_see_leaves_no_trace() {
     tag(&rig, make(&rig, open, "seen", 0o644), "project", b"reef");
     let all = [(ROOT, 0o644), (open, 0o644), (open, 0o600), (hidden, 0o644), (inner, 0o644)];
     for uid in [ANN, 0] {
-        let before = ask(&rig, uid, open, (None, b"")).unwrap();
+        let before = ask(&rig, uid, open, None, b"").unwrap();
         assert_eq!((before.parts, before.more), (vec![b"project".to_vec()], false));
     }
     for number in 0..300 {
@@ -109,10 +110,10 @@ fn what_an_asker_may_not_see_leaves_no_trace() {
     }
     assert_eq!(keys(&rig, ANN, ROOT, ""), ["project"]);
     assert_eq!(values(&rig, ANN, "project", b""), [b"reef"]);
-    let page = ask(&rig, 0, ROOT, (None, b"")).unwrap();
+    let page = ask(&rig, 0, ROOT, None, b"").unwrap();
     assert_eq!((page.parts.len(), page.more), (limits::TAG_PARTS, true));
     for dir in [hidden, inner] {
-        let found = ask(&rig, ANN, dir, (None, b"")).map(|page| page.parts.is_empty());
+        let found = ask(&rig, ANN, dir, None, b"").map(|page| page.parts.is_empty());
         assert_eq!(found, if dir == hidden { Err(Code::AccessDenied) } else { Ok(false) });
     }
     // One name that may be seen is enough.
@@ -149,11 +150,11 @@ fn what_is_hidden_changes_nothing_however_much_it_is() {
         (Some("patient"), "smith-", &[][..]),
         (Some("many"), "", &["x"][..]),
     ] {
-        let page = ask(&rig, ANN, ROOT, (key, prefix.as_bytes())).unwrap();
+        let page = ask(&rig, ANN, ROOT, key, prefix.as_bytes()).unwrap();
         let parts: Vec<_> = page.parts.iter().map(|part| str::from_utf8(part).unwrap()).collect();
         assert_eq!((parts.as_slice(), page.more), (seen, false), "{key:?} {prefix}");
     }
-    let page = ask(&rig, 0, ROOT, (Some("patient"), b"s")).unwrap();
+    let page = ask(&rig, 0, ROOT, Some("patient"), b"s").unwrap();
     assert_eq!((page.parts.len(), page.more), (limits::TAG_PARTS, true));
 }
 
@@ -161,9 +162,9 @@ fn what_is_hidden_changes_nothing_however_much_it_is() {
 fn bad_questions_have_errors() {
     let rig = Rig::new();
     let file = rig.file("f", b"").handle;
-    assert_eq!(ask(&rig, 0, ROOT, (None, b"")), Err(Code::Busy), "tags have no rows yet");
+    assert_eq!(ask(&rig, 0, ROOT, None, b""), Err(Code::Busy), "tags have no rows yet");
     rig.shard.set_tags_complete();
-    assert_eq!(ask(&rig, 0, file, (None, b"")), Err(Code::NotDirectory));
-    assert_eq!(ask(&rig, 0, ROOT, (Some("a b"), b"")), Err(Code::Invalid));
-    assert_eq!(ask(&rig, 0, ROOT, (Some(""), b"")), Err(Code::Invalid));
+    assert_eq!(ask(&rig, 0, file, None, b""), Err(Code::NotDirectory));
+    assert_eq!(ask(&rig, 0, ROOT, Some("a b"), b""), Err(Code::Invalid));
+    assert_eq!(ask(&rig, 0, ROOT, Some(""), b""), Err(Code::Invalid));
 }

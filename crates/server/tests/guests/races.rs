@@ -63,9 +63,9 @@ fn move_it(world: &World, moving: &Moving, open: OpenId) {
     world.rename(*outside, *inside, text);
 }
 
-fn read_by_open(world: &World, reader: (&Guest, OpenId), moving: &Moving, told: &Told) {
+fn read_by_open(world: &World, guest: &Guest, open: OpenId, moving: &Moving, told: &Told) {
     while told.goes_on() {
-        told.note(world.read(reader.0, reader.1), moving);
+        told.note(world.read(guest, open), moving);
     }
 }
 
@@ -92,13 +92,12 @@ fn race(world: &World, top: Handle, moving: &Moving) {
     let flags = OpenFlags::READ_WRITE;
     world.call(Request::Open { node: moving.file, flags, open }).unwrap();
     let guests = [2, 2, 3].map(|number| world.guest(number, top.ino));
-    let readers = [&guests[0], &guests[1]];
-    let readers = readers.map(|guest| (guest, world.open(guest, moving.file).unwrap()));
+    let read = [0, 1].map(|reader| world.open(&guests[reader], moving.file).unwrap());
     let opens = world.server.status().open_files;
     thread::scope(|scope| {
         let readers = [
-            scope.spawn(|| read_by_open(world, readers[0], moving, &told)),
-            scope.spawn(|| read_by_open(world, readers[1], moving, &told)),
+            scope.spawn(|| read_by_open(world, &guests[0], read[0], moving, &told)),
+            scope.spawn(|| read_by_open(world, &guests[1], read[1], moving, &told)),
             scope.spawn(|| read_by_name(world, &guests[2], moving, &told)),
         ];
         let began = Instant::now();

@@ -96,13 +96,14 @@ impl History {
         for (path, (ino, bytes)) in found {
             if let Some(bytes) = bytes {
                 let when = format!("{when}: {path}, {ino:x}");
-                self.expect_bytes(*ino, bytes, (at, instant), &when);
+                self.expect_bytes(*ino, bytes, at, instant, &when);
             }
         }
     }
 
-    fn expect_bytes(&self, ino: u64, found: &[u8], at: (usize, Instant), when: &str) {
-        let (names_at, instant) = at;
+    /// Asserts that a file has bytes that a loss of power may leave. `names_at` is the moment of
+    /// which its name is.
+    fn expect_bytes(&self, ino: u64, found: &[u8], names_at: usize, instant: Instant, when: &str) {
         let of = |list: &[(usize, u64)], until| {
             last(list.iter().filter(|(_, other)| *other == ino).map(|(at, _)| *at), until)
         };

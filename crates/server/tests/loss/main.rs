@@ -78,7 +78,7 @@ fn prove(cut: &Cut, history: &History, again: Option<u64>) {
     let when = &cut.when;
     let wanted = again.map(|seed| Wanted::OneIn(40, seed));
     let pace = Pace::default();
-    let cuts = wanted.map(|wanted| collect(disk.0.control(), &pace, wanted, when));
+    let cuts = wanted.map(|wanted| collect(disk.lossfs.control(), &pace, wanted, when));
     let world = World::on(disk, by_hand(), when);
     let found = see(&world.server, when);
     history.expect(&found, cut.instant, when);
@@ -116,7 +116,7 @@ fn run(seed: u64, wanted: Wanted, options: Options) -> Option<(Program, Vec<Cut>
     let disk = mounted(Model::new())?;
     let mut program = Program::new(seed, passes);
     let label = format!("program {seed}");
-    let cuts = collect(disk.0.control(), &program.pace, wanted, &label);
+    let cuts = collect(disk.lossfs.control(), &program.pace, wanted, &label);
     let world = World::on(disk, options, &label);
     let mut outside = 0;
     for _ in 0..STEPS {

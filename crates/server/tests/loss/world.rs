@@ -34,6 +34,12 @@ const READ: OpenFlags = OpenFlags {
 };
 const BOTH: OpenFlags = OpenFlags { write: true, ..READ };
 
+/// A file system that is mounted, and nothing is on it yet or what a loss of power has left.
+pub(crate) struct Disk {
+    pub(crate) lossfs: Lossfs,
+    folder: tempfile::TempDir,
+}
+
 /// A file system with a volume on it that is served.
 pub(crate) struct World {
     pub(crate) server: Server,
@@ -43,11 +49,8 @@ pub(crate) struct World {
 
 impl World {
     /// The volume that is there, or a new one.
-    pub(crate) fn on(
-        (lossfs, folder): (Lossfs, tempfile::TempDir),
-        options: Options,
-        when: &str,
-    ) -> Self {
+    pub(crate) fn on(disk: Disk, options: Options, when: &str) -> Self {
+        let Disk { lossfs, folder } = disk;
         let server = Server::start(&place(lossfs.point()), options)
             .unwrap_or_else(|error| panic!("{when}: {error:?}"));
         Self { server, lossfs, _folder: folder }
@@ -69,10 +72,10 @@ pub(crate) fn place(root: &Path) -> PathBuf {
 }
 
 /// Mounts what is there, in a folder of its own. `None`: that cannot be done here.
-pub(crate) fn mounted(model: Model) -> Option<(Lossfs, tempfile::TempDir)> {
+pub(crate) fn mounted(model: Model) -> Option<Disk> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     match Lossfs::mount(folder.path(), model) {
-        Ok(lossfs) => Some((lossfs, folder)),
+        Ok(lossfs) => Some(Disk { lossfs, folder }),
         Err(error) => {
             println!("skipped: not here: no FUSE file system can be mounted: {error}");
             None

@@ -21,7 +21,7 @@ fn what_was_answered_and_not_safe_comes_back_with_its_client() {
     client.close(open);
     let set = SetAttr { mode: Some(0o600), uid: Some(77), ..SetAttr::default() };
     let set = client.attr(Request::SetAttr { node: closed.handle, open: None, set });
-    client.rename((dir.handle, "closed"), (ROOT, "moved"));
+    client.rename(dir.handle, "closed", ROOT, "moved");
     let (kept, open) = client.create(dir.handle, "open");
     let second = client.open(kept.handle, OpenFlags::READ);
     client.write(open, 0, b"abcdef");
@@ -134,7 +134,7 @@ fn a_part_that_is_left_is_not_done_twice() {
         let (file, open) = client.create(dir.handle, "file");
         client.write(open, 0, b"first");
         client.write(open, 5, b" second");
-        client.rename((dir.handle, "file"), (ROOT, "moved"));
+        client.rename(dir.handle, "file", ROOT, "moved");
         let link = Request::Link { node: file.handle, dir: dir.handle, name: name("link") };
         client.entry(link).unwrap();
         client.ask(Request::Unlink { dir: ROOT, name: name("moved") }, &[]).unwrap();
@@ -231,7 +231,7 @@ fn what_builds_on_another_session_s_change_needs_no_other_client() {
     let (file, open) = two.create(dir.handle, "file");
     assert!(served.is_all_safe(), "the other one's directory is safe first");
     two.write(open, 0, b"bytes");
-    one.rename((dir.handle, "file"), (own.handle, "moved"));
+    one.rename(dir.handle, "file", own.handle, "moved");
     assert!(!served.is_all_safe());
     let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
     two.attr(Request::SetAttr { node: file.handle, open: None, set });

@@ -57,7 +57,7 @@ fn what_a_failed_sync_takes_comes_back_with_the_clients() {
     let dir = one.make_dir(ROOT, "dir");
     let (file, open) = one.create(dir.handle, "file");
     one.write(open, 0, b"some bytes");
-    one.rename((dir.handle, "file"), (ROOT, "moved"));
+    one.rename(dir.handle, "file", ROOT, "moved");
     let other = two.make_dir(ROOT, "other");
 
     served.fail_sync();
@@ -126,7 +126,7 @@ fn a_failure_during_the_replays_loses_none() {
         let dir = client.make_dir(ROOT, "dir");
         let (file, open) = client.create(dir.handle, "file");
         client.write(open, 0, b"bytes");
-        client.rename((dir.handle, "file"), (ROOT, "moved"));
+        client.rename(dir.handle, "file", ROOT, "moved");
         served.rig.table.fail_at(call, table::Error::Stopped);
         served.fail_sync();
         let found = client.lookup(ROOT, "moved").unwrap();

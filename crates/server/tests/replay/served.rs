@@ -201,7 +201,7 @@ impl Client {
         self.ask(Request::Release { open }, &[]).unwrap();
     }
 
-    pub(crate) fn rename(&self, (from_dir, from): (Handle, &str), (to_dir, to): (Handle, &str)) {
+    pub(crate) fn rename(&self, from_dir: Handle, from: &str, to_dir: Handle, to: &str) {
         let from = name(from);
         let to = name(to);
         let flags = RenameFlags::NoReplace;

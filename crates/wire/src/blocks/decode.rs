@@ -7,7 +7,7 @@ use super::{
 use crate::error::Code;
 use crate::limits::{BLOCK_BYTES, BLOCKS_FILE_BYTES, EXTENT_BYTES};
 
-/// What is wrong with the bytes of a body. Nothing behind them can be understood.
+/// The fault of the bytes of a body. The bytes after them have no meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlocksError {
     /// The first bytes are those of something else.
@@ -53,7 +53,7 @@ pub enum BlocksError {
     Truncated,
 }
 
-/// What a body says next.
+/// The next part of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockEvent<'a> {
     /// The head: how the file is divided.
@@ -81,7 +81,7 @@ pub enum BlockEvent<'a> {
     },
     /// The file was changed, and the bytes of this version are gone. Nothing follows.
     Changed,
-    /// The server cannot go on, for this reason if it is known. Nothing follows.
+    /// The server cannot continue, for this reason if it is known. Nothing follows.
     Failed(Option<Code>),
     /// Everything was sent. Nothing follows.
     End {
@@ -98,7 +98,7 @@ pub struct BlockReader {
     frame: Option<BlockFrame>,
     /// Bytes of a head, or of a payload, that are not complete.
     gathered: Vec<u8>,
-    /// What was gathered was told, and goes before more comes.
+    /// The gathered bytes were returned by an event, and are dropped before the next ones.
     is_told: bool,
     has_ended: bool,
 }
@@ -154,7 +154,7 @@ impl BlockReader {
         if self.has_ended { Ok(()) } else { Err(BlocksError::Truncated) }
     }
 
-    /// Gathers so many bytes; returns whether they are all there.
+    /// Gathers bytes up to a number. Returns whether all are there.
     fn gather(&mut self, from: &mut &[u8], length: usize) -> bool {
         let lacking = length.saturating_sub(self.gathered.len());
         let (taken, rest) = from.split_at(lacking.min(from.len()));
@@ -179,7 +179,7 @@ fn head(bytes: &[u8]) -> Result<Extents, BlocksError> {
     Extents::of(size).ok_or(BlocksError::Size(size))
 }
 
-/// Decodes what stands in front of a payload, and checks it.
+/// Decodes the head of a frame, and checks it.
 fn frame(bytes: &[u8], file: Extents) -> Result<BlockFrame, BlocksError> {
     let offset = number(&bytes[..8]);
     let length = number(&bytes[8..12]) as u32;
@@ -208,7 +208,7 @@ fn frame(bytes: &[u8], file: Extents) -> Result<BlockFrame, BlocksError> {
     Ok(found)
 }
 
-/// Returns what a frame with its whole payload says.
+/// Returns the event of a frame with its whole payload.
 fn event(frame: BlockFrame, payload: &[u8]) -> BlockEvent<'_> {
     let code = || Code::from_number(number(payload) as u16);
     let extent = frame.offset / EXTENT_BYTES as u64;

@@ -1,4 +1,4 @@
-//! The have-map: which blocks of a file a client has.
+//! The have-map: the blocks of a file that a client has.
 
 use super::{Extents, VERSION, number};
 use crate::limits::{HAVE_BYTES, HAVE_RUNS};
@@ -12,17 +12,17 @@ const RUN: usize = 16;
 pub struct BlockRun {
     /// The number of the first one.
     pub first: u64,
-    /// How many there are, at least 1.
+    /// The number of blocks, at least 1.
     pub blocks: u64,
 }
 
-/// The blocks of a file that a client has: runs in rising order, each behind a block that it lacks.
+/// The blocks of a file that a client has: runs in rising order, with a missing block before each.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HaveMap {
     runs: Vec<BlockRun>,
 }
 
-/// What is wrong with the bytes of a have-map. The whole map is refused.
+/// The fault of the bytes of a have-map. The whole map is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HaveError {
     /// The first bytes are those of something else.

@@ -4,7 +4,7 @@ use crate::buffer::Buffer;
 use crate::error::Error;
 use crate::reserved::{self, Reserved};
 
-/// What is wrong with the bytes of a message.
+/// The fault of the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The message ends before this field does.
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
-    /// Takes a length, and checks it before any byte behind it is read.
+    /// Takes a length, and checks it before any byte after it is read.
     pub(crate) fn length<T>(&mut self, limit: usize) -> Result<usize, DecodeError>
     where
         T: Field<Value: TryInto<usize>>,

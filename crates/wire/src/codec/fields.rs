@@ -211,7 +211,7 @@ byte_strings! {
     Sentence = REVOCATION_BYTES, Invalid;
     /// The address of a site's server.
     Address = SITE_ADDRESS_BYTES, Invalid;
-    /// What an error says beyond its code: nothing yet.
+    /// The payload of an error, beside its code: empty in this version.
     ErrorPayload = ERROR_PAYLOAD_BYTES, Bug;
 }
 
@@ -353,15 +353,16 @@ impl Field for DataPath {
     }
 }
 
-/// Two truths in a byte: bit 0 is the first, bit 1 the second. A byte that had only the first once
-/// can still be read.
+/// Two booleans in a byte: bit 0 is the first, bit 1 the second. A byte of an older version, which
+/// had only the first, is still valid.
 pub(crate) enum TwoBits {}
 
 impl Field for TwoBits {
     type Value = (bool, bool);
     const MOST: usize = 1;
 
-    fn put((first, second): &(bool, bool), out: &mut Vec<u8>) -> Result<(), Error> {
+    fn put(bits: &(bool, bool), out: &mut Vec<u8>) -> Result<(), Error> {
+        let (first, second) = bits;
         u8::put(&(u8::from(*first) | u8::from(*second) << 1), out)
     }
 

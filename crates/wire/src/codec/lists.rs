@@ -75,8 +75,8 @@ impl Field for ServerAddresses {
     }
 }
 
-/// What a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no lease of
-/// their own.
+/// The things that a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no
+/// lease of their own.
 pub(crate) enum RecalledThings {}
 
 impl Field for RecalledThings {

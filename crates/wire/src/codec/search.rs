@@ -1,4 +1,4 @@
-//! The encoding of what searches consist of.
+//! The encoding of the parts of searches.
 
 use super::field::{DecodeError, Field, Reader};
 use crate::attr::FileKind;

@@ -64,7 +64,7 @@ macro_rules! requests {
             }
 
             /// Returns the bytes of the longest body that an answer of this kind can have, whatever
-            /// the request asks for.
+            /// its arguments are.
             #[must_use]
             pub const fn longest_answer(self) -> usize {
                 MOST_ANSWER_START + u16::MOST + match self {

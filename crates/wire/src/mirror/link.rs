@@ -4,26 +4,27 @@ use super::{GroupState, PrimaryRun};
 
 /// A connection of a primary to its mirror. Its methods block.
 pub trait MirrorLink: Send {
-    /// Sends the body of one part. It may be kept back until [`MirrorLink::receive`].
+    /// Sends the body of one part. It may be buffered until [`MirrorLink::receive`].
     ///
     /// # Errors
     /// [`LinkError`]: the connection has ended.
     fn send(&mut self, body: &[u8]) -> Result<(), LinkError>;
 
-    /// Sends what is kept back, and waits for the next message of the mirror.
+    /// Sends the buffered parts, and waits for the next message of the mirror.
     ///
     /// # Errors
     /// [`LinkError`]: the connection has ended.
     fn receive(&mut self) -> Result<GroupState, LinkError>;
 
-    /// Returns what ends the connection from another thread, so that none waits for it any more.
+    /// Returns a function that ends the connection from another thread, so that no thread waits for
+    /// it any more.
     fn closer(&self) -> CloseLink;
 }
 
 /// Ends a connection.
 pub type CloseLink = Box<dyn FnOnce() + Send>;
 
-/// Why there is no connection to a mirror.
+/// The reason for which there is no connection to a mirror.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// It was lost, or could not be made: a later try may succeed.
@@ -32,7 +33,7 @@ pub enum LinkError {
     /// The mirror takes no group of this primary until a person changes something.
     #[error("{0}")]
     Refused(String),
-    /// What the mirror has was promoted: there is another primary.
+    /// The mirror was promoted: there is another primary.
     #[error("the mirror was promoted, and has the reign {reign}")]
     Replaced {
         /// The reign of the other primary.
@@ -55,16 +56,16 @@ pub trait Mirrors: Send + Sync {
     ) -> Result<Box<dyn Groups>, OfferRefused>;
 }
 
-/// Why a mirror takes nothing of a primary.
+/// The reason for which a mirror refuses the offer of a primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OfferRefused {
-    /// What it has was promoted, with this reign.
+    /// The mirror was promoted, and has this reign.
     NotPrimary(u64),
     /// Another reason, for people.
     Failed(String),
 }
 
-/// Where the groups of one connection go. Its methods block.
+/// The receiver of the groups of one connection. Its methods block.
 pub trait Groups: Send {
     /// Returns the answer to the offer.
     fn ready(&self) -> GroupState;

@@ -22,7 +22,7 @@ use pelago_wire::{
     Attr, Code, Error, FileKind, Granted, InodeId, Leases, Reply, Request, WriteEra, limits,
 };
 use samples::{
-    CREDENTIALS, MUTATION, STAMP, closing, hello, present, recalls, refused, replayed, replies,
+    GID, MUTATION, STAMP, UID, closing, hello, present, recalls, refused, replayed, replies,
     requests, welcome,
 };
 
@@ -33,7 +33,7 @@ mod samples;
 
 fn call(request: &Request) -> Vec<u8> {
     let mut out = Vec::new();
-    encode_call(CREDENTIALS, MUTATION, request, &mut out).unwrap();
+    encode_call(UID, GID, MUTATION, request, &mut out).unwrap();
     out
 }
 
@@ -83,7 +83,7 @@ fn every_request_is_the_bytes_it_always_was() {
     for (suffix, request) in requests() {
         let body = call(&request);
         let decoded = decode_call(&body).unwrap();
-        assert_eq!((decoded.uid, decoded.gid), CREDENTIALS);
+        assert_eq!((decoded.uid, decoded.gid), (UID, GID));
         assert_eq!((decoded.mutation, &decoded.request), (MUTATION, &request));
         for end in 0..body.len() {
             assert!(decode_call(&body[..end]).is_err(), "{request:?} cut at {end}");

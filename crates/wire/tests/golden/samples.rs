@@ -20,7 +20,8 @@ const DIR: Handle = Handle::ROOT;
 const OPEN: OpenId = OpenId(0x3132_3334_3536_3738);
 const OFFSET: u64 = 0x4142_4344_4546_4748;
 const MODE: NewMode = NewMode { mode: 0o4751, umask: 0o27 };
-pub(crate) const CREDENTIALS: (u32, u32) = (0x0a0b_0c0d, 0x1a1b_1c1d);
+pub(crate) const UID: u32 = 0x0a0b_0c0d;
+pub(crate) const GID: u32 = 0x1a1b_1c1d;
 pub(crate) const MUTATION: u64 = 0x5152_5354_5556_5758;
 pub(crate) const STAMP: ReplyStamp =
     ReplyStamp { epoch: 0x6162_6364, sequence: 0x7172_7374_7576_7778 };

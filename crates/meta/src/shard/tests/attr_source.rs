@@ -1,5 +1,7 @@
-//! Files that programs write without requests, on a disk that does not answer.
+//! Files that programs write without requests: on a disk that does not answer, and in listings.
 
+use std::fmt;
+use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -67,4 +69,43 @@ fn a_stalled_disk_stops_only_requests_for_its_file() {
     done.recv_timeout(Duration::from_secs(60)).expect("no other operation waits");
     drop(go);
     assert_eq!(waits.join().unwrap().size, 77);
+}
+
+/// Changes the mode of another file while it is refreshed, as another thread could.
+struct ChangesAnother {
+    rig: Weak<Rig>,
+    other: Handle,
+}
+
+impl fmt::Debug for ChangesAnother {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ChangesAnother")
+    }
+}
+
+impl AttrSource for ChangesAnother {
+    fn refresh(&self) {
+        let rig = self.rig.upgrade().unwrap();
+        let set = SetAttr { mode: Some(0o123), ..SetAttr::default() };
+        rig.shard.set_attr(self.other, &set, at(5)).unwrap();
+    }
+
+    fn merge(&self, attr: Attr) -> Attr {
+        attr
+    }
+}
+
+/// The rows of a page are read before files are refreshed, and shown after that (I-4).
+#[test]
+fn a_listing_shows_what_was_answered_while_it_was_read() {
+    let rig = Arc::new(Rig::new());
+    let open = rig.file(ROOT, "open", 1).handle;
+    let other = rig.file(ROOT, "other", 1).handle;
+    rig.shard.acquire(open).unwrap();
+    let source = ChangesAnother { rig: Arc::downgrade(&rig), other };
+    rig.shard.set_attr_source(open.ino, Some(Arc::new(source)));
+    let page = Page { dir: ROOT, after: Cookie::START, behind: None, entries: 9, attributes: true };
+    let (entries, _) = rig.shard.list(page).unwrap();
+    let listed = entries.iter().find(|entry| entry.name == name("other")).unwrap();
+    assert_eq!(listed.entry.as_ref().unwrap().attr.mode, 0o123);
 }

@@ -86,7 +86,7 @@ impl Bench {
         let (tell, heard) = channel();
         let (number, folder) = folder(number);
         let then = move |links| tell.send(links).unwrap();
-        self.searches.ask(&self.files, (number, &folder), rights(uid), unique, then);
+        self.searches.ask(&self.files, number, &folder, rights(uid), unique, then);
         heard
     }
 }
@@ -151,7 +151,7 @@ fn a_search_that_nobody_waits_for_ends_at_its_next_page() {
     assert!(!bench.searches.interrupt(1));
     bench.server.answer(true);
     assert_eq!(bench.server.count(), 0);
-    assert!(bench.searches.0.lock().entries.is_empty());
+    assert!(bench.searches.table.lock().entries.is_empty());
 }
 
 #[test]
@@ -170,5 +170,5 @@ fn searches_are_bounded_for_each_user_and_in_all() {
     (0..limits::FIND_FOLDERS).for_each(|_| bench.server.answer(false));
     assert!(mine[1..].iter().chain(&others).all(|heard| heard.recv().unwrap().is_ok()));
     assert!(next.recv().unwrap().is_ok());
-    assert_eq!(bench.searches.0.lock().entries.len(), limits::FIND_FOLDERS);
+    assert_eq!(bench.searches.table.lock().entries.len(), limits::FIND_FOLDERS);
 }

@@ -120,7 +120,7 @@ fn a_missing_file_is_an_empty_list_and_a_wrong_one_is_an_error() {
     assert!(matches!(&error, ClientsFileError::Text { source, .. } if source.line == 1), "{error}");
 }
 
-/// What fails, or changes nothing, leaves the file alone.
+/// A change that fails, or changes nothing, does not replace the file.
 #[test]
 fn an_edit_without_a_change_writes_nothing() {
     let watched = Watched::new();

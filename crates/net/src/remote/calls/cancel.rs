@@ -1,12 +1,12 @@
-//! Requests whose callers do not wait any more.
+//! Cancelled requests, and requests whose callers are gone.
 
 use pelago_wire::{Code, RequestId};
 
 use super::{Calls, call_back, fail};
 
 impl Calls {
-    /// The caller of a request does not wait any more. While there is a connection, the server
-    /// answers what the request did; else the caller is answered now, and the server is told later.
+    /// Cancels a request. If there is a connection, the server answers with what the request did;
+    /// otherwise the caller is answered now, and the server gets the cancel later.
     pub(in crate::remote) fn cancel(&self, caller: RequestId) {
         if caller.0 == 0 {
             return;
@@ -22,7 +22,8 @@ impl Calls {
         }
         let found = state.under_way.iter().find(|(_, call)| call.caller == caller);
         let Some(number) = found.map(|(number, _)| *number) else { return };
-        // While files are opened again it is unknown what the last run did: the repetition tells.
+        // While files are opened again it is unknown whether the last run has carried the request
+        // out: the answer to its repetition will show.
         if state.reclaiming {
             return;
         }
@@ -34,8 +35,8 @@ impl Calls {
         call_back(answered);
     }
 
-    /// The caller of a request is gone. What was not sent for it yet never is; what was sent stays
-    /// under way, and is done once.
+    /// Drops the requests of a caller that is gone. A request that was not sent yet never is; one
+    /// that was sent stays under way, and is carried out once.
     pub(in crate::remote) fn forsake(&self, caller: RequestId) {
         if caller.0 == 0 {
             return;

@@ -105,7 +105,7 @@ struct Client {
     file: VersionId,
     order: Option<(u64, u64)>,
     rate: u32,
-    /// How often each byte came that it did not have.
+    /// The number of times that each byte came which it did not have.
     bytes: Vec<u8>,
     lent: VecDeque<Block>,
     is_sending: bool,
@@ -420,7 +420,7 @@ impl World {
         assert!(self.deliver.extents() <= self.options.extents);
     }
 
-    /// What the machine counts as it goes is what one would count now.
+    /// Asserts that the counts of the machine are right.
     fn check(&self) {
         let Deliver { files, clients, .. } = &self.deliver;
         for file in files.values() {

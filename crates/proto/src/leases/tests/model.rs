@@ -94,8 +94,9 @@ struct Changing {
 
 #[derive(Debug, Default)]
 struct Client {
-    /// What it keeps of each thing, and whether it changes that itself.
+    /// The cached state of each thing.
     kept: [Option<u64>; THINGS],
+    /// The number of own changes of each thing that are under way.
     own: [u32; THINGS],
     /// Counts recalls and its own changes by thing.
     ended: [u64; THINGS],

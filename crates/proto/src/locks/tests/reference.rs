@@ -8,10 +8,10 @@ use proptest::sample::select;
 
 use super::*;
 
-/// Bytes of a file. The last stands for all behind it.
+/// Bytes of a file. The last one stands for all after it.
 const BYTES: u64 = 12;
 
-/// What one step does.
+/// A step of a program.
 #[derive(Debug, Clone)]
 enum Step {
     Set { request: LockRequest, wait: bool },
@@ -19,6 +19,13 @@ enum Step {
     DropOwner(InodeId, Holder, LockKind),
     DropOpen(SessionId, OpenId),
     DropSession(SessionId),
+}
+
+/// [`Ended`] as sets: the order among several files does not matter.
+#[derive(Debug, PartialEq, Eq)]
+struct EndedSets {
+    granted: BTreeSet<WaiterId>,
+    cancelled: BTreeSet<WaiterId>,
 }
 
 /// For each byte that is locked, its holders, and whether they write.
@@ -34,8 +41,8 @@ struct Reference {
 
 impl Reference {
     fn bytes(lock: &FileLock) -> impl Iterator<Item = u64> + use<> {
-        let (start, end) = lock.range();
-        start..=end.min(BYTES - 1)
+        let range = lock.range();
+        range.start..=range.end.min(BYTES - 1)
     }
 
     fn conflicting(&self, request: &LockRequest) -> BTreeSet<Holder> {
@@ -85,12 +92,12 @@ impl Reference {
 
     fn unlock(&mut self, holder: Holder, key: FileKey) -> Vec<WaiterId> {
         let kind = if key.is_flock { LockKind::Flock } else { LockKind::Posix };
-        let lock = lock(kind, LockMode::Unlock, (0, BYTES - 1));
+        let lock = lock(kind, LockMode::Unlock, 0..=BYTES - 1);
         self.set(&LockRequest { ino: key.ino, open: OpenId(0), holder, lock });
         self.grant()
     }
 
-    /// Whether a path of waiting processes leads from the request back to its holder.
+    /// Returns whether a path of waiting processes leads from the request back to its holder.
     fn is_deadlock(&self, request: &LockRequest) -> bool {
         let mut reached = self.conflicting(request);
         loop {
@@ -106,10 +113,8 @@ impl Reference {
         }
     }
 
-    fn end(
-        &mut self,
-        is_ended: impl Fn(Holder, OpenId) -> bool,
-    ) -> (BTreeSet<WaiterId>, BTreeSet<WaiterId>) {
+    /// Ends the locks and the waiting requests for which `is_ended` is true.
+    fn end(&mut self, is_ended: impl Fn(Holder, OpenId) -> bool) -> EndedSets {
         let ended = |(_, _, waiting): &(WaiterId, RequestId, LockRequest)| {
             is_ended(waiting.holder, waiting.open)
         };
@@ -122,7 +127,7 @@ impl Reference {
                 granted.extend(self.unlock(holder, key));
             }
         }
-        (granted, cancelled)
+        EndedSets { granted, cancelled }
     }
 
     /// Returns the ranges of a file in the order of holders and bytes, neighbours joined.
@@ -151,7 +156,7 @@ impl Reference {
 /// Does one step with both, and compares the results.
 fn step(table: &mut LockTable, reference: &mut Reference, number: u64, step: &Step) {
     match step {
-        Step::Set { request, wait } => set(table, reference, (request, *wait), number),
+        Step::Set { request, wait } => set(table, reference, request, *wait, number),
         Step::Cancel(session, request) => {
             let is_it = |(_, number, waiting): &(WaiterId, RequestId, LockRequest)| {
                 waiting.holder.session == *session && number == request
@@ -176,16 +181,18 @@ fn step(table: &mut LockTable, reference: &mut Reference, number: u64, step: &St
     }
 }
 
-/// The order among several files does not matter.
-fn compare_ended(ended: Ended, expected: (BTreeSet<WaiterId>, BTreeSet<WaiterId>)) {
+fn compare_ended(ended: Ended, expected: EndedSets) {
     let Ended { granted, cancelled } = ended;
-    assert_eq!((granted.into_iter().collect(), cancelled.into_iter().collect()), expected);
+    let granted = granted.into_iter().collect();
+    let cancelled = cancelled.into_iter().collect();
+    assert_eq!(EndedSets { granted, cancelled }, expected);
 }
 
 fn set(
     table: &mut LockTable,
     reference: &mut Reference,
-    (request, wait): (&LockRequest, bool),
+    request: &LockRequest,
+    wait: bool,
     number: u64,
 ) {
     let is_free = reference.conflicting(request).is_empty();
@@ -227,8 +234,9 @@ fn compare(table: &LockTable, reference: &Reference) {
             let key = FileKey::of(ino, kind);
             let clip = |end: u64| end.min(BYTES - 1);
             let all = table.files.get(&key).map(|file| file.locks.all()).unwrap_or_default();
-            let all =
-                all.into_iter().map(|(by, (start, end), write)| (by, (start, clip(end)), write));
+            let all = all
+                .into_iter()
+                .map(|(by, range, write)| (by, (range.start, clip(range.end)), write));
             let all: Vec<_> = all.collect();
             assert_eq!(all, reference.ranges(key));
             locks += all.len();
@@ -239,11 +247,11 @@ fn compare(table: &LockTable, reference: &Reference) {
                 assert!(!conflicts, "two locks conflict: {all:?}");
             }
             for mode in [LockMode::Read, LockMode::Write] {
-                let probe = lock(kind, mode, (3, 8));
+                let probe = lock(kind, mode, 3..=8);
                 let found = table.test(ino, holder(1, 1), &probe);
                 let found = found.map(|found| (found.start, found.mode == LockMode::Write));
                 let conflicting = all.iter().filter(|(other, range, write)| {
-                    let overlaps = range.0 <= clip(probe.range().1) && range.1 >= probe.range().0;
+                    let overlaps = range.0 <= clip(probe.end) && range.1 >= probe.start;
                     *other != holder(1, 1) && overlaps && (*write || mode == LockMode::Write)
                 });
                 let first = conflicting.map(|(other, range, write)| (range.0, *other, *write));
@@ -268,7 +276,7 @@ fn kinds() -> impl Strategy<Value = LockKind> {
 fn requests() -> impl Strategy<Value = LockRequest> {
     let modes = select(vec![LockMode::Read, LockMode::Write, LockMode::Unlock]);
     let opens = 0..2_u64;
-    let range = (0..BYTES, 0..BYTES).prop_map(|(one, other)| (one.min(other), one.max(other)));
+    let range = (0..BYTES, 0..BYTES).prop_map(|(one, other)| one.min(other)..=one.max(other));
     (select(vec![INO, OTHER]), opens, holders(), kinds(), modes, range).prop_map(
         |(ino, open, holder, kind, mode, range)| LockRequest {
             ino,

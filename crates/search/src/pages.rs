@@ -1,0 +1,170 @@
+//! Pages of hits, and of tags.
+//!
+//! A page is found in a snapshot of the rows, on a thread of its caller: no operation waits for it.
+//! Every file is compared with the query by its row, and is shown only if the asker may read it and
+//! may list and search all directories down to it; that is decided before anything is counted or
+//! cut.
+
+use pelago_find::Query;
+use pelago_meta::process::Process;
+use pelago_meta::shard::Shard;
+use pelago_store::clock;
+use pelago_store::content::ContentStore;
+use pelago_wire::{
+    Asker, Code, Context, Error, FileKind, Handle, InodeId, Search, SearchAt, SearchPage,
+    SearchPlace, TagPage, Tags,
+};
+
+use self::evaluation::Evaluation;
+use self::nodes::{ByInode, Reached};
+use self::page::Page;
+use self::ranked::{ByRank, words_of};
+use self::reading::Reading;
+use self::source::{Filled, Question, Source};
+use self::tags::TagSearch;
+use self::viewer::Viewer;
+use self::walk::ByPath;
+use crate::search_index::SearchIndex;
+
+mod candidate;
+mod candidates;
+mod evaluation;
+mod indexed;
+mod nodes;
+mod page;
+mod places;
+mod plan;
+mod ranked;
+mod reading;
+mod source;
+mod tags;
+mod users;
+mod viewer;
+mod walk;
+
+/// What is searched.
+#[derive(Clone, Copy)]
+pub struct Searched<'a> {
+    /// Names and attributes.
+    pub shard: &'a Shard,
+    /// Bytes of large files.
+    pub content: &'a ContentStore,
+    /// The search index.
+    pub index: &'a SearchIndex,
+}
+
+impl Searched<'_> {
+    /// Returns the next page of an answer.
+    ///
+    /// # Errors
+    /// `Invalid` for a query that cannot be parsed, and for a place in another query's answer;
+    /// `Stale`, `NotDirectory` and `AccessDenied` for the directory; `Busy` if the index in whose
+    /// order the page before was found is gone; and if the table or a disk fails.
+    pub fn page(
+        &self,
+        context: &Context,
+        dir: Handle,
+        search: &Search,
+    ) -> Result<SearchPage, Error> {
+        let query = Query::parse(&search.query).map_err(|_| Code::Invalid)?;
+        // Before the snapshot, so that it has all changes up to then.
+        let as_of = clock::now();
+        let tree = self.shard.tree()?;
+        let now = search.after.as_ref().map_or(as_of, |place| place.now);
+        let process = process(context, &search.asker);
+        let evaluation = Evaluation::new(Reading::new(*self, &tree), process, &query, now);
+        enter(&evaluation.viewer, dir)?;
+        let question =
+            Question { searched: *self, evaluation: &evaluation, query: &query, dir: dir.ino, now };
+        let at = search.after.as_ref().map(|place| &place.at);
+        let mut page = Page::new(search.hits);
+        let Filled { next, behind_since } = question.fill(at, &mut page)?;
+        let as_of = behind_since.map_or(as_of, |since| since.min(as_of));
+        let after = next.map(|at| SearchPlace { now, at });
+        let (hits, examined) = page.into_hits();
+        Ok(SearchPage { hits, as_of, after, examined })
+    }
+}
+
+/// Returns keys of tags, or values of one key, that files in a directory and below it have.
+///
+/// # Errors
+/// `Busy` until each tag has its row, `Invalid` for a key that no tag can have; `Stale`,
+/// `NotDirectory` and `AccessDenied` for the directory; and if the table fails.
+pub fn tags(shard: &Shard, context: &Context, dir: Handle, tags: &Tags) -> Result<TagPage, Error> {
+    if !shard.tags_are_complete() {
+        return Err(Code::Busy.into());
+    }
+    // Before the snapshot, so that it has all changes up to then.
+    let as_of = clock::now();
+    let tree = shard.tree()?;
+    let viewer = Viewer::new(&tree, process(context, &tags.asker));
+    enter(&viewer, dir)?;
+    let (parts, more) = TagSearch::below(&viewer, dir.ino).find(tags)?;
+    Ok(TagPage { parts, as_of, more })
+}
+
+/// Returns the process that asks.
+fn process<'a>(context: &Context, asker: &'a Asker) -> Process<'a> {
+    let Context { uid, gid, .. } = *context;
+    Process { uid, gid, groups: &asker.groups, reads_all: asker.reads_all }
+}
+
+/// Checks that a process may ask about a directory.
+fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
+    let rnode = viewer.tree.node(dir)?.ok_or(Code::Stale)?.rnode;
+    if rnode.kind != FileKind::Directory {
+        return Err(Code::NotDirectory.into());
+    }
+    if viewer.may_enter(&rnode)? { Ok(()) } else { Err(Code::AccessDenied.into()) }
+}
+
+impl Question<'_> {
+    /// Fills the page from a place on. If the index turns out to be unreadable, the rows answer: it
+    /// is read before the page gets anything.
+    fn fill(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
+        let index = self.searched.index;
+        let was_usable = index.is_usable();
+        match self.fill_once(at, page) {
+            Err(_) if at.is_none() && was_usable && !index.is_usable() => self.fill_once(at, page),
+            filled => filled,
+        }
+    }
+
+    fn fill_once(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
+        for source in sources(at, self.query)? {
+            if let Some(filled) = source.fill(self, page)? {
+                return Ok(filled);
+            }
+        }
+        // The index in whose order the page before was found is gone.
+        Err(Code::Busy.into())
+    }
+}
+
+/// Returns the sources that may fill the next page, the best first. The first page chooses the
+/// order of the whole answer.
+///
+/// # Errors
+/// `Invalid` if the place is in an order that this query cannot have.
+fn sources(at: Option<&SearchAt>, query: &Query) -> Result<Vec<Box<dyn Source>>, Error> {
+    let words = || words_of(query.expr());
+    Ok(match at {
+        None => {
+            let by_rank = ByRank { words: words(), behind: 0 };
+            let by_inode = ByInode { from: Reached { ino: InodeId::from_raw(0), names: 0 } };
+            vec![Box::new(by_rank), Box::new(by_inode), Box::new(ByPath { behind: None })]
+        }
+        Some(SearchAt::Rank(behind)) => {
+            let by_rank = ByRank { words: words(), behind: *behind };
+            if by_rank.words.is_empty() {
+                return Err(Code::Invalid.into());
+            }
+            vec![Box::new(by_rank)]
+        }
+        Some(SearchAt::Node { ino, names }) => {
+            vec![Box::new(ByInode { from: Reached { ino: *ino, names: *names } })]
+        }
+        Some(SearchAt::Path(path)) => vec![Box::new(ByPath { behind: Some(path.clone()) })],
+    })
+}

@@ -1,0 +1,191 @@
+//! The walk through a directory and all below it, which needs no index.
+//!
+//! A directory comes before what is in it, and the names of a directory come in the order of their
+//! hashes. So the path of the last file says where a walk is, and the next page finds its way back
+//! by it, also if a part of the path is gone by then.
+
+use std::collections::VecDeque;
+
+use pelago_meta::tree::TreeEntry;
+use pelago_store::rows::{NameRow, Rnode};
+use pelago_wire::{Error, FileKind, Handle, Hit, InodeId, NameHash, SearchAt, limits};
+
+use super::evaluation::Evaluation;
+use super::page::Page;
+use super::source::{Filled, Question, Source};
+use crate::undamaged::undamaged;
+
+/// Entries of a directory that are read at once.
+const ENTRIES_AT_ONCE: usize = 128;
+
+/// The order of the walk, behind the file with a path.
+pub(super) struct ByPath {
+    pub(super) behind: Option<Vec<u8>>,
+}
+
+impl Source for ByPath {
+    fn fill(&self, question: &Question<'_>, page: &mut Page) -> Result<Option<Filled>, Error> {
+        let evaluation = question.evaluation;
+        let walk = Walk::begin(evaluation, question.dir, self.behind.as_deref())?;
+        let next = walk.go_on(evaluation, page)?.map(SearchAt::Path);
+        Ok(Some(Filled { next, behind_since: None }))
+    }
+}
+
+/// A walk under way.
+struct Walk {
+    /// The directories from the first one to the present one.
+    levels: Vec<Level>,
+    /// The path of the present directory, with a `/` behind each name.
+    path: Vec<u8>,
+    /// The path of the last file that was looked at.
+    last: Option<Vec<u8>>,
+}
+
+/// A directory in which the walk is.
+struct Level {
+    dir: InodeId,
+    /// Bytes of the path of the directory above.
+    above: usize,
+    /// The last entry that was read.
+    behind: Option<Vec<u8>>,
+    /// Entries that were read and not looked at.
+    entries: VecDeque<TreeEntry>,
+}
+
+impl Walk {
+    /// Begins a walk through a directory, or goes on behind a file.
+    ///
+    /// # Errors
+    /// If a row cannot be read.
+    fn begin(
+        evaluation: &Evaluation<'_>,
+        dir: InodeId,
+        behind: Option<&[u8]>,
+    ) -> Result<Self, Error> {
+        let last = behind.map(<[u8]>::to_vec);
+        let mut walk = Self { levels: Vec::new(), path: Vec::new(), last };
+        walk.enter(dir, b"");
+        for name in behind.unwrap_or_default().split(|byte| *byte == b'/') {
+            let Some(level) = walk.levels.last_mut().filter(|_| behind.is_some()) else { break };
+            level.behind = Some(name.to_vec());
+            let row = undamaged(evaluation.reading.tree.entry(level.dir, name))?;
+            let Some(row) = row else { break };
+            let Some((_, rnode)) =
+                node(evaluation, level.dir, evaluation.reading.tree.hash(name), &row)?
+            else {
+                break;
+            };
+            if !walk.enters(evaluation, &rnode, name)? {
+                break;
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Goes on until the page is over. Returns the path of the last file that was looked at; `None`
+    /// if the walk has ended.
+    ///
+    /// # Errors
+    /// If a row or a text cannot be read.
+    fn go_on(
+        mut self,
+        evaluation: &Evaluation<'_>,
+        page: &mut Page,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        while let Some(level) = self.levels.last_mut() {
+            if page.is_over() {
+                return Ok(self.last);
+            }
+            let Some(entry) = level.next(evaluation)? else {
+                self.leave();
+                continue;
+            };
+            let dir = level.dir;
+            let name = entry.name.as_bytes();
+            let path = [&self.path, name].concat();
+            if let Some((handle, rnode)) = node(evaluation, dir, entry.hash, &entry.row)? {
+                let matches = evaluation.matches(name, handle, &rnode, &[])?;
+                // What the process may not read is work too, of which it is told nothing.
+                page.work(evaluation.reading.take_texts());
+                if matches.is_some() {
+                    page.show_examined();
+                }
+                let hit = Hit { ino: rnode.ino, kind: rnode.kind, path: path.clone() };
+                if matches == Some(true) && !page.add(hit) {
+                    return Ok(self.last);
+                }
+                self.enters(evaluation, &rnode, name)?;
+            }
+            self.last = Some(path);
+        }
+        Ok(None)
+    }
+
+    /// Enters a file if it is a directory that the process may list and search.
+    fn enters(
+        &mut self,
+        evaluation: &Evaluation<'_>,
+        rnode: &Rnode,
+        name: &[u8],
+    ) -> Result<bool, Error> {
+        // All names in it must fit into paths, because one is the place where the walk goes on.
+        let has_room = self.path.len() + name.len() + 1 + limits::NAME_BYTES;
+        let enters = rnode.kind == FileKind::Directory
+            && has_room <= limits::HIT_PATH_BYTES
+            && evaluation.may_enter(rnode)?;
+        if enters {
+            self.enter(rnode.ino, name);
+        }
+        Ok(enters)
+    }
+
+    fn enter(&mut self, dir: InodeId, name: &[u8]) {
+        let above = self.path.len();
+        if !name.is_empty() {
+            self.path.extend_from_slice(name);
+            self.path.push(b'/');
+        }
+        self.levels.push(Level { dir, above, behind: None, entries: VecDeque::new() });
+    }
+
+    fn leave(&mut self) {
+        if let Some(level) = self.levels.pop() {
+            self.path.truncate(level.above);
+        }
+    }
+}
+
+impl Level {
+    /// Returns the next entry of the directory.
+    fn next(&mut self, evaluation: &Evaluation<'_>) -> Result<Option<TreeEntry>, Error> {
+        if self.entries.is_empty() {
+            let read = evaluation.reading.tree.entries(
+                self.dir,
+                self.behind.as_deref(),
+                ENTRIES_AT_ONCE,
+            )?;
+            if let Some(last) = read.last() {
+                self.behind = Some(last.name.as_bytes().to_vec());
+            }
+            self.entries = read.into();
+        }
+        Ok(self.entries.pop_front())
+    }
+}
+
+/// Returns the file that a name leads to; `None` if its row is missing or damaged.
+fn node(
+    evaluation: &Evaluation<'_>,
+    dir: InodeId,
+    hash: NameHash,
+    row: &NameRow,
+) -> Result<Option<(Handle, Rnode)>, Error> {
+    Ok(match row {
+        NameRow::Rnode(rnode) => Some((Handle::at(rnode.ino, dir, hash), rnode.clone())),
+        NameRow::Link { ino, .. } => {
+            let rnode = undamaged(evaluation.reading.tree.rnode(*ino))?;
+            rnode.map(|rnode| (Handle::own(*ino), rnode))
+        }
+    })
+}
