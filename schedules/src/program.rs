@@ -1,4 +1,4 @@
-//! The programs: what each thread does is fixed, the order of their steps is the scheduler's.
+//! The programs: the steps of each thread are fixed; the scheduler chooses their order.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn small_file() {
             may_miss(rig.append(ROOT, "a", 5));
         },
         |rig| {
-            may_miss(rig.rename((ROOT, "a"), (ROOT, "b")));
+            may_miss(rig.rename(ROOT, "a", ROOT, "b"));
             may_miss(rig.unlink(ROOT, "b"));
         },
         |rig| may_miss(rig.append(ROOT, "b", 20)),
@@ -77,10 +77,10 @@ fn crossing_renames() {
     rig.make_dir(a, "x").expect("x");
     rig.make_dir(b, "y").expect("y");
     let threads: [Box<dyn Fn(&Rig) + Send + Sync>; 3] = [
-        Box::new(move |rig| may_miss(rig.rename((ROOT, "a"), (b, "a")))),
-        Box::new(move |rig| may_miss(rig.rename((ROOT, "b"), (a, "b")))),
+        Box::new(move |rig| may_miss(rig.rename(ROOT, "a", b, "a"))),
+        Box::new(move |rig| may_miss(rig.rename(ROOT, "b", a, "b"))),
         Box::new(move |rig| {
-            may_miss(rig.rename((a, "x"), (b, "x")));
+            may_miss(rig.rename(a, "x", b, "x"));
             rig.group_commit();
         }),
     ];

@@ -140,8 +140,10 @@ impl Rig {
 
     pub fn rename(
         &self,
-        (from_dir, from): (Handle, &str),
-        (to_dir, to): (Handle, &str),
+        from_dir: Handle,
+        from: &str,
+        to_dir: Handle,
+        to: &str,
     ) -> Result<(), Error> {
         let from = name(from);
         let to = name(to);
@@ -149,7 +151,7 @@ impl Rig {
         self.shard.rename(&CALLER, wanted, RenameFlags::Replace, clock::now()).map(drop)
     }
 
-    /// Makes safe what is done, as the thread of the group commit does.
+    /// Makes all changes safe, as the thread of the group commit does.
     pub fn group_commit(&self) {
         self.files.commit_dirty().expect("the table does not fail");
         self.shard.write_counts().expect("the table does not fail");
@@ -175,8 +177,7 @@ impl Rig {
         names
     }
 
-    /// Checks that nothing is open or in memory any more, and that the table says what memory
-    /// says.
+    /// Checks that nothing is open or in memory any more, and that the table agrees with memory.
     pub fn check_at_rest(&self, dirs: &[Handle]) {
         self.group_commit();
         let counts = self.files.counts();

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::{VerbResult, process, verdict, workspace};
+use pelago_testbed::{VerbResult, process, verdict, workspace};
 
 /// The benchmarks of `pelago bench`.
 const KINDS: &[&str] = &["meta", "io", "lib", "million", "tree", "find"];

@@ -3,7 +3,9 @@
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use crate::{VerbResult, arguments, process, tidy, verdict, workspace};
+use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
+
+use crate::tidy;
 
 /// The arguments with which cargo runs rustfmt, here and in the pre-commit hook.
 pub(crate) const FMT: &[&str] = &["fmt", "--all", "--check"];
@@ -42,8 +44,8 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
         }
     };
     step("fmt", &mut || component("fmt", &mut workspace::cargo(FMT)));
-    // These are workspaces of their own, so no other step sees them. They use what is public, and
-    // would stop to compile unseen.
+    // These are workspaces of their own, so no other step builds them. They use public items of the
+    // crates, and would stop compiling unnoticed.
     for name in ["fuzz", "schedules"] {
         let manifest = format!("{name}/Cargo.toml");
         let fmt = ["fmt", "--check", "--manifest-path", &manifest];

@@ -1,4 +1,4 @@
-//! How many tests passed, failed and were skipped: the last line of `test` and of each suite.
+//! Counts of tests that passed, failed and were skipped: the last line of `test` and of each suite.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::mounted::{self, Mounted};
+use pelago_testbed::mounted::{self, Mounted};
+use pelago_testbed::{VerbResult, arguments, run_as, tools, workspace};
+
 use crate::steps::{self, Step};
-use crate::{VerbResult, arguments, run_as, tools, workspace};
 
 const VERSION: &str = "0.3.2";
 const DEFAULT_OPERATIONS: u64 = 1_000_000;
 /// Processes at the same time.
 const PROCESSES: u64 = 4;
-/// Most operations of one process. fsx 0.3.2 never unmaps what it maps to read, and each truncate
+/// Most operations of one process. fsx 0.3.2 never unmaps its mappings for reads, and each truncate
 /// goes through all mappings: 100,000 operations take far longer than ten times 10,000.
 const OPERATIONS_EACH: u64 = 10_000;
 /// The seed of the first process of the first mode; each further process has one more.
@@ -41,8 +42,8 @@ const MODES: &[Mode] = &[
     Mode { name: "small", config: "small", path: "never" },
 ];
 
-/// Runs every mode on a volume of its own, for so many operations; or, with `--two`, one file in
-/// several mounts.
+/// Runs every mode on a volume of its own, for the given number of operations; or, with `--two`,
+/// one file in several mounts.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if let [two, rest @ ..] = arguments
         && two == "--two"
@@ -64,17 +65,18 @@ pub(crate) fn run(arguments: &[String]) -> VerbResult {
             ways: run_as.ways,
             packages: &[],
             needs_root: mode.path == "always",
-            run: Box::new(move |volume| exercise(fsx, mode, (operations, seed), volume)),
+            run: Box::new(move |volume| exercise(fsx, mode, operations, seed, volume)),
         });
         steps::run_all("fsx", run_as, &steps.collect::<Vec<_>>())
     })
 }
 
-/// Runs the operations of a mode. What fsx writes about a failure stays in the logs.
+/// Runs the operations of a mode. The files of fsx about a failure stay beside the logs.
 fn exercise(
     fsx: &Path,
     mode: &Mode,
-    (operations, seed): (u64, u64),
+    operations: u64,
+    seed: u64,
     volume: &Mounted,
 ) -> Result<(), String> {
     let fsx = volume.bring(fsx)?;
@@ -122,7 +124,7 @@ fn in_processes(
     ended.into_iter().collect()
 }
 
-/// Copies what fsx wrote about a failure beside the logs.
+/// Copies the files of fsx about a failure beside the logs.
 fn keep_artifacts(from: &Path) {
     let Ok(logs) = mounted::log_folder("fsx") else { return };
     let entries = std::fs::read_dir(from).into_iter().flatten().filter_map(Result::ok);

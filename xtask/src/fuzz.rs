@@ -1,6 +1,6 @@
 //! `fuzz`: runs one fuzz target for some seconds, on the stable toolchain.
 
-use crate::{VerbResult, arguments, machine, process, verdict, workspace};
+use pelago_testbed::{VerbResult, arguments, machine, process, verdict, workspace};
 
 const DEFAULT_SECONDS: u32 = 60;
 

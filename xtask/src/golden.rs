@@ -1,6 +1,8 @@
 //! `golden`: writes the golden files again, from the present output.
 
-use crate::{VerbResult, arguments, process, test, verdict};
+use pelago_testbed::{VerbResult, arguments, process, verdict};
+
+use crate::test;
 
 /// Suites that compare with golden files.
 const SUITES: &[&str] = &["golden", "keys", "rows", "vectors"];

@@ -4,12 +4,12 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// Where the switch is; it came with Linux 6.14.
+/// The file of the switch; it came with Linux 6.14.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The switch, on. It decides what new connections are offered.
+/// The switch, on. It decides whether the kernel offers io_uring to new connections.
 ///
-/// Dropped, it is as it was before; also if this process is killed.
+/// On drop it is set as it was before; also if this process is killed.
 pub(crate) struct SwitchedOn {
     /// Sets it back at the end of its input, which this process holds.
     guardian: Child,

@@ -1,53 +1,31 @@
 //! `cargo xtask VERB`: what a developer and CI run, so that Rust alone is enough to work on Pelago.
 //!
 //! One file per verb. A verb returns an exit code, or one sentence that says why it could not do
-//! its work. Nothing here is shipped.
+//! its work. The laboratories, which measure and search for minutes, are a program of their own
+//! (`lab`). Nothing here is shipped.
 
-mod account;
-mod arguments;
 mod bench;
-mod bystander;
 mod check;
-mod circus;
-mod contend;
 mod counts;
-mod find_rivals;
 mod fsx;
 mod fuzz;
 mod golden;
-mod group;
 mod io_uring;
-mod link;
-mod machine;
-mod memory;
-mod mounted;
+mod lab;
 mod posix;
-mod process;
 mod real;
-mod rivals;
 mod rounds;
-mod run_as;
 mod schedules;
 mod setup;
 mod sim;
-mod slow_link;
-mod small;
 mod steps;
 mod test;
 mod tidy;
-mod tools;
-mod workspace;
 mod xfstests;
 
 use std::process::ExitCode;
 
-/// The exit code of a verb that has printed its own report, or why it could not run.
-type VerbResult = Result<ExitCode, String>;
-
-/// Returns exit code 0 or 1.
-fn verdict(is_good: bool) -> VerbResult {
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
+use pelago_testbed::{VerbResult, verdict, workspace};
 
 /// One verb of the command line.
 struct Verb {
@@ -117,13 +95,13 @@ const VERBS: &[Verb] = &[
         name: "bystander",
         arguments: "[--small] [SECONDS] [LOAD...]",
         does: "measures how long one user waits beside the load of another, compared with nullfs",
-        run: bystander::run,
+        run: |words| lab::run("bystander", words),
     },
     Verb {
         name: "contend",
         arguments: "[--seed N] [--pause MICROSECONDS] [--json] [SECONDS] | --locks ROUNDS",
         does: "works on the same names and bytes in far mounts, or has locks in mounts that stop",
-        run: contend::run,
+        run: |words| lab::run("contend", words),
     },
     Verb {
         name: "golden",
@@ -171,13 +149,13 @@ const VERBS: &[Verb] = &[
         name: "memory",
         arguments: "[--user NAME] [--passthrough MODE] [ROUNDS]",
         does: "measures resident memory during and after copies of large trees; 6 rounds",
-        run: memory::run,
+        run: |words| lab::run("memory", words),
     },
     Verb {
         name: "small",
         arguments: "[FILES]",
         does: "works in three mounts of a volume, each process in 64 MiB of memory; as root",
-        run: small::run,
+        run: |words| lab::run("small", words),
     },
     Verb {
         name: "real",
@@ -189,25 +167,25 @@ const VERBS: &[Verb] = &[
         name: "rivals",
         arguments: "[--rounds N] [--names N] [--others LIST] [--benches LIST] [--bulk] [--json]",
         does: "measures the far mount beside sshfs and gluster, over one cable; as root",
-        run: rivals::run,
+        run: |words| lab::run("rivals", words),
     },
     Verb {
         name: "find-rivals",
         arguments: "[--quick] [--files N] [--rounds N] [--user NAME] [--svg FILE] [--json]",
         does: "measures searches beside find, getfattr, plocate and recoll, as an ordinary user",
-        run: find_rivals::run,
+        run: |words| lab::run("find-rivals", words),
     },
     Verb {
         name: "link",
         arguments: "",
         does: "compares the slow link of the measurements with ping and iperf3; as root",
-        run: link::run,
+        run: |words| lab::run("link", words),
     },
     Verb {
         name: "circus",
         arguments: "[--quick] [--rounds N] [--loads LIST] [--contenders LIST] [--json]",
         does: "serves a file to crowds from a slow disk, beside nginx; counts passes; as root",
-        run: circus::run,
+        run: |words| lab::run("circus", words),
     },
     Verb {
         name: "xfstests",

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use pelago_testbed::mounted::{self, Mounted, OtherFileSystem};
+use pelago_testbed::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
+
 use crate::counts::Counts;
-use crate::mounted::{self, Mounted, OtherFileSystem};
-use crate::{VerbResult, arguments, machine, run_as, tools, verdict, workspace};
 
 const VERSION: &str = "0.2.2";
 /// Debian's packages that linking it needs.
@@ -16,7 +17,7 @@ const PACKAGES: &[&str] = &["libacl1-dev"];
 /// Reasons of pjdfstest for which an ordinary user may skip a test that is not listed.
 const NEEDS_ROOT: &[&str] = &["requires root privileges", "doesn't have the CAP_SYS_ADMIN cap"];
 
-/// Runs pjdfstest on a new volume of each data path, and compares what it skips with the list.
+/// Runs pjdfstest on a new volume of each data path, and compares the skipped tests with the list.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     if !machine::is_root() {
         return Err("needs root: it changes users and mounts a second file system".to_owned());

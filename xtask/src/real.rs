@@ -9,10 +9,11 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::mounted::Mounted;
-use crate::run_as::{RunAs, Way};
+use pelago_testbed::mounted::Mounted;
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, run_as, workspace};
+
 use crate::steps::{self, Step};
-use crate::{VerbResult, run_as, workspace};
 
 /// One program.
 struct Program {
@@ -25,7 +26,7 @@ struct Program {
     mounts: Mounts,
 }
 
-/// Which mounts a program can use.
+/// The mounts that a program can use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mounts {
     /// The server's own, or one far mount.

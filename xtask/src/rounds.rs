@@ -3,8 +3,10 @@
 
 mod faults;
 
+use pelago_testbed::{VerbResult, arguments, process, verdict};
+
 use crate::io_uring::SwitchedOn;
-use crate::{VerbResult, arguments, process, test, verdict};
+use crate::test;
 
 /// A test whose rounds an environment variable sets.
 struct Rounds {
@@ -56,20 +58,20 @@ const PAIRS: Rounds = Rounds {
     ..CRASH
 };
 
-/// Has two mounts race for so many names.
+/// Lets two mounts race for this number of names.
 pub(crate) fn pairs(arguments: &[String]) -> VerbResult {
     run(&PAIRS, arguments)
 }
 
-/// Sends garbage to every socket of a server for so many seconds, beside 10,000 silent connections
-/// and two good mounts.
+/// Sends garbage to every socket of a server for this number of seconds, beside 10,000 silent
+/// connections and two good mounts.
 pub(crate) fn strangers(arguments: &[String]) -> VerbResult {
     run(&STRANGERS, arguments)
 }
 
-/// Kills the binary with `kill -9` in so many rounds, or with `--far` the server of a far mount; a
-/// witness compares. With `--notices` servers, far mounts and guards are killed while they tell the
-/// kernel of a change.
+/// Kills the binary with `kill -9` in each round, or with `--far` the server of a far mount; a
+/// witness compares. With `--notices` servers, far mounts and guards are killed while they notify
+/// the kernel of a change.
 pub(crate) fn crash(arguments: &[String]) -> VerbResult {
     match arguments {
         [ring, rest @ ..] if ring == "--ring" => {
@@ -83,7 +85,7 @@ pub(crate) fn crash(arguments: &[String]) -> VerbResult {
     }
 }
 
-/// Cuts the power below a server at so many seeded moments, or fails each call to the disk.
+/// Cuts the power below a server at this number of seeded moments, or fails each call to the disk.
 pub(crate) fn loss(arguments: &[String]) -> VerbResult {
     match arguments {
         [errors, rest @ ..] if errors == "--errors" => faults::run(rest),

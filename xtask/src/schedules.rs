@@ -1,6 +1,6 @@
 //! `schedules`: runs programs of several threads over the shard and open files in chosen orders.
 
-use crate::{VerbResult, arguments, process, verdict, workspace};
+use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
 
 const DEFAULT_ROUNDS: u32 = 500;
 

@@ -1,14 +1,14 @@
-//! `setup`: fetches what the tests need from Debian and from the crate registry, if it is missing,
-//! and installs the pre-commit hook.
+//! `setup`: fetches the packages and crates that the tests need, if they are missing, and installs
+//! the pre-commit hook.
 
 mod hook;
 
 use std::path::Path;
 
-use crate::tools::{self, PAUSE, TRIES};
-use crate::{VerbResult, arguments, machine, process, verdict, workspace};
+use pelago_testbed::tools::{self, PAUSE, TRIES};
+use pelago_testbed::{VerbResult, arguments, machine, process, verdict, workspace};
 
-/// Installs what `test` needs, or returns what is missing.
+/// Installs the programs that `test` needs, or returns an error that names the missing ones.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     arguments::none(arguments)?;
     let logs = workspace::target_folder()?.join("xtask");
@@ -24,7 +24,7 @@ pub(crate) fn is_complete() -> bool {
     ["fusermount3", "getfattr"].iter().all(|program| machine::find_program(program).is_some())
 }
 
-/// Fetches what is missing; the logs go to an existing folder.
+/// Fetches missing programs; the logs go to an existing folder.
 pub(crate) fn ensure(logs: &Path) -> Result<(), String> {
     fetch_crates();
     if !is_complete() {

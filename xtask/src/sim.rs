@@ -4,11 +4,12 @@ pub(crate) mod mutants;
 
 use std::process::Command;
 
-use crate::{VerbResult, arguments, process, verdict, workspace};
+use pelago_testbed::{VerbResult, arguments, process, verdict, workspace};
 
 const DEFAULT_SEEDS: u32 = 1000;
 
-/// Builds `pelago-sim` and runs so many seeds, from 1 on. `pelago-sim SEED` tells of one.
+/// Builds `pelago-sim` and runs this number of seeds, from 1 on. `pelago-sim SEED` prints the story
+/// of one.
 pub(crate) fn run(arguments: &[String]) -> VerbResult {
     let seeds = arguments::count(arguments, DEFAULT_SEEDS, "seeds")?;
     let program = workspace::build(&["--bin", "pelago-sim"], "pelago-sim")?;

@@ -2,17 +2,18 @@
 
 use std::time::Instant;
 
-use crate::counts::Counts;
-use crate::mounted::{self, Mounted};
-use crate::run_as::{RunAs, Way};
-use crate::{VerbResult, tools, verdict};
+use pelago_testbed::mounted::{self, Mounted};
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, tools, verdict};
 
-/// What a step does with its volume; an error says what went wrong.
+use crate::counts::Counts;
+
+/// The work of a step with its volume; an error says why it failed.
 type Work<'a> = dyn Fn(&Mounted) -> Result<(), String> + 'a;
 
 /// One step.
 pub(crate) struct Step<'a> {
-    /// As it is printed.
+    /// The name in the output.
     pub(crate) name: String,
     /// The data path of its volume.
     pub(crate) path: &'static str,

@@ -3,8 +3,8 @@
 //! Builds all test binaries once and runs each with a time limit, stdin closed and its output in a
 //! file. A failed test is run again alone. If it then passes, it is flaky: a bug, which is listed
 //! and does not hide the others. Tests that look for lost data are not run again. Each failure is
-//! printed with all that is needed to understand it from the log alone. The last line is
-//! `N passed, N failed, N skipped`.
+//! printed with all that is needed to understand it from the log alone. The last line is `N passed,
+//! N failed, N skipped`.
 
 mod libtest;
 mod package;
@@ -14,18 +14,20 @@ mod tally;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::process::Ending;
+use pelago_testbed::{VerbResult, machine, process, verdict, workspace};
+
 use self::libtest::{Report, Verdict};
 pub(crate) use self::package::Package;
 use self::suite::Paths;
 pub(crate) use self::suite::{Suite, table_of_suites};
 use self::tally::{Failure, Tally};
 use crate::io_uring::SwitchedOn;
-use crate::process::Ending;
-use crate::{VerbResult, machine, process, setup, verdict, workspace};
+use crate::setup;
 
 /// Most time in which a binary lists its tests.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How often a failed test is run again, alone.
+/// The number of times that a failed test is run again, alone.
 const RERUNS: u32 = 2;
 /// Most time of one such run.
 const RERUN_LIMIT: Duration = Duration::from_secs(300);
@@ -118,7 +120,8 @@ fn run_all(wanted: &Wanted, tally: &mut Tally) -> Result<(), String> {
         Some(paths) => run_by(paths, &suites, wanted, &logs, tally)?,
         None => {
             run_suites(suites.clone(), wanted, &logs, tally);
-            // All suites go by the machine's own switch, and these without passthrough by the ring.
+            // All suites have run with the machine's own switch; these run again by the ring,
+            // without passthrough.
             let paths = Paths { ring: true, passthrough: false };
             if let Err(why) = run_by(paths, &suites, wanted, &logs, tally) {
                 println!("{why}");
@@ -238,7 +241,7 @@ fn run_suite(
     Ok(failures)
 }
 
-/// Prints all that a reader of the log needs.
+/// Prints the ending, the outputs of the failed tests, and the state of the machine.
 fn print_failures(name: &str, ending: &Ending, report: &Report, failures: &[Failure], logs: &Path) {
     println!("\n==== {name}: {}\n{}", ending.describe(), machine::pressure_and_space(logs));
     for failure in failures {

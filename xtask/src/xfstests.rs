@@ -9,11 +9,12 @@ mod verdicts;
 use std::path::Path;
 use std::time::Instant;
 
+use pelago_testbed::{VerbResult, machine, mounted, run_as, verdict, workspace};
+
 use self::lists::Lists;
 use self::namespace::Run;
 use self::tree::Tree;
 use self::verdicts::Verdicts;
-use crate::{VerbResult, machine, mounted, run_as, verdict, workspace};
 
 /// The committed lists, in `conformance/xfstests`.
 pub(crate) const LISTS: [&str; 3] = ["excluded.txt", "failing.txt", "notrun.txt"];

@@ -1,9 +1,9 @@
 //! Measures crowds that download the same files (`pelago bench circus`): how often the disk is
 //! read, and how long the downloads take.
 //!
-//! Here the crowd, its links and the disk are simulated in virtual time, over the machine that
-//! also serves real ones ([`pelago_proto::deliver`]). The first tables compare the policies on
-//! small files, as Circus's paper does not; the others repeat its figures (FAST 2004).
+//! Here the crowd, its links and the disk are simulated in virtual time, over the machine that also
+//! serves real ones ([`pelago_proto::deliver`]). The first tables compare the policies on small
+//! files, as Circus's paper does not; the others repeat its figures (FAST 2004).
 
 pub use crowd::{Crowd, CrowdLink, InOrder};
 pub use report::{CircusReport, CrowdRow, CrowdTable, Goal};
@@ -16,19 +16,19 @@ mod standard;
 mod sweeps;
 mod world;
 
-/// What [`circus`] simulates.
+/// The options of [`circus`].
 #[derive(Debug, Clone, Copy)]
 pub struct CircusOptions {
     /// The seed of the times at which clients arrive.
     pub seed: u64,
-    /// How much is simulated.
+    /// The extent of the simulation.
     pub scope: CircusScope,
 }
 
 /// How much is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CircusScope {
-    /// What the goals need, in seconds.
+    /// The runs that the goals need; they take seconds.
     Goals,
     /// Each policy in each of these crowds, and plain downloads.
     Policies,
@@ -75,8 +75,8 @@ mod tests {
         assert_ne!(first.tables, second.tables);
     }
 
-    /// Returns whether a goal compares with Circus, and ours reads little more than what the
-    /// fastest clients take: half of what Circus reads is then less than anybody could.
+    /// Returns whether a goal compares with Circus, and ours reads little more than the fastest
+    /// clients take: half of the reads of Circus is then less than any server could read.
     fn is_ideal(report: &CircusReport, goal: &Goal) -> bool {
         let Some((setting, name)) = goal.name.split_once(": disk") else { return false };
         let mut rows = report.tables.iter().flat_map(|table| &table.rows);

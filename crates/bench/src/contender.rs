@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::process;
 
-/// A directory to measure, and the processes behind it.
+/// A directory to measure, and the processes that serve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contender {
     /// Its name in reports.

@@ -1,4 +1,4 @@
-//! Measures what a programmer does every day, with the real programs: `tar`, `cp`, `grep`, `git`
+//! The everyday work of a programmer, measured with the real programs: `tar`, `cp`, `grep`, `git`
 //! and `rm` over a tree like a program's source.
 
 use std::fs::{self, File};
@@ -33,9 +33,9 @@ pub struct EverydayOptions {
     pub files: u64,
     /// The seed of the tree that is made.
     pub seed: u64,
-    /// What `grep` looks for; the tree that is made has it.
+    /// The word that `grep` searches; the tree that is made has it.
     pub word: String,
-    /// Whether the kernel's caches are dropped before every job, not only `tar` and `grep`.
+    /// True if the kernel's caches are dropped before every job, not only `tar` and `grep`.
     pub cold: bool,
 }
 
@@ -103,9 +103,9 @@ pub fn everyday(
 struct Desk {
     programs: Programs,
     sources: Sources,
-    /// Whether every job is cold.
+    /// True if every job is cold.
     cold: bool,
-    /// Whether dropping the kernel's caches is permitted.
+    /// True if dropping the kernel's caches is permitted.
     drops: bool,
 }
 
@@ -136,9 +136,9 @@ impl Desk {
             made.map_err(|source| BenchError::Fill { path: tree, source })?;
         }
         settle(&contender.path)?;
-        // What the last turn has removed makes an ext4 without a journal slow as long as it is in
-        // memory: a new file gets no inode that was removed a minute ago, and each such one is
-        // looked at, which takes up to twelve times as long.
+        // Files that the last turn has removed make an ext4 without a journal slow while they are
+        // in memory: a new file gets no inode that was removed less than a minute ago, and the
+        // search for another one takes up to twelve times as long.
         if self.is_cold(job) || self.drops && job == Job::Unpack {
             drop_caches();
         }
@@ -151,7 +151,7 @@ impl Desk {
         }
     }
 
-    /// Checks what a job has made.
+    /// Checks the result of a job.
     fn check(&self, job: Job, contender: &Contender) -> Result<(), BenchError> {
         let dir = contender.path.join(job.folder());
         for (program, arguments) in job.proofs(&self.sources) {
@@ -173,8 +173,8 @@ impl Desk {
     }
 }
 
-/// Waits until everything that was written is on the disks: what the file system holds back, and
-/// then what its daemon has written to another one.
+/// Waits until all writes are on the disks: those that the file system holds back, and then those
+/// of its daemon to another file system.
 fn settle(path: &Path) -> Result<(), BenchError> {
     let settled = || -> Result<(), Errno> {
         let dir =

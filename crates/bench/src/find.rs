@@ -46,8 +46,8 @@ impl Default for FindOptions {
 /// The most and the least repetitions of a question in a round.
 const MOST: usize = 200;
 const LEAST: usize = 3;
-/// Between two looks whether searches use the index: so long at least, and so many times what the
-/// last one took, because one without an index is work for the daemon.
+/// The least time between two checks whether searches use the index, and its ratio to the time of
+/// the last check, because a search without an index is work for the daemon.
 const POLL: Duration = Duration::from_millis(20);
 const POLL_TIMES: u32 = 20;
 /// Questions that no file answers: they examine no file once the index has all.
@@ -118,7 +118,7 @@ fn of_search(dir: &Path, question: &Question, error: &io::Error) -> BenchError {
     }
 }
 
-/// How long it took until searches used the index.
+/// The time until searches used the index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Indexed {
     /// Until a search for a name examined no file.

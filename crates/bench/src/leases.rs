@@ -1,5 +1,5 @@
-//! Measures what leases cost between two clients of one server (`pelago bench leases`), as the
-//! table of Ringer's evaluation does: getting one, using it, and its end.
+//! The costs of leases between two clients of one server (`pelago bench leases`), as in the table
+//! of Ringer's evaluation: getting one, using it, and its end.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,20 +21,20 @@ pub struct LeaseClients {
     pub link: &'static str,
     /// The client that is granted leases.
     pub one: Files,
-    /// The client whose requests end them.
+    /// The client whose requests end leases.
     pub other: Files,
 }
 
-/// What one kind of request takes.
+/// The times of one kind of request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeaseStep {
     /// The kind of connection; `-` for the floor.
     pub link: &'static str,
-    /// What is done.
+    /// The name of the request.
     pub name: &'static str,
     /// Microseconds of one request: the median, and the 99th of a hundred.
     pub median_us: f64,
-    /// As `median_us`.
+    /// The 99th percentile, in microseconds.
     pub p99_us: f64,
     /// CPU microseconds of this process for each; server and clients are in it.
     pub cpu_us: f64,
@@ -49,7 +49,7 @@ pub struct LeasesReport {
     pub steps: Vec<LeaseStep>,
 }
 
-/// A step: what is measured, for one file.
+/// A step, which is measured for one file.
 struct Step {
     name: &'static str,
     run: fn(&LeaseClients, &mut File) -> Result<(), Error>,
@@ -108,8 +108,8 @@ fn change(files: &Files, file: &File) -> Result<(), Error> {
     files.set_attr(&CONTEXT, file.node, None, set).wait().map(drop)
 }
 
-/// Measures each step for so many files, step by step, the kinds of connections in turn. `server`
-/// makes the files.
+/// Measures each step for this number of files, step by step, the kinds of connections in turn.
+/// `server` makes the files.
 ///
 /// # Errors
 /// [`BenchError::Request`] with the first request that fails.
@@ -143,8 +143,8 @@ fn make(server: &Files, link: &str, files: u64) -> Result<Vec<File>, Error> {
     (0..files).map(make).collect()
 }
 
-/// Measures a byte to another thread and back, over a pair of sockets: what the machine takes for
-/// two wakes.
+/// Measures a byte to another thread and back, over a pair of sockets: the time of two wakes on
+/// this machine.
 fn floor(count: u64) -> Result<LeaseStep, BenchError> {
     let failed = |source: io::Error| BenchError::Socket { source };
     let (mut here, mut there) = UnixStream::pair().map_err(failed)?;

@@ -44,7 +44,7 @@ mod vocabulary;
 /// The version of the objects of [`Report::to_json`] and its like.
 pub const JSON_VERSION: u32 = 1;
 
-/// Why a measurement failed.
+/// The reason for which a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The list of directories is empty.
@@ -94,9 +94,9 @@ pub enum BenchError {
         program: &'static str,
         /// The directory in which it ran.
         path: PathBuf,
-        /// Its exit code, or the signal that ended it.
+        /// The exit code, or the signal that ended the program.
         status: ExitStatus,
-        /// What it said.
+        /// The output of the program.
         said: String,
     },
     /// The result of a job is not what it should be.
@@ -106,7 +106,7 @@ pub enum BenchError {
         job: &'static str,
         /// The directory in which it was done.
         path: PathBuf,
-        /// What the check said.
+        /// The output of the check.
         said: String,
     },
     /// A query was not answered as it should be.
@@ -116,7 +116,7 @@ pub enum BenchError {
         query: String,
         /// The directory that was searched.
         path: PathBuf,
-        /// What was wrong.
+        /// The finding.
         why: String,
     },
     /// Two threads could not pass a byte to each other.
@@ -141,8 +141,8 @@ pub enum BenchError {
 }
 
 /// Returns the order of contenders in a round. Each is first equally often, because the first one
-/// pays for what the previous step left behind: bytes that are still being written, memory that is
-/// being freed.
+/// pays for the rest of the previous step: bytes that are still being written, memory that is being
+/// freed.
 fn turns(round: u32, contenders: usize) -> impl Iterator<Item = usize> {
     let first = round as usize % contenders.max(1);
     (first..contenders).chain(0..first)

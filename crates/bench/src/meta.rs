@@ -23,7 +23,7 @@ pub struct MetaOptions {
     pub at_most: Duration,
     /// The seed of the random orders.
     pub seed: u64,
-    /// Whether the kernel's caches are dropped before cold steps; needs root.
+    /// True if the kernel's caches are dropped before cold steps, which needs root.
     pub cold: bool,
 }
 

@@ -23,8 +23,8 @@ pub struct ColdContender {
     pub name: String,
     /// The directory; files made in it stay.
     pub path: PathBuf,
-    /// The processes whose CPU time counts as the file system's; if there are none here, the one of
-    /// its FUSE mount.
+    /// The processes whose CPU time counts as the file system's; if there are none here, the
+    /// process of its FUSE mount.
     pub daemons: Vec<u32>,
     /// Restarts the process that serves the directory; `None` if the kernel serves it.
     pub restart: Option<Restart>,
@@ -168,25 +168,27 @@ impl<'a> Folders<'a> {
             contender.daemons.clone_from(&self.contender.daemons);
         }
         match step {
-            Step::FindCold => self.program(&contender, FIND, options.names),
+            Step::FindCold => self.list(&contender, &FIND, options.names),
             Step::FindWarm => {
-                self.program(&contender, FIND, options.names)?;
-                self.program(&contender, FIND, options.names)
+                self.list(&contender, &FIND, options.names)?;
+                self.list(&contender, &FIND, options.names)
             }
             Step::LongList => {
-                self.program(&contender, LONG_LIST, options.names)?;
-                self.program(&contender, LONG_LIST, options.names)
+                self.list(&contender, &LONG_LIST, options.names)?;
+                self.list(&contender, &LONG_LIST, options.names)
             }
             Step::ReadCold => self.read_all(&contender, options.small),
         }
     }
 
-    fn program(
+    /// Lists the large directory by a program of the system.
+    fn list(
         &self,
         contender: &Contender,
-        (program, options): (&'static str, &[&str]),
+        lister: &Lister,
         count: u64,
     ) -> Result<Sample, BenchError> {
+        let Lister { program, options } = *lister;
         let mut command = Command::new(program);
         match program {
             "find" => command.arg(&self.many).args(options),
@@ -238,8 +240,15 @@ impl<'a> Folders<'a> {
 }
 
 const BLOCK: usize = 4096;
-const FIND: (&str, &[&str]) = ("find", &["-printf", "%s"]);
-const LONG_LIST: (&str, &[&str]) = ("ls", &["-l"]);
+
+/// A program that lists a directory.
+struct Lister {
+    program: &'static str,
+    options: &'static [&'static str],
+}
+
+const FIND: Lister = Lister { program: "find", options: &["-printf", "%s"] };
+const LONG_LIST: Lister = Lister { program: "ls", options: &["-l"] };
 
 fn error(path: &Path, step: &'static str, source: Errno) -> BenchError {
     BenchError::Step { step, path: path.to_owned(), source }

@@ -19,7 +19,7 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Returns so many words.
+    /// Returns this number of words.
     pub(crate) fn new(seed: u64, count: usize) -> Self {
         let mut random = Random::new(seed);
         let mut seen = std::collections::HashSet::new();

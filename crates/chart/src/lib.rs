@@ -1,8 +1,8 @@
 //! Bar charts of measurements, as a page of SVG.
 //!
 //! A chart has groups of bars, one below the other, and each bar belongs to a series, which has the
-//! same colour in all charts of a page. The figure is written behind its bar, so that nothing has
-//! to be read from an axis.
+//! same colour in all charts of a page. The figure is written after its bar, so that nothing has to
+//! be read from an axis.
 
 use svg::Document;
 use svg::node::element::{Group as Element, Rectangle, Text};
@@ -34,9 +34,9 @@ const FAINT: &str = "#666666";
 /// A chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart {
-    /// What is compared, and with which settings.
+    /// The title: the things that are compared, and the settings.
     pub title: String,
-    /// What is said about it elsewhere; empty for nothing.
+    /// A note below the title; empty for none.
     pub note: String,
     /// The groups, from above.
     pub groups: Vec<Group>,
@@ -45,9 +45,9 @@ pub struct Chart {
 /// Bars that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// What it shows.
+    /// The name of the group.
     pub label: String,
-    /// Its bars, from above.
+    /// The bars, from above.
     pub bars: Vec<Bar>,
 }
 
@@ -70,7 +70,7 @@ pub fn page(title: &str, charts: &[Chart]) -> String {
     for row in charts.chunks(COLUMNS) {
         for (column, chart) in row.iter().enumerate() {
             let left = MARGIN + column as f64 * (column_width + GAP);
-            body = body.add(draw(chart, &series, (left, top, column_width)));
+            body = body.add(draw(chart, &series, left, top, column_width));
         }
         top += row.iter().map(height).fold(0.0, f64::max) + GAP;
     }
@@ -117,7 +117,7 @@ fn legend(series: &[&str], top: f64) -> Element {
     })
 }
 
-fn draw(chart: &Chart, series: &[&str], (left, top, width): (f64, f64, f64)) -> Element {
+fn draw(chart: &Chart, series: &[&str], left: f64, top: f64, width: f64) -> Element {
     let mut element = Element::new();
     let mut at = top;
     for (line, is_title) in head(chart) {
@@ -146,7 +146,7 @@ fn draw(chart: &Chart, series: &[&str], (left, top, width): (f64, f64, f64)) -> 
     element
 }
 
-/// Returns the lines above the bars, and which of them are the title's.
+/// Returns the lines above the bars, each with whether it is one of the title's.
 fn head(chart: &Chart) -> Vec<(String, bool)> {
     let title = lines(&chart.title).into_iter().map(|line| (line, true));
     title.chain(lines(&chart.note).into_iter().map(|line| (line, false))).collect()

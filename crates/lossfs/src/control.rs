@@ -19,9 +19,9 @@ pub struct Fault {
     pub on: Operation,
     /// A part of the path that the file or directory had when it was created.
     pub within: String,
-    /// How many calls succeed first.
+    /// The number of calls that succeed first.
     pub after: u64,
-    /// How many calls fail then.
+    /// The number of calls that fail then.
     pub times: u64,
     /// The error that they return.
     pub error: Errno,
@@ -179,7 +179,8 @@ impl State {
         self.model.close(ino)
     }
 
-    /// Makes a file safe. Fails if an earlier sync failed and this handle was not told.
+    /// Makes a file safe. Fails if an earlier sync failed and this handle has not had that error
+    /// yet.
     pub(crate) fn sync(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         self.model.sync(ino)?;
         self.errors.report(ino, handle)

@@ -58,7 +58,8 @@ impl Driver {
     fn make(
         &self,
         request: &Request,
-        at: (INodeNo, &OsStr),
+        parent: INodeNo,
+        name: &OsStr,
         kind: Kind,
         mode: u32,
     ) -> Result<FileAttr, Errno> {
@@ -72,8 +73,8 @@ impl Driver {
             mtime: time,
             ctime: time,
         };
-        self.change(named(operation, request, at.0, at.1), |state, _| {
-            let ino = state.model.make(at.0.0, at.1.as_bytes(), kind, about)?;
+        self.change(named(operation, request, parent, name), |state, _| {
+            let ino = state.model.make(parent.0, name.as_bytes(), kind, about)?;
             attr(state, ino)
         })
     }
@@ -162,7 +163,7 @@ impl Filesystem for Driver {
     ) {
         let is_file = Mode::from_raw_mode(mode) == Mode::RegularFile;
         let kind = if is_file { Kind::File } else { Kind::Other };
-        entry(self.make(request, (parent, name), kind, mode), reply);
+        entry(self.make(request, parent, name, kind, mode), reply);
     }
 
     fn mkdir(
@@ -175,7 +176,7 @@ impl Filesystem for Driver {
         reply: ReplyEntry,
     ) {
         let mode = mode & PERMISSIONS | 0o040_000;
-        entry(self.make(request, (parent, name), Kind::Folder, mode), reply);
+        entry(self.make(request, parent, name, Kind::Folder, mode), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -202,16 +203,15 @@ impl Filesystem for Driver {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let from = (parent.0, name.as_bytes());
-        let to = (newparent.0, newname.as_bytes());
+        let to_name = newname.as_bytes();
         let renamed = self.change(named(Operation::Rename, request, parent, name), |state, _| {
             if !(flags - RenameFlags::RENAME_NOREPLACE).is_empty() {
                 return Err(Errno::INVAL);
             }
-            if !flags.is_empty() && state.model.lookup(to.0, to.1).is_ok() {
+            if !flags.is_empty() && state.model.lookup(newparent.0, to_name).is_ok() {
                 return Err(Errno::EXIST);
             }
-            state.model.rename(from, to, now())
+            state.model.rename(parent.0, name.as_bytes(), newparent.0, to_name, now())
         });
         done(renamed, reply);
     }
@@ -253,7 +253,7 @@ impl Filesystem for Driver {
         reply: ReplyCreate,
     ) {
         let mode = mode & PERMISSIONS | 0o100_000;
-        let made = self.make(request, (parent, name), Kind::File, mode);
+        let made = self.make(request, parent, name, Kind::File, mode);
         let opened = made.and_then(|attr| {
             let mut state = self.control.lock();
             let handle = FileHandle(state.open(attr.ino.0)?);
@@ -406,7 +406,7 @@ impl Filesystem for Driver {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let range = (offset, offset.saturating_add(length));
+        let range = offset..offset.saturating_add(length);
         let flags = FallocateFlags::from_bits_retain(mode.cast_unsigned());
         let keep_size = flags.contains(FallocateFlags::KEEP_SIZE);
         let reserved = self.change(attempt(Operation::Reserve, request, ino), |state, _| {
@@ -414,7 +414,7 @@ impl Filesystem for Driver {
             if flags.contains(FallocateFlags::PUNCH_HOLE) {
                 model.zero(ino.0, range, now())
             } else if flags.contains(FallocateFlags::ZERO_RANGE) {
-                model.zero(ino.0, range, now())?;
+                model.zero(ino.0, range.clone(), now())?;
                 model.reserve(ino.0, range, keep_size, now())
             } else if (flags - FallocateFlags::KEEP_SIZE).is_empty() {
                 model.reserve(ino.0, range, keep_size, now())

@@ -1,4 +1,4 @@
-//! Failed syncs, and which descriptors were told of them, as `errseq_t` in Linux.
+//! Failed syncs, each reported once to every descriptor, as by `errseq_t` in Linux.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 pub(crate) struct Errors {
     /// The count of failed syncs of each file, and the last error.
     failed: BTreeMap<u64, (u64, Errno)>,
-    /// The count that each descriptor was told of.
+    /// The count of failed syncs that each descriptor has seen.
     known: BTreeMap<u64, u64>,
     next: u64,
 }
@@ -31,7 +31,8 @@ impl Errors {
         self.failed.insert(ino, (self.count(ino) + 1, error));
     }
 
-    /// Returns the error of a sync that failed since the descriptor was opened or last told.
+    /// Returns the error of a sync that failed since the descriptor was opened or had its last
+    /// error.
     pub(crate) fn report(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         let Some((count, error)) = self.failed.get(&ino) else { return Ok(()) };
         match self.known.insert(handle, *count) {

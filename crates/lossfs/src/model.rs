@@ -1,6 +1,7 @@
 //! Files, directories and names, as programs see them and as they are on the disk. Does no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,8 +19,8 @@ mod names;
 /// Inode number of the root.
 pub(crate) const ROOT: u64 = 1;
 
-/// Which changes of names may survive without earlier ones. A change never survives without those
-/// it builds upon.
+/// The changes of names that may survive without earlier ones. A change never survives without
+/// those it builds upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Names {
     /// No change does: as with one journal for all names.
@@ -30,7 +31,7 @@ pub enum Names {
     Any,
 }
 
-/// How much of what was not synced survives a power cut.
+/// The part of the changes that were not synced that survives a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Survival {
     /// Nothing survives.
@@ -39,7 +40,7 @@ pub enum Survival {
     Some {
         /// Seed of the choice.
         seed: u64,
-        /// Which changes of names are independent.
+        /// The changes of names that are independent.
         names: Names,
     },
 }
@@ -277,26 +278,29 @@ impl Model {
     /// Renames a file, and replaces the file at the new name.
     pub(crate) fn rename(
         &mut self,
-        from: (u64, &[u8]),
-        to: (u64, &[u8]),
+        from_dir: u64,
+        from_name: &[u8],
+        to_dir: u64,
+        to_name: &[u8],
         now: SystemTime,
     ) -> Result<(), Errno> {
-        let ino = self.lookup(from.0, from.1)?;
+        let ino = self.lookup(from_dir, from_name)?;
         let is_folder = self.node(ino)?.is_folder();
-        match self.lookup(to.0, to.1) {
+        match self.lookup(to_dir, to_name) {
             Ok(same) if same == ino => return Ok(()),
             Ok(old) => {
                 self.may_go(old, is_folder)?;
-                self.lose_name(to.0, old)?;
+                self.lose_name(to_dir, old)?;
             }
             Err(Errno::NOENT) => {}
             Err(error) => return Err(error),
         }
         if is_folder {
-            self.node_mut(from.0)?.links -= 1;
-            self.node_mut(to.0)?.links += 1;
+            self.node_mut(from_dir)?.links -= 1;
+            self.node_mut(to_dir)?.links += 1;
         }
-        let sets = vec![(from.0, from.1.to_vec(), None), (to.0, to.1.to_vec(), Some(ino))];
+        let sets =
+            vec![(from_dir, from_name.to_vec(), None), (to_dir, to_name.to_vec(), Some(ino))];
         self.change(sets, now)
     }
 
@@ -324,21 +328,21 @@ impl Model {
     pub(crate) fn reserve(
         &mut self,
         ino: u64,
-        range: (u64, u64),
+        range: Range<u64>,
         keep_size: bool,
         now: SystemTime,
     ) -> Result<(), Errno> {
-        self.apply(ino, Change::Reserve { from: range.0, to: range.1, keep_size }, now)
+        self.apply(ino, Change::Reserve { from: range.start, to: range.end, keep_size }, now)
     }
 
     /// Zeroes a range, as far as it is before the end.
     pub(crate) fn zero(
         &mut self,
         ino: u64,
-        range: (u64, u64),
+        range: Range<u64>,
         now: SystemTime,
     ) -> Result<(), Errno> {
-        self.apply(ino, Change::Zero { from: range.0, to: range.1 }, now)
+        self.apply(ino, Change::Zero { from: range.start, to: range.end }, now)
     }
 
     pub(crate) fn set_about(

@@ -50,7 +50,7 @@ pub(crate) struct CallArgs<'a> {
     pub(crate) operation: Operation,
     /// The file, or the folder that a name is in.
     pub(crate) ino: u64,
-    /// That name.
+    /// The name.
     pub(crate) name: Option<&'a [u8]>,
     /// The thread of the caller.
     pub(crate) thread: u32,

@@ -13,7 +13,7 @@ pub struct Call {
     pub operation: Operation,
     /// The class of the file, as [`Sorter`] names it.
     pub class: &'static str,
-    /// Whether one of the test's threads made the call; calls of others are counted apart.
+    /// True if one of the test's threads made the call; calls of others are counted apart.
     pub ours: bool,
 }
 
@@ -21,7 +21,7 @@ pub struct Call {
 /// name.
 pub type Sorter = fn(&str) -> &'static str;
 
-/// How calls are counted.
+/// The settings of a count of calls.
 #[derive(Debug, Clone)]
 pub struct Counting {
     /// Returns the class of a file.
@@ -33,7 +33,7 @@ pub struct Counting {
     pub cached: &'static [&'static str],
 }
 
-/// How a call fails.
+/// The way in which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The call does nothing and returns this error.
@@ -53,11 +53,11 @@ pub struct Injection {
     pub nth: u64,
     /// Whether all later calls of its kind fail, too.
     pub lasting: bool,
-    /// How the call fails.
+    /// The way in which the call fails.
     pub failure: Failure,
 }
 
-/// Counts calls and fails those of a test's choice.
+/// The counters of all calls, and the calls that a test lets fail.
 #[derive(Debug)]
 pub(crate) struct Plan {
     counting: Counting,
@@ -87,7 +87,7 @@ impl Plan {
         self.failed
     }
 
-    /// Counts a call, and decides what becomes of it: how many of its bytes are carried.
+    /// Counts a call, and returns the number of its bytes that are carried out, or its failure.
     pub(crate) fn admit(&mut self, attempt: &CallArgs<'_>, path: &str) -> Result<usize, Errno> {
         let CallArgs { operation, range, .. } = *attempt;
         let class = (self.counting.sorter)(path);

@@ -1,5 +1,5 @@
-//! The network between clients and their server: each client has a cable, which delays what passes,
-//! and can be cut, or stop for a while.
+//! The network between clients and their server: each client has a cable, which delays packets, and
+//! can be cut or stopped for a while.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -21,7 +21,7 @@ const PART: usize = 64 << 10;
 const DELAY_MICROS: u64 = 3_000;
 const LONG_DELAY_MICROS: u64 = 400_000;
 
-/// What the faults of a run do to cables.
+/// The state of the cables that the faults of a run set.
 #[derive(Default)]
 struct Orders {
     /// Cables to be cut once.
@@ -53,7 +53,7 @@ pub(crate) fn server_socket(dir: &Path) -> PathBuf {
 }
 
 impl Cables {
-    /// Lays cables of so many clients, on a thread of their own.
+    /// Lays a cable for each client, on a thread of their own.
     pub(crate) fn lay(dir: &Path, clients: usize) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -72,7 +72,7 @@ impl Cables {
         socket(&self.dir, client)
     }
 
-    /// Ends the connection of a client; what is on its way is lost.
+    /// Ends the connection of a client; bytes on their way are lost.
     pub(crate) fn cut(&self, client: usize) {
         self.order(|orders| orders.cut.push(client));
     }
@@ -113,7 +113,7 @@ fn socket(dir: &Path, client: usize) -> PathBuf {
     dir.join(format!("client-{client}.sock"))
 }
 
-/// What the thread of the cables has.
+/// The state of the thread of the cables.
 struct Carrier {
     poll: Poll,
     cables: Vec<Cable>,
@@ -151,7 +151,7 @@ impl Carrier {
         }
     }
 
-    /// Carries what can be carried. Returns when there is more to do.
+    /// Carries the bytes whose time has come. Returns the time of the next ones.
     fn carry(&mut self) -> Option<Duration> {
         let (cut, stopped, is_server_gone) = {
             let mut orders = self.orders.lock();

@@ -1,4 +1,4 @@
-//! What goes wrong in a run.
+//! The faults of a run, and their choice.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::turns;
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The connection of a client ends; what is on its way is lost.
+    /// The connection of a client ends; bytes on their way are lost.
     Cut(usize),
     /// The cable of a client carries nothing for a while, in both ways or in one.
     Stop(usize, Ways, Duration),
@@ -31,7 +31,7 @@ pub(crate) enum Fault {
     KillServerOfLost(usize, Duration),
 }
 
-/// All kinds, by the names that a report has.
+/// The names of all kinds in a report.
 pub(crate) const KINDS: [&str; 10] = [
     "cut",
     "stopped cable",
@@ -45,18 +45,18 @@ pub(crate) const KINDS: [&str; 10] = [
     "killed server of a lost client",
 ];
 
-/// What may go wrong in one run. What is lost together cannot be told from what was lost wrongly:
-/// a client and what it has not synced on one side, the server on the other.
+/// The faults that may occur in one run. A run that kills clients kills no server: if both lost
+/// what was not synced, a wrong loss would not be noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Palette {
     Nothing,
     /// Connections and time.
     Network,
-    /// That, and the server is killed.
+    /// Also kills of the server.
     Server,
-    /// That, and the power fails.
+    /// Also power losses.
     Power,
-    /// That, and a client is killed, not the server.
+    /// Connections, time, and kills of clients, not of the server.
     Client,
 }
 
@@ -76,7 +76,8 @@ impl Fault {
         }]
     }
 
-    /// Returns the client that others cannot reach after it, with all that it has kept back.
+    /// Returns the client that the fault separates from the others, with the bytes that it has not
+    /// sent.
     pub(crate) const fn separates(self) -> Option<usize> {
         match self {
             Self::Stop(client, ..)
@@ -86,7 +87,7 @@ impl Fault {
         }
     }
 
-    /// Returns the same fault for so long, if it ends by itself.
+    /// Returns the same fault with this duration, if it ends by itself.
     pub(crate) const fn lasting(self, time: Duration) -> Self {
         match self {
             Self::Stop(client, ways, _) => Self::Stop(client, ways, time),
@@ -95,8 +96,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether a session may end by it, or a lease before bytes that were kept back are
-    /// sent: then programs are told of errors.
+    /// Returns whether a session may end by the fault, or a lease before the bytes under it are
+    /// sent: then programs get errors.
     pub(crate) fn may_end_session(self, term: Duration) -> bool {
         match self {
             Self::Stop(_, _, time) | Self::PauseClient(_, time) | Self::PauseServer(time) => {
@@ -124,12 +125,12 @@ impl Palette {
         }
     }
 
-    /// Returns whether the server may lose what its own programs have not synced.
+    /// Returns whether the server may lose changes that its own programs have not synced.
     pub(crate) const fn loses_server(self) -> bool {
         matches!(self, Self::Server | Self::Power)
     }
 
-    /// Returns what goes wrong next.
+    /// Returns the next fault.
     pub(crate) fn next(self, clients: usize) -> Option<Fault> {
         if self == Self::Nothing {
             return None;

@@ -1,4 +1,4 @@
-//! What programs have asked and seen, and whether that can be.
+//! The history of a run: the operations of all programs, and the search for results that cannot be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Write};
@@ -23,16 +23,16 @@ fn program_of(value: u64) -> Program {
     Program(usize::try_from(value % 100).unwrap_or(0).wrapping_sub(1))
 }
 
-/// What a program does to a name, or sees of it. The state is the file that it leads to.
+/// An operation on a name. Its state is the file that it leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     Create(u64),
-    /// It existed: creating it has failed.
+    /// Creating the name has failed, because it existed.
     Exists,
     Unlink,
-    /// It did not exist.
+    /// The name did not exist.
     Absent,
-    /// It led to this file.
+    /// The name led to this file.
     Leads(u64),
 }
 
@@ -51,7 +51,7 @@ impl Act for Naming {
     }
 }
 
-/// A record of a log, and what became of it.
+/// A record that was appended to the log.
 #[derive(Debug, Clone, Copy)]
 struct Appended {
     program: Program,
@@ -67,9 +67,9 @@ struct Grown {
     value: u64,
 }
 
-/// A file lock that a program had, as far as it was told: from the return of the request for the
-/// lock to the beginning of the last request that the lock guards, or that gives it up, and that
-/// went well. What fails says that the lock may be lost since the last one.
+/// A file lock that a program held, as the replies say: from the return of the request for the lock
+/// to the beginning of the last request under it, or of the request that released it, that
+/// succeeded. A request that fails says that the lock may have been lost since the request before.
 #[derive(Debug, Clone, Copy)]
 struct LockSpan {
     program: Program,
@@ -93,11 +93,32 @@ impl LockSpan {
     }
 }
 
-/// All that was asked and seen in a run.
+/// A part of a file: eight bytes, which are always written and read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FilePart {
+    pub(crate) file: usize,
+    pub(crate) number: u64,
+}
+
+impl FilePart {
+    /// Bytes of a part.
+    pub(crate) const BYTES: u32 = 8;
+
+    /// Returns the offset of its first byte.
+    pub(crate) const fn offset(self) -> u64 {
+        self.number * Self::BYTES as u64
+    }
+
+    const fn end(self) -> u64 {
+        self.offset() + Self::BYTES as u64
+    }
+}
+
+/// The operations of a run, with their results.
 #[derive(Default)]
 pub(crate) struct History {
     moment: u64,
-    cells: BTreeMap<(usize, u64), Vec<Operation<Cell>>>,
+    parts: BTreeMap<FilePart, Vec<Operation<Cell>>>,
     names: BTreeMap<usize, Vec<Operation<Naming>>>,
     /// Names that may lead to a file of which nothing is known.
     lost_names: BTreeSet<usize>,
@@ -109,16 +130,16 @@ pub(crate) struct History {
     /// The name that each program has changed last.
     changing_names: BTreeMap<Program, usize>,
     log: BTreeMap<u64, Appended>,
-    /// What critical sections have written that went well, and how many each value has.
+    /// The values that critical sections have written, with the number of times for each.
     counted: BTreeMap<u64, usize>,
     held: Vec<LockSpan>,
     /// Programs that have a lock and ask nothing for long.
     computing: BTreeSet<Program>,
-    /// How many writes of each program were answered.
+    /// The number of acknowledged writes of each program.
     writes: BTreeMap<Program, u64>,
-    /// What programs have done, by kind.
+    /// The number of operations, by kind.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    /// What cannot be.
+    /// The findings.
     pub(crate) wrong: Vec<String>,
 }
 
@@ -133,36 +154,38 @@ impl History {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// Returns whether so many operations more of this part of a file can be checked.
-    pub(crate) fn has_room(&self, cell: (usize, u64), more: usize) -> bool {
-        self.cells.get(&cell).map_or(0, Vec::len) + more < MOST
+    /// Returns whether `more` further operations on this part of a file can be checked.
+    pub(crate) fn has_room(&self, part: FilePart, more: usize) -> bool {
+        self.parts.get(&part).map_or(0, Vec::len) + more < MOST
     }
 
-    /// Returns whether so many operations more of this name can be checked.
+    /// Returns whether `more` further operations on this name can be checked.
     pub(crate) fn has_room_for_name(&self, name: usize, more: usize) -> bool {
         self.names.get(&name).map_or(0, Vec::len) + more < MOST
     }
 
-    /// A write begins: until it is known to be there, it may have an effect at any time.
-    pub(crate) fn begin_write(&mut self, cell: (usize, u64), value: u64) {
+    /// Records the beginning of a write: until it is acknowledged, it may have an effect at any
+    /// time.
+    pub(crate) fn begin_write(&mut self, part: FilePart, value: u64) {
         let begun = self.moment();
         let write = Operation { begun, ended: u64::MAX, act: Cell::Write(value) };
-        self.cells.entry(cell).or_default().push(write);
+        self.parts.entry(part).or_default().push(write);
     }
 
-    /// A write is answered.
-    pub(crate) fn end_write(&mut self, cell: (usize, u64), value: u64) {
+    /// Records that a write was acknowledged.
+    pub(crate) fn end_write(&mut self, part: FilePart, value: u64) {
         let ended = self.moment();
         *self.writes.entry(program_of(value)).or_default() += 1;
-        self.find_write(cell, value).ended = ended;
-        let size = 8 * (cell.1 + 1);
-        self.grown.entry(cell.0).or_default().push(Grown { ended, size, value });
+        self.find_write(part, value).ended = ended;
+        let size = part.end();
+        self.grown.entry(part.file).or_default().push(Grown { ended, size, value });
     }
 
-    /// The server is killed: what it has written and not answered may be written once more.
+    /// Records that the server was killed: writes that it has not acknowledged may be carried out
+    /// once more.
     pub(crate) fn may_write_again(&mut self) {
         let begun = self.moment();
-        for all in self.cells.values_mut() {
+        for all in self.parts.values_mut() {
             let is_written = |it: &&Operation<Cell>| match it.act {
                 Cell::Write(_) => it.ended == u64::MAX,
                 Cell::Read(_) => false,
@@ -176,24 +199,25 @@ impl History {
         }
     }
 
-    /// Returns how many writes of some programs were answered.
+    /// Returns the number of acknowledged writes of some programs.
     pub(crate) fn writes_of(&self, programs: Range<usize>) -> u64 {
         self.writes.range(Program(programs.start)..Program(programs.end)).map(|it| it.1).sum()
     }
 
-    /// A program was told that what it has written may be lost, or has ended.
-    pub(crate) fn doubt_write(&mut self, cell: (usize, u64), value: u64) {
-        self.find_write(cell, value).ended = u64::MAX;
-        self.grown.entry(cell.0).or_default().retain(|grown| grown.value != value);
+    /// Records that a write may be lost: its program got an error, or has ended.
+    pub(crate) fn doubt_write(&mut self, part: FilePart, value: u64) {
+        self.find_write(part, value).ended = u64::MAX;
+        self.grown.entry(part.file).or_default().retain(|grown| grown.value != value);
     }
 
-    /// These programs have ended in the middle: what they have not closed may be lost.
+    /// Records that these programs were killed: writes to files that they have not closed may be
+    /// lost.
     pub(crate) fn doubt_programs(&mut self, programs: Range<usize>) {
         let in_doubt = programs.clone().filter_map(|it| self.changing_names.get(&Program(it)));
         self.lost_names.extend(in_doubt);
         let of_program = |value: u64| programs.contains(&program_of(value).0);
         let closed = &self.closed;
-        for all in self.cells.values_mut() {
+        for all in self.parts.values_mut() {
             let writes = all.iter_mut().filter(|it| match it.act {
                 Cell::Write(value) => of_program(value) && !closed.contains(&value),
                 Cell::Read(_) => false,
@@ -205,43 +229,43 @@ impl History {
         }
     }
 
-    /// The file was closed that a program has written.
+    /// Records that a program has closed the file of a write.
     pub(crate) fn closed(&mut self, value: u64) {
         self.closed.insert(value);
     }
 
-    fn find_write(&mut self, cell: (usize, u64), value: u64) -> &mut Operation<Cell> {
-        let all = self.cells.get_mut(&cell).expect("a write that has begun");
+    fn find_write(&mut self, part: FilePart, value: u64) -> &mut Operation<Cell> {
+        let all = self.parts.get_mut(&part).expect("a write that has begun");
         let found = all.iter_mut().find(|it| it.act == Cell::Write(value));
         found.expect("a write that has begun")
     }
 
-    pub(crate) fn read(&mut self, cell: (usize, u64), begun: u64, value: u64) {
+    pub(crate) fn read(&mut self, part: FilePart, begun: u64, value: u64) {
         let ended = self.moment();
-        self.cells.entry(cell).or_default().push(Operation {
+        self.parts.entry(part).or_default().push(Operation {
             begun,
             ended,
             act: Cell::Read(value),
         });
     }
 
-    /// A program saw the size of a file; it has asked for it at `begun`.
+    /// Records the size of a file that a program saw; its request began at `begun`.
     pub(crate) fn saw_size(&mut self, file: usize, begun: u64, size: u64) {
         self.sizes.push((file, begun, size));
     }
 
-    /// A program is about to change a name.
+    /// Records that a program is about to change a name.
     pub(crate) fn begin_name(&mut self, program: Program, name: usize) {
         self.changing_names.insert(program, name);
     }
 
-    /// An operation on a name: `ended` if it is known what it did.
+    /// Records an operation on a name; it has an end only if its effect is certain.
     pub(crate) fn name(&mut self, name: usize, begun: u64, act: Naming, is_certain: bool) {
         let ended = if is_certain { self.moment() } else { u64::MAX };
         self.names.entry(name).or_default().push(Operation { begun, ended, act });
     }
 
-    /// It is not known whether a name was created.
+    /// Records that a name may or may not have been created.
     pub(crate) fn lose_name(&mut self, name: usize) {
         self.lost_names.insert(name);
     }
@@ -261,7 +285,7 @@ impl History {
         *self.counted.entry(value).or_default() += 1;
     }
 
-    /// A program was told that it has a lock. Returns the number of the lock in this run.
+    /// Records that a program got a lock. Returns the number of the lock in this run.
     pub(crate) fn locked(&mut self, program: Program, file: &'static str, lock: FileLock) -> usize {
         let from = self.moment();
         self.held.push(LockSpan { program, file, lock, from, until: from });
@@ -288,11 +312,12 @@ impl History {
         held.until = held.until.max(begun);
     }
 
-    /// Checks all of a run. `log` is what the log says at its end, `count` what the counter does.
+    /// Checks the whole run. `log` has the values of the log at its end, `count` is the value of
+    /// the counter.
     pub(crate) fn check(&mut self, log: &[u64], count: u64) {
-        for (cell, all) in &self.cells {
+        for (part, all) in &self.parts {
             if !register::have_order(all) {
-                self.wrong.push(format!("{cell:?} has no order:{}", list(all)));
+                self.wrong.push(format!("{part:?} has no order:{}", list(all)));
             }
         }
         for (name, all) in self.names.iter().filter(|(name, _)| !self.lost_names.contains(name)) {

@@ -1,4 +1,4 @@
-//! Tells whether what programs saw of one thing has an order: each operation has its effect at one
+//! Linearizability of the operations on one object: an order in which each has its effect at one
 //! moment between its beginning and its end (Wing and Gong 1993; Lowe 2017 for the memory).
 
 use std::collections::HashSet;
@@ -17,10 +17,11 @@ pub(crate) struct Operation<A> {
     pub(crate) act: A,
 }
 
-/// What an operation does to a state: `None` if it cannot have seen what it saw.
+/// An operation on a state.
 pub(crate) trait Act: Copy + Debug {
     type State: Copy + Eq + Hash + Debug;
 
+    /// Returns the state after the operation; `None` if it cannot have its result in this state.
     fn step(self, state: Self::State) -> Option<Self::State>;
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn have_order<A: Act>(first: A::State, all: &[Operation<A>]) -> bool 
         }
         let is_left = |at: &usize| done & (1 << at) == 0;
         let left = || (0..all.len()).filter(is_left);
-        // What began after another one has ended comes behind it.
+        // An operation that began after another has ended follows it.
         let first_end = left().map(|at| all[at].ended).min().unwrap_or(u64::MAX);
         if first_end == u64::MAX {
             return true;

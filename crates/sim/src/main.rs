@@ -1,9 +1,9 @@
-//! Runs a server, clients and programs on one thread at a time, on a network and clocks of its own,
-//! as a seed decides: which thread comes next, what the programs do, and what goes wrong.
+//! The simulation: a server, clients and programs on one thread at a time, on a network and clocks
+//! of its own. A seed decides the next thread, the operations of the programs, and the faults.
 //!
 //! All of it is the product: sessions, leases, write-behind, the pool, the group commit. Only the
-//! kernel, TLS and the engine of the table are not there. What programs saw must have an order
-//! ([`linear`]), and all mounts must say the same at the end.
+//! kernel, TLS and the engine of the table are not there. The operations of the programs must have
+//! an order ([`linear`]), and all mounts must show the same at the end.
 //!
 //! Usage: `pelago-sim SEED [SEEDS [--first]]`. One seed prints what it does.
 
@@ -27,9 +27,9 @@ mod tap;
 mod turns;
 mod world;
 
-/// Tells a process to run one seed, and to print what was counted.
+/// The option of a process that runs one seed, and prints its counts.
 const ONE: &str = "--one";
-/// So many seeds meet each of [`EXPECTED`].
+/// The number of seeds that meet each of [`EXPECTED`].
 const TELLING_SEEDS: u64 = 50;
 const EXPECTED: [&str; 21] = [
     "answers without a lease",
@@ -138,16 +138,16 @@ fn run_all(first: u64, count: u64, ends_early: bool) -> ExitCode {
                 let has_failed = &has_failed;
                 let goes_on = move |_: &u64| !(ends_early && has_failed.load(Ordering::Relaxed));
                 let run = move |seed| {
-                    let result = run_apart(seed);
-                    has_failed.fetch_or(!result.0, Ordering::Relaxed);
-                    (seed, result)
+                    let (ok, text) = run_apart(seed);
+                    has_failed.fetch_or(!ok, Ordering::Relaxed);
+                    (seed, ok, text)
                 };
                 scope.spawn(move || seeds.take_while(goes_on).map(run).collect::<Vec<_>>())
             })
             .collect();
         running.into_iter().flat_map(|lane| lane.join().expect("a lane")).collect::<Vec<_>>()
     });
-    for (seed, (ok, text)) in results {
+    for (seed, ok, text) in results {
         for line in text.lines() {
             if let Some((what, number)) = line.split_once(": ")
                 && let Ok(number) = number.parse::<u64>()

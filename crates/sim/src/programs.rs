@@ -1,4 +1,4 @@
-//! Programs that use files, and note what they see.
+//! Programs that use files, and record their operations in the history.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,7 @@ use pelago_wire::{
     OpenFlags, OpenId, WriteFlags,
 };
 
-use crate::history::{History, Naming, Program, value};
+use crate::history::{FilePart, History, Naming, Program, value};
 use crate::turns;
 
 mod scatter;
@@ -23,13 +23,13 @@ pub(crate) const NAMES: usize = 4;
 /// The file that critical sections count in, and the one that all append to.
 const COUNTER: &str = "counter";
 const LOG: &str = "log";
-/// The file of whose bytes programs have locks.
+/// The file whose bytes programs lock.
 const LOCKED: &str = "locked";
 /// A program computes under a lock for a little longer than a session lasts, at least.
 const COMPUTES: Duration = Duration::from_millis(10_200);
 const CONTEXT: Context = Context::direct(0, 0);
 
-/// What a program does.
+/// The plan of a program.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) program: Program,
@@ -37,18 +37,18 @@ pub(crate) struct Plan {
     pub(crate) does: Does,
 }
 
-/// What a program does all the time.
+/// The kind of operations of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Does {
     /// Everything.
     All,
-    /// It changes nothing.
+    /// Reads that change nothing.
     Reads,
-    /// It looks at names and sizes, which its mount keeps: it goes on while that is cut off.
+    /// Lookups of names and sizes, which its mount caches: they go on while the mount is cut off.
     Watches,
 }
 
-/// A program and what it works with.
+/// A program, with its mount and the history.
 pub(crate) struct Runner {
     files: Files,
     plan: Plan,
@@ -153,32 +153,32 @@ impl Runner {
             return self.note("writes", opened.map(drop));
         };
         self.tell(format_args!("opens {file} of {} bytes to write", attr.size));
-        let mut written: Vec<((usize, u64), u64)> = Vec::new();
+        let mut written: Vec<(FilePart, u64)> = Vec::new();
         let mut result = Ok(());
         for _ in 0..writes {
             let again = written.last().filter(|_| turns::random(3) == 0);
-            let part = again.map_or_else(|| turns::random(PARTS), |((_, part), _)| *part);
-            let cell = (file, part);
+            let number = again.map_or_else(|| turns::random(PARTS), |(part, _)| part.number);
+            let part = FilePart { file, number };
             let value = self.value();
-            if !self.history.lock().has_room(cell, 12) {
+            if !self.history.lock().has_room(part, 12) {
                 continue;
             }
-            self.history.lock().begin_write(cell, value);
-            self.tell(format_args!("writes {value} to {cell:?} by {open:?}"));
-            let to = FilePos { open, offset: 8 * cell.1 };
+            self.history.lock().begin_write(part, value);
+            self.tell(format_args!("writes {value} to {part:?} by {open:?}"));
+            let to = FilePos { open, offset: part.offset() };
             let answer =
                 self.files.write(&CONTEXT, to, &value.to_le_bytes(), WriteFlags::NONE).wait();
-            written.push((cell, value));
+            written.push((part, value));
             self.tell(format_args!("wrote {value}: {answer:?}"));
             match answer {
-                Ok(_) => self.history.lock().end_write(cell, value),
+                Ok(_) => self.history.lock().end_write(part, value),
                 Err(error) => result = Err(error),
             }
             match turns::random(6) {
                 0 => thread::sleep(Duration::from_micros(turns::random(150_000))),
-                // About when the bytes are sent that were kept back.
+                // About the time at which the mount sends the bytes that it holds.
                 1 => thread::sleep(Duration::from_micros(95_000 + turns::random(30_000))),
-                // It has the file open for longer.
+                // The file stays open for longer.
                 2 if turns::random(2) == 0 => {
                     thread::sleep(Duration::from_micros(turns::random(4_000_000)));
                 }
@@ -191,10 +191,10 @@ impl Runner {
         }
         result = self.close(open).and(result);
         let mut history = self.history.lock();
-        for (cell, value) in written {
+        for (part, value) in written {
             match result {
                 Ok(()) => history.closed(value),
-                Err(_) => history.doubt_write(cell, value),
+                Err(_) => history.doubt_write(part, value),
             }
         }
         drop(history);
@@ -202,28 +202,28 @@ impl Runner {
     }
 
     fn read(&self) {
-        let cell = (random_file(), turns::random(PARTS));
-        if self.history.lock().has_room(cell, 8) {
-            self.note("reads", self.read_cell(cell));
+        let part = FilePart { file: random_file(), number: turns::random(PARTS) };
+        if self.history.lock().has_room(part, 8) {
+            self.note("reads", self.read_part(part));
         }
     }
 
-    fn read_cell(&self, cell: (usize, u64)) -> Result<(), Error> {
-        // Before the open: what a program has open may be older than that.
+    fn read_part(&self, part: FilePart) -> Result<(), Error> {
+        // Before the open: the bytes of an open file may be older than this moment.
         let begun = self.history.lock().moment();
-        let Opened { open, .. } = self.open(&file_name(cell.0), OpenFlags::READ)?;
-        let read = self.files.read(&CONTEXT, open, 8 * cell.1, 8).wait();
+        let Opened { open, .. } = self.open(&file_name(part.file), OpenFlags::READ)?;
+        let read = self.files.read(&CONTEXT, open, part.offset(), FilePart::BYTES).wait();
         if let Ok(bytes) = &read {
             let value = bytes.as_bytes().try_into().map_or(0, u64::from_le_bytes);
             let bytes = bytes.as_bytes().len();
-            self.tell(format_args!("{begun} read {value} ({bytes} bytes) of {cell:?}"));
-            self.history.lock().read(cell, begun, value);
+            self.tell(format_args!("{begun} read {value} ({bytes} bytes) of {part:?}"));
+            self.history.lock().read(part, begun, value);
         }
         let closed = self.close(open);
         read.and(closed)
     }
 
-    /// Looks at the size of a file.
+    /// Reads the size of a file.
     fn look(&self) {
         let file = random_file();
         let begun = self.history.lock().moment();
@@ -236,7 +236,7 @@ impl Runner {
         self.note("looks", entry.map(drop));
     }
 
-    /// Counts up under a lock, or does something else under another one.
+    /// Increments the counter under a lock, or uses another lock.
     fn use_lock(&self) {
         match turns::random(2) {
             0 => self.note("critical sections", self.count_up_once()),
@@ -315,7 +315,7 @@ impl Runner {
             let held = self.lock(open, LOCKED, lock)?;
             let computes = turns::random(2) == 0;
             if computes {
-                // It asks nothing for longer than a term, so that nothing can tell it of a loss.
+                // It sends no request for longer than a term, so that no reply can report a loss.
                 self.history.lock().computes(self.plan.program, true);
                 thread::sleep(COMPUTES + Duration::from_micros(turns::random(6_000_000)));
                 self.history.lock().computes(self.plan.program, false);
@@ -457,8 +457,8 @@ impl Runner {
     /// the counter.
     pub(crate) fn read_all(&self) -> Result<(Vec<u64>, u64), Error> {
         for file in 0..FILES {
-            for part in 0..PARTS {
-                self.read_cell((file, part))?;
+            for number in 0..PARTS {
+                self.read_part(FilePart { file, number })?;
             }
         }
         for number in 0..NAMES {

@@ -1,16 +1,16 @@
-//! Tells whether what programs wrote and read at one place has an order.
+//! Linearizability of the reads and writes of one part of a file.
 //!
 //! The search of [`crate::linear`] does not end if there are many writes that may be lost: each of
-//! them could come at any time. Here such a write is put right before a read that has seen its
-//! value, and nowhere else: before another write it changes nothing that anybody sees, and before a
-//! read of another value it cannot be.
+//! them could come at any time. Here such a write is placed right before a read that has seen its
+//! value, and nowhere else: before another write no program would see it, and before a read of
+//! another value it is impossible.
 
 use std::collections::HashSet;
 
 use crate::linear::Operation;
 
-/// What a program does to 8 bytes of a file, or sees of them. Each program writes other values; one
-/// may be written twice if it was not answered.
+/// A read or a write of 8 bytes of a file. Each program writes other values; a value may be written
+/// twice if its write was not acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cell {
     Write(u64),
@@ -27,7 +27,7 @@ pub(crate) fn have_order(all: &[Operation<Cell>]) -> bool {
             continue;
         }
         let left = || (0..all.len()).filter(|at| done & (1 << at) == 0);
-        // What began after another one has ended comes behind it.
+        // An operation that began after another has ended follows it.
         let first_end = left().map(|at| all[at].ended).min().unwrap_or(u64::MAX);
         if first_end == u64::MAX {
             return true;
@@ -92,7 +92,7 @@ mod tests {
                 if number >= writes {
                     return act(begun, ended, Cell::Read(random.below(writes + 2)));
                 }
-                // Only what may be lost is written twice.
+                // Only a write that may be lost is carried out twice.
                 match random.below(3) {
                     0 => act(begun, u64::MAX, Cell::Write(1)),
                     1 => act(begun, u64::MAX, Cell::Write(number + 1)),

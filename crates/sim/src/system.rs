@@ -1,6 +1,6 @@
-//! The functions of the C library by which threads wait and look at clocks, in place of its own.
+//! Functions that replace those of the C library by which threads wait and read clocks.
 //!
-//! The linker prefers these to the library's. For a thread that takes turns they ask
+//! The linker prefers these to the library's. For a thread that takes turns they call
 //! [`crate::turns`]; for all others, and before the simulation begins, they do what the library
 //! does.
 
@@ -212,7 +212,7 @@ extern "C" fn getrandom(into: *mut c_void, bytes: size_t, flags: c_uint) -> ssiz
     ssize_t::try_from(bytes).unwrap_or(ssize_t::MAX)
 }
 
-/// What a new thread begins with.
+/// The arguments of a new thread.
 struct Start {
     thread: &'static Thread,
     main: extern "C" fn(*mut c_void) -> *mut c_void,

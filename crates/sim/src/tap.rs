@@ -11,11 +11,11 @@ use pelago_wire::{
 
 use crate::history::History;
 
-/// A service, and what is heard of it.
+/// A service whose requests and replies are recorded in the history.
 pub(crate) struct Tap {
     service: Arc<dyn SessionService>,
     history: Arc<Mutex<History>>,
-    /// Who has the lease on the bytes of a file, and who was told that it ends.
+    /// The session that holds the lease on the bytes of each file.
     writers: Arc<Mutex<BTreeMap<InodeId, SessionId>>>,
     recalls: Arc<Recalls>,
 }
@@ -45,10 +45,12 @@ impl Tap {
             (bytes.is_some(), "leases on bytes"),
             (wanted && leases == Leases::default(), "answers without a lease"),
         ];
-        all.into_iter().filter(|(is_granted, _)| *is_granted).for_each(|it| history.count(it.1));
+        for (_, what) in all.into_iter().filter(|(is_granted, _)| *is_granted) {
+            history.count(what);
+        }
     }
 
-    /// The session has the lease on the bytes of a file.
+    /// Records that the session holds the lease on the bytes of a file.
     fn begin_writer(&self, session: SessionId, ino: InodeId) {
         let other = self.writers.lock().insert(ino, session).filter(|other| *other != session);
         if let Some(other) = other {
@@ -71,7 +73,7 @@ impl Service for Tap {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         if let Request::Release { .. } = request {
-            // Which file it was is not known here: others may have the lease from now on.
+            // The file is not known here: other sessions may hold the lease from now on.
             self.end_writer(context.session, |_| true);
         }
         self.service.ask(context, request, bulk, later)

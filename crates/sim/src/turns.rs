@@ -22,17 +22,17 @@ use crate::original;
 
 /// Waits without end.
 pub(crate) const FOR_EVER: u64 = u64::MAX;
-/// A turn takes up to so long, in nanoseconds.
+/// The longest turn, in nanoseconds.
 const TURN_NANOS: u64 = 20_000;
-/// A look at the clock takes so long, in nanoseconds: a loop that waits for a time ends.
+/// The time of a reading of the clock, in nanoseconds: a loop that waits for a time ends.
 const LOOK_NANOS: u64 = 100;
-/// A run takes less; what takes longer does not end.
+/// The longest time of a run: one that takes longer does not end.
 const MOST_NANOS: u64 = 3_600_000_000_000;
 const STORY_BYTES: usize = 4 << 20;
-/// One of so many threads that do not wait stands still for up to so long, in nanoseconds.
+/// One of this number of threads that do not wait stands still.
 const SHORT_STALLS: u64 = 100;
 const SHORT_STALL_NANOS: u64 = 60_000_000;
-/// One of so many looks at the clock ends a turn.
+/// One of this number of readings of the clock ends a turn.
 const LOOKS: u64 = 12;
 
 /// A machine that threads belong to.
@@ -44,11 +44,11 @@ pub(crate) struct Thread {
     number: usize,
     machine: Cell<Machine>,
     wait: Cell<Wait>,
-    /// When it began to wait, among all waits: wakes are in this order.
+    /// The number of its wait among all waits: wakes are in this order.
     since: Cell<u64>,
-    /// It was woken, and not by the time.
+    /// True if a wake has ended its wait, and not the time.
     woken: Cell<bool>,
-    /// It does not run before this time.
+    /// The time before which it does not run.
     stalled_until: Cell<u64>,
     /// 1 once it is given the turn.
     turn: AtomicU32,
@@ -56,7 +56,7 @@ pub(crate) struct Thread {
     has_started: AtomicU32,
 }
 
-/// What a thread waits for.
+/// The event for which a thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Nothing,
@@ -67,7 +67,7 @@ enum Wait {
     Time(u64),
     /// The end of the thread with this number.
     End(usize),
-    /// It has ended.
+    /// The thread has ended.
     Ended,
 }
 
@@ -76,7 +76,7 @@ struct Standing {
     stands_until: u64,
     /// For so long its next thread stands still that is in the middle of something.
     stall: Option<u64>,
-    /// Its clock gains so many nanoseconds in a million.
+    /// The nanoseconds in a million by which its clock is fast.
     gains: i64,
 }
 
@@ -87,8 +87,8 @@ struct Turns {
     random: Random,
     threads: Vec<&'static Thread>,
     machines: Vec<Standing>,
-    /// What happened. It is kept also if it is not wanted: memory that is asked for moves locks to
-    /// other addresses, and the run would be another one.
+    /// The story of the run. It is recorded also if nobody prints it: its memory moves locks to
+    /// other addresses, and without it the run would be another one.
     story: String,
     tells_switches: bool,
 }
@@ -145,7 +145,7 @@ pub(crate) fn begin(seed: u64, name: &str, tells_switches: bool) -> Machine {
     machine
 }
 
-/// Returns a new machine, whose clock gains so many nanoseconds in a million.
+/// Returns a new machine, whose clock is fast by `gains` nanoseconds in a million.
 pub(crate) fn machine(name: &str, gains: i64) -> Machine {
     let machines = &mut turns().machines;
     machines.push(Standing { name: name.to_owned(), stands_until: 0, stall: None, gains });
@@ -178,7 +178,7 @@ pub(crate) fn go_on(machine: Machine) {
     }
 }
 
-/// Has a thread of this machine stand still for this time in the middle of its work: the next one
+/// Lets a thread of this machine stand still for this time in the middle of its work: the next one
 /// whose turn ends although it waits for nothing.
 pub(crate) fn stall(machine: Machine, time: Duration) {
     turns().machines[machine.0].stall = Some(nanos(time));
@@ -244,8 +244,8 @@ impl Thread {
         self.wait_for_turn();
     }
 
-    /// Waits until the thread is ready for its first turn: what it does before, memory included, is
-    /// not done in turns.
+    /// Waits until the thread is ready for its first turn: its work before that, allocations
+    /// included, is not done in turns.
     pub(crate) fn wait_for_real_start(&self) {
         while self.has_started.load(Ordering::Acquire) == 0 {
             original::wait_for_real(&self.has_started);
@@ -274,13 +274,14 @@ impl Thread {
         }
     }
 
-    /// Waits for a wake of the futex, for at most so many nanoseconds. Returns whether it came.
+    /// Waits for a wake of the futex, for at most this number of nanoseconds. Returns whether it
+    /// came.
     pub(crate) fn wait_for_wake(&self, address: usize, most: u64) -> bool {
         self.wait_for(Wait::Futex(address, turns().after(most)));
         self.woken.get()
     }
 
-    /// Wakes at most so many threads that wait for the futex. Returns how many.
+    /// Wakes at most `most` threads that wait for the futex. Returns their number.
     pub(crate) fn wake(&self, address: usize, most: usize) -> usize {
         let turns = turns();
         let waits = |thread: &&&'static Self| match thread.wait.get() {
@@ -305,7 +306,7 @@ impl Thread {
         self.wait_for(Wait::Epoll(epoll, until));
     }
 
-    /// Returns the time in so many nanoseconds, for [`Thread::wait_for_events`].
+    /// Returns the time after this number of nanoseconds, for [`Thread::wait_for_events`].
     pub(crate) fn after(&self, nanos: u64) -> u64 {
         turns().after(nanos)
     }
@@ -442,7 +443,7 @@ impl Turns {
             let until = match thread.wait.get() {
                 Wait::Nothing => 0,
                 Wait::Futex(_, until) | Wait::Time(until) => until,
-                // It may have events once it is not held any more.
+                // It may have events after its hold ends.
                 Wait::Epoll(_, _) if held_until > self.now => 0,
                 Wait::Epoll(_, until) => until,
                 Wait::End(_) | Wait::Ended => FOR_EVER,

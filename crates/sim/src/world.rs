@@ -25,21 +25,21 @@ use crate::programs::{self, Does, Plan, Runner};
 use crate::tap::Tap;
 use crate::turns::{self, Machine};
 
-/// Clients, and programs of each, of which the first one watches; the server has one of its own
-/// mount.
+/// The number of clients, and of programs of each, of which the first one watches. One program more
+/// uses the server's own mount.
 const CLIENTS: usize = 2;
 const PROGRAMS: usize = 3;
 const OPERATIONS: u64 = 40;
-/// Between two faults there is at most so much time, in microseconds.
+/// The longest time between two faults, in microseconds.
 const FAULT_MICROS: u64 = 4_000_000;
-/// How often, and how many times, a fault looks whether a program has written.
+/// The time between two checks of a fault whether a program has written.
 const WRITE_POLL: Duration = Duration::from_millis(5);
 const WRITE_POLLS: usize = 400;
-/// A session lasts so long without a word; the grace of a server a little longer.
+/// The term of a session without a request; the grace of a server is a little longer.
 const TERM: Duration = Duration::from_secs(10);
-/// Between two group commits: as usual, and long, so that more is not safe when it is lost.
+/// The time between two group commits: as usual, and long, so that a loss takes more changes.
 const SYNC_INTERVALS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Caches of the server, mostly; with fewer it takes leases away for others.
+/// Bytes of the server's caches: mostly many; with few it recalls leases for the sake of others.
 const MEMORY_BYTES: [u64; 2] = [128 << 20, 16 << 20];
 
 /// One run of the server.
@@ -59,7 +59,7 @@ struct Client {
     programs: Vec<JoinHandle<()>>,
 }
 
-/// What a run has told.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -76,7 +76,7 @@ struct World<'a> {
     cables: Cables,
     history: Arc<Mutex<History>>,
     inline_bytes: u32,
-    /// Something went wrong of which programs may be told.
+    /// True after a fault that programs may see as an error.
     may_fail: bool,
 }
 
@@ -110,7 +110,7 @@ impl World<'_> {
         self.history.lock().count(what);
     }
 
-    /// Starts a run of the server over what the last one has left.
+    /// Starts a run of the server over the state that the last run has left.
     fn start_server(&mut self) {
         self.runs += 1;
         let machine = turns::machine(&format!("server {}", self.runs), gains());
@@ -177,7 +177,7 @@ impl World<'_> {
         let plan = Plan {
             program: Program(CLIENTS * PROGRAMS),
             operations: OPERATIONS,
-            // What it changes is lost with its server.
+            // Its changes would be lost with its server.
             does: if palette.loses_server() { Does::Reads } else { Does::All },
         };
         turns::on(run.machine, || programs::start(run.files.clone(), plan, &self.history))
@@ -256,7 +256,7 @@ impl World<'_> {
             Fault::KillServerOfLost(client, heard) => {
                 self.cables.stop(client, Ways::ToClient, 2 * TERM);
                 thread::sleep(heard);
-                // It cannot send that any more.
+                // The client cannot send that write any more.
                 self.wait_for_write(client);
                 self.cables.cut(client);
                 thread::sleep(TERM + TERM / 64 - Duration::from_millis(turns::random(300)));
@@ -266,23 +266,23 @@ impl World<'_> {
     }
 
     /// Ends the run of the server, as `kill -9` or a power loss does, and starts another one over
-    /// the safe rows and so many unsafe batches.
+    /// the safe rows and the first `keep_unsafe` unsafe batches.
     fn restart_server(&mut self, keep_unsafe: usize) {
         let Some(run) = self.run.take() else { return };
         turns::stand_still(run.machine, None);
         self.history.lock().may_write_again();
         self.cables.set_server_gone(true);
-        // Its threads keep what they have for ever.
+        // Its threads stay, with all that they hold.
         mem::forget(run);
         self.table = self.table.fork_crashed(keep_unsafe);
         thread::sleep(Duration::from_micros(turns::random(3_000_000)));
         self.start_server();
-        // Clients that do not come back in time lose what is not safe.
+        // Clients that do not return in time lose changes that are not safe.
         self.cables.mend();
         self.clients.iter().for_each(|client| turns::go_on(client.machine));
         self.cables.set_server_gone(false);
         if turns::random(2) == 0 {
-            // One comes back behind the other, and in time: before something else goes wrong.
+            // Clients return one after the other, and in time: before the next fault.
             let client = usize::try_from(turns::random(CLIENTS as u64)).unwrap_or(0);
             let millis = u64::try_from(TERM.as_millis()).unwrap_or(0);
             let time = Duration::from_millis(turns::random(millis / 4));

@@ -1,7 +1,7 @@
 //! The witness as a process of its own, for crash tests.
 //!
 //! `witness run DIR LOG SEED [OPS]` works until DIR's file system dies or the process is killed.
-//! `witness verify LOG DIR` prints what is missing, and exits with 1 if anything is.
+//! `witness verify LOG DIR` prints what is missing, and exits with 1 if something is missing.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["run", dir, log, seed] => start(dir, log, (seed, None)),
-        ["run", dir, log, seed, ops] => start(dir, log, (seed, Some(ops))),
+        ["run", dir, log, seed] => start(dir, log, seed, None),
+        ["run", dir, log, seed, ops] => start(dir, log, seed, Some(ops)),
         ["verify", log, dir] => check(log, dir),
         _ => {
             eprintln!("usage: witness run DIR LOG SEED [OPS] | witness verify LOG DIR");
@@ -26,11 +26,7 @@ fn main() -> ExitCode {
     })
 }
 
-fn start(
-    dir: &str,
-    log: &str,
-    (seed, ops): (&str, Option<&str>),
-) -> Result<ExitCode, WitnessError> {
+fn start(dir: &str, log: &str, seed: &str, ops: Option<&str>) -> Result<ExitCode, WitnessError> {
     let (Ok(seed), Ok(ops)) = (seed.parse(), ops.map(str::parse).transpose()) else {
         eprintln!("SEED and OPS must be numbers");
         return Ok(ExitCode::from(2));

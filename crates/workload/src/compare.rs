@@ -23,8 +23,8 @@ pub struct Divergence {
     pub step: usize,
     /// The operations up to this one.
     pub ops: Vec<Op>,
-    /// The operation whose outcome differs: the one of the step, or one that read the tree after
-    /// it.
+    /// The operation whose outcome differs: that of the step, or an operation that read the tree
+    /// after it.
     pub failed: Op,
     /// A description of the difference.
     pub difference: String,
@@ -160,11 +160,11 @@ fn compare_bytes(expected: &[u8], found: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     let same = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
-    let lengths = (expected.len(), found.len());
     let differ = (expected.get(same), found.get(same));
     Err(format!(
         "bytes: expected {} found {}, they differ from {same}: {differ:?}",
-        lengths.0, lengths.1
+        expected.len(),
+        found.len()
     ))
 }
 

@@ -1,8 +1,8 @@
-//! A crowd: many clients that download a file over HTTP, or several, each at a rate of its own,
-//! on one thread.
+//! A crowd: many clients that download a file over HTTP, or several, each at a rate of its own, on
+//! one thread.
 //!
 //! A client begins at a seeded time and takes a whole file, in order or as blocks in any order.
-//! Each byte is counted once; of some clients also the hashes are compared. A sample of the same
+//! Each byte is counted once; some clients, the samples, also compare hashes. A sample of the same
 //! file has the same root in both forms.
 
 use std::io;
@@ -35,11 +35,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub struct CrowdClass {
     /// Bytes in a second; `None` for no limit.
     pub rate: Option<f64>,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: usize,
 }
 
-/// What a client asks for.
+/// The form in which a client requests a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DownloadForm {
     /// The bytes in their order.
@@ -48,7 +48,7 @@ pub enum DownloadForm {
     Blocks,
 }
 
-/// The downloads of a crowd: of what, how fast, and from when.
+/// The downloads of a crowd: the files, the rates, and the times at which they begin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrowdPlan {
     /// The address of the server.
@@ -56,25 +56,25 @@ pub struct CrowdPlan {
     /// The paths of the URLs, with their first slash, at least one. Client after client takes the
     /// next, in turn. The files have equal sizes.
     pub paths: Vec<String>,
-    /// What the clients ask for.
+    /// The form of all requests.
     pub form: DownloadForm,
     /// The clients.
     pub classes: Vec<CrowdClass>,
     /// The time in which they begin.
     pub window: Duration,
-    /// When clients that have not ended give up, counted from the begin of the crowd.
+    /// The time at which clients give up, counted from the beginning of the crowd.
     pub limit: Duration,
-    /// Decides when each begins.
+    /// The seed of the times at which clients begin.
     pub seed: u64,
-    /// How many of them also compare hashes.
+    /// The number of clients that also compare hashes.
     pub samples: usize,
 }
 
 /// Runs a crowd to its end.
 ///
 /// # Errors
-/// Returns an error if no connection can be made for want of descriptors; whatever else happens to
-/// a client is in its [`TimedDownload`].
+/// Returns an error if no connection can be made for want of descriptors; all other failures of a
+/// client are in its [`TimedDownload`].
 pub fn run(plan: &CrowdPlan) -> io::Result<CrowdOutcome> {
     let mut clients = clients(plan);
     let mut buffer = vec![0; BUFFER_BYTES];
@@ -94,7 +94,8 @@ pub fn run(plan: &CrowdPlan) -> io::Result<CrowdOutcome> {
     Ok(CrowdOutcome { downloads, window: plan.window })
 }
 
-/// Returns the clients. The classes take turns, so that each has some of every time.
+/// Returns the clients. The classes take turns, so that the clients of each begin over the whole
+/// window.
 fn clients(plan: &CrowdPlan) -> Vec<Client> {
     let most = plan.classes.iter().map(|class| class.clients).max().unwrap_or(0);
     let rates = (0..most).flat_map(|turn| {

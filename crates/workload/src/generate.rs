@@ -185,7 +185,7 @@ impl Generator {
         self.random.below(bound) as u32
     }
 
-    /// Returns an offset, mostly in or near existing bytes, seldom far behind them.
+    /// Returns an offset, mostly in or near existing bytes, seldom far after them.
     fn offset(&mut self) -> u64 {
         match self.random.below(40) {
             0..=9 => 0,
@@ -342,7 +342,6 @@ mod tests {
         assert_ne!(program(5, 300), program(6, 300));
     }
 
-    /// Otherwise programs would test nothing.
     #[test]
     fn most_operations_succeed_and_each_variant_occurs() {
         let traits = FsTraits { strict_times: true, ..TRAITS };

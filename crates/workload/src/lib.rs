@@ -1,10 +1,10 @@
-//! Programs to run on a file system, and what must be true afterwards. For tests only.
+//! Programs to run on a file system, and checks of the results. For tests only.
 //!
 //! Random programs ([`op`], [`generate`]) run on a [`target::Target`] and on a reference [`model`],
-//! and [`compare`] reports where the two differ; the same programs on a plain directory test the
+//! and [`compare`] reports the first difference; the same programs on a plain directory test the
 //! model itself. [`together`] changes one file through several mounts. A [`witness`] logs each
-//! acknowledged operation outside the mount, and after a crash reports what is missing. A [`crowd`]
-//! downloads a file over HTTP.
+//! acknowledged operation outside the mount, and after a crash reports the missing ones. A
+//! [`crowd`] downloads a file over HTTP.
 
 #![forbid(unsafe_code)]
 

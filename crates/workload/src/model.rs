@@ -67,7 +67,7 @@ pub struct Model {
     traits: FsTraits,
 }
 
-/// Why an operation does not succeed.
+/// The reason for which an operation does not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     Skip,
@@ -279,7 +279,7 @@ impl Model {
         self.slots.get(slot).copied().flatten().ok_or(Refusal::Skip)
     }
 
-    /// Returns why `id` cannot be opened as a file: a directory fails, other types are skipped.
+    /// Returns the refusal to open `id` as a file: a directory fails, other types are skipped.
     fn not_regular(&self, id: NodeId) -> Refusal {
         if self.tree.is_dir(id) { Refusal::fails(Code::IsDirectory) } else { Refusal::Skip }
     }

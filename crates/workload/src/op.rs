@@ -31,7 +31,7 @@ impl Path {
         Self(names)
     }
 
-    /// Splits it into directory and name; `None` for the root.
+    /// Returns the directory and the name of a path; `None` for the root.
     #[must_use]
     pub fn split(&self) -> Option<At> {
         let (name, dir) = self.0.split_last()?;
@@ -101,7 +101,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Returns the offset of the first byte behind it.
+    /// Returns the offset of the first byte after the range.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.offset.saturating_add(self.length)

@@ -15,7 +15,7 @@ mod local;
 /// A file system that runs a program. It never panics: an error is an [`Outcome`] that the model
 /// does not expect.
 pub trait Target {
-    /// Returns in which way this file system differs from others.
+    /// Returns the properties in which this file system differs from others.
     fn traits(&self) -> FsTraits;
 
     /// Performs one operation. The slots and scans that it needs are in use.

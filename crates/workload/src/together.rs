@@ -20,13 +20,13 @@ const SHOWN: usize = 24;
 /// The bounds of a run, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Of the file, at most, unless an append makes it a little longer.
+    /// The most bytes of the file, unless an append makes it a little longer.
     pub longest: usize,
-    /// Of one operation, at most.
+    /// The most bytes of one operation.
     pub largest: usize,
 }
 
-/// What went wrong first.
+/// The first failure.
 #[derive(Debug, thiserror::Error)]
 #[error("seed {seed}, operation {number}: {what}\nthe last operations:\n{last}")]
 pub struct Divergence {
@@ -36,11 +36,11 @@ pub struct Divergence {
     last: String,
 }
 
-/// Performs so many operations on a new file, which is called `file-SEED` and is removed in the
-/// end, in folders that are the same one in several mounts.
+/// Performs this number of operations on a new file, which is called `file-SEED` and is removed in
+/// the end. The folders are one folder of a volume, in several mounts.
 ///
 /// # Errors
-/// The first operation that failed, or read what it should not.
+/// The first operation that failed or returned something wrong.
 pub fn run(
     roots: &[PathBuf],
     seed: u64,
@@ -59,7 +59,7 @@ pub fn run(
     end.map_err(|what| failed(operations, what, file.last_operations()))
 }
 
-/// The file, and what it must be.
+/// The file, and its expected bytes and attributes.
 struct Together<'a> {
     roots: &'a [PathBuf],
     name: String,
@@ -148,7 +148,7 @@ impl<'a> Together<'a> {
         Ok(())
     }
 
-    /// Reads, also behind the end.
+    /// Reads, also after the end.
     fn read(&mut self, mount: usize, random: &mut Random) -> Step {
         let (at, length) = self.range(self.bounds.longest, random);
         self.note(format!("{mount}: read {length} at {at}"));

@@ -1,4 +1,4 @@
-//! Checks what survived a crash.
+//! A witness of operations on a directory, for checks of what survived a crash.
 //!
 //! [`run`] works on a directory with several threads. It logs each operation to a file outside,
 //! before the system call (the intent) and after it has returned (the answer), one `write` per
@@ -35,7 +35,7 @@ mod verify;
 /// Threads of a run.
 pub const THREADS: usize = 4;
 
-/// Why a run or a verification failed.
+/// The reason for which a run or a verification failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WitnessError {
     /// The log cannot be read or written.

@@ -272,7 +272,7 @@ impl Disk {
         self.opens.get(&open.0).copied().ok_or_else(|| Code::BadOpen.into())
     }
 
-    fn open(&mut self, ino: u64, (open, flags): (OpenId, OpenFlags)) -> Result<OpenId, Error> {
+    fn open(&mut self, ino: u64, open: OpenId, flags: OpenFlags) -> Result<OpenId, Error> {
         if flags.truncate && self.attr(ino)?.size > 0 {
             self.resize(ino, 0)?;
         }
@@ -311,10 +311,10 @@ impl Naive {
                 Reply::Attr(self.set_attr(context, node, open, set)?)
             }
             Request::Create { dir, name, mode, flags, open } => {
-                created(self.create(context, at(dir, name), mode, (open, flags))?)
+                created(self.create(context, at(dir, name), mode, open, flags)?)
             }
             Request::CreateUnnamed { dir, mode, flags, open } => {
-                created(self.create_unnamed(context, dir, mode, (open, flags))?)
+                created(self.create_unnamed(context, dir, mode, open, flags)?)
             }
             Request::MakeDir { dir, name, mode } => {
                 Reply::Entry(self.make_dir(context, at(dir, name), mode)?)
@@ -350,7 +350,7 @@ impl Naive {
         let written = |Written { bytes, size }| Reply::Written { bytes, size };
         Ok(match request {
             Request::Open { node, flags, open } => {
-                let Opened { attr, path, .. } = self.open(context, node, (open, flags))?;
+                let Opened { attr, path, .. } = self.open(context, node, open, flags)?;
                 Reply::Opened { attr, path }
             }
             Request::Flush { open, .. } => done(self.flush(context, open)?),
@@ -388,7 +388,7 @@ impl Naive {
     }
 }
 
-const fn done((): ()) -> Reply {
+const fn done(_nothing: ()) -> Reply {
     Reply::Done
 }
 
@@ -448,12 +448,13 @@ impl Naive {
         _: &Context,
         at: At,
         mode: NewMode,
-        opening: (OpenId, OpenFlags),
+        open: OpenId,
+        flags: OpenFlags,
     ) -> Result<Created, Error> {
         self.with(|disk| {
             let ino = disk.make(&at, FileKind::Regular, mode.masked())?;
             let entry = disk.entry(ino)?;
-            let open = disk.open(ino, opening)?;
+            let open = disk.open(ino, open, flags)?;
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -463,7 +464,8 @@ impl Naive {
         _: &Context,
         dir: Handle,
         mode: NewMode,
-        opening: (OpenId, OpenFlags),
+        open: OpenId,
+        flags: OpenFlags,
     ) -> Result<Created, Error> {
         self.with(|disk| {
             if !disk.is_dir(dir.ino.raw()) {
@@ -472,7 +474,7 @@ impl Naive {
             let ino = disk.new_node(FileKind::Regular, mode.masked());
             disk.node(ino)?.awaits_name = true;
             let entry = disk.entry(ino)?;
-            let open = disk.open(ino, opening)?;
+            let open = disk.open(ino, open, flags)?;
             Ok(Created { entry, open, path: DataPath::Cached })
         })
     }
@@ -557,14 +559,15 @@ impl Naive {
         &self,
         _: &Context,
         node: Handle,
-        opening: (OpenId, OpenFlags),
+        open: OpenId,
+        flags: OpenFlags,
     ) -> Result<Opened, Error> {
         self.with(|disk| {
             let ino = node.ino.raw();
             if disk.is_dir(ino) {
                 return Err(Code::IsDirectory.into());
             }
-            let open = disk.open(ino, opening)?;
+            let open = disk.open(ino, open, flags)?;
             let attr = disk.attr(ino)?;
             Ok(Opened { open, attr, path: DataPath::Cached })
         })

@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use pelago_testbed::mounted::Mounted;
+use pelago_testbed::run_as::{RunAs, Way};
+use pelago_testbed::{VerbResult, arguments, workspace};
+
 use super::{OPERATIONS_EACH, in_processes};
-use crate::mounted::Mounted;
-use crate::run_as::{RunAs, Way};
 use crate::steps::{self, Step};
-use crate::{VerbResult, arguments, workspace};
 
 const DEFAULT_OPERATIONS: u64 = 200_000;
 const FIRST_SEED: u64 = 60_071;
@@ -39,7 +40,7 @@ const MODES: &[Mode] = &[
     Mode { name: "three", ways: &[Way::Own, Way::Tls, Way::Unix], path: "auto", ..LARGE },
 ];
 
-/// Runs so many operations, divided among all modes, each on a volume of its own.
+/// Runs the given number of operations, divided among all modes, each on a volume of its own.
 pub(super) fn run(arguments: &[String]) -> VerbResult {
     let operations = arguments::count(arguments, DEFAULT_OPERATIONS, "operations")?;
     let operations = operations.div_ceil(MODES.len() as u64);
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &[String]) -> VerbResult {
         needs_root: mode.path == "always",
         run: Box::new(move |volume| {
             let seed = FIRST_SEED + number * SEEDS_OF_A_MODE;
-            exercise(program, mode, (operations, seed), volume)
+            exercise(program, mode, operations, seed, volume)
         }),
     });
     steps::run_all("fsx", &RunAs::default(), &steps.collect::<Vec<_>>())
@@ -66,7 +67,8 @@ fn build() -> Result<PathBuf, String> {
 fn exercise(
     program: &PathBuf,
     mode: &Mode,
-    (operations, seed): (u64, u64),
+    operations: u64,
+    seed: u64,
     volume: &Mounted,
 ) -> Result<(), String> {
     let runs = operations.div_ceil(OPERATIONS_EACH).max(1);

@@ -3,8 +3,9 @@
 use std::process::{Child, Stdio};
 use std::thread;
 
+use pelago_testbed::{VerbResult, arguments, verdict};
+
 use crate::test::{self, Suite};
-use crate::{VerbResult, arguments, verdict};
 
 const DEFAULT_SEED: u64 = 1;
 /// The variable that tells the test which calls to fail.

@@ -6,8 +6,9 @@ mod planted;
 
 use std::process::Command;
 
+use pelago_testbed::{VerbResult, verdict, workspace};
+
 use self::planted::{Copy, Mutant};
-use crate::{VerbResult, verdict, workspace};
 
 /// Each bug is found within so many seeds.
 const MOST_SEEDS: u32 = 500;

@@ -12,17 +12,17 @@ const SKIP: &str = "skipped:";
 /// The verdict of one test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It passed.
+    /// The test passed.
     Passed,
-    /// It failed.
+    /// The test failed.
     Failed,
-    /// It could not do its work, for this reason.
+    /// The test could not do its work, for this reason.
     Skipped(String),
     /// The binary ended before the test had a verdict.
     Lost,
 }
 
-/// What one run of a test binary printed.
+/// The parsed output of one run of a test binary.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// The verdicts by the names of the tests.

@@ -1,10 +1,9 @@
-//! The package whose tests a filter names: these are built alone.
+//! The package that a filter names, whose tests are built alone.
 
+use pelago_testbed::workspace;
 use serde_json::Value;
 
-use crate::workspace;
-
-/// How the names of our packages begin. A filter may leave it out.
+/// The beginning of the names of our packages. A filter may leave it out.
 const PREFIX: &str = "pelago-";
 
 /// A package of the workspace.
@@ -15,7 +14,8 @@ pub(crate) struct Package {
     /// The names of its binaries and of its integration tests.
     binaries: Vec<String>,
     tests: Vec<String>,
-    /// Packages without a library, which are selected too: see [`Package::selection`].
+    /// Packages without a library, which are selected too: see [`Package::selection`]. The
+    /// laboratories are none of them, as no build of all tests has them.
     programs: Vec<String>,
 }
 
@@ -36,13 +36,14 @@ impl Package {
             let full = package["name"].as_str().unwrap_or_default();
             full == name || full.strip_prefix(PREFIX) == Some(name)
         })?;
-        let without_library = packages.iter().filter(|package| !has_library(package));
+        let is_program =
+            |package: &&Value| !has_library(package) && package["name"] != workspace::LAB;
         let package = Self {
             name: name_of(package),
             has_library: has_library(package),
             binaries: targets(package, "bin"),
             tests: targets(package, "test"),
-            programs: without_library.map(name_of).collect(),
+            programs: packages.iter().filter(is_program).map(name_of).collect(),
         };
         Some((package, rest.filter(|rest| !rest.is_empty())))
     }
@@ -105,6 +106,7 @@ mod tests {
         json!({ "packages": [
             { "name": "pelago-meta", "targets": meta },
             { "name": "pelago-cli", "targets": cli },
+            { "name": "pelago-lab", "targets": [target("bin", "lab")] },
             { "name": "xtask", "targets": [target("bin", "xtask")] },
         ] })
     }
@@ -132,5 +134,7 @@ mod tests {
         assert_eq!(arguments("meta").join(" "), meta);
         let cli = "--package pelago-cli --package xtask --bin pelago --test far";
         assert_eq!(arguments("cli").join(" "), cli);
+        let lab = "--package pelago-lab --package pelago-cli --package xtask --bin lab";
+        assert_eq!(arguments("lab").join(" "), lab);
     }
 }

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use pelago_testbed::{machine, process, workspace};
 use serde_json::Value;
 
 use super::libtest;
 use super::package::Package;
-use crate::{machine, process, workspace};
 
 /// Seconds that a suite should take on a quiet machine with two CPUs.
 const DEFAULT_BUDGET: u64 = 60;
@@ -21,6 +21,9 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(600);
 const SLOW_LIMIT: Duration = Duration::from_secs(900);
 /// Has a binary list its tests.
 const LIST: &[&str] = &["--list", "--format", "terse"];
+/// Selects all packages but the laboratories: their tests take minutes, and guard what is not
+/// shipped. `cargo xtask test lab` runs them.
+const WITHOUT_LAB: [&str; 3] = ["--workspace", "--exclude", workspace::LAB];
 /// Documentation tests are compiled one by one.
 const DOC_LIMIT: Duration = Duration::from_secs(1_800);
 const DOC_BUDGET: u64 = 120;
@@ -119,9 +122,9 @@ const BY_OTHER_PATHS: &[&str] = &[
 /// The paths of requests and bytes between the kernel and a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paths {
-    /// Whether requests come over io_uring, and not by the device.
+    /// True if requests come over io_uring, and not by the device.
     pub(crate) ring: bool,
-    /// Whether the kernel may read and write large files itself.
+    /// True if the kernel may read and write large files itself.
     pub(crate) passthrough: bool,
 }
 
@@ -207,8 +210,8 @@ impl Suite {
     /// without their names.
     pub(crate) fn run(&self, filter: Option<&str>, tests: &[String]) -> Command {
         let Some(binary) = &self.binary else {
-            let doc = ["test", "--release", "--workspace", "--doc", "--no-fail-fast"];
-            let mut command = workspace::cargo(&doc);
+            let mut command = workspace::cargo(&["test", "--release", "--doc", "--no-fail-fast"]);
+            command.args(WITHOUT_LAB);
             command.env("PELAGO_TEST", "1");
             return command;
         };
@@ -282,7 +285,8 @@ impl Suite {
 }
 
 impl Binary {
-    /// Returns the executable as cargo starts it: in its package's folder, which it is told.
+    /// Returns the executable as cargo starts it: in its package's folder, with the same
+    /// environment.
     fn command(&self) -> Command {
         let folder = self.manifest.parent().unwrap_or_else(|| Path::new("."));
         let mut command = Command::new(&self.path);
@@ -352,7 +356,7 @@ pub(crate) fn build(only: Option<&Package>) -> Result<Vec<Suite>, String> {
     let of_package = only.map(Package::build_arguments).unwrap_or_default();
     match only {
         Some(_) => arguments.extend(of_package.iter().map(String::as_str)),
-        None => arguments.push("--workspace"),
+        None => arguments.extend(WITHOUT_LAB),
     }
     let stdout = run_build(&arguments)?;
     // The tests of libraries start neither.

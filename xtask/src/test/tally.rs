@@ -1,4 +1,4 @@
-//! Counts verdicts, and decides whether the run as a whole has passed.
+//! The counts of verdicts, and the verdict on the run as a whole.
 
 use super::libtest::{Report, Verdict};
 use super::suite::Suite;

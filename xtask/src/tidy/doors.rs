@@ -32,7 +32,7 @@ const WAYS: &[&str] = &[
 ];
 
 /// Crates that are not shipped, or that measure and test in folders of their own.
-const FREE: &[&str] = &["bench", "chart", "lossfs", "random", "sim", "slowlink", "workload"];
+const FREE: &[&str] = &["bench", "chart", "lossfs", "random", "sim", "workload"];
 
 /// A file that may use such ways, and why.
 struct Door {

@@ -8,7 +8,8 @@ use super::tree::{Source, Tree};
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     for file in tree.rust() {
         let Some((package, inner)) = file.path.split_once("/src/") else { continue };
-        if !package.starts_with("crates/") && package != "xtask" {
+        let is_member = ["crates/", "lab/"].iter().any(|folder| package.starts_with(folder));
+        if !is_member && !["lab", "xtask"].contains(&package) {
             continue;
         }
         for (line, name) in declared(&file.text) {

@@ -27,14 +27,16 @@ pub(super) fn check(tree: &Tree, found: &mut Findings, notes: &mut Findings) {
             found.of(DOCUMENT, format_args!("has no table with the columns {heading}"));
         }
     }
-    check_in(tree, (&retired, &shared), RENAMING, (found, notes));
+    check_in(tree, &retired, &shared, RENAMING, found, notes);
 }
 
 fn check_in(
     tree: &Tree,
-    (retired, shared): (&BTreeMap<&str, &str>, &BTreeSet<&str>),
+    retired: &BTreeMap<&str, &str>,
+    shared: &BTreeSet<&str>,
     renaming: &[&str],
-    (found, notes): (&mut Findings, &mut Findings),
+    found: &mut Findings,
+    notes: &mut Findings,
 ) {
     let mut homes: BTreeMap<&str, BTreeMap<&str, String>> = BTreeMap::new();
     for file in tree.rust() {
@@ -114,7 +116,7 @@ mod tests {
         let mut notes = Findings::default();
         let retired = BTreeMap::from([("Known", "`OpenTable`")]);
         let shared = BTreeSet::from(["Attr"]);
-        check_in(&tree, (&retired, &shared), &["b"], (&mut found, &mut notes));
+        check_in(&tree, &retired, &shared, &["b"], &mut found, &mut notes);
         (found.0, notes.0)
     }
 

@@ -30,6 +30,9 @@ const FORBIDDEN: &[&str] = &["openssl", "openssl-sys", "native-tls", "aws-lc-rs"
 /// Most packages in Cargo.lock. A commit that raises it says why.
 const CEILING: usize = 298;
 
+/// Folders of the members of the workspace.
+const MEMBERS: [&str; 3] = ["crates/", "lab/", "xtask/"];
+
 /// Reports packages and manifests that break a rule; `all` is the whole `cargo metadata`.
 pub(super) fn check(all: &Value, tree: &Tree, found: &mut Findings) {
     for package in all["packages"].as_array().into_iter().flatten() {
@@ -46,7 +49,7 @@ pub(super) fn check(all: &Value, tree: &Tree, found: &mut Findings) {
     for manifest in tree.files.iter().filter(|file| file.path.ends_with("Cargo.toml")) {
         if manifest.path == "Cargo.toml" {
             check_reasons(manifest, found);
-        } else if manifest.path.starts_with("crates/") || manifest.path.starts_with("xtask/") {
+        } else if MEMBERS.iter().any(|folder| manifest.path.starts_with(folder)) {
             check_member(manifest, found);
         }
     }

@@ -22,7 +22,8 @@ const EXEMPT: &[&str] = &["CHANGELOG.md"];
 /// Extensions of files.
 const EXTENSIONS: &[&str] = &[".rs", ".md", ".toml", ".sh"];
 /// Folders at the root of the repository.
-const FOLDERS: &[&str] = &["crates/", "docs/", "xtask/", "conformance/", "fuzz/", "schedules/"];
+const FOLDERS: &[&str] =
+    &["crates/", "lab/", "docs/", "xtask/", "conformance/", "fuzz/", "schedules/"];
 /// The word before a name of the past.
 const PAST: &str = "was";
 /// Examples of the style guide, and files of other projects.
@@ -155,8 +156,9 @@ impl<'a> Code<'a> {
     }
 
     fn has_module_or_item(&self, package: &str, parts: &[&str]) -> bool {
-        let home =
-            if package == "xtask" { package.to_owned() } else { format!("crates/{package}") };
+        let homes = ["crates/", "lab/", ""].map(|parent| format!("{parent}{package}"));
+        let has_sources = |home: &String| self.tree.has(&format!("{home}/src"));
+        let Some(home) = homes.into_iter().find(has_sources) else { return false };
         ["src", "tests"].iter().any(|folder| {
             let mut scope = format!("{home}/{folder}");
             let mut rest = parts;
@@ -193,8 +195,11 @@ impl<'a> Code<'a> {
 
 /// Returns the crate of a file of ours.
 fn package(path: &str) -> Option<&str> {
-    let (package, _) = path.split_once("/src/")?;
-    if package == "xtask" { Some(package) } else { package.strip_prefix("crates/") }
+    let (folder, _) = path.split_once("/src/")?;
+    match folder {
+        "lab" | "xtask" => Some(folder),
+        _ => ["crates/", "lab/"].iter().find_map(|parent| folder.strip_prefix(parent)),
+    }
 }
 
 /// Returns the names that a file declares: items, and what may be variants of an enum.

@@ -18,7 +18,8 @@ const ALLOWS: &str = "(unsafe_code, reason = \"";
 
 fn table(tree: &Tree) -> String {
     let mut table = "| unsafe code in | because |\n|---|---|\n".to_owned();
-    for file in tree.rust().filter(|file| file.path.starts_with("crates/")) {
+    let is_ours = |path: &str| ["crates/", "lab/"].iter().any(|folder| path.starts_with(folder));
+    for file in tree.rust().filter(|file| is_ours(&file.path)) {
         let reasons = production(file).split(ALLOWS).skip(1);
         let reasons: BTreeSet<&str> = reasons.filter_map(|rest| rest.split('"').next()).collect();
         if !reasons.is_empty() {

@@ -43,6 +43,9 @@ const BENCH: &str = "pelago-bench";
 const WORKLOAD: &str = "pelago-workload";
 const LOSSFS: &str = "pelago-lossfs";
 const SLOWLINK: &str = "pelago-slowlink";
+const TESTBED: &str = "pelago-testbed";
+const LAB: &str = "pelago-lab";
+const XTASK: &str = "xtask";
 
 /// The two ends do not know each other; what is measured does not know how it is served.
 const WALLS: &[Wall] = &[
@@ -87,13 +90,15 @@ const WALLS: &[Wall] = &[
         tests_import: &[LOSSFS, RANDOM, WORKLOAD],
     },
     Wall { package: LOSSFS, imports: &[], tests_import: &[] },
-    Wall { package: SLOWLINK, imports: &[RANDOM], tests_import: &[] },
     Wall {
         package: "pelago-sim",
         imports: &[WIRE, NET, STORE, SERVER, CLIENT, HOLDER, RANDOM],
         tests_import: &[],
     },
-    Wall { package: "xtask", imports: &[CHART], tests_import: &[] },
+    Wall { package: SLOWLINK, imports: &[RANDOM], tests_import: &[] },
+    Wall { package: TESTBED, imports: &[], tests_import: &[] },
+    Wall { package: LAB, imports: &[RANDOM, CHART, TESTBED], tests_import: &[] },
+    Wall { package: XTASK, imports: &[TESTBED], tests_import: &[] },
 ];
 
 /// Reports imports that the table does not have; `members` is `cargo metadata --no-deps`.
@@ -200,8 +205,23 @@ mod tests {
         assert_eq!(found_for("pelago-cli", WORKLOAD, None), 1);
         assert_eq!(found_for("pelago-cli", WORKLOAD, Some("dev")), 0);
         assert_eq!(found_for("pelago-cli", LOSSFS, Some("dev")), 0);
-        assert_eq!(found_for("xtask", WIRE, Some("dev")), 1);
+        assert_eq!(found_for(XTASK, WIRE, Some("dev")), 1);
+        assert_eq!(found_for(XTASK, TESTBED, None), 0);
         assert_eq!(found_for("pelago-new", WIRE, None), 1);
+    }
+
+    /// The tests of a crate may use the tools of the laboratories; what is shipped may not, and
+    /// nothing imports the laboratories themselves.
+    #[test]
+    fn nothing_shipped_imports_what_lies_in_lab() {
+        let of_lab = [LAB, SLOWLINK, TESTBED];
+        for wall in WALLS.iter().filter(|wall| !of_lab.contains(&wall.package)) {
+            let may = |package: &&str| wall.package == XTASK && *package == TESTBED;
+            let imported =
+                wall.imports.iter().find(|package| of_lab.contains(package) && !may(package));
+            assert_eq!(imported, None, "{}", wall.package);
+        }
+        assert!(WALLS.iter().all(|wall| !wall.imports.contains(&LAB)));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pelago_testbed::process;
+
 use super::conformance;
 use super::verdicts::{Progress, Verdicts};
-use crate::process;
 
 /// Most time of one test.
 const TEST_LIMIT: Duration = Duration::from_secs(300);
@@ -34,7 +35,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// What is run, in words.
+    /// Returns the name of the run, in words.
     pub(super) fn title(&self) -> String {
         match self.system {
             "pelago" => format!("pelago (passthrough {})", self.path),
@@ -105,7 +106,7 @@ impl Run<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     ByItself,
-    /// It was killed, because a test exceeded its time.
+    /// The run was killed, because a test exceeded its time.
     Late,
     /// `pelago check` found damage.
     NotWhole,

@@ -5,8 +5,8 @@ use pelago_chart::{Bar, Chart, Group, page};
 use super::report::{CircusReport, CrowdRow, CrowdTable};
 
 impl CircusReport {
-    /// Returns a page of SVG with two charts for each table: what is read from the disk, and how
-    /// long downloads take.
+    /// Returns a page of SVG with two charts for each table: the bytes read from the disk, and the
+    /// times of downloads.
     #[must_use]
     pub fn render_svg(&self) -> String {
         let title = format!("Crowds of downloads in virtual time, seed {}", self.seed);

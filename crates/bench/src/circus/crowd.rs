@@ -11,24 +11,24 @@ use super::world::{CrowdResult, Download, Scenario, simulate};
 /// The link of a kind of clients.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CrowdLink {
-    /// Its name.
+    /// The name of the server.
     pub name: &'static str,
     /// Bytes in a second.
     pub rate: f64,
 }
 
-/// Which clients of a crowd take the blocks in order.
+/// The clients of a crowd that take the blocks in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InOrder {
-    /// None.
+    /// No client.
     NoClient,
     /// Every second one.
     Half,
-    /// All.
+    /// All clients.
     Everybody,
 }
 
-/// A crowd: so many clients of each link, of some files, and what serves them.
+/// A crowd: a number of clients of each link, for some files, and the server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Crowd {
     /// The links, with the number of clients of each.
@@ -37,12 +37,12 @@ pub struct Crowd {
     pub files: usize,
     /// Bytes of a file.
     pub file_bytes: u64,
-    /// Which of them take the blocks in order.
+    /// The clients that take the blocks in order.
     pub in_order: InOrder,
     /// The time in which they arrive.
     pub arrive_in: Duration,
-    /// Whether another client takes the place of each that ends, so that the load is steady, for
-    /// four times that time, of which the first one is not measured.
+    /// True if another client takes the place of each that ends, so that the load is steady, for
+    /// four times that time, of which the first quarter is not measured.
     pub is_steady: bool,
     /// Bytes that the disk reads in a second.
     pub disk_rate: f64,

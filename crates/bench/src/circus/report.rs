@@ -12,16 +12,16 @@ pub struct CircusReport {
     pub seed: u64,
     /// The tables.
     pub tables: Vec<CrowdTable>,
-    /// What was to be reached, and what is.
+    /// The goals, and whether they are met.
     pub goals: Vec<Goal>,
 }
 
 /// Crowds that are compared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrowdTable {
-    /// What it compares, and with which settings.
+    /// The title: the servers, and the settings.
     pub title: String,
-    /// What the paper says about it; empty if it does not.
+    /// The result of the paper; empty if it has none.
     pub paper: &'static str,
     /// The rows.
     pub rows: Vec<CrowdRow>,
@@ -30,7 +30,7 @@ pub struct CrowdTable {
 /// A crowd and a policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrowdRow {
-    /// What differs from other rows.
+    /// The setting in which the row differs from others.
     pub setting: String,
     /// The policy.
     pub policy: &'static str,
@@ -42,11 +42,11 @@ pub struct CrowdRow {
     pub ideal_passes: f64,
     /// Bytes read for each byte sent.
     pub misses: f64,
-    /// Times of downloads over what they take alone: the mean.
+    /// The mean of the times of downloads over those of downloads alone.
     pub mean: f64,
-    /// As `mean`: the median.
+    /// The median of these ratios.
     pub median: f64,
-    /// As `mean`: the longest.
+    /// The largest of these ratios.
     pub worst: f64,
     /// Megabytes (10⁶) sent in a second.
     pub sent_rate: f64,
@@ -57,7 +57,7 @@ pub struct CrowdRow {
 /// A figure that should not be exceeded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
-    /// What is measured.
+    /// The name of the figure.
     pub name: String,
     /// The figure.
     pub figure: f64,

@@ -145,7 +145,7 @@ fn compare(crowd: &Crowd, setting: &str, region_bytes: u64, scope: CircusScope) 
     policies.into_iter().filter(is_wanted).map(run).collect()
 }
 
-/// Returns what is to be reached by a crowd.
+/// Returns the goals of a crowd.
 fn goals_of(setting: &str, rows: &[CrowdRow]) -> Vec<Goal> {
     let find = |policy| rows.iter().find(|row| row.policy == policy);
     let (Some(ours), Some(circus)) = (find(RELEVANCE), find(CIRCUS)) else { return Vec::new() };

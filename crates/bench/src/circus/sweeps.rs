@@ -132,7 +132,7 @@ fn leapfront(seed: u64) -> CrowdTable {
 /// Returns a crowd whose links together take a share of the server's link, in equal parts.
 fn crowd(seed: u64, links: &[CrowdLink], load: f64, file_bytes: u64) -> Crowd {
     let share = SERVER_LINK * load / links.len() as f64;
-    // There is a client of each link; a share of the server's link has a few hundred of them.
+    // Each link has a client at least; a share of the server's link has a few hundred of them.
     let count = |link: &CrowdLink| (share / link.rate).round().max(1.0) as usize;
     let slowest = links.iter().map(|link| link.rate).fold(f64::INFINITY, f64::min);
     Crowd {

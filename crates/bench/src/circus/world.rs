@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pelago_proto::deliver::{ClientId, Deliver, ExtentRead, Next, Options, Order, VersionId};
 
-/// What is simulated.
+/// The scenario of a simulation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Settings of the machine.
@@ -17,28 +17,28 @@ pub struct Scenario {
     pub file_bytes: u64,
     /// The downloads.
     pub downloads: Vec<Download>,
-    /// When it is cut off; else it ends with the last download.
+    /// The time at which the simulation is cut off; without it, it ends with the last download.
     pub ends: Option<Duration>,
-    /// From when on [`CrowdResult::steady`] counts.
+    /// The time from which [`CrowdResult::steady`] counts.
     pub steady_from: Duration,
 }
 
 /// A download of a whole file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Download {
-    /// Which file.
+    /// The number of the file.
     pub file: u32,
-    /// When it begins.
+    /// The time at which the client begins.
     pub arrives: Duration,
     /// Bytes in a second that its link takes.
     pub rate: f64,
-    /// Whether it takes the blocks in order.
+    /// True if the client takes the blocks in order.
     pub is_ordered: bool,
-    /// How long another one takes its place whenever one ends.
+    /// The time until which another client takes its place whenever one ends.
     pub repeats_until: Duration,
 }
 
-/// What became of a [`Scenario`].
+/// The result of a [`Scenario`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct CrowdResult {
     /// Bytes that were read from the disk.
@@ -51,11 +51,11 @@ pub struct CrowdResult {
     pub steady: Steady,
     /// The time of each download over its time alone, in the order of their ends.
     pub slowdowns: Vec<f64>,
-    /// When the last one ended.
+    /// The time at which the last download ended.
     pub ended: Duration,
 }
 
-/// What happened without the first clients' arrivals.
+/// The figures of the time after the arrivals of the first clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Steady {
     /// Bytes read.
@@ -102,7 +102,7 @@ struct Client {
 /// The bytes that the fastest client present of a file would take.
 #[derive(Debug, Default)]
 struct Pass {
-    /// How many clients of each rate are present, by its bits: positive numbers are in order.
+    /// The number of clients present of each rate, by its bits: positive numbers are in order.
     rates: BTreeMap<u64, u32>,
     since: Duration,
     bytes: f64,
@@ -117,7 +117,7 @@ struct World<'a> {
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
     passes: Vec<Pass>,
-    /// When the disk has carried out all reads it has.
+    /// The time at which the disk has carried out all its reads.
     disk_free: Duration,
     result: CrowdResult,
 }

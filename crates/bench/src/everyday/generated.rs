@@ -16,11 +16,11 @@ const FOLDER_FILES: usize = 18;
 const DEEPEST: usize = 4;
 /// Different words of the texts.
 const TEXT_WORDS: usize = 5000;
-/// One of so many files has the word that is searched for, if it has room for a line with it.
+/// One of this number of files has the word that is searched, if it has room for a line with it.
 const MARKED_EVERY: usize = 50;
 const MARKED_LEAST_BYTES: u64 = 300;
-/// The sizes of the files of git's own source (1a3e64c6c4, August 2026: 4,846 files, 48 MB): of
-/// 1,000 files, so many have at most so many bytes.
+/// The sizes of the files of git's own source (1a3e64c6c4, August 2026: 4,846 files, 48 MB): a
+/// number of 1,000 files, and the most bytes that these have.
 const SIZES: [(u64, u64); 17] = [
     (0, 0),
     (50, 69),
@@ -59,12 +59,12 @@ struct SourceFile {
     /// The path in the tree.
     path: PathBuf,
     bytes: u64,
-    /// Whether it has the word that is searched for.
+    /// True if it has the word that is searched.
     is_marked: bool,
 }
 
 impl SourceTree {
-    /// Returns the tree of a seed with so many files.
+    /// Returns the tree of a seed with this number of files.
     pub(super) fn new(files: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let words = Vocabulary::new(seed ^ 0x7478, TEXT_WORDS);
@@ -135,9 +135,9 @@ impl SourceTree {
     }
 }
 
-/// Returns the size of one of so many files, in the order of their sizes.
+/// Returns the size of a file of this number of files, in the order of their sizes.
 fn size(number: u64, files: u64) -> u64 {
-    // In the middle of its part of all files, in parts of a million.
+    // The middle of its part of all files, in parts of a million.
     let at = (2 * number + 1) * 500_000 / files.max(1);
     let next = SIZES.partition_point(|(part, _)| part * 1000 <= at).min(SIZES.len() - 1);
     let (from, least) = SIZES[next.saturating_sub(1)];
@@ -145,7 +145,7 @@ fn size(number: u64, files: u64) -> u64 {
     least + (most - least) * at.saturating_sub(from * 1000) / ((to - from) * 1000).max(1)
 }
 
-/// Returns folders, each behind the one that it is in. The first is the tree itself.
+/// Returns folders, each after its parent. The first is the tree itself.
 fn folders(names: &Vocabulary, count: usize, random: &mut Random) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::new()];
     for number in 1..count {

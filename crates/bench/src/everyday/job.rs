@@ -8,7 +8,7 @@ use super::sources::Sources;
 pub(super) const TREE: &str = "tree";
 pub(super) const COPY: &str = "copy";
 
-/// What a programmer does every day.
+/// An everyday job of a programmer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Job {
     Unpack,
@@ -18,7 +18,7 @@ pub(super) enum Job {
     Remove,
 }
 
-/// Each job needs what those before it have made.
+/// All jobs. Each needs the results of those before it.
 pub(super) const JOBS: [Job; 5] = [Job::Unpack, Job::Copy, Job::Search, Job::Commit, Job::Remove];
 
 /// A program with its arguments.
@@ -35,7 +35,7 @@ impl Job {
         }
     }
 
-    /// Returns the programs, which run in the folder that has the tree; those of `git` in the tree.
+    /// Returns the commands. They run in the folder of the tree; those of `git` in the tree.
     pub(super) fn lines(self, sources: &Sources) -> Vec<Line<'_>> {
         let tarball = sources.tarball.as_os_str();
         match self {
@@ -56,7 +56,7 @@ impl Job {
         }
     }
 
-    /// Returns what proves that the job was done, and prints nothing if so.
+    /// Returns commands that print nothing if the job was done.
     pub(super) fn proofs(self, sources: &Sources) -> Vec<Line<'_>> {
         let tree = sources.tree.as_os_str();
         let same = |other: &'static str| {

@@ -19,7 +19,7 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("rm", "coreutils"),
     ("diff", "diffutils"),
 ];
-/// What is known of the user of `git`. The folder may belong to someone else than who measures.
+/// The settings of `git`: a user, and trust in a folder that may belong to another one.
 const GIT_CONFIG: &str = "\
 [user]
     name = Pelago
@@ -69,7 +69,7 @@ impl Programs {
     ) -> Result<Output, BenchError> {
         let output = self.command(program).args(arguments).current_dir(dir).output();
         let output = output.map_err(|source| not_started(program, dir, &source))?;
-        // `grep` ends with 1 if it finds nothing, and what it finds is counted.
+        // `grep` ends with 1 if it finds nothing, and its lines are counted.
         if output.status.success() || program == "grep" && output.status.code() == Some(1) {
             return Ok(output);
         }

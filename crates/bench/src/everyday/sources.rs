@@ -1,4 +1,4 @@
-//! What the jobs work on: a tree on the machine's own disk, packed.
+//! The sources that the jobs work on: a tree on the machine's own disk, packed.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,13 +10,14 @@ use super::generated::SourceTree;
 use super::programs::Programs;
 use crate::BenchError;
 
-/// A tree, its tarball, and what is known of it.
+/// A tree, its tarball, and the results that its searches must have.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) tree: PathBuf,
     pub(super) tarball: PathBuf,
-    /// What is searched for, and in how many lines it is.
+    /// The word that is searched.
     pub(super) word: String,
+    /// The number of lines that have the word.
     pub(super) lines: usize,
     size: TreeSize,
 }
@@ -74,7 +75,7 @@ impl Sources {
         read.map_err(|source| BenchError::Tree { path: self.tarball.clone(), source })
     }
 
-    /// Checks what a search in the folder `dir` has printed.
+    /// Checks the output of a search in the folder `dir`.
     pub(super) fn check_search(&self, dir: &Path, printed: &[u8]) -> Result<(), BenchError> {
         match count_lines(printed) {
             lines if lines == self.lines => Ok(()),
@@ -84,7 +85,7 @@ impl Sources {
         }
     }
 
-    /// Says what the tree is.
+    /// Describes the tree.
     pub(super) fn describe(&self, options: &EverydayOptions) -> String {
         let TreeSize { files, folders, bytes } = self.size;
         let origin = match &options.tree {
@@ -105,7 +106,7 @@ impl Sources {
 }
 
 impl TreeSize {
-    /// Adds what is in a folder; a repository in it does not count.
+    /// Adds the files of a folder, without a repository in it.
     fn add(&mut self, folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;

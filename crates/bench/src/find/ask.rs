@@ -12,18 +12,18 @@ const READ_BYTES: usize = 64 << 10;
 /// No file of a corpus is as large, so that a size below it and a number changes no answer.
 const NO_SIZE: u64 = 1 << 40;
 
-/// What an answer has said so far.
+/// The part of an answer that was read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     /// Files.
     pub(super) hits: u64,
     /// Names and files that were compared with the query.
     pub(super) examined: u64,
-    /// It was read to its end.
+    /// True if it was read to its end.
     pub(super) is_whole: bool,
 }
 
-/// Asks a query and reads the answer to its end, or to so many files.
+/// Sends a query and reads the answer to its end, or to `most` files.
 pub(super) fn control(dir: &Path, query: &[u8], most: Option<u64>) -> io::Result<Counted> {
     let mut conversation = Conversation::begin(dir, query)?;
     while !conversation.counted.is_whole && most.is_none_or(|most| conversation.counted.hits < most)

@@ -1,4 +1,4 @@
-//! The files that are searched: what each of them is, by its number and the seed alone.
+//! The corpus: the files that are searched. Each follows from its number and the seed alone.
 
 use pelago_random::Random;
 
@@ -6,11 +6,11 @@ use crate::vocabulary::Vocabulary;
 
 /// Files of one folder, and folders of one folder.
 pub(super) const FOLDER_FILES: u64 = 100;
-/// One file of so many has a text.
+/// One file of this number has a text.
 const TEXT_EVERY: u64 = 10;
-/// One file of so many has the tag `state`.
+/// One file of this number has the tag `state`.
 const STATE_EVERY: u64 = 100;
-/// One file of so many is large.
+/// One file of this number is large.
 const LARGE_EVERY: u64 = 1000;
 /// Files with Ringer's tags.
 const RINGER_FILES: u64 = 100;
@@ -44,14 +44,14 @@ pub(super) struct Planned {
     pub(super) content: Content,
     /// Keys and values of its tags.
     pub(super) tags: Vec<(&'static str, String)>,
-    /// When it changed, in seconds since 1970, unless it is now.
+    /// The time of its change, in seconds since 1970; `None` for now.
     pub(super) changed: Option<i64>,
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
-    /// So many bytes that are no text.
+    /// Bytes that are no text; their number.
     Bytes(u64),
     /// Words of these ranks.
     Words(Vec<usize>),

@@ -1,4 +1,4 @@
-//! What creating files costs: the time, and the CPU time of those who wait for it.
+//! The cost of creating files: the time, and the CPU time of the processes that a caller waits for.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,10 +11,11 @@ use crate::{BenchError, Contender};
 /// Bytes of each file.
 const BYTES: usize = 100;
 
-/// How the names of the threads of a daemon begin that answer the kernel: a caller waits for them.
+/// The beginning of the names of the daemon's threads that answer the kernel: a caller waits for
+/// them.
 const ANSWERING: &str = "fuse";
 
-/// What creating some files cost.
+/// The cost of creating some files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CreateCost {
     /// Files per second.

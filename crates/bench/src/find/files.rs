@@ -15,7 +15,7 @@ use crate::BenchError;
 /// Threads that create files.
 const THREADS: usize = 4;
 
-/// What making a corpus took.
+/// The times of making a corpus.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FilledCorpus {
     /// Files.

@@ -1,4 +1,4 @@
-//! What is asked of a corpus, and how many files each question means.
+//! The questions about a corpus, with the number of files that each means.
 
 use std::collections::HashMap;
 
@@ -25,16 +25,16 @@ pub struct Question {
     /// Files that it means.
     pub all: u64,
     pub(super) form: Form,
-    /// What it should take at most, in milliseconds.
+    /// The longest time that it should take, in milliseconds.
     pub goal_ms: Option<f64>,
 }
 
-/// How it is asked.
+/// The way of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Through the control file; to the end, or to so many files.
+    /// Through the control file; to the end, or to `most` files.
     Control { most: Option<u64> },
-    /// As a folder that is listed.
+    /// By the listing of a folder.
     Folder,
 }
 

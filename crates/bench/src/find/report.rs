@@ -10,7 +10,7 @@ use crate::process::{own_cpu, threads_cpu};
 use crate::report::{quartiles, write_line};
 use crate::{Contender, JSON_VERSION};
 
-/// What Ringer's paper notes of the search for a tag among 100 files; it names no unit.
+/// The figure of Ringer's paper for the search for a tag among 100 files; it names no unit.
 const RINGER: &str = "Ringer notes one value, 239, without a unit";
 
 /// The result of [`super::find`].

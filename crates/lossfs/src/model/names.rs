@@ -40,8 +40,8 @@ impl PendingNames {
         self.0.push(change);
     }
 
-    /// Removes and returns what a sync of `dir` makes safe: its changes, and earlier changes of
-    /// other directories that these share.
+    /// Removes and returns the changes that a sync of `dir` makes safe: those of the directory, and
+    /// earlier changes of other directories that these share.
     pub(super) fn take(&mut self, dir: u64) -> Vec<NameChange> {
         let mut dirs = BTreeSet::from([dir]);
         let mut taken = Vec::new();

@@ -46,7 +46,7 @@ fn a_rename_happens_whole_or_not_at_all() {
         model.sync_names(dir).unwrap();
     }
     model.sync_names(ROOT).unwrap();
-    model.rename((ROOT, b"new"), (below, b"old"), about().mtime).unwrap();
+    model.rename(ROOT, b"new", below, b"old", about().mtime).unwrap();
     for seed in 0..50 {
         let mut left = model.after_crash(some(seed));
         let found = (bytes(&mut left, ROOT, "new"), bytes(&mut left, below, "old"));
@@ -93,7 +93,7 @@ fn space_runs_out_and_is_freed() {
     model.set_limit(Some(3));
     let ino = file(&mut model, ROOT, "a", &[1; 8_192]);
     assert_eq!(model.write(ino, 8_192, &[1; 4_097], about().mtime), Err(Errno::NOSPC));
-    assert_eq!(model.reserve(ino, (0, 20_000), true, about().mtime), Err(Errno::NOSPC));
+    assert_eq!(model.reserve(ino, 0..20_000, true, about().mtime), Err(Errno::NOSPC));
     model.write(ino, 8_000, &[2; 500], about().mtime).unwrap();
     assert_eq!(model.space(), (3, 3));
     model.open(ino).unwrap();

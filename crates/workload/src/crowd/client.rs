@@ -24,7 +24,7 @@ const TURN_BYTES: usize = 4 << 20;
 pub(super) struct Client {
     begins: Duration,
     rate: Option<f64>,
-    /// Which of the paths it takes.
+    /// The index of its path.
     path: usize,
     is_sample: bool,
     pace: Pace,
@@ -59,7 +59,7 @@ impl Client {
         matches!(self.state, State::Ended(..))
     }
 
-    /// Does what can be done now without waiting.
+    /// Makes the progress that is possible without waiting.
     pub(super) fn step(
         &mut self,
         plan: &CrowdPlan,
@@ -79,7 +79,7 @@ impl Client {
         Ok(())
     }
 
-    /// Returns what became of it. A client that has not ended is late.
+    /// Returns the result of the download. A client that has not ended is late.
     pub(super) fn finish(self, began: Instant) -> TimedDownload {
         let (ended, result) = match self.state {
             State::Ended(ended, result) => (ended, result),
@@ -134,7 +134,7 @@ impl Client {
         }
     }
 
-    /// Takes what the rate allows, if it is there.
+    /// Reads the bytes that the rate allows and that have arrived.
     fn take(
         &mut self,
         mut stream: TcpStream,

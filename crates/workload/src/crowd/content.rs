@@ -29,7 +29,7 @@ pub(super) struct PlainContent {
 #[derive(Debug, Default)]
 pub(super) struct BlocksContent {
     reader: BlockReader,
-    /// Whether each block has come.
+    /// True for each block that has come.
     have: Vec<bool>,
     /// Bytes of these blocks.
     got: u64,
@@ -37,7 +37,7 @@ pub(super) struct BlocksContent {
     root: Option<ExtentHash>,
 }
 
-/// What a client that compares hashes has in memory.
+/// The memory of a client that compares hashes.
 #[derive(Debug, Default)]
 struct Sample {
     /// Extents whose hash has not come.
@@ -83,7 +83,7 @@ impl Content {
         }
     }
 
-    /// Takes so many bytes without a look at them.
+    /// Counts bytes without comparing them.
     pub(super) const fn count(&mut self, bytes: u64) {
         if let Self::Plain(plain) = self {
             plain.got += bytes;

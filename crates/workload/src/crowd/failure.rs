@@ -1,10 +1,10 @@
-//! Why a download ends without all bytes.
+//! Reasons for which a download fails.
 
 use std::io;
 
 use pelago_wire::blocks::BlocksError;
 
-/// Why a download ends without all bytes, or with wrong ones.
+/// The reason for which a download ends without all bytes, or with wrong ones.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadFailure {
     /// The connection failed.

@@ -1,4 +1,4 @@
-//! How long the downloads of a crowd took.
+//! The times and the results of the downloads of a crowd.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::root::hex;
 /// One download.
 #[derive(Debug)]
 pub struct TimedDownload {
-    /// When it began, counted from the begin of the crowd.
+    /// The time at which it began, counted from the beginning of the crowd.
     pub begins: Duration,
     /// The most that the client takes, in bytes a second.
     pub rate: Option<f64>,
-    /// Which of the plan's paths it took.
+    /// The index of its path in the plan.
     pub path: usize,
     /// Bytes of the file that came.
     pub bytes: u64,
-    /// How long it took to its end.
+    /// The time from its beginning to its end.
     pub took: Duration,
-    /// Whether it has all bytes; the root if it is one of the samples.
+    /// The failure, if it has not all bytes; the root, if it is one of the samples.
     pub result: Result<Option<ExtentHash>, DownloadFailure>,
 }
 
@@ -36,7 +36,8 @@ pub struct CrowdOutcome {
 }
 
 impl TimedDownload {
-    /// Returns the time over what it takes alone at its rate; `None` without one, and if it failed.
+    /// Returns its time over that of a download alone at its rate; `None` without a rate, and if it
+    /// failed.
     fn slowdown(&self) -> Option<f64> {
         let alone = self.bytes as f64 / self.rate?;
         self.result.is_ok().then(|| self.took.as_secs_f64() / alone)
@@ -49,8 +50,8 @@ impl CrowdOutcome {
         self.downloads.iter().filter(|download| download.result.is_ok())
     }
 
-    /// Returns the bytes that the fastest client present would take while it is there, if no client
-    /// were held back, for all files together: what a server must read at least that keeps nothing.
+    /// Returns the bytes that a server without a cache must read at least, for all files together:
+    /// at each time those of the fastest client present, if no client waited for the server.
     #[must_use]
     pub fn pass_bytes(&self) -> f64 {
         let paths: BTreeSet<usize> = self.downloads.iter().map(|download| download.path).collect();
@@ -59,21 +60,23 @@ impl CrowdOutcome {
 
     fn pass_bytes_of(&self, path: usize) -> f64 {
         let size = self.finished().map(|download| download.bytes).max().unwrap_or(0) as f64;
-        let spans: Vec<(f64, f64, f64)> = self
-            .downloads
-            .iter()
-            .filter(|it| it.path == path)
-            .filter_map(|it| {
-                let begins = it.begins.as_secs_f64();
-                let rate = it.rate?;
-                Some((begins, begins + size / rate, rate))
-            })
-            .collect();
-        let mut times: Vec<f64> = spans.iter().flat_map(|span| [span.0, span.1]).collect();
+        struct Span {
+            begins: f64,
+            ends: f64,
+            rate: f64,
+        }
+        let span = |it: &TimedDownload| {
+            let begins = it.begins.as_secs_f64();
+            let rate = it.rate?;
+            Some(Span { begins, ends: begins + size / rate, rate })
+        };
+        let of_path = self.downloads.iter().filter(|it| it.path == path);
+        let spans: Vec<Span> = of_path.filter_map(span).collect();
+        let mut times: Vec<f64> = spans.iter().flat_map(|it| [it.begins, it.ends]).collect();
         times.sort_by(f64::total_cmp);
         let part = |pair: &[f64]| {
-            let present = spans.iter().filter(|span| span.0 <= pair[0] && pair[1] <= span.1);
-            present.map(|span| span.2).fold(0.0, f64::max) * (pair[1] - pair[0])
+            let present = spans.iter().filter(|it| it.begins <= pair[0] && pair[1] <= it.ends);
+            present.map(|it| it.rate).fold(0.0, f64::max) * (pair[1] - pair[0])
         };
         times.windows(2).map(part).sum()
     }

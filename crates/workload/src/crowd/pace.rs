@@ -1,11 +1,11 @@
-//! What a client may take by now.
+//! The pace of a client: the bytes that its rate has allowed and that it has not taken.
 
 use std::time::Duration;
 
-/// What is not taken lapses after this time: a link that was idle has saved nothing up.
+/// Bytes that are not taken lapse after this time: a link that was idle has saved nothing up.
 const LAPSES_AFTER: f64 = 0.05;
 
-/// A rate, and what it has earned.
+/// A rate, and the bytes that it allows now.
 #[derive(Debug)]
 pub(super) struct Pace {
     rate: Option<f64>,
@@ -28,13 +28,13 @@ impl Pace {
         self.earned as usize
     }
 
-    /// Says that so many bytes were taken.
+    /// Subtracts bytes that were taken.
     pub(super) fn take(&mut self, bytes: usize) {
         self.earned -= bytes as f64;
     }
 
-    /// Returns how large the receive buffer shall be, so that the server notices the rate; `None`
-    /// for the kernel's own choice.
+    /// Returns the size of the receive buffer with which the server notices the rate; `None` for
+    /// the kernel's own choice.
     pub(super) fn receive_buffer(rate: Option<f64>) -> Option<usize> {
         rate.map(|rate| (rate * LAPSES_AFTER) as usize).map(|bytes| bytes.max(32 << 10))
     }

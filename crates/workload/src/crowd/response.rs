@@ -8,7 +8,7 @@ use super::{CrowdPlan, DownloadForm};
 /// Most bytes of a head.
 const HEAD_LIMIT: usize = 16 << 10;
 
-/// What a head says.
+/// The parsed head of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     /// Bytes of the body, if it says so.

@@ -47,7 +47,7 @@ impl SparseBytes {
         }
     }
 
-    /// Returns whether all bytes of a range are zero; bytes behind the end are.
+    /// Returns whether all bytes of a range are zero; bytes after the end are.
     pub(crate) fn is_zero(&self, offset: u64, end: u64) -> bool {
         let mut blocks = self.blocks.range(offset / BLOCK..end.div_ceil(BLOCK).max(offset / BLOCK));
         blocks.all(|(number, block)| {

@@ -125,10 +125,9 @@ impl Model {
 
     fn rename(&mut self, from: &At, to: &At, flags: RenameFlags) -> Result<Expected, Refusal> {
         let source = self.tree.find_name(from);
-        let (source, to_dir) = both(source, self.tree.find_dir(&to.dir))?;
-        let (from_dir, moved) = source;
+        let ((from_dir, moved), to_dir) = both(source, self.tree.find_dir(&to.dir))?;
         let target = self.tree.child(to_dir, &to.name);
-        let wrong = self.rename_errors(source, (to_dir, target), flags);
+        let wrong = self.rename_errors(from_dir, moved, to_dir, target, flags);
         if !wrong.is_empty() {
             let skips = flags.leaves_a_whiteout() && !self.traits.keeps_times_of_failures;
             return Err(if skips { Refusal::Skip } else { Refusal::Fails(wrong) });
@@ -157,8 +156,10 @@ impl Model {
 
     fn rename_errors(
         &self,
-        (from_dir, moved): (NodeId, NodeId),
-        (to_dir, target): (NodeId, Option<NodeId>),
+        from_dir: NodeId,
+        moved: NodeId,
+        to_dir: NodeId,
+        target: Option<NodeId>,
         flags: RenameFlags,
     ) -> Vec<Code> {
         let tree = &self.tree;

@@ -65,9 +65,7 @@ impl Model {
                 known.ctime.change();
                 Ok(Expected::Attr(NodeRef(id)))
             }
-            Op::SetXattr { path, name, value, flags } => {
-                self.set_xattr(path, (name, value), *flags)
-            }
+            Op::SetXattr { path, name, value, flags } => self.set_xattr(path, name, value, *flags),
             Op::GetXattr { path, name } => {
                 let id = self.xattr_holder(path)?;
                 let value = self.tree.node(id).xattrs.get(name).cloned();
@@ -185,7 +183,8 @@ impl Model {
     fn set_xattr(
         &mut self,
         path: &Path,
-        (name, value): (&[u8], &[u8]),
+        name: &[u8],
+        value: &[u8],
         flags: XattrFlags,
     ) -> Result<Expected, Refusal> {
         let id = self.xattr_holder(path)?;

@@ -10,7 +10,7 @@ impl Model {
         match op {
             Op::Allocate { slot, range, mode } => self.allocate(*slot, *range, *mode),
             Op::Seek { slot, from } => Ok(Expected::Found(NodeRef(self.open(*slot)?.id), *from)),
-            Op::Copy { from, range, to, to_offset } => self.copy(*from, *range, (*to, *to_offset)),
+            Op::Copy { from, range, to, to_offset } => self.copy(*from, *range, *to, *to_offset),
             _ => Err(Refusal::Skip),
         }
     }
@@ -76,7 +76,8 @@ impl Model {
         &mut self,
         from: usize,
         range: Range,
-        (to, to_offset): (usize, u64),
+        to: usize,
+        to_offset: u64,
     ) -> Result<Expected, Refusal> {
         let source = self.open(from)?;
         let target = self.open(to)?;

@@ -13,7 +13,7 @@ use pelago_wire::{
 use crate::op::{At, Op, Path, SCANS, SLOTS, Subject};
 use crate::target::{FileAttr, FsTraits, Outcome, Target};
 
-/// A file system behind [`Files`], with the open files of one program.
+/// A file system that is reached through [`Files`], with the open files of one program.
 pub struct FilesTarget {
     files: Files,
     context: Context,

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::clock;
 use crate::witness::action::{Action, NodeId, number, parse_time};
-use crate::witness::state::{StatResult, ThreadState};
+use crate::witness::state::{Kept, StatResult, ThreadState};
 use crate::witness::{THREADS, WitnessError};
 
 /// A log open for writing, by several threads.
@@ -56,12 +56,8 @@ impl Log {
         self.write(format!("s {thread} {}", if done { "done" } else { "undone" }))
     }
 
-    pub(super) fn keep(
-        &self,
-        thread: usize,
-        node: NodeId,
-        (applied, cut): (usize, Option<usize>),
-    ) -> io::Result<()> {
+    pub(super) fn keep(&self, thread: usize, node: NodeId, kept: Kept) -> io::Result<()> {
+        let Kept { applied, cut } = kept;
         let cut = cut.map(|cut| format!(" {cut}")).unwrap_or_default();
         self.write(format!("k {thread} {node} {applied}{cut}"))
     }
@@ -89,7 +85,7 @@ pub(super) struct LogContents {
     pub(super) runs: u64,
     /// Acknowledged operations, without stats.
     pub(super) answered: u64,
-    /// When the last record was written, in milliseconds since 1970.
+    /// The time of the last record, in milliseconds since 1970.
     pub(super) last_ms: u64,
 }
 
@@ -147,7 +143,7 @@ impl LogContents {
                 let node = number(words)?;
                 let applied = number(words)?;
                 let cut = words.next().map(str::parse).transpose().ok()?;
-                thread.state.settle(node, applied, cut)?;
+                thread.state.settle(node, Kept { applied, cut })?;
             }
             _ => return None,
         }

@@ -106,7 +106,7 @@ fn sum_up(ends: Vec<(u64, Result<(), RunError>)>, log: &Path) -> Result<RunSumma
     Ok(summary)
 }
 
-/// Why a thread stopped early.
+/// The reason for which a thread stopped early.
 enum RunError {
     Died(Errno),
     Refused(Box<Action>, Errno),
@@ -162,7 +162,7 @@ impl Worker<'_> {
     }
 }
 
-/// Returns whether a program gets this error when the process behind a mount is gone.
+/// Returns whether a program gets this error after the process of a mount has ended.
 const fn is_death(errno: Errno) -> bool {
     matches!(
         errno,

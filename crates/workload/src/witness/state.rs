@@ -1,4 +1,4 @@
-//! What the log says of the directory part of one thread.
+//! The expected state of the directory part of one thread, as the log gives it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +36,15 @@ pub(super) struct Node {
     /// Acknowledged changes since the last fsync or close, with their times in milliseconds.
     pub(super) pending: Vec<(u64, Change)>,
     pub(super) xattrs: BTreeMap<String, u64>,
+}
+
+/// The pending changes of a file that a crash has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kept {
+    /// The number of changes, from the first one.
+    pub(super) applied: usize,
+    /// The bytes of the last one, if only a part of it has survived.
+    pub(super) cut: Option<usize>,
 }
 
 /// The expected names, files and open files of one thread.
@@ -121,7 +130,7 @@ impl ThreadState {
         Some(())
     }
 
-    /// Stores what a stat returned. Returns `None` if the path does not exist.
+    /// Stores the result of a stat. Returns `None` if the path does not exist.
     pub(super) fn observe(&mut self, path: &str, stat: StatResult) -> Option<()> {
         let id = self.id(path)?;
         if !self.open.contains(&id) {
@@ -149,12 +158,12 @@ impl ThreadState {
         self.nodes.retain(|id, _| named.contains(id));
     }
 
-    /// Settles that the first `applied` of a file's pending changes have survived, the last of them
-    /// cut to `cut` bytes.
-    pub(super) fn settle(&mut self, id: NodeId, applied: usize, cut: Option<usize>) -> Option<()> {
+    /// Settles which of a file's pending changes have survived.
+    pub(super) fn settle(&mut self, id: NodeId, kept: Kept) -> Option<()> {
         let node = self.nodes.get_mut(&id)?;
-        node.pending.truncate(applied);
-        if let (Some(cut), Some((_, Change::Write { length, .. }))) = (cut, node.pending.last_mut())
+        node.pending.truncate(kept.applied);
+        if let (Some(cut), Some((_, Change::Write { length, .. }))) =
+            (kept.cut, node.pending.last_mut())
         {
             *length = cut;
         }

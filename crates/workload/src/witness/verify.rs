@@ -12,7 +12,7 @@ use crate::model::SparseBytes;
 use crate::witness::action::{Action, Change, NodeId};
 use crate::witness::log::{LogContents, ThreadLog};
 use crate::witness::snapshot::{self, Entry};
-use crate::witness::state::{Node, NodeKind, ThreadState};
+use crate::witness::state::{Kept, Node, NodeKind, ThreadState};
 use crate::witness::{THREADS, WitnessError};
 
 /// Problems of one thread in a report.
@@ -29,8 +29,10 @@ pub struct VerifyReport {
     pub names: u64,
     /// Bytes that were compared.
     pub bytes: u64,
-    /// Operations in flight at the crash, and how many of them have happened.
-    pub in_flight: (u64, u64),
+    /// Operations in flight at the crash.
+    pub in_flight: u64,
+    /// Those operations in flight that have happened.
+    pub happened: u64,
     /// Acknowledged changes, neither closed nor fsynced, that are missing.
     pub unsafe_lost: u64,
     /// Milliseconds from the oldest missing change to the last record of the log.
@@ -51,8 +53,7 @@ impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} runs, {} acknowledged operations", self.runs, self.answered)?;
         writeln!(f, "{} names and {} bytes compared", self.names, self.bytes)?;
-        let (in_flight, happened) = self.in_flight;
-        writeln!(f, "{in_flight} in flight, {happened} of them happened")?;
+        writeln!(f, "{} in flight, {} of them happened", self.in_flight, self.happened)?;
         writeln!(
             f,
             "{} unsafe changes lost, the oldest {} ms before the end",
@@ -76,13 +77,13 @@ pub fn verify(log: &Path, dir: &Path) -> Result<VerifyReport, WitnessError> {
     check_threads(&contents, &open_dir(dir)?).map(|(report, _)| report)
 }
 
-/// What a crash has left of one thread's uncertain operations.
+/// The uncertain operations of one thread that a crash has left.
 #[derive(Debug, Default)]
 pub(super) struct Settlement {
-    /// Whether the operation in flight has happened; `None` if there was none.
+    /// True if the operation in flight has happened; `None` if there was none.
     pub(super) done: Option<bool>,
-    /// For each file how many pending changes it has, and how many bytes of the last one.
-    pub(super) kept: Vec<(NodeId, (usize, Option<usize>))>,
+    /// The pending changes of each file that have survived.
+    pub(super) kept: Vec<(NodeId, Kept)>,
 }
 
 pub(super) fn open_dir(dir: &Path) -> Result<OwnedFd, WitnessError> {
@@ -144,7 +145,7 @@ impl ThreadCheck<'_> {
             report.problems.append(&mut problems);
             return Ok(Settlement { done: None, kept });
         };
-        report.in_flight.0 += 1;
+        report.in_flight += 1;
         let mut before = thread.state.clone();
         before.forget_time(action);
         let mut trial = VerifyReport::default();
@@ -161,7 +162,7 @@ impl ThreadCheck<'_> {
             let (problems, kept) = self.check(&after, Some(action), &mut trial)?;
             if problems.is_empty() {
                 report.add(&trial);
-                report.in_flight.1 += 1;
+                report.happened += 1;
                 return Ok(Settlement { done: Some(true), kept });
             }
         }
@@ -200,7 +201,7 @@ impl ThreadCheck<'_> {
                 None => problems.push(format!("{path} ({id}) has wrong bytes or a wrong size")),
                 Some(fit) => {
                     report.bytes += found.size;
-                    report.lose(node, fit.0, self.last_ms);
+                    report.lose(node, fit.applied, self.last_ms);
                     kept.insert(*id, fit);
                 }
             }
@@ -212,19 +213,19 @@ impl ThreadCheck<'_> {
         Ok((problems, kept.into_iter().collect()))
     }
 
-    /// Returns how many of the pending changes yield the bytes of the file, and if only a part of
-    /// the last one is there, its length. `None` means that no number of changes yields them.
+    /// Returns the pending changes that yield the bytes of the file; `None` if no number of them
+    /// does.
     fn match_bytes(
         &self,
         path: &str,
         node: &Node,
         may_be_cut: bool,
-    ) -> Result<Option<(usize, Option<usize>)>, WitnessError> {
+    ) -> Result<Option<Kept>, WitnessError> {
         let found = snapshot::read(self.root, path)?;
         let count = node.pending.len();
         for applied in (0..=count).rev() {
             if is_same(&node.bytes(applied), &found) {
-                return Ok(Some((applied, None)));
+                return Ok(Some(Kept { applied, cut: None }));
             }
         }
         let Some((_, Change::Write { offset, length, seed })) =
@@ -238,7 +239,7 @@ impl ThreadCheck<'_> {
         let cut = same.count();
         let mut bytes = node.bytes(count - 1);
         bytes.write(*offset, data.get(..cut).unwrap_or_default());
-        Ok(is_same(&bytes, &found).then_some((count, Some(cut))))
+        Ok(is_same(&bytes, &found).then_some(Kept { applied: count, cut: Some(cut) }))
     }
 
     fn check_xattrs(&self, path: &str, node: &Node) -> Vec<String> {
@@ -249,8 +250,8 @@ impl ThreadCheck<'_> {
     }
 }
 
-/// The problems, and for each file how many pending changes have survived.
-type CheckResult = (Vec<String>, Vec<(NodeId, (usize, Option<usize>))>);
+/// The problems, and the pending changes of each file that have survived.
+type CheckResult = (Vec<String>, Vec<(NodeId, Kept)>);
 
 impl VerifyReport {
     fn add(&mut self, other: &Self) {

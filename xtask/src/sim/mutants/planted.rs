@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use crate::{process, workspace};
+use pelago_testbed::{process, workspace};
 
 /// A bug: a text that occurs once in a file, and what stands there with the bug.
 pub(super) struct Mutant {
@@ -35,7 +35,21 @@ impl Copy {
             let name = Path::new(OsStr::from_bytes(name));
             copy.take(&root.join(name), &copy.root.join(name))?;
         }
+        copy.drop_moved_crates(&root)?;
         Ok(copy)
+    }
+
+    /// Removes crates that the sources do not have any more: a crate that has moved would be twice
+    /// in the workspace.
+    fn drop_moved_crates(&self, root: &Path) -> Result<(), String> {
+        let entries = fs::read_dir(self.root.join("crates")).into_iter().flatten().flatten();
+        for entry in entries {
+            let path = entry.path();
+            if !root.join("crates").join(entry.file_name()).join("Cargo.toml").exists() {
+                fs::remove_dir_all(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies a file if it has changed: cargo builds what is newer than it has built.

@@ -1,0 +1,191 @@
+//! The file systems that are compared, each with its server at one end and its mount at the other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use pelago_testbed::mounted;
+use serde_json::Value;
+
+use crate::kit::namespaces::{Namespaces, Side};
+use crate::kit::process::wait_until;
+use crate::kit::report::failed;
+
+/// How long a server may take to answer, and a mount to appear.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+const SSH_PORT: &str = "2222";
+const PELAGO_PORT: &str = "7440";
+
+/// The binary, the cable and the disk on which file systems start.
+pub(super) struct Lab<'a> {
+    pub(super) pelago: &'a Path,
+    pub(super) namespaces: &'a Namespaces,
+    /// An empty folder, on the disk that all servers use.
+    pub(super) folder: &'a Path,
+}
+
+/// A file system that is mounted. On drop its mount goes; its processes end with the namespaces.
+pub(super) struct Peer {
+    pub(super) name: &'static str,
+    pub(super) point: PathBuf,
+    /// All its processes, at both ends.
+    pub(super) processes: Vec<String>,
+    /// Daemons that are our children: nothing else reaps them.
+    children: Vec<Child>,
+}
+
+/// A kind of file system.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    /// Debian's packages that it needs.
+    pub(super) packages: &'static [&'static str],
+    /// Serves a folder, the first, and mounts it on the second.
+    start: fn(&Lab<'_>, &Path, &Path) -> Result<Vec<Child>, String>,
+}
+
+/// Pelago first: ratios are those of the first to each other one.
+pub(super) const KINDS: [Kind; 3] = [
+    Kind { name: "pelago", packages: &["fuse3"], start: pelago },
+    Kind { name: "sshfs", packages: &["sshfs", "openssh-server"], start: sshfs },
+    Kind { name: "gluster", packages: &["glusterfs-server", "glusterfs-client"], start: gluster },
+];
+
+impl Kind {
+    /// Starts the server and mounts it.
+    pub(super) fn start(&self, lab: &Lab<'_>) -> Result<Peer, String> {
+        let [home, point] = ["data", "mount"].map(|part| lab.folder.join(self.name).join(part));
+        for folder in [&home, &point] {
+            fs::create_dir_all(folder).map_err(|why| failed(folder, &why))?;
+        }
+        let before = lab.namespaces.processes();
+        let mut peer = Peer { name: self.name, point, processes: Vec::new(), children: Vec::new() };
+        peer.children = (self.start)(lab, &home, &peer.point)?;
+        until(self.name, || mounted::is_mount(&peer.point))?;
+        let now = lab.namespaces.processes();
+        let own = now.iter().filter(|pid| !before.contains(pid));
+        peer.processes = own.map(|pid| pid.as_raw_nonzero().to_string()).collect();
+        Ok(peer)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        if let Err(why) = unmount.arg("-l").arg(&self.point).status() {
+            println!("{} stays mounted: {why}", self.point.display());
+        }
+        for child in &mut self.children {
+            // It may have ended; the namespaces end what it has started.
+            let _gone = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}
+
+/// Unmounts the mounts below a folder, which a killed run has left.
+pub(super) fn unmount_below(folder: &Path) {
+    for point in mounted::mounts_below(folder) {
+        if let Err(why) = Command::new("umount").arg("-l").arg(&point).status() {
+            println!("{} stays mounted: {why}", point.display());
+        }
+    }
+}
+
+fn pelago(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+    let run = |side, step: &str, arguments: &[&str]| {
+        let mut command = lab.namespaces.command(side, &lab.pelago.to_string_lossy());
+        command.args(arguments).env("HOME", home).env_remove("XDG_CONFIG_HOME");
+        command.env_remove("PELAGO_KEY").current_dir(home);
+        lab.namespaces.run(step, &mut command)
+    };
+    let listen = format!("{}:{PELAGO_PORT}", Side::Server.address());
+    let serve = ["serve", "volume", "--listen", &listen, "--detach", "--json"];
+    let said = run(Side::Server, "pelago-serve", &serve)?;
+    let up: Value = serde_json::from_str(&said).map_err(|why| format!("pelago serve: {why}"))?;
+    let address = up["listening"].as_str().ok_or("pelago serve names no address")?;
+    run(Side::Client, "pelago-key", &["key", "new"])?;
+    let key = run(Side::Client, "pelago-key", &["key", "show"])?;
+    run(Side::Server, "pelago-allow", &["key", "allow", key.trim(), "-V", "volume"])?;
+    let mount = ["mount", address, &point.to_string_lossy(), "--detach"];
+    run(Side::Client, "pelago-mount", &mount)?;
+    Ok(Vec::new())
+}
+
+/// Serves a folder by an `sshd` of its own, with its defaults, and mounts it with those of `sshfs`.
+fn sshfs(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+    let config = home.join("config");
+    let [key, host] = ["key", "host"].map(|name| home.join(name));
+    for key in [&key, &host] {
+        let mut keygen = Command::new("ssh-keygen");
+        keygen.args(["-qt", "ed25519", "-N", "", "-f"]).arg(key);
+        lab.namespaces.run("sshfs-key", &mut keygen)?;
+    }
+    let lines = [
+        format!("Port {SSH_PORT}"),
+        format!("ListenAddress {}", Side::Server.address()),
+        format!("HostKey {}", host.display()),
+        format!("AuthorizedKeysFile {}.pub", key.display()),
+        format!("PidFile {}", home.join("pid").display()),
+        "StrictModes no\nUsePAM no\nPasswordAuthentication no".to_owned(),
+        "PermitRootLogin yes\nSubsystem sftp internal-sftp\n".to_owned(),
+    ];
+    fs::write(&config, lines.join("\n")).map_err(|why| failed(&config, &why))?;
+    fs::create_dir_all("/run/sshd").map_err(|why| failed(Path::new("/run/sshd"), &why))?;
+    // It starts itself again for each connection, so it wants its whole path.
+    let mut sshd = lab.namespaces.command(Side::Server, "/usr/sbin/sshd");
+    let sshd = lab.namespaces.spawn("sshfs-sshd", sshd.arg("-D").arg("-f").arg(&config))?;
+    let files = home.join("files");
+    fs::create_dir(&files).map_err(|why| failed(&files, &why))?;
+    let identity = format!("-oIdentityFile={}", key.display());
+    let source = format!("root@{}:{}", Side::Server.address(), files.display());
+    let mount = || {
+        let mut mount = lab.namespaces.command(Side::Client, "sshfs");
+        mount.args(["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null"]);
+        mount.arg(&identity).arg(format!("-oPort={SSH_PORT}")).arg(&source).arg(point);
+        lab.namespaces.run("sshfs-mount", &mut mount).is_ok()
+    };
+    // The daemon listens a moment after its start.
+    until("sshfs", mount)?;
+    Ok(vec![sshd])
+}
+
+/// Serves a volume of one brick by a `glusterd` of its own, and mounts it by FUSE, with defaults.
+fn gluster(lab: &Lab<'_>, home: &Path, point: &Path) -> Result<Vec<Child>, String> {
+    let [volfile, socket] = ["glusterd.vol", "socket"].map(|name| home.join(name));
+    let lines = [
+        "volume management\ntype mgmt/glusterd".to_owned(),
+        format!("option working-directory {}", home.join("state").display()),
+        format!("option glusterd-sockfile {}", socket.display()),
+        "option transport-type socket\noption transport.socket.listen-port 24007".to_owned(),
+        "option transport.address-family inet\nend-volume\n".to_owned(),
+    ];
+    fs::write(&volfile, lines.join("\n")).map_err(|why| failed(&volfile, &why))?;
+    let mut daemon = lab.namespaces.command(Side::Server, "glusterd");
+    daemon.arg("-N").arg("-f").arg(&volfile);
+    daemon.arg("-p").arg(home.join("pid")).arg("-l").arg(home.join("log"));
+    let daemon = lab.namespaces.spawn("gluster-daemon", &mut daemon)?;
+    let ask = |step: &str, arguments: &[&str]| {
+        let mut gluster = lab.namespaces.command(Side::Server, "gluster");
+        gluster.arg("--mode=script").arg(format!("--glusterd-sock={}", socket.display()));
+        lab.namespaces.run(step, gluster.args(arguments))
+    };
+    until("glusterd", || ask("gluster-list", &["volume", "list"]).is_ok())?;
+    let brick = format!("{}:{}", Side::Server.address(), home.join("brick").display());
+    ask("gluster-create", &["volume", "create", "rival", &brick, "force"])?;
+    ask("gluster-start", &["volume", "start", "rival"])?;
+    let mut mount = lab.namespaces.command(Side::Client, "glusterfs");
+    mount.arg(format!("--volfile-server={}", Side::Server.address()));
+    mount.arg("--volfile-id=rival").arg(format!("--log-file={}", home.join("client").display()));
+    lab.namespaces.run("gluster-mount", mount.arg(point))?;
+    Ok(vec![daemon])
+}
+
+/// Waits until a file system has started.
+fn until(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
+    match wait_until(PATIENCE, POLL, is_so) {
+        true => Ok(()),
+        false => Err(format!("{what} does not start; its logs are in the log folder")),
+    }
+}
