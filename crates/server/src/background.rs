@@ -61,7 +61,7 @@ pub(crate) enum NextRun {
     Soon,
     /// After this time, or when it is notified.
     After(Duration),
-    /// When it is notified.
+    /// At the next notification.
     OnNotify,
 }
 

@@ -19,7 +19,7 @@ pub struct Status {
     pub volume: VolumeId,
     /// The volume's folder; empty for a server without a volume.
     pub dir: PathBuf,
-    /// When this run of the server began.
+    /// The time at which this run of the server began.
     pub since: Time,
     /// Whether the run before it ended cleanly.
     pub started_clean: bool,

@@ -22,7 +22,7 @@ use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::Guest;
 
-/// How often a request is carried out if its node moves each time.
+/// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
 
 /// A request of a guest that is being carried out.
@@ -32,7 +32,7 @@ struct GuestCall {
     guest: Arc<Guest>,
     context: Context,
     request: Request,
-    /// How often it was carried out before.
+    /// The number of earlier attempts.
     attempt: u32,
 }
 

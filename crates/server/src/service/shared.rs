@@ -26,8 +26,8 @@ use crate::leases::Wait;
 use crate::other_sessions::WriterState;
 use crate::pool::{Caller, Invocation};
 
-/// How often a change is announced because its names lead to other inodes than before. The last
-/// time it is carried out whatever they lead to by then.
+/// The number of announcements of a change whose names lead to other inodes each time. After the
+/// last one it is carried out, whatever the names lead to by then.
 const ATTEMPTS: u32 = 8;
 
 /// A change between its announcement and its answer.
