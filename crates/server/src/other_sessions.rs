@@ -100,7 +100,7 @@ impl OtherSessions {
         if !state.sessions.remove(&session) {
             return Vec::new();
         }
-        // This counts as a change until all is released.
+        // The end counts as a change until all files are released.
         state.running += 1;
         state.eras.remove(&session);
         let written = state.writes.extract_if(|open, _| open.session == session);

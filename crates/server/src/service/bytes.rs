@@ -49,7 +49,7 @@ impl Executor<'_> {
             (None, _) => {}
             (_, Some(open)) => drop(self.journal(open, &reply)?),
             (_, None) if self.is_own() => {}
-            // It is committed.
+            // The change is committed already.
             (_, None) => self.parts.shard.store_reply(self.context, &reply)?,
         }
         Ok(reply.into())
