@@ -1,9 +1,10 @@
-//! Work that can wait, each kind on a thread of its own: visible in [`crate::Status`], throttled,
-//! and stopped with a deadline.
+//! Background work, each kind on a thread of its own: visible in [`crate::Status`], throttled, and
+//! stopped with a deadline.
 //!
 //! A [`Worker`] does one short piece of work at a time and is never interrupted in it. Before the
 //! next piece it sleeps for as long as the last one took, so that it uses at most half of one
-//! processor. Code that makes work for a worker calls its [`Notify`].
+//! processor. Code that makes work for a worker calls its [`Notify`]. Work that fails is tried
+//! again later, and `status` shows the error.
 
 use std::time::Duration;
 
@@ -32,38 +33,39 @@ mod writeback;
 
 /// A kind of background work.
 pub(crate) trait Worker: Send {
-    /// Called before [`Worker::work`] if the worker was notified since: there may be new work.
+    /// Called before [`Worker::work`] if the worker was notified since the last call: there may be
+    /// new work.
     fn notified(&mut self) {}
 
     /// Does one piece of work, of about ten milliseconds if it can be divided so.
     ///
     /// # Errors
-    /// What prevented the work. It is tried again later, and `status` shows the error.
+    /// The error that prevented the work. It is tried again later, and `status` shows the error.
     fn work(&mut self) -> Result<WorkDone, Error>;
 }
 
 /// One piece of work that was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkDone {
-    /// Files, directories or the like that were finished.
+    /// Number of files, directories or the like that were finished.
     pub items: u64,
-    /// When the worker runs again.
+    /// The time of the next run.
     pub next: NextRun,
 }
 
-/// When a worker runs again.
+/// The time of a worker's next run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextRun {
-    /// After its sleep: there is more work.
+    /// After its sleep, because there is more work.
     Soon,
     /// After this time, or when it is notified.
     After(Duration),
-    /// When it is notified.
+    /// At the next notification.
     OnNotify,
 }
 
 impl WorkDone {
-    /// Returns that nothing was done, and that the worker runs again after this time.
+    /// Returns the result of a run without work, after which the worker runs again in this time.
     #[must_use]
     pub(crate) const fn nothing(after: Duration) -> Self {
         Self { items: 0, next: NextRun::After(after) }
@@ -88,10 +90,10 @@ pub enum WorkerState {
 pub struct WorkerStatus {
     /// The name of the worker, a promise of `status --json`.
     pub name: &'static str,
-    /// What it does now.
+    /// The present state of the worker.
     pub doing: WorkerState,
-    /// Files, directories or the like that it has finished in this run of the server.
+    /// Number of files, directories or the like that it has finished in this run of the server.
     pub items: u64,
-    /// Why its last piece of work failed, if it did.
+    /// The error of its last piece of work, if that failed.
     pub last_error: Option<Error>,
 }

@@ -1,4 +1,4 @@
-//! The reply that a request still owes its caller, when it comes later (I-8).
+//! The pending reply of a request: its callback, and its name for a cancel (I-8).
 
 use pelago_wire::{Context, Done, Error, Reply, RequestId, SessionId};
 
@@ -21,7 +21,7 @@ impl From<&Context> for CancelKey {
 pub(crate) struct Completion(Option<Done>);
 
 impl Completion {
-    /// Returns the completion that calls `done`.
+    /// Returns a completion that calls `done`.
     #[must_use]
     pub(crate) fn new(done: Done) -> Self {
         Self(Some(done))

@@ -1,9 +1,9 @@
-//! Finds files of which only the inode id is known.
+//! The search for files of which only the inode id is known.
 //!
-//! A file with one name lives in the row of that name, and nothing else says where that row is. So
-//! a request that has only an id, as from a file handle that outlived its mount, may have to wait
-//! for a scan of all names. One thread scans for all requests that wait, and ends when none is
-//! left; requests that arrive during a scan wait for the next one.
+//! A file with one name lives in the row of that name, and no other row leads there. So a request
+//! that has only an id, as from a file handle that outlived its mount, may have to wait for a scan
+//! of all names. One thread scans for all requests that wait, and ends when none is left. Requests
+//! that arrive during a scan wait for the next one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiters: Waiters,
-    /// A thread scans, or is about to.
+    /// True if a thread scans, or is about to.
     is_scanning: bool,
     stopped: bool,
-    /// Scans that were begun.
+    /// Number of scans that were begun.
     #[cfg(test)]
     scans: u64,
 }
@@ -50,9 +50,8 @@ impl FindById {
         Self { shared, thread: Mutex::default() }
     }
 
-    /// Replies with the entry of the file, or with `Stale` once all names were read without it.
-    /// Other replies: `Unavailable` after a stop, `Busy` if no thread can be started, and the error
-    /// of the scan.
+    /// Replies with the entry of the file; with `Stale` if no name leads to it; with `Unavailable`
+    /// after a stop, `Busy` if no thread can be started, or the error of the scan.
     pub(crate) fn find(&self, ino: InodeId, done: Completion) {
         let mut thread = self.thread.lock();
         {
@@ -68,7 +67,7 @@ impl FindById {
         }
         let shared = Arc::clone(&self.shared);
         match pelago_threads::spawn("pelago-find", move || shared.run()) {
-            // The thread before it has ended, or is past its last use of the state.
+            // The earlier thread has ended, or does not use the state any more.
             Ok(started) => *thread = Some(started),
             Err(error) => {
                 tracing::error!(%error, "cannot start a thread that finds a file by its inode id");

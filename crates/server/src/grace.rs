@@ -1,16 +1,16 @@
-//! The time after a start in which the sessions of the last run come back; or after the table was
-//! opened again and may have lost what they were answered: then another epoch begins in this run,
-//! and what is said of runs holds for epochs.
+//! Grace: the time after a start in which the sessions of the last run reclaim, and other requests
+//! wait. The same time follows when the table was opened again and may have lost changes that were
+//! answered: then another epoch begins in this run, and "run" below means "epoch".
 //!
-//! Their clients have files open that this run does not know, and requests that the last run may
-//! have carried out and not answered. So until each of them has opened its files again, has
-//! repeated its requests, or has ended, all other requests wait: they must not see, change or
-//! remove what these rely on. Then what the last run has answered and may have lost is carried out
-//! again, in the order in which it was done, then what clients had kept back under leases, then the
-//! repeated requests, and then all others.
+//! The clients of these sessions have files open that this run does not know, and requests that the
+//! last run may have carried out without an answer. So all other requests wait until each session
+//! has opened its files again and repeated its requests, or has ended: they must not see, change or
+//! remove anything on which those rely. Then requests go on in this order: those that the last run
+//! has answered and may have lost, in the order in which they were done; writes that clients had
+//! held back under leases; repeated requests; and all others.
 //!
-//! This is a state machine: it says which requests go on, and a thread of `service::starting` does
-//! that.
+//! This is a state machine: it says which requests go on, and a thread of `service::starting`
+//! carries them out. A session that does not come back in time is given up.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,67 +22,68 @@ use pelago_wire::{Context, Done, Request, SessionId, limits};
 
 use crate::completion::CancelKey;
 
-/// What still waits for the sessions of the last run.
+/// The requests that wait for the sessions of the last run.
 pub(crate) struct Grace {
     is_over: AtomicBool,
     /// A leaf lock.
     state: Mutex<State>,
-    /// The phase has changed, or may be about to.
+    /// Signalled when the phase has changed, or the next step may be ready.
     changed: Condvar,
 }
 
 struct State {
     phase: Phase,
-    /// When the phase began, or a part of it ended.
+    /// The time from which the limit of the phase counts: its start, or the end of a part of it.
     since: Instant,
-    /// Counts the times that it began again.
+    /// Counts the restarts of the wait.
     round: Round,
-    /// A thread takes the steps.
+    /// True if there is a thread that takes the steps.
     has_thread: bool,
-    /// That thread carries out what the last run has answered, of this round or of an earlier one.
+    /// True if that thread carries out requests that the last run has answered, of this round or of
+    /// an earlier one.
     is_replaying: bool,
-    /// Sessions that have not said that they are done, and have not ended.
+    /// Sessions that have not reclaimed everything, and have not ended.
     waits_for: HashSet<SessionId>,
-    /// Sessions that have not said that all is answered that their clients had kept back, and have
-    /// not ended.
+    /// Sessions whose clients may still send writes that they had held back, and which have not
+    /// ended.
     keeps_back: HashSet<SessionId>,
-    /// Their time is over.
+    /// True if the time of the sessions in `waits_for` is over.
     is_late: bool,
-    /// Sessions that came back after that, and before they were given up.
+    /// Sessions that came back after their time was over, and before they were given up.
     came_late: Vec<SessionId>,
-    /// Requests that the last run has answered, which go before all others.
+    /// Requests that the last run has answered. They go first.
     replays: Vec<Parked>,
-    /// Repeated appends whose bytes have a place in their file. They go behind those, so that no
-    /// other append takes it.
+    /// Repeated appends whose offset is recorded. They go second, so that no other append takes the
+    /// offset.
     placed: VecDeque<Parked>,
-    /// Writes that clients had kept back: what other sessions repeat on these files had waited for
-    /// their recall, and comes after them.
+    /// Writes that clients had held back. They go third: repeated requests of other sessions on
+    /// these files had waited for the recall of the leases.
     kept_back: VecDeque<Parked>,
-    /// Repeated requests, which go behind those.
+    /// Repeated requests. They go fourth.
     repeated: VecDeque<Parked>,
-    /// All other requests.
+    /// All other requests. They go last.
     others: VecDeque<Parked>,
-    /// Payload bytes of those of the server's own mount.
+    /// Payload bytes in `others` from the server's own mount.
     bytes: usize,
-    /// Repeated requests that run.
+    /// Number of repeated requests that run.
     running: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    /// Sessions are still to come back.
+    /// Sessions have not come back yet.
     Waiting,
-    /// Requests run that the last run has answered.
+    /// Requests that the last run has answered are carried out.
     Replaying,
-    /// Appends that have a place run, and writes that were kept back, as they come.
+    /// Appends with a recorded offset, and writes that were held back, run as they come.
     Flushing,
     /// Repeated requests run.
     Repeating,
     Over,
 }
 
-/// Tells one wait from the next one in the same run: what still runs of an earlier one ends nothing
-/// of a later one.
+/// The number of a wait in its run. Requests that still run from an earlier wait end nothing in a
+/// later one.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Round(u32);
 
@@ -95,23 +96,24 @@ pub(crate) struct Parked {
     pub(crate) span: RequestSpan,
 }
 
-/// What goes on now.
+/// The next step of the thread that carries out requests.
 pub(crate) enum Step {
-    /// Nothing of these sessions is given back any more; [`Grace::give_up_late`] ends the wait.
+    /// These sessions are late and can reclaim nothing more; [`Grace::give_up_late`] ends the wait
+    /// for them.
     Late(Vec<SessionId>),
-    /// These, one after the other; [`Grace::replayed`] is called at the end of all.
+    /// Carry out these requests, one after the other, then call [`Grace::replayed`].
     Replay(Vec<Parked>),
-    /// These; [`Grace::repeated`] is called at the end of each.
+    /// Carry out these requests; call [`Grace::repeated`] at the end of each.
     Repeat(VecDeque<Parked>),
-    /// Bytes that clients have kept back are written: from now on they are not, in this run and in
-    /// later ones. All else goes on after that.
+    /// Begin new write eras, so that this run and later ones refuse writes that were held back
+    /// before. All other requests go on after that.
     EndEras,
-    /// These, and all that come later. It is the last step.
+    /// Carry out these requests; later ones do not wait. It is the last step.
     Over(VecDeque<Parked>),
 }
 
 impl Grace {
-    /// Returns one that waits for these sessions; without any it is over.
+    /// Returns a wait for these sessions, which is over if there are none.
     pub(crate) fn new(waits_for: HashSet<SessionId>) -> Self {
         let phase = if waits_for.is_empty() { Phase::Over } else { Phase::Waiting };
         let [placed, kept_back, repeated, others] = Default::default();
@@ -137,8 +139,8 @@ impl Grace {
         Self { is_over, state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Begins again, and waits for these sessions. Returns what they have asked and is not carried
-    /// out: they will repeat it.
+    /// Restarts the wait, for these sessions. Returns their requests that are not carried out: they
+    /// will repeat them.
     pub(crate) fn begin_again(&self, sessions: HashSet<SessionId>) -> Vec<Parked> {
         let mut state = self.state.lock();
         self.is_over.store(false, Ordering::Release);
@@ -162,31 +164,32 @@ impl Grace {
         dropped
     }
 
-    /// Returns whether no request waits any more.
+    /// Returns whether the wait is over, so that no request is parked.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Returns whether a thread is needed that takes the steps. There is one from now on, until
-    /// the last step.
+    /// Returns whether the caller must start a thread that takes the steps. From then on there is
+    /// one, until the last step.
     pub(crate) fn needs_thread(&self) -> bool {
         let mut state = self.state.lock();
         state.phase != Phase::Over && !std::mem::replace(&mut state.has_thread, true)
     }
 
-    /// There is no thread that takes the steps: none could be had.
+    /// Records that no thread could be started to take the steps.
     pub(crate) fn has_no_thread(&self) {
         self.state.lock().has_thread = false;
     }
 
-    /// Waits for the next step. Sessions have `limit` to come back, and as long again to send what
-    /// they had kept back. Repeated requests that run have it from the end of the last one on.
+    /// Waits for the next step and returns it. Sessions have `limit` to come back, and the same
+    /// time again to send writes that they had held back. Repeated requests have it from the end of
+    /// the last one.
     pub(crate) fn next(&self, limit: Duration) -> (Round, Step) {
         let mut state = self.state.lock();
         loop {
             if state.phase == Phase::Flushing && state.since.elapsed() >= limit {
-                // Also if writes come without end: others wait.
+                // Even if writes keep coming: other requests wait.
                 state.give_up_kept_back();
             }
             if let Some(step) = self.ready(&mut state) {
@@ -203,21 +206,20 @@ impl Grace {
         }
     }
 
-    /// Returns whether it waits for this session. Then no request of another one was carried out
-    /// in this run, apart from those that open files and set locks again.
+    /// Returns whether this session can still reclaim. Then this run has carried out no request of
+    /// another session, apart from those that open files and set locks again.
     pub(crate) fn waits_for(&self, session: SessionId) -> bool {
         let state = self.state.lock();
         state.phase == Phase::Waiting && !state.is_late && state.waits_for.contains(&session)
     }
 
-    /// Returns for how many sessions it waits.
+    /// Counts the sessions that have not come back.
     pub(crate) fn sessions(&self) -> usize {
         self.state.lock().waits_for.len()
     }
 
-    /// Keeps a request until its turn; returns it if that is now. Too many bytes of the server's
-    /// own mount wait on the thread of their caller. `is_placed`: it is an append whose bytes have
-    /// a place.
+    /// Queues a request until its turn; returns it if that is now. If the server's own mount has
+    /// queued too many bytes, blocks its thread. `is_placed`: an append whose offset is recorded.
     pub(crate) fn park(&self, parked: Parked, is_placed: bool) -> Option<Parked> {
         let bytes = parked.bytes.len();
         let session = parked.context.session;
@@ -252,13 +254,13 @@ impl Grace {
         None
     }
 
-    /// Takes back a request that waits, as its caller waits no longer. One that changes something
-    /// stays: the last run may have carried it out, and only its repetition can tell.
+    /// Removes a request from its queue, because its caller waits no longer. A request that changes
+    /// something stays: the last run may have carried it out, and only its repetition can tell.
     pub(crate) fn cancel(&self, context: &Context) -> Option<Parked> {
         let mut state = self.state.lock();
         let is_it = |parked: &Parked| {
-            let known = &parked.context;
-            CancelKey::from(known) == CancelKey::from(context) && known.mutation == 0
+            let other = &parked.context;
+            CancelKey::from(other) == CancelKey::from(context) && other.mutation == 0
         };
         let at = state.others.iter().position(is_it)?;
         let parked = state.others.remove(at)?;
@@ -268,8 +270,8 @@ impl Grace {
         Some(parked)
     }
 
-    /// A session has opened its files again and repeated its requests, or it has ended. Returns
-    /// whether it was given up before: the next run does not know it.
+    /// Records that a session has opened its files again and repeated its requests, or has ended.
+    /// Returns whether it was given up before: then the next run does not know it.
     pub(crate) fn came_back(&self, session: SessionId) -> bool {
         let mut state = self.state.lock();
         let was_awaited = state.waits_for.remove(&session);
@@ -280,15 +282,15 @@ impl Grace {
         !was_awaited
     }
 
-    /// The client of a session has the answer to all that it had kept back, or it has ended.
+    /// Records that the client of a session has answers to all writes that it had held back, or
+    /// that the session has ended.
     pub(crate) fn flushed(&self, session: SessionId) {
         if self.state.lock().keeps_back.remove(&session) {
             self.changed.notify_all();
         }
     }
 
-    /// Ends the wait for the sessions that are late. Returns those that came back since
-    /// [`Step::Late`].
+    /// Gives up the sessions that are late. Returns those that came back since [`Step::Late`].
     pub(crate) fn give_up_late(&self, round: Round) -> Vec<SessionId> {
         let mut state = self.state.lock();
         if state.round != round {
@@ -307,19 +309,19 @@ impl Grace {
         self.state.lock().round
     }
 
-    /// Returns whether what a step of this round has begun goes on.
+    /// Returns whether this round is the present one.
     pub(crate) fn is_in(&self, round: Round) -> bool {
         self.state.lock().round == round
     }
 
-    /// Waits until nothing is replayed any more of an earlier round, for at most `limit`.
+    /// Waits until no replay of an earlier round runs, for at most `limit`.
     pub(crate) fn wait_for_replays(&self, limit: Duration) {
         let mut state = self.state.lock();
         let until = Instant::now() + limit;
         while state.is_replaying && !self.changed.wait_until(&mut state, until).timed_out() {}
     }
 
-    /// The requests that the last run has answered were carried out.
+    /// Records that the requests of [`Step::Replay`] were carried out.
     pub(crate) fn replayed(&self, round: Round) {
         let mut state = self.state.lock();
         state.is_replaying = false;
@@ -330,10 +332,10 @@ impl Grace {
         }
     }
 
-    /// A repeated request was carried out.
+    /// Records that a request of [`Step::Repeat`] was carried out.
     pub(crate) fn repeated(&self, round: Round) {
         let mut state = self.state.lock();
-        // One that took too long is counted no more.
+        // A request that took too long is not counted any more.
         if state.round == round && matches!(state.phase, Phase::Flushing | Phase::Repeating) {
             assert!(state.running > 0, "each repeated request ends once");
             state.running -= 1;
@@ -344,7 +346,7 @@ impl Grace {
         }
     }
 
-    /// Ends it before its time. Returns all that waits.
+    /// Ends the wait before its time. Returns all requests that wait.
     pub(crate) fn stop(&self) -> VecDeque<Parked> {
         let mut state = self.state.lock();
         state.waits_for.clear();
@@ -354,7 +356,7 @@ impl Grace {
         all
     }
 
-    /// Returns the step that can be taken.
+    /// Returns the next step, if it can be taken now.
     fn ready(&self, state: &mut State) -> Option<Step> {
         if state.phase == Phase::Waiting && state.waits_for.is_empty() {
             state.since = Instant::now();
@@ -362,7 +364,7 @@ impl Grace {
             if !replays.is_empty() {
                 state.phase = Phase::Replaying;
                 state.is_replaying = true;
-                // Stable: an open file of an inode comes behind what makes it.
+                // Stable: a request that uses an inode stays after the one that makes it.
                 replays
                     .sort_by_key(|parked| parked.context.replayed.map(|replayed| replayed.stamp));
                 return Some(Step::Replay(replays));
@@ -389,7 +391,7 @@ impl Grace {
                 }
                 (state.running == 0).then(|| self.over(state))
             }
-            // It was stopped.
+            // The service was stopped.
             Phase::Over => {
                 state.has_thread = false;
                 Some(Step::Over(VecDeque::new()))
@@ -398,7 +400,7 @@ impl Grace {
         }
     }
 
-    /// Returns the step after a phase has lasted too long.
+    /// Returns the step to take when a phase has lasted too long.
     fn expired(&self, state: &mut State) -> Step {
         if state.phase == Phase::Waiting {
             state.is_late = true;
@@ -409,7 +411,7 @@ impl Grace {
         }
         match state.phase {
             Phase::Flushing => end_flushing(state),
-            _ => self.over(state),
+            Phase::Waiting | Phase::Replaying | Phase::Repeating | Phase::Over => self.over(state),
         }
     }
 
@@ -418,7 +420,7 @@ impl Grace {
         Step::Over(self.end(state))
     }
 
-    /// Ends it. Returns all that waits.
+    /// Ends the wait. Returns all requests that wait.
     fn end(&self, state: &mut State) -> VecDeque<Parked> {
         state.phase = Phase::Over;
         state.bytes = 0;
@@ -432,7 +434,7 @@ impl Grace {
     }
 }
 
-/// Ends the time of what was kept back; what still runs of it is counted no more.
+/// Ends the phase of writes that were held back; those that still run are not counted any more.
 fn end_flushing(state: &mut State) -> Step {
     state.give_up_kept_back();
     if state.running > 0 {
@@ -445,7 +447,7 @@ fn end_flushing(state: &mut State) -> Step {
 }
 
 impl State {
-    /// Takes no more of what clients had kept back.
+    /// Refuses further writes that clients had held back.
     fn give_up_kept_back(&mut self) {
         if !self.keeps_back.is_empty() {
             let sessions = self.keeps_back.len();
@@ -454,8 +456,8 @@ impl State {
         }
     }
 
-    /// Returns whether a request is a write that a client had kept back since before, and others
-    /// have not gone on yet.
+    /// Returns whether a request is a write that a client had held back in the last run, and may
+    /// still be carried out before others.
     fn takes_kept_back(&self, parked: &Parked) -> bool {
         let Parked { context, request, .. } = parked;
         request.kept_back().is_some()

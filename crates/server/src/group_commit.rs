@@ -1,5 +1,6 @@
-//! The group commit: makes what is done safe, once per interval or earlier on request, on a thread
-//! of its own. Reopens the table if it has stopped.
+//! The group commit: makes batches that are done safe, once per interval or earlier on request, on
+//! a thread of its own. Reopens the table if it has stopped: then changes that were not safe may be
+//! lost, and each open file that is concerned reports an error once.
 
 use std::io;
 use std::sync::Arc;
@@ -29,18 +30,18 @@ pub(crate) struct GroupCommit {
     pub(crate) shard: Arc<Shard>,
     pub(crate) table: SharedTable,
     pub(crate) durability: Arc<Durability>,
-    /// Told when the table is opened again; `None` in tests of the group commit alone.
+    /// Notified when the table is opened again; `None` in tests of the group commit alone.
     epochs: Option<EpochChange>,
-    /// Cuts what is done for the mirror of the volume; `None` in tests of the group commit alone.
+    /// The mirror of the volume, which gets cuts; `None` in tests of the group commit alone.
     mirror: Option<Arc<Mirror>>,
     /// The error with which a group commit found the table stopped. A leaf lock.
     cause: Mutex<Option<Error>>,
-    /// The table was to be opened again, and that has failed half-way.
+    /// True if the last attempt to open the table again has failed half-way.
     is_half_open: AtomicBool,
 }
 
 impl GroupCommit {
-    /// Returns the group commit of these.
+    /// Returns the group commit over these parts.
     pub(crate) fn new(
         opens: Arc<OpenFiles>,
         shard: Arc<Shard>,
@@ -54,7 +55,7 @@ impl GroupCommit {
         Self { opens, shard, table, durability, epochs, mirror, cause, is_half_open }
     }
 
-    /// Makes safe what is done, if there is something, and calls back the requests that wait.
+    /// Makes batches that are done safe, if there are any, and calls back the requests that wait.
     ///
     /// # Errors
     /// The error of a file that could not be committed, or of the table.
@@ -62,13 +63,13 @@ impl GroupCommit {
         let turn = self.mirror.as_ref().map(|mirror| mirror.begin_commit());
         // A file that fails does not prevent the others from becoming safe.
         let committed = self.opens.commit_dirty();
-        // Read times are no promise: the next group commit writes them.
+        // Read times need not be safe: the next group commit writes them.
         if let Err(error) = self.shard.commit_read_times() {
             tracing::debug!(%error, "cannot write read times");
         }
-        // Nor are counts: if they cannot be written, their directories stay dirty.
+        // Counts need not be safe either: if they cannot be written, their directories stay dirty.
         let counted = self.shard.write_counts();
-        // Before the sync: later changes may be part of it, or not.
+        // Before the sync, which may or may not contain later changes.
         self.shard.begin_group_commit();
         if let (Some(mirror), Some(turn)) = (&self.mirror, turn) {
             mirror.cut_if_wanted(turn, committed == Ok(true));
@@ -76,8 +77,8 @@ impl GroupCommit {
         let synced = self.make_safe();
         match synced {
             Ok(()) => self.durability.writeback_errors.clear(),
-            // `reopen_table` fails the requests that wait, after it has told every open file what
-            // was lost.
+            // `reopen_table` fails the requests that wait, after it has recorded the losses in
+            // every open file.
             Err(error) if self.has_stopped() => *self.cause.lock() = Some(error),
             Err(error) => self.durability.fail_all(error),
         }
@@ -101,7 +102,7 @@ impl GroupCommit {
         Ok(())
     }
 
-    /// Notes that changes which were not safe are lost, so that later requests return the error.
+    /// Records that changes which were not safe are lost, so that later requests return the error.
     fn report_losses(&self, cause: Error) {
         self.durability.writeback_errors.record();
         self.opens.record_losses(cause);
@@ -116,7 +117,7 @@ impl GroupCommit {
         if !self.has_stopped() && !self.is_half_open.load(Ordering::Relaxed) {
             return true;
         }
-        // Before anything can be called safe again, and before what is lost can be missed.
+        // Before any batch can be called safe again, and before a client can notice a loss.
         self.epochs.iter().for_each(EpochChange::end);
         let is_open = self.reopen_stopped();
         self.is_half_open.store(!is_open, Ordering::Relaxed);
@@ -129,8 +130,8 @@ impl GroupCommit {
 
     fn reopen_stopped(&self) -> bool {
         let cause = self.cause.lock().unwrap_or(Code::Io.into());
-        // While the table still fails every read, so that no request uses the reopened table with
-        // cached rows that it has lost.
+        // While the table still fails every read: no request may use the reopened table together
+        // with cached rows that it has lost.
         self.shard.begin_group_commit();
         self.shard.forget_rows();
         self.opens.invalidate();
@@ -138,8 +139,8 @@ impl GroupCommit {
         if sync_failed {
             self.report_losses(cause);
         }
-        // After that, so that a request that begins now finds the errors of what was lost; and
-        // before anything can be called safe again.
+        // After the losses are recorded, so that a request that begins now finds the errors; and
+        // before any batch can be called safe again.
         self.durability.invalidate();
         match self.shard.reopen() {
             // The engine may have failed a sync of its own, which shows only now.
@@ -186,13 +187,13 @@ impl CommitThread {
         Ok(Self { durability, stepped: None, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Returns one without a thread, which only [`CommitThread::step`] drives.
+    /// Returns a group commit without a thread, which only [`CommitThread::step`] drives.
     pub(crate) fn stepped(commit: GroupCommit) -> Self {
         let durability = Arc::clone(&commit.durability);
         Self { durability, stepped: Some(commit), thread: Mutex::default() }
     }
 
-    /// Does on this thread one round of what the thread would do.
+    /// Does one round of the thread's work on this thread.
     ///
     /// # Errors
     /// As [`GroupCommit::run`]; `Unavailable` if the table could not be reopened.
@@ -202,8 +203,8 @@ impl CommitThread {
         if commit.reopen_table() { done } else { Err(Code::Unavailable.into()) }
     }
 
-    /// Ends the thread. Nothing becomes safe any more, and requests that wait for it fail; so a
-    /// clean stop makes everything safe first.
+    /// Ends the thread. No batch becomes safe any more, and requests that wait for that fail; so a
+    /// clean stop makes all batches safe first.
     pub(crate) fn stop(&self) {
         self.durability.stop();
         if let Some(thread) = self.thread.lock().take()
@@ -231,7 +232,7 @@ fn run(commit: &GroupCommit, interval: Duration) {
         if let (Err(error), true) = (done, healthy) {
             tracing::error!(%error, "a group commit failed; will retry");
         }
-        // Even after a success: the table may have stopped in a request while nothing was left to
+        // Even after a success: the table may have stopped in a request while there was nothing to
         // commit.
         wait = if commit.reopen_table() { interval } else { (wait * 2).min(RETRY_MAX) };
         healthy = done.is_ok();

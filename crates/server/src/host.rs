@@ -1,10 +1,10 @@
 //! The parts that a process has once, however many shards it serves.
 //!
-//! Each of these would be wrong twice: two budgets of the descriptors of one process, two pools
-//! that do not know of each other's callers, two reserves on one disk. What belongs to one shard is
+//! Two of any of them would be wrong: two budgets for the descriptors of one process, two pools
+//! that do not know of each other's callers, two reserves on one disk. The parts of one shard are
 //! in [`crate::server`]. A server makes its host itself, because it serves one shard today. The
-//! reactor and its connections are of the process too, but of the crate `net`, which serves other
-//! machines.
+//! reactor and its connections exist once in a process too, but belong to the crate `net`, which
+//! serves other machines.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -21,18 +21,18 @@ use crate::pool::Pool;
 
 /// The parts that a process has once.
 pub(crate) struct Host {
-    /// The division of its memory.
+    /// The division of the process's memory.
     pub(crate) memory: MemoryLimits,
-    /// The most leases of all sessions.
+    /// The limit of leases of all sessions together.
     pub(crate) leases: usize,
-    /// Free space of the disk, and whether new data is accepted.
+    /// The account of the disk's free space, which accepts or refuses new data.
     pub(crate) space: Arc<Space>,
-    /// The descriptors that content files may have.
+    /// The budget of descriptors for content files.
     pub(crate) descriptors: Arc<FdBudget>,
     /// Threads for requests that may block.
     pub(crate) pool: Arc<Pool>,
-    /// Taken after the lock of a server that stops, and before all others: it is held while workers
-    /// are joined, and while a test has one work.
+    /// Taken after the lock of a server that stops, and before all other locks: it is held while
+    /// workers are joined, and while a test steps one.
     workers: Mutex<Workers>,
     commit: OnceLock<CommitThread>,
     sync_interval: Duration,
@@ -45,7 +45,7 @@ pub(crate) struct HostOptions {
     pub(crate) memory_bytes: u64,
     /// The longest time between two group commits.
     pub(crate) sync_interval: Duration,
-    /// For tests: no thread is started.
+    /// For tests: true if no thread is started.
     pub(crate) is_stepped: bool,
 }
 
@@ -84,7 +84,7 @@ impl Host {
         self.workers.lock().start(notify, worker)
     }
 
-    /// Starts the thread of the group commit. Called once: a shard whose group commit does not run
+    /// Starts the thread of the group commit. Called once, because a shard without its group commit
     /// would wait for ever.
     ///
     /// # Errors
@@ -100,8 +100,7 @@ impl Host {
         Ok(())
     }
 
-    /// Does on this thread one round of what the thread of the group commit would do. Only for a
-    /// stepped host.
+    /// Does one round of the group commit on this thread. Only for a stepped host.
     ///
     /// # Errors
     /// As [`CommitThread::step`]; [`Code::Unavailable`] before [`Host::start_commits`].
@@ -110,7 +109,7 @@ impl Host {
         commit.step()
     }
 
-    /// Does on this thread what the worker of this name would do. Only for a stepped host.
+    /// Does the work of the worker of this name on this thread. Only for a stepped host.
     ///
     /// # Errors
     /// As [`Workers::step`].

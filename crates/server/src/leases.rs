@@ -1,4 +1,8 @@
-//! Leases of other sessions: the driver of [`Grantor`].
+//! The leases of other sessions: the locked state of [`Grantor`], and the changes that wait for
+//! recalls.
+//!
+//! A change that touches leased things waits without a thread. It goes on when the sessions have
+//! answered the recall or their terms are over, when its request is cancelled, or at a stop.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,26 +17,26 @@ use crate::completion::CancelKey;
 pub(crate) struct Leases {
     /// A leaf lock.
     state: Mutex<State>,
-    /// Files on whose bytes a session has the lease. It is changed under the lock only.
+    /// Number of files on whose bytes a session has the lease. Changed under the lock only.
     writers: AtomicUsize,
 }
 
 struct State {
     grantor: Grantor,
-    /// What goes on once a change waits no longer.
+    /// The changes that wait.
     waiting: HashMap<ChangeId, Waiting>,
-    /// No change waits any more.
+    /// True after the stop: no change waits any more.
     is_stopped: bool,
 }
 
-/// A change that waits for others to drop what it touches.
+/// A change that waits for other sessions to drop what it touches.
 struct Waiting {
     /// The request that makes it.
     request: CancelKey,
     then: Box<dyn FnOnce(Wait) + Send>,
 }
 
-/// How the wait of a change has ended.
+/// The end of the wait of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// No other session relies on what it touches.
@@ -42,22 +46,22 @@ pub(crate) enum Wait {
 }
 
 impl Leases {
-    /// Returns at most this many leases.
+    /// Returns a table of at most `limit` leases, without any.
     pub(crate) fn new(limit: usize) -> Self {
         let state =
             State { grantor: Grantor::new(limit), waiting: HashMap::new(), is_stopped: false };
         Self { state: Mutex::new(state), writers: AtomicUsize::new(0) }
     }
 
-    /// Returns the present moment.
+    /// Returns the present moment in the order of changes.
     pub(crate) fn now(&self) -> LeaseMoment {
         self.state.lock().grantor.now()
     }
 
-    /// Grants leases on what was read after `since`. Returns which of them are granted.
-    /// `is_right` is asked after the grant whether it may stay: whatever makes it wrong later
-    /// announces a change, and finds the lease. One that the session has already stays in any case,
-    /// because its client may rely on it.
+    /// Grants leases on things that were read after `since`. Returns which of them are granted.
+    /// After each grant `is_right` is called and decides whether it stays: a request that makes it
+    /// wrong later announces a change, and finds the lease. A lease that the session had before
+    /// stays in any case, because its client may rely on it.
     pub(crate) fn grant(
         &self,
         session: SessionId,
@@ -84,7 +88,7 @@ impl Leases {
     }
 
     /// Grants the lease on the bytes of a file whose attributes were read after `since`; see
-    /// [`Leases::grant`]. `is_right` is asked whether no other session has the file open.
+    /// [`Leases::grant`]. `is_right` returns whether no other session has the file open.
     pub(crate) fn grant_bytes(
         &self,
         session: SessionId,
@@ -105,7 +109,8 @@ impl Leases {
         is_right
     }
 
-    /// A session has closed a file, or is not told that it has the lease on its bytes.
+    /// Ends the lease on the bytes of a file, which the session has closed, or of which its client
+    /// is not informed.
     pub(crate) fn end_bytes(&self, session: SessionId, ino: InodeId) {
         if self.writers.load(Ordering::SeqCst) > 0 {
             let mut state = self.state.lock();
@@ -114,8 +119,8 @@ impl Leases {
         }
     }
 
-    /// Returns those of these files on whose bytes another session has the lease. Asked after
-    /// something was opened or read; without any such lease it costs a look at a number.
+    /// Returns those of these files on whose bytes another session has the lease. Called after an
+    /// open or a read; without any such lease it costs one atomic load.
     pub(crate) fn written_by_others(
         &self,
         session: SessionId,
@@ -128,23 +133,23 @@ impl Leases {
         files.filter(|ino| state.grantor.is_written_by_other(session, *ino)).collect()
     }
 
-    /// A session writes bytes that its client has kept back. Returns whether it has the lease; then
-    /// [`Leases::end_write`] follows.
+    /// Begins a write of bytes that the client of a session has held back. Returns whether the
+    /// session has the lease; if so, [`Leases::end_write`] must follow.
     pub(crate) fn begin_write(&self, session: SessionId, ino: InodeId) -> bool {
         self.state.lock().grantor.begin_write(session, ino)
     }
 
-    /// The bytes are written, or that has failed.
+    /// Ends a write of such bytes, which succeeded or failed.
     pub(crate) fn end_write(&self, session: SessionId, ino: InodeId) {
         self.go_on(|grantor| grantor.end_write(session, ino));
     }
 
-    /// Returns whether a session has the lease on the bytes of a file.
+    /// Returns whether a session has the lease on the bytes of any file.
     pub(crate) fn has_writes(&self, session: SessionId) -> bool {
         self.writers() > 0 && self.state.lock().grantor.has_writes(session)
     }
 
-    /// Returns on how many files a session has the lease on the bytes.
+    /// Counts the files on whose bytes a session has the lease.
     pub(crate) fn writers(&self) -> usize {
         self.writers.load(Ordering::SeqCst)
     }
@@ -153,8 +158,8 @@ impl Leases {
         self.writers.store(state.grantor.writers(), Ordering::SeqCst);
     }
 
-    /// Announces a change, and calls `then` once no other session relies on what it touches: before
-    /// this returns, or on the thread that brings the last answer to a recall or the cancel.
+    /// Announces a change, and calls `then` when no other session relies on what it touches: before
+    /// this returns, or on the thread that brings the last answer to a recall, or the cancel.
     pub(crate) fn announce(
         &self,
         request: CancelKey,
@@ -195,44 +200,44 @@ impl Leases {
         self.state.lock().grantor.end(change);
     }
 
-    /// A file that is open for writing, so that it has no lease, is about to be closed: what is
-    /// read meanwhile may be old.
+    /// Records that a file which is open for writing, and so has no lease, is about to be closed:
+    /// attributes that are read meanwhile may be old, and get no lease.
     pub(crate) fn closing(&self, ino: InodeId) {
         self.state.lock().grantor.begin_untold(Leased::Node(ino));
     }
 
-    /// It is closed.
+    /// Records that the file is closed.
     pub(crate) fn closed(&self, ino: InodeId) {
         self.state.lock().grantor.end_untold(Leased::Node(ino));
     }
 
-    /// A directory was removed: nothing changes its names any more.
+    /// Forgets the leases on the names of a directory that was removed: they change no more.
     pub(crate) fn dir_removed(&self, dir: InodeId) {
         self.state.lock().grantor.forget_subject(Leased::Names(dir));
     }
 
-    /// Takes leases away if there are too many to grant this session more of them.
+    /// Recalls leases if there are too many to grant this session more.
     pub(crate) fn make_room(&self, session: SessionId, send: impl Fn(&Recall)) {
         let recalls = self.state.lock().grantor.make_room(session);
         recalls.iter().for_each(send);
     }
 
-    /// A session has dropped what a recall named.
+    /// Records that a session has dropped what a recall names.
     pub(crate) fn recalled(&self, session: SessionId, number: u64) {
         self.go_on(|grantor| grantor.recalled(session, number));
     }
 
-    /// The time of the leases of a session is over.
+    /// Ends the leases of a session, whose term is over.
     pub(crate) fn expire(&self, session: SessionId) {
         self.go_on(|grantor| grantor.expire(session));
     }
 
-    /// A session has ended.
+    /// Forgets a session that has ended.
     pub(crate) fn forget(&self, session: SessionId) {
         self.go_on(|grantor| grantor.forget(session));
     }
 
-    /// The service stops: no change waits any more.
+    /// Stops: changes that wait, and later ones, go on at once.
     pub(crate) fn stop(&self) {
         let waiting = {
             let mut state = self.state.lock();
@@ -242,6 +247,7 @@ impl Leases {
         waiting.into_iter().for_each(|(change, waiting)| (waiting.then)(Wait::Over(change)));
     }
 
+    /// Applies an event, and continues the changes that wait no longer.
     fn go_on(&self, event: impl FnOnce(&mut Grantor) -> Vec<ChangeId>) {
         let mut state = self.state.lock();
         let ready = event(&mut state.grantor);
@@ -259,8 +265,8 @@ mod tests {
 
     use super::*;
 
-    /// The attributes of a new file are leased with its creation, and later answers tell them as
-    /// those of a file that is written.
+    /// The attributes of a new file are leased with its creation; later answers have them as those
+    /// of a file that is being written.
     #[test]
     fn a_lease_that_cannot_be_granted_again_stays() {
         let leases = Leases::new(100);

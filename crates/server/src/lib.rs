@@ -3,8 +3,8 @@
 //!
 //! `service` admits each request, chooses its thread and passes it on: names and attributes to the
 //! crate `meta`, bytes of open files to the crate `data`. `group_commit` makes batches safe,
-//! `background` does work that can wait, `host` has what a process has once, and `recovery` runs
-//! before the first request.
+//! `background` does work that can wait, `host` holds the parts that a process has once, and
+//! `recovery` runs before the first request.
 
 #![forbid(unsafe_code)]
 

@@ -1,11 +1,11 @@
-//! The file locks of all sessions: drives [`LockTable`], and keeps the requests that wait.
+//! The file locks of all sessions: the locked state of [`LockTable`], and the requests that wait.
 //!
-//! A request that waits keeps no thread, only its callback. The request that frees a lock sends the
-//! replies of those that it lets through, after it has left the lock of this module.
+//! A request that waits holds no thread, only its callback. The request that frees a lock sends the
+//! replies of those that get it, after it has released the mutex of this module.
 //!
 //! The kernel closes a file only after its lock requests are over. Another client may send both at
-//! once: [`Locks`] looks at the open again after each lock that was set, so that no lock outlives
-//! the open that it would end with.
+//! once: [`Locks`] checks the open again after each lock that was set, so that no lock outlives the
+//! open with which it ends.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -27,7 +27,7 @@ pub(crate) struct Locks {
     opens: Arc<OpenFiles>,
     /// A leaf lock.
     state: Mutex<State>,
-    /// Locks and requests that wait. While it is 0, a close has nothing to end here.
+    /// Number of locks and requests that wait. While it is 0, a close has nothing to end here.
     used: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ struct State {
     stopped: bool,
 }
 
-/// Replies to send once the lock is released.
+/// Replies to send after the mutex is released.
 type Replies = Vec<(Completion, Result<Reply, Error>)>;
 
 impl Locks {
@@ -55,7 +55,7 @@ impl Locks {
     /// Returns the lock that conflicts with this one and begins first.
     ///
     /// # Errors
-    /// `BadOpen`; `Invalid` for a range that is none, or to test an unlock.
+    /// `BadOpen`; `Invalid` for an empty or too long range, or the mode `Unlock`.
     pub(crate) fn get(
         &self,
         context: &Context,
@@ -70,7 +70,7 @@ impl Locks {
         Ok(self.state.lock().table.test(ino, holder(context, owner), lock))
     }
 
-    /// Sets or removes a lock. Returns the request if it has to wait; nothing has changed then.
+    /// Sets or removes a lock. Returns the request if it has to wait; then nothing has changed.
     ///
     /// # Errors
     /// `BadOpen`, also if the open does not permit the mode of an `fcntl` lock; those of
@@ -105,8 +105,8 @@ impl Locks {
         Ok(None)
     }
 
-    /// Sets a lock that its owner had in the last run of the server, whatever the open permits: it
-    /// may be another one than that through which the range was locked.
+    /// Sets a lock that its owner had in the last run of the server, whatever the open permits: the
+    /// range may have been locked through another open.
     ///
     /// # Errors
     /// `BadOpen`; those of [`LockTable::set`].
@@ -142,12 +142,12 @@ impl Locks {
             Err(code) => replies.push((done, Err(code.into()))),
         }
         self.leave(state, replies);
-        // An open that has ended meanwhile ends the lock, or the request with an error.
+        // If the open has ended meanwhile, this ends the lock, or fails the request that waits.
         let open = OpenKey { session: request.holder.session, open: request.open };
         let _ended = self.check_open(open);
     }
 
-    /// Ends the `fcntl` locks that a process has of the file of an open.
+    /// Ends the `fcntl` locks of a process on the file of an open.
     pub(crate) fn drop_process(&self, context: &Context, open: OpenId, owner: LockOwner) {
         if self.is_unused() {
             return;
@@ -159,7 +159,7 @@ impl Locks {
         self.leave(state, replies);
     }
 
-    /// Ends the locks that end with an open, which was released.
+    /// Ends the locks that end with an open, after its release.
     pub(crate) fn drop_open(&self, open: OpenKey) {
         if !self.is_unused() {
             self.end(|table| table.drop_open(open.session, open.open));
@@ -201,7 +201,7 @@ impl Locks {
         self.used.load(Ordering::Acquire) == 0
     }
 
-    /// Checks that an open has not ended, or ends what was set through it.
+    /// Checks that an open has not ended; if it has, ends the locks that were set through it.
     fn check_open(&self, open: OpenKey) -> Result<(), Error> {
         let result = self.opens.opened(open);
         if result.is_err() {
@@ -218,7 +218,7 @@ impl Locks {
         self.leave(state, replies);
     }
 
-    /// Releases the lock, then replies.
+    /// Releases the mutex, then sends replies.
     fn leave(&self, state: parking_lot::MutexGuard<'_, State>, replies: Replies) {
         let LockCounts { locks, waiters } = state.table.counts();
         self.used.store(locks + waiters, Ordering::Release);
@@ -234,7 +234,7 @@ impl State {
         self.take(granted, || Ok(Reply::Done))
     }
 
-    /// Takes requests that do not wait any more. After a stop there are none.
+    /// Takes the requests that wait no longer, each with its result. After a stop there are none.
     fn take(&mut self, ids: Vec<WaiterId>, result: fn() -> Result<Reply, Error>) -> Replies {
         let taken = ids.into_iter().filter_map(|id| self.waiting.remove(&id));
         taken.map(|done| (done, result())).collect()

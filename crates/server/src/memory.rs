@@ -1,9 +1,9 @@
-//! How the memory of a server is divided. `docs/limits.md` has the table.
+//! The division of a server's memory. `docs/limits.md` has the table.
 
 use pelago_store::table::fjall;
 use pelago_wire::limits;
 
-/// Bytes of memory that each part of a server may take.
+/// The limit in bytes for the memory of each part of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryLimits {
     /// The engine's block cache and memtables.
@@ -43,9 +43,11 @@ pub fn inode_table_bytes(total: u64) -> u64 {
     MemoryLimits::of(total).inodes
 }
 
-/// Returns the most leases of all sessions, if all limits together are `total` bytes.
+/// Returns the limit of leases of all sessions together, if all memory limits together are `total`
+/// bytes.
 ///
-/// They are not part of these limits, so a small process has few: 64 MiB must do for one of 48.
+/// The memory of leases is not part of these limits, so a small process has few leases: one with
+/// limits of 48 MiB must run in 64 MiB.
 #[must_use]
 pub(crate) fn most_leases(total: u64) -> usize {
     if total >= MEMORY_BYTES {
@@ -55,19 +57,20 @@ pub(crate) fn most_leases(total: u64) -> usize {
     usize::try_from(share).unwrap_or(limits::LEASES).clamp(1, limits::LEASES)
 }
 
-/// The most that a lease takes, measured: an entry of each of two hash tables that have just grown
-/// to twice their size, and a list of its holders. In full tables it takes 170 bytes.
+/// The most memory that a lease takes, measured: an entry in each of two hash tables that have just
+/// grown to twice their size, and a list of its holders. In full tables it takes 170 bytes.
 const LEASE_BYTES: u64 = 300;
 
 /// The least memory in bytes with which the engine works.
 const TABLE_BYTES_MIN: u64 = 8 << 20;
 
-/// The most that the caches of a small process leave.
+/// The most memory that the caches of a small process leave free.
 const MOST_SPARED_BYTES: u64 = 16 << 20;
 
 impl MemoryLimits {
-    /// Divides `total` bytes in the proportions of the default limits. Below the default some are
-    /// left for what has no limit of its own: a control group has little above the total.
+    /// Divides `total` bytes in the proportions of the default limits. Below the default some bytes
+    /// are left for memory without a limit of its own, because a control group has little room
+    /// above the total.
     #[must_use]
     pub(crate) fn of(total: u64) -> Self {
         let spared = match total < MEMORY_BYTES {

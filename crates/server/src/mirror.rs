@@ -1,10 +1,10 @@
-//! The mirror of the volume, as its primary sees it.
+//! The mirror of the volume, on the side of its primary.
 //!
-//! The group commit *cuts* ([`Mirror::cut_if_wanted`]): it takes a snapshot of the rows, and what
-//! has changed of rows and content files since the cut before, all of one moment. The thread of
-//! [`sender`] makes that safe here, sends it as a group, and wants the next cut once the mirror has
-//! it on stable storage. [`course`] decides which group that is. A group that does not arrive is
-//! taken back: its changes are those of the next one.
+//! The group commit *cuts* ([`Mirror::cut_if_wanted`]): it takes a snapshot of the rows, and the
+//! lists of rows and content files that have changed since the last cut, all of one moment. The
+//! thread of [`sender`] makes the cut safe here, sends it as a group, and asks for the next cut
+//! when the mirror has it on stable storage. [`course`] decides the kind of the group. If a group
+//! does not arrive, its changes are part of the next one.
 //!
 //! Lock order: the state here, then that of the shard.
 
@@ -36,17 +36,18 @@ mod group;
 mod sender;
 mod status;
 
-/// Connects to the mirror with this address, `KEY@HOST:PORT`, and offers it this volume.
+/// A function that connects to the mirror at this address, `KEY@HOST:PORT`, and offers it this
+/// volume.
 pub type ConnectMirror = Arc<
     dyn Fn(&str, VolumeId, Offer) -> Result<(Box<dyn MirrorLink>, GroupState), LinkError>
         + Send
         + Sync,
 >;
 
-/// Called with the higher reign once the mirror was promoted: the server is to be stopped.
+/// Called with the higher reign after the mirror was promoted: the server must be stopped.
 pub type OnReplaced = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// What a primary says that it is.
+/// The identity of a primary, which it sends to its mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// Its reign.
@@ -55,17 +56,17 @@ pub struct Offer {
     pub run: PrimaryRun,
 }
 
-/// What the mirror of a volume is made of.
+/// The parts of [`Mirror`].
 pub(crate) struct MirrorParts {
     pub(crate) volume: VolumeId,
-    /// `None` for a server without a volume around its parts, which has no mirror.
+    /// The folder of the volume; `None` for a server without a volume, which has no mirror.
     pub(crate) folder: Option<Folder>,
     pub(crate) shard: Arc<Shard>,
     pub(crate) opens: Arc<OpenFiles>,
     pub(crate) table: SharedTable,
     pub(crate) content: Arc<ContentStore>,
     pub(crate) durability: Arc<Durability>,
-    /// Why this server can have no mirror.
+    /// The reason why this server can have no mirror, if there is one.
     pub(crate) hindrance: Option<SetMirrorError>,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct MirrorParts {
 pub(crate) struct Mirror {
     parts: MirrorParts,
     state: Mutex<State>,
-    /// The state has changed.
+    /// Signalled when the state has changed.
     changed: Condvar,
 }
 
@@ -83,31 +84,33 @@ struct State {
     on_replaced: Option<OnReplaced>,
     sender: Option<JoinHandle<()>>,
     has_stopped: bool,
-    /// The sender wants the next cut.
+    /// True if the sender asks for the next cut.
     wants_cut: bool,
-    /// The next cut is sent although no row and no content has changed.
+    /// True if the next cut is sent even if no row and no content has changed.
     wants_empty_cut: bool,
     /// A cut that the sender has not taken yet.
     cut: Option<TakenCut>,
-    /// Group commits that have begun.
+    /// Number of group commits that have begun.
     commits: u64,
-    /// The newest group commit of which the mirror has all that was done before it began.
+    /// The newest group commit that the mirror has: it has everything that was done before that
+    /// commit began.
     mirrored: u64,
-    /// The group commits that a caller waits for.
+    /// The newest group commit for which a caller waits.
     awaited: u64,
-    /// Ends the connection, so that its thread waits no more.
+    /// Ends the connection, so that the sender stops waiting for the mirror.
     close: Option<CloseLink>,
-    /// Rows that are under way.
+    /// The rows that are being sent.
     under_way: RowRisk,
     phase: MirrorPhase,
-    /// The cut time of the newest group that the mirror has.
+    /// The time of the cut of the newest group that the mirror has.
     as_of: Option<Time>,
 }
 
-/// A cut, and when it was taken.
+/// A cut, with its time.
 struct TakenCut {
     rows: RowCut,
-    /// The group commit, if it has written all that open files had in memory before it began.
+    /// The group commit that has cut, if it has written everything that open files had in memory
+    /// before it began.
     commit: Option<Commit>,
     at: Time,
 }
@@ -117,7 +120,7 @@ struct TakenCut {
 pub struct Commit(pub u64);
 
 impl Mirror {
-    /// Returns the mirror of the volume, if it has one, without a connection.
+    /// Returns the mirror of the volume, without a connection.
     ///
     /// # Errors
     /// If the table fails, or the row of the mirror is damaged.
@@ -143,8 +146,8 @@ impl Mirror {
         Ok(Self { parts, state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    /// Sets how the mirror is reached, and begins to send to it if there is one. A second call does
-    /// nothing.
+    /// Sets the function that connects to the mirror, and begins to send if there is a mirror. A
+    /// second call does nothing.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
@@ -181,7 +184,7 @@ impl Mirror {
         self.start_sender(&mut state).map_err(|_| SetMirrorError::NoThread)
     }
 
-    /// Makes sure that the server at this address can be the mirror, as far as that is known here.
+    /// Checks that the server at this address can be the mirror, as far as that is known here.
     ///
     /// # Errors
     /// [`SetMirrorError`].
@@ -211,16 +214,16 @@ impl Mirror {
         Ok(())
     }
 
-    /// Notes that a group commit begins. Returns its number.
+    /// Counts a group commit that begins. Returns its number.
     pub(crate) fn begin_commit(&self) -> Commit {
         let mut state = self.state.lock();
         state.commits += 1;
         Commit(state.commits)
     }
 
-    /// Takes a cut if the sender wants one, and something has changed or is waited for. Called by
-    /// the group commit of this number, after it has written what open files have in memory:
-    /// `has_all` of it.
+    /// Takes a cut if the sender asks for one, and there are changes or a caller waits. Called by
+    /// the group commit of this number, after it has written the memory of open files. `has_all`:
+    /// it has written all of that memory.
     pub(crate) fn cut_if_wanted(&self, commit: Commit, has_all: bool) {
         let mut state = self.state.lock();
         if !state.wants_cut {
@@ -231,7 +234,7 @@ impl Mirror {
             return;
         }
         let Self { parts, .. } = self;
-        // If the table has stopped, the next group commit tries it again.
+        // If the table has stopped, the next group commit tries again.
         let Ok(rows) = parts.shard.cut(|| parts.opens.changes().cut()) else { return };
         assert!(state.cut.is_none(), "one cut is sent at a time");
         state.under_way = rows.changed.risk();
@@ -247,8 +250,7 @@ impl Mirror {
         rows.since.is_some() || rows.has_more || self.parts.opens.changes().any()
     }
 
-    /// Returns the group commit that the mirror must have, so that it has all that is done now: the
-    /// next one that begins.
+    /// Returns the next group commit: a mirror that has it has everything that is done now.
     ///
     /// # Errors
     /// `NotSupported` without a mirror.
@@ -261,8 +263,8 @@ impl Mirror {
         Ok(Commit(state.awaited))
     }
 
-    /// Waits until the mirror has on stable storage all that was done before this group commit.
-    /// Returns whether it has.
+    /// Waits, for at most `patience`, until the mirror has on stable storage everything that was
+    /// done before this group commit. Returns whether it has.
     ///
     /// # Errors
     /// `Unavailable` if the server stops.
@@ -281,8 +283,8 @@ impl Mirror {
         Ok(true)
     }
 
-    /// Notes that the mirror has a cut.
-    fn note_mirrored(&self, commit: Option<Commit>, at: Time) {
+    /// Records that the mirror has a cut.
+    fn record_mirrored(&self, commit: Option<Commit>, at: Time) {
         let mut state = self.state.lock();
         if let Some(commit) = commit {
             state.mirrored = state.mirrored.max(commit.0);
@@ -292,7 +294,7 @@ impl Mirror {
         self.changed.notify_all();
     }
 
-    /// Takes back a cut that was not sent, and wants none any more.
+    /// Takes back a cut that the sender has not taken, and asks for none any more.
     fn drop_cut(&self) {
         let mut state = self.state.lock();
         state.wants_cut = false;
@@ -304,8 +306,8 @@ impl Mirror {
         }
     }
 
-    /// Notes that the mirror was promoted: this folder is served no more.
-    fn note_replaced(&self, reign: u64) {
+    /// Records that the mirror was promoted: this folder must not be served any more.
+    fn record_replaced(&self, reign: u64) {
         tracing::error!(reign, "the mirror of this volume was promoted: it is served here no more");
         if let Some(folder) = &self.parts.folder
             && let Err(error) = volume::set_not_primary(folder)
@@ -326,7 +328,7 @@ impl Mirror {
         }
     }
 
-    /// Lets the mirror have what was done, for at most `patience`, and ends the sender.
+    /// Waits, for at most `patience`, until the mirror has all changes, and ends the sender.
     pub(crate) fn stop(&self, patience: Duration) {
         let follows = matches!(self.state.lock().phase, MirrorPhase::Follows);
         if follows && !patience.is_zero() {
@@ -338,8 +340,8 @@ impl Mirror {
         self.end_sender();
     }
 
-    /// Gives the mirror up, for this run and all later ones: it keeps the state that it has, and
-    /// nothing is collected for it any more.
+    /// Removes the mirror, for this run and all later ones. It keeps its state, and no changes are
+    /// collected for it any more.
     ///
     /// # Errors
     /// [`SetMirrorError::None`] if there is none; if the table fails, the mirror stays.
@@ -370,11 +372,11 @@ impl Mirror {
         let close = state.close.take();
         self.changed.notify_all();
         drop(state);
-        // It may wait for the mirror, which is away or busy.
+        // The sender may wait for a mirror that is away or busy.
         if let Some(close) = close {
             close();
         }
-        // The sender itself stops the server if the mirror was promoted.
+        // If the mirror was promoted, the sender itself stops the server, and cannot join itself.
         let is_other =
             |sender: &JoinHandle<()>| sender.thread().id() != std::thread::current().id();
         if let Some(sender) = sender.filter(is_other)
@@ -413,7 +415,7 @@ impl Mirror {
         })
     }
 
-    /// Waits until something changes, at most for `patience`. Returns whether the server goes on.
+    /// Waits for `patience`, or until the server stops. Returns false if it stops.
     fn pause(&self, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.state.lock();
@@ -430,7 +432,7 @@ impl Mirror {
     }
 }
 
-/// Makes sure that a volume has no other mirror.
+/// Checks that a volume has no other mirror.
 fn expect_no_other(row: &MirrorRow, peer: &str) -> Result<(), SetMirrorError> {
     match row.peer.is_empty() || row.peer == peer {
         true => Ok(()),

@@ -1,11 +1,12 @@
 //! The mirrors that a server keeps: volumes that are changed by the groups of their primaries,
 //! until they are promoted.
 //!
-//! A group of changes is spooled first, and answered once it is safe there; then it is carried
-//! out, and a kill in between only means that this is done again. All of a volume comes as a copy,
-//! into a folder beside the mirror, and takes its place in one step when it is complete. So a
+//! A group of changes is spooled first, and answered when it is safe there. Then it is carried out;
+//! after a kill in between it is carried out again. A whole volume comes as a copy, into a folder
+//! beside the mirror, which takes the place of the mirror in one step when it is complete. So a
 //! mirror always has one state of its volume, and can be promoted at any time. `docs/format.md`,
-//! 6.2, has the folder.
+//! 6.2, describes the folder. A mirror that cannot keep a group reports it to its primary and in
+//! its status.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,9 +32,9 @@ mod image;
 mod promoted;
 mod slot;
 
-/// The folder of the mirrors, in that of their server.
+/// The name of the folder of the mirrors, in the folder of their server.
 const MIRRORS: &str = "mirrors";
-/// The folder of the spools.
+/// The name of the folder of the spools.
 const SPOOL: &str = "spool";
 
 /// The mirrors of a folder. Dropping it closes them.
@@ -43,7 +44,7 @@ pub struct MirrorStore {
     slots: Mutex<BTreeMap<[u8; 16], Arc<Slot>>>,
 }
 
-/// What is known of a mirror.
+/// The status of a mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorStatus {
     /// The volume.
@@ -52,15 +53,16 @@ pub struct MirrorStatus {
     pub reign: u64,
     /// The last group that the mirror has.
     pub number: u64,
-    /// When that was cut, by the clock of the primary; `None` if no group came since the start.
+    /// The time at which that group was cut, by the clock of the primary; `None` if no group came
+    /// since the start.
     pub cut: Option<Time>,
     /// Whether the primary is connected.
     pub is_connected: bool,
-    /// Since when that is so; `None`: since the start.
+    /// The time since which that is so; `None`: since the start.
     pub since: Option<Time>,
     /// The reign with which it was promoted; `None` if it is a mirror.
     pub promoted: Option<u64>,
-    /// Why the last group was not kept, for people.
+    /// The reason why the last group was not kept, for people.
     pub error: Option<String>,
 }
 
@@ -71,18 +73,20 @@ pub struct Promoted {
     pub volume: VolumeId,
     /// Its reign.
     pub reign: u64,
-    /// The last group of the earlier primary that it has; `None` if an earlier call had noted it.
+    /// The last group of the earlier primary that it has; `None` if an earlier call has promoted
+    /// the mirror and was cut short.
     pub number: Option<u64>,
-    /// When that was cut, by the clock of that primary; `None` if it is not known.
+    /// The time at which that group was cut, by the clock of that primary; `None` if it is not
+    /// known.
     pub cut: Option<Time>,
     /// The folder of the volume.
     pub path: PathBuf,
 }
 
 impl MirrorStore {
-    /// Opens the mirrors in `dir`, a folder that is no volume; it gets the folders that it lacks.
-    /// Groups that were safe are carried out. A mirror that cannot be opened stays as it is, and is
-    /// tried again when its primary comes.
+    /// Opens the mirrors in `dir`, a folder that is no volume, and makes the folders that are
+    /// missing there. Groups that were safe are carried out. A mirror that cannot be opened stays
+    /// as it is, and is tried again when its primary connects.
     ///
     /// # Errors
     /// [`MirrorError`]; [`MirrorError::InUse`] if another process keeps them.
@@ -112,7 +116,7 @@ impl MirrorStore {
         Ok(store)
     }
 
-    /// Returns what is known of each mirror, in the order of the volumes. Does not wait for one
+    /// Returns the status of each mirror, in the order of the volumes. Does not wait for a mirror
     /// that carries out a group.
     #[must_use]
     pub fn list(&self) -> Vec<MirrorStatus> {
@@ -124,8 +128,8 @@ impl MirrorStore {
     /// be served. A call that was cut short is completed by the next one.
     ///
     /// # Errors
-    /// [`MirrorError`]; [`MirrorError::Missing`], [`MirrorError::Promoted`]. Unless it is the
-    /// latter, the mirror is one still, or the call must be repeated.
+    /// [`MirrorError`]; [`MirrorError::Missing`]; [`MirrorError::Promoted`]. After any error but
+    /// the last, the folder is still a mirror, or the call must be repeated.
     pub fn promote(&self, volume: VolumeId) -> Result<Promoted, MirrorError> {
         let slot = self.slots.lock().get(&volume.0).map(Arc::clone);
         let missing = || MirrorError::Missing { volume, path: self.folders.dir.clone() };
@@ -156,7 +160,7 @@ impl MirrorStore {
         Ok(Promoted { volume, reign, number, cut, path })
     }
 
-    /// Ends all connections with their next message, and closes the mirrors once each has carried
+    /// Ends all connections with their next message, and closes each mirror after it has carried
     /// out its group.
     pub fn stop(&self) {
         let slots: Vec<_> = self.slots.lock().values().map(Arc::clone).collect();
@@ -166,7 +170,7 @@ impl MirrorStore {
         }
     }
 
-    /// Returns the slot of a volume, a new one if there is none.
+    /// Returns the slot of a volume, which is made if there is none.
     fn slot(&self, volume: VolumeId) -> Result<Arc<Slot>, MirrorError> {
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.get(&volume.0) {
@@ -204,14 +208,14 @@ impl MirrorStore {
         }
         match state.image.as_ref().map(Image::known_row).transpose()? {
             Some(row) if row.reign > reign => return Err(Refusal::NotPrimary(row.reign)),
-            // A promotion that was cut short.
+            // Its promotion was cut short.
             Some(row) if row.role != MirrorRole::Mirror => {
                 return Err(Refusal::NotPrimary(row.reign.max(reign)));
             }
             Some(_) | None => {}
         }
         slot.show_connected(true);
-        let ready = slot.says(MirrorSays::Ready);
+        let ready = slot.message(MirrorSays::Ready);
         drop(state);
         Ok(Box::new(Connection::new(slot, turn, reign, run, ready)))
     }
@@ -253,7 +257,7 @@ pub fn has_mirrors(dir: &Path) -> bool {
     Folder::open(dir).and_then(|folder| is_there(&folder)).unwrap_or(false)
 }
 
-/// Why a primary is not taken.
+/// The reason why a primary is refused.
 enum Refusal {
     NotPrimary(u64),
     Failed(MirrorError),
@@ -271,7 +275,7 @@ fn complete(slot: &Slot, reign: u64) -> Result<Promoted, MirrorError> {
     let path = slot.path();
     let promoted = || MirrorError::Promoted { path: path.clone(), reign };
     let mut opened = match Volume::open_mirror(&path) {
-        // It is served.
+        // A server serves the folder.
         Err(VolumeError::InUse { .. }) => return Err(promoted()),
         opened => opened?,
     };

@@ -1,5 +1,5 @@
-//! The sessions besides that of the server's own mount, and the cache that must be told of their
-//! changes.
+//! The sessions besides that of the server's own mount, their opens for writing and write eras, and
+//! the cache of that mount, which must be notified of their changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,16 +14,17 @@ use pelago_wire::{InodeId, LocalCache, SessionId, Touched, WriteEra};
 #[derive(Default)]
 pub(crate) struct OtherSessions {
     cache: OnceLock<Arc<dyn LocalCache>>,
-    /// The cache is called under this lock only to say whether there are sessions, which takes no
-    /// other lock of this crate.
+    /// Under this lock the cache is called only by `set_shared`, which takes no other lock of this
+    /// crate.
     state: Mutex<State>,
-    /// Whether there is any, or a change of one is not answered.
+    /// True if there is another session, or a change of one is not answered yet.
     any: AtomicBool,
-    /// Changes of the server's own mount that began while there was none: nothing announces them.
+    /// Number of changes of the server's own mount that began while there was no other session, and
+    /// so are not announced.
     unannounced: Arc<AtomicUsize>,
 }
 
-/// A change of the server's own mount that is not announced, until it is over.
+/// A running change of the server's own mount that is not announced.
 pub(crate) struct Unannounced(Arc<AtomicUsize>);
 
 impl Drop for Unannounced {
@@ -35,13 +36,13 @@ impl Drop for Unannounced {
 #[derive(Default)]
 struct State {
     sessions: HashSet<SessionId>,
-    /// The inodes that they have open for writing.
+    /// The inodes that these sessions have open for writing.
     writes: KeyedMap<OpenKey, InodeId>,
-    /// Changes that were announced and are not answered; they may outlast their session.
+    /// Number of changes that were announced and are not answered; they may outlast their session.
     running: usize,
-    /// Every change that runs was announced, so that leases can be granted.
+    /// True if every change that runs was announced, so that leases can be granted.
     grants: bool,
-    /// The eras of the leases on bytes of sessions that have lost some.
+    /// The write eras of sessions that have lost leases on bytes; all others are in the first era.
     eras: HashMap<SessionId, WriteEra>,
 }
 
@@ -63,8 +64,8 @@ impl State {
 }
 
 impl OtherSessions {
-    /// Sets the cache of the server's own mount; a second one is ignored. Returns whether this is
-    /// the first.
+    /// Sets the cache of the server's own mount; a second one is ignored. Returns whether this was
+    /// the first call.
     pub(crate) fn set_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
         let state = self.state.lock();
         let is_first = self.cache.set(Arc::clone(&cache)).is_ok();
@@ -92,21 +93,21 @@ impl OtherSessions {
         }
     }
 
-    /// Ends a session. Returns the inodes that it has open for writing: their changes end once the
-    /// files are released, by [`OtherSessions::ended`].
+    /// Ends a session. Returns the inodes that it has open for writing: the caller releases the
+    /// files, and then ends their changes by [`OtherSessions::ended`].
     pub(crate) fn end(&self, session: SessionId) -> Vec<InodeId> {
         let mut state = self.state.lock();
         if !state.sessions.remove(&session) {
             return Vec::new();
         }
-        // This counts as a change until all is released.
+        // The end counts as a change until all files are released.
         state.running += 1;
         state.eras.remove(&session);
         let written = state.writes.extract_if(|open, _| open.session == session);
         written.map(|(_, ino)| ino).collect()
     }
 
-    /// Ends the changes of the inodes that a session had open for writing.
+    /// Ends the changes of the inodes that an ended session had open for writing.
     pub(crate) fn ended(&self, written: &[InodeId]) {
         if let Some(cache) = self.cache.get() {
             for ino in written {
@@ -121,7 +122,8 @@ impl OtherSessions {
         self.state.lock().running += 1;
     }
 
-    /// Counts the end of a change. After the last one of the last session the cache is alone again.
+    /// Counts the end of a change. After the last change of the last session the cache is not
+    /// shared any more.
     pub(crate) fn changed(&self) {
         let mut state = self.state.lock();
         assert!(state.running > 0, "each change that ends was counted when it began");
@@ -140,15 +142,15 @@ impl OtherSessions {
         self.any.load(Ordering::SeqCst)
     }
 
-    /// Counts a change that nothing announces.
+    /// Counts a change that is not announced.
     pub(crate) fn unannounced(&self) -> Unannounced {
         self.unannounced.fetch_add(1, Ordering::AcqRel);
         Unannounced(Arc::clone(&self.unannounced))
     }
 
     /// Returns whether a session can be granted leases: it has not ended, and every change that
-    /// runs was announced. `is_quiet` says whether no request runs on the thread of its caller: one
-    /// that does may have begun before there was another session.
+    /// runs was announced. `is_quiet` returns whether no request runs on the thread of its caller;
+    /// such a request may have begun before there was another session.
     pub(crate) fn may_grant(&self, session: SessionId, is_quiet: impl FnOnce() -> bool) -> bool {
         let mut state = self.state.lock();
         if !state.sessions.contains(&session) {
@@ -165,8 +167,8 @@ impl OtherSessions {
         self.state.lock().era(session)
     }
 
-    /// Begins the next era of a session, which has lost leases under which its client may have kept
-    /// back bytes. Returns it.
+    /// Begins the next era of a session, which has lost leases under which its client may have held
+    /// back bytes. Returns the era.
     pub(crate) fn begin_era(&self, session: SessionId) -> WriteEra {
         let mut state = self.state.lock();
         let era = state.era(session).next();
@@ -200,7 +202,7 @@ impl OtherSessions {
         self.state.lock().sessions.clone()
     }
 
-    /// Notes an open for writing, whose change of the inode has begun.
+    /// Records an open for writing, whose change of the inode has begun.
     pub(crate) fn opened(&self, open: OpenKey, ino: InodeId) -> WriterState {
         let mut state = self.state.lock();
         if !state.sessions.contains(&open.session) {
@@ -212,7 +214,8 @@ impl OtherSessions {
         }
     }
 
-    /// Forgets an open for writing; its change ends once the file is released. Returns the inode.
+    /// Forgets an open for writing, whose change ends with the release of the file. Returns the
+    /// inode.
     pub(crate) fn closed(&self, open: OpenKey) -> Option<InodeId> {
         self.state.lock().writes.remove(&open)
     }

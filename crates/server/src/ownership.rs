@@ -208,8 +208,8 @@ pub(crate) struct Ownership {
     beat: Arc<BeatThread>,
     taken: Taken,
     baton: Arc<Baton>,
-    /// Whether programs may not have been told that bytes are lost.
-    has_untold: AtomicBool,
+    /// True if programs may not have got an error yet for bytes that are lost.
+    has_unreported: AtomicBool,
 }
 
 impl Ownership {
@@ -218,7 +218,7 @@ impl Ownership {
         let baton = taken.baton();
         let of_baton = Arc::clone(&beat);
         baton.on_lost(move || of_baton.lose());
-        Self { beat, taken, baton, has_untold: AtomicBool::new(false) }
+        Self { beat, taken, baton, has_unreported: AtomicBool::new(false) }
     }
 
     /// Returns the shard that was taken.
@@ -277,10 +277,10 @@ impl Ownership {
         self.baton.stop_within(STORE_TIMEOUT);
     }
 
-    /// Records that programs may not know yet of bytes that are lost, so that the next owner tells
-    /// them.
-    pub(crate) fn leave_untold(&self) {
-        self.has_untold.store(true, Ordering::Release);
+    /// Records that programs may not have got an error yet for bytes that are lost, so that the
+    /// next owner reports it.
+    pub(crate) fn leave_unreported(&self) {
+        self.has_unreported.store(true, Ordering::Release);
     }
 
     /// Releases the shard, whose table is closed and whose bytes are all safe: another server can
@@ -289,7 +289,7 @@ impl Ownership {
     /// # Errors
     /// [`OwnerError`]. Another server takes the shard after this one counts as dead.
     pub(crate) fn release(&self) -> Result<(), OwnerError> {
-        let closed = match self.has_untold.load(Ordering::Acquire) {
+        let closed = match self.has_unreported.load(Ordering::Acquire) {
             true => Ok(()),
             false => self.taken.mark_closed(),
         };

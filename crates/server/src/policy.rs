@@ -1,11 +1,11 @@
-//! Which guests there are, and what each may use.
+//! The guests of a volume: their credentials, grants and revocations.
 //!
 //! A guest is a session whose client has shown a credential: a sentence, signed by a root of the
 //! volume, that grants a key one directory and all below it. The file `policy` in the volume's
-//! folder has the roots. Rows of the table have the credentials that were taken back.
+//! folder has the roots. Rows of the table have the revoked credentials.
 //!
-//! Nothing is remembered of an earlier verdict. Each request of a guest asks again whether its root
-//! is still one, whether its credential was taken back, and where the node is.
+//! No verdict is cached. Each request of a guest checks again whether its root is still a root,
+//! whether its credential was revoked, and where the node is.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use roots::Roots;
 
 mod roots;
 
-/// The number of bytes that the wire carries is the one that is read.
+/// The limits of the wire are those of the parser.
 const _: () = assert!(
     CREDENTIAL_BYTES == limits::CREDENTIAL_BYTES
         && CHAIN_LINKS == limits::CHAIN_LINKS
@@ -33,15 +33,15 @@ const _: () = assert!(
         && REVOCATION_BYTES == limits::REVOCATION_BYTES
 );
 
-/// Which guests there are, and what each may use.
+/// The guests of a volume.
 pub(crate) struct Policy {
     volume: VolumeId,
-    /// `None` without a folder: there is no root, and so no guest.
+    /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
-    /// The ids of the credentials that were taken back.
+    /// The ids of the revoked credentials.
     revoked: RwLock<HashSet<[u8; 32]>>,
     guests: RwLock<HashMap<SessionId, Arc<Guest>>>,
-    /// Whether there is any guest.
+    /// True if there is a guest.
     any: AtomicBool,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Guest {
 }
 
 impl Policy {
-    /// Returns the policy of the volume in this folder, where these credentials were taken back.
+    /// Returns the policy of the volume in this folder. `revoked` are the revoked credentials.
     pub(crate) fn new(volume: VolumeId, folder: Option<Folder>, revoked: Vec<[u8; 32]>) -> Self {
         Self {
             volume,
@@ -62,11 +62,11 @@ impl Policy {
         }
     }
 
-    /// Returns what a chain of credentials grants to a guest with this key.
+    /// Returns the grant of a chain of credentials to a guest with this key.
     ///
     /// The chain must begin with a root and be for this key before a signature is verified: a
-    /// stranger must not have the server calculate. Only the one for whom a chain is hears why it
-    /// grants nothing.
+    /// stranger must not cause costly work. Only the holder of that key gets the reason of a
+    /// refusal.
     ///
     /// # Errors
     /// [`GuestRefusal`].
@@ -76,18 +76,19 @@ impl Policy {
         chain: &[Vec<u8>],
     ) -> Result<GuestGrant, GuestRefusal> {
         let [text] = chain else {
-            let says = "this version takes a chain of one credential: delegation is not built yet";
-            return Err(GuestRefusal(says.to_owned()));
+            let reason =
+                "this version takes a chain of one credential: delegation is not built yet";
+            return Err(GuestRefusal(reason.to_owned()));
         };
-        let nothing = || GuestRefusal(String::new());
-        let says = |error: &dyn ToString| GuestRefusal(error.to_string());
-        let credential = Assertion::parse(text).map_err(|error| says(&error))?;
-        let Authorizer::Key(root) = *credential.authorizer() else { return Err(nothing()) };
+        let no_reason = || GuestRefusal(String::new());
+        let because = |error: &dyn ToString| GuestRefusal(error.to_string());
+        let credential = Assertion::parse(text).map_err(|error| because(&error))?;
+        let Authorizer::Key(root) = *credential.authorizer() else { return Err(no_reason()) };
         if !self.is_root(&root) || credential.licensees() != [Principal(*principal)] {
-            return Err(nothing());
+            return Err(no_reason());
         }
-        credential.verify().map_err(|_| nothing())?;
-        let share = SharedFolder::of(&credential).map_err(|error| says(&error))?;
+        credential.verify().map_err(|_| no_reason())?;
+        let share = SharedFolder::of(&credential).map_err(|error| because(&error))?;
         if share.volume != self.volume.0 {
             return Err(GuestRefusal("the credential is for another volume".to_owned()));
         }
@@ -102,10 +103,10 @@ impl Policy {
     /// Begins the session of a guest.
     ///
     /// # Errors
-    /// [`GuestRefusal`] if it has no right any more.
+    /// [`GuestRefusal`] if the grant does not hold any more.
     pub(crate) fn begin(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
         let mut guests = self.guests.write();
-        // Under the lock: a revocation looks for guests after it is in force.
+        // Under the lock: a revocation looks for guests only after it is in force.
         if !self.has_access(grant) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
@@ -114,8 +115,8 @@ impl Policy {
         Ok(())
     }
 
-    /// Ends a session, which must not be known to the service any more: what is not a guest's is
-    /// one of all rights. One that is no guest's does nothing.
+    /// Ends the session of a guest; does nothing for any other. The service must not know the
+    /// session any more, because a session that is not a guest's has all rights.
     pub(crate) fn end(&self, session: SessionId) {
         if self.any.load(Ordering::Acquire) {
             let mut guests = self.guests.write();
@@ -124,7 +125,7 @@ impl Policy {
         }
     }
 
-    /// Returns the guest of a session, if it is one's.
+    /// Returns the guest whose session this is, if it is a guest's.
     #[inline]
     pub(crate) fn guest(&self, session: SessionId) -> Option<Arc<Guest>> {
         match self.any.load(Ordering::Acquire) {
@@ -133,17 +134,16 @@ impl Policy {
         }
     }
 
-    /// Returns whether a grant is still one: its root is a root, and its credential was not taken
-    /// back.
+    /// Returns whether a grant still holds: its root is a root, and its credential is not revoked.
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
         self.is_root(&Principal(grant.root)) && !self.revoked.read().contains(&grant.credential)
     }
 
-    /// Reads a sentence that takes a credential of this volume back. Returns the credential's id.
+    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id.
     ///
     /// # Errors
-    /// `Invalid` if it is none of this volume; `AccessDenied` if no root has signed it; `NoSpace`
-    /// if too many were taken back.
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if no root has signed it;
+    /// `NoSpace` if too many credentials are revoked.
     pub(crate) fn read_revocation(&self, sentence: &[u8]) -> Result<[u8; 32], Error> {
         let revocation = Revocation::parse(sentence).map_err(|error| {
             tracing::info!(%error, "a sentence that takes nothing back");
@@ -168,11 +168,11 @@ impl Policy {
         self.revoked.write().insert(credential);
     }
 
-    /// Makes sure that the volume says that it may have revocations, so that a program which does
+    /// Writes into the volume's format that it may have revocations, so that a program which does
     /// not know them does not open it. Blocks on the disk.
     ///
     /// # Errors
-    /// `Io` if that cannot be written.
+    /// `Io` if the format cannot be written.
     pub(crate) fn announce_revocations(&self) -> Result<(), Error> {
         match &self.roots {
             Some(roots) => {

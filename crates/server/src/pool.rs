@@ -1,8 +1,8 @@
-//! Threads for requests that may block.
+//! The pool of threads for requests that may block.
 //!
 //! The number of jobs that wait has no limit: each caller of the kernel has at most a few requests
 //! under way, and a request without bytes costs less here than in the kernel. The bytes of their
-//! payloads do have one: a [`PayloadPermit`] counts them, and a caller gets at most as many as it
+//! payloads have a limit: a [`PayloadPermit`] counts them, and a caller gets at most as many as it
 //! leaves free for others.
 //!
 //! The pool is fair between callers, the users of each session. A caller runs at most
@@ -20,19 +20,19 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use pelago_trace::RequestSpan;
 use pelago_wire::{Context, SessionId, limits};
 
-/// How long a thread beyond the first few waits for a job before it ends.
+/// The time without a job after which a thread beyond the first few ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a job is called; each job is called exactly once.
+/// The reason for the call of a job; each job is called exactly once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Invocation {
-    /// To run, on a thread that it may block.
+    /// It is to run, on a thread that it may block.
     Run,
-    /// To fail, because the pool has stopped.
+    /// It is to fail, because the pool has stopped.
     Cancelled,
 }
 
-/// A request that may block.
+/// The rest of a request that may block.
 pub(crate) type Job = Box<dyn FnOnce(Invocation) + Send>;
 
 /// A user of a session: the unit of fairness.
@@ -51,7 +51,7 @@ impl From<&Context> for Caller {
 /// Threads for requests that may block.
 pub(crate) struct Pool(Arc<Shared>);
 
-/// The right to keep the bytes of a payload in memory; released when dropped.
+/// The right to hold the bytes of a payload in memory, until it is dropped.
 pub(crate) struct PayloadPermit {
     shared: Arc<Shared>,
     caller: Caller,
@@ -59,10 +59,11 @@ pub(crate) struct PayloadPermit {
 }
 
 struct Shared {
-    /// The most jobs of one caller that run at a time, and the threads that never end.
+    /// The limit of jobs of one caller that run at a time; also the number of threads that never
+    /// end.
     per_caller: usize,
     threads_max: usize,
-    /// Jobs run on the thread that submits them.
+    /// True if jobs run on the thread that submits them.
     inline: bool,
     /// A leaf lock.
     state: Mutex<State>,
@@ -72,13 +73,13 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queues: HashMap<Caller, CallerQueue>,
-    /// Callers in the order of their next jobs; one entry for each job that may run now.
+    /// Callers in the order of their next jobs, with one entry for each job that may run now.
     ready: VecDeque<Caller>,
     /// Bytes of the payloads whose jobs wait or run.
     bytes: usize,
-    /// Threads that wait for a job.
+    /// Number of threads that wait for a job.
     idle: usize,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     alive: usize,
     threads: Vec<JoinHandle<()>>,
     stopped: bool,
@@ -94,7 +95,7 @@ struct Submitted {
 #[derive(Default)]
 struct CallerQueue {
     waiting: VecDeque<Submitted>,
-    /// Entries of this caller in [`State::ready`].
+    /// Number of entries of this caller in [`State::ready`].
     ready: usize,
     running: usize,
     /// Bytes of its payloads.
@@ -128,7 +129,7 @@ impl Pool {
     }
 
     /// Reserves memory for a payload. Returns `None` if the caller would then have more than is
-    /// left for others: the payload must not be kept.
+    /// left for others; the payload must not be held in memory then.
     #[must_use]
     pub(crate) fn permit_payload(&self, caller: Caller, bytes: usize) -> Option<PayloadPermit> {
         let mut state = self.0.state.lock();
@@ -145,8 +146,8 @@ impl Pool {
         Some(PayloadPermit { shared: Arc::clone(&self.0), caller, bytes })
     }
 
-    /// Queues a job of a caller; a thread runs it in the caller's turn, in the span of the request
-    /// for which it is submitted.
+    /// Queues a job, which a thread runs in the caller's turn, in the span of the request for which
+    /// it is submitted.
     pub(crate) fn submit(&self, caller: Caller, job: Job) {
         let mut state = self.0.state.lock();
         if state.stopped {
@@ -173,7 +174,7 @@ impl Pool {
         }
     }
 
-    /// Stops the pool: cancels the jobs that wait, and returns when the running ones are over.
+    /// Stops the pool: cancels the jobs that wait, and returns when the running ones have ended.
     pub(crate) fn stop(&self) {
         let (queues, threads) = {
             let mut state = self.0.state.lock();
@@ -206,7 +207,7 @@ impl Drop for PayloadPermit {
         if self.bytes > 0 {
             let mut state = self.shared.state.lock();
             state.bytes = count_down(state.bytes, self.bytes, "bytes of payloads");
-            // The stop has removed the queue; one of this caller now is newer than this permit.
+            // The stop has removed the queue; a queue of this caller now is newer than this permit.
             if state.stopped {
                 return;
             }
@@ -283,7 +284,7 @@ impl State {
     }
 
     fn finished(&mut self, caller: Caller, per_caller: usize) {
-        // The stop has removed the queue; one of this caller now is newer than this job.
+        // The stop has removed the queue; a queue of this caller now is newer than this job.
         if self.stopped {
             return;
         }
@@ -308,7 +309,7 @@ impl State {
 /// Returns `count - by`.
 ///
 /// # Panics
-/// If the pool has counted wrong: what `what` names would be below zero.
+/// If the pool has counted wrong, so that the count of `what` would be below zero.
 fn count_down(count: usize, by: usize, what: &str) -> usize {
     let left = count.checked_sub(by);
     left.unwrap_or_else(|| panic!("the pool counts right: {count} {what}, less {by}"))

@@ -1,7 +1,8 @@
 //! Recovery after a crash, before the first request: measures the files that were open for writing,
 //! and corrects their rows.
 //!
-//! Its time depends on the number of those files, not on the size of the volume.
+//! Its time depends on the number of those files, not on the size of the volume. A damaged row is
+//! counted and skipped; a failure of the table or of a content file ends the start.
 
 use std::ops::ControlFlow;
 
@@ -15,20 +16,20 @@ use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
 use pelago_store::report::{content_failed, row_damaged, table_failed};
 
-/// What recovery found among the files that were open for writing.
+/// The findings of recovery among the files that were open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecoveryReport {
     /// Files that were measured.
     pub files: u64,
-    /// Of those, files whose row was behind their bytes.
+    /// Files among them whose row was older than their bytes.
     pub corrected: u64,
-    /// Of those, files that have no bytes left: the name of their content file was never safe.
+    /// Files among them that have no bytes left: the name of their content file was never safe.
     pub emptied: u64,
-    /// Of those, files that are shorter than their rows said, and not empty because of a lost name.
+    /// Files among them that are shorter than their rows said, for another reason.
     pub shortened: u64,
-    /// Files whose `writing` row, or row of attributes, is damaged.
+    /// Files whose `writing` row or row of attributes is damaged.
     pub damaged: u64,
-    /// Small files of the volume, as `format`, that were damaged and are written again.
+    /// Small files of the volume, such as `format`, that were damaged and are written again.
     pub mended: u64,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn measure_written(
     }
 }
 
-/// Removes all `writing` rows but those of the files in `keep`: for a clean stop, when the bytes of
+/// Deletes all `writing` rows but those of the files in `keep`: for a clean stop, when the bytes of
 /// all other files are safe.
 ///
 /// # Errors
@@ -94,7 +95,7 @@ pub(crate) fn forget_writing_rows(
     }
 }
 
-/// Rows that are read at a time.
+/// Number of rows that are read at a time.
 const ROWS_AT_ONCE: usize = 1024;
 
 struct FoundRow {
@@ -143,8 +144,8 @@ fn measure(
     if !rnode.flags.has_content || rnode.generation != Some(row.generation) {
         return forget();
     }
-    // The process may have died while it put an empty file in the place of this one. In a shared
-    // folder none does that, and the next generation may be another server's.
+    // The last process may have died while it replaced this file with an empty one. In a shared
+    // folder no process does that, and the next generation may be another server's.
     if !content.is_shared() {
         let left = content.remove_replacement(ino, row.generation);
         left.map_err(|error| content_failed(&error))?;
@@ -161,7 +162,7 @@ fn measure(
             %ino, row = rnode.size, content = measured.size, "a file is shorter than its row said"
         );
     }
-    // The disk's clock is coarse: a time that users have seen never goes back for it.
+    // The disk's clock is coarse: a time that users have seen must not go back because of it.
     let is_late = clock::is_late(measured.mtime, rnode.mtime);
     let mtime = if is_late { rnode.mtime } else { measured.mtime };
     let bytes_moved = (rnode.size, rnode.mtime) != (measured.size, mtime);
@@ -185,14 +186,14 @@ fn measure(
     Ok(written)
 }
 
-/// The state of a content file at the start.
+/// The state of a content file at a start.
 struct MeasuredFile {
     stat: ContentStat,
     /// Whether a process still writes it.
     is_written: bool,
-    /// Whether it was missing, and an empty one was made.
+    /// Whether it was missing, and was made again empty.
     was_missing: bool,
-    /// Its generation: a later one than before if it was made anew in a shared folder.
+    /// Its generation: a later one than in the row if it was made again in a shared folder.
     generation: Generation,
 }
 

@@ -1,4 +1,4 @@
-//! Files that a rename of another session has replaced: for a while they can still be opened.
+//! Files that a rename of another session has replaced, and that can still be opened for a while.
 //!
 //! The kernel of a mount resolves a path first and opens the inode later. If a rename removes the
 //! last name of that inode in between, the file would be gone, and the open would fail with
@@ -6,12 +6,12 @@
 //! more, which is enough unless a second rename comes in between again: on a far mount each of the
 //! two steps is a round trip.
 //!
-//! So what a rename of a session replaces is held open for [`limits::REPLACED_SECONDS`], and the
-//! target of a symbolic link is remembered for as long. An open that comes later resolves its path
-//! again, and fails only if it is that late twice in a row. No client asks for it, so a rename is
-//! one request; and it holds for the opens of all mounts. Nothing of it survives the server: an
-//! open that a restart interrupts resolves its path again too. (The server's own mount opens what
-//! it replaces by itself, until its kernel has forgotten it.)
+//! So a file that a rename of a session replaces is held open for [`limits::REPLACED_SECONDS`], and
+//! the target of a symbolic link is held in memory for the same time. A later open resolves its
+//! path again, and fails only if it is that late twice in a row. No client requests this, so a
+//! rename is one request, and opens of all mounts profit. The held files do not survive the server:
+//! an open that a restart interrupts resolves its path again too. (The server's own mount holds
+//! open the files that it replaces itself, until its kernel has forgotten them.)
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,13 +23,14 @@ use parking_lot::Mutex;
 use pelago_data::{MayBlock, OpError, OpenFiles, OpenKey, WakeWorker};
 use pelago_wire::{Handle, InodeId, OpenFlags, OpenId, SessionId, limits};
 
-/// How long a file is held.
-const HOLDS: Duration = Duration::from_secs(limits::REPLACED_SECONDS);
-/// Beyond so many the oldest are released early. There is room for more until that is done.
-const KEPT: usize = limits::REPLACED_FILES / 2;
-/// Files that are released in one piece of work.
+/// The time for which a file is held.
+const HOLD_TIME: Duration = Duration::from_secs(limits::REPLACED_SECONDS);
+/// The number of held files above which the oldest are released early. There is room for more until
+/// that is done.
+const HELD_MAX: usize = limits::REPLACED_FILES / 2;
+/// Number of files that are released in one piece of work.
 const RELEASED_AT_ONCE: usize = 64;
-/// Numbers the opens; sessions of clients count from 1.
+/// The session of these opens. Sessions of clients count from 1.
 const HOLDER: SessionId = SessionId(u64::MAX);
 
 /// The files that are held.
@@ -37,7 +38,7 @@ pub(crate) struct ReplacedFiles {
     opens: Arc<OpenFiles>,
     notify: WakeWorker,
     last_open: AtomicU64,
-    /// The oldest first.
+    /// The held files, the oldest first.
     files: Mutex<VecDeque<ReplacedFile>>,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Debug for ReplacedFiles {
 }
 
 impl ReplacedFiles {
-    /// Returns a holder of none yet; `notify` wakes the worker `replaced`.
+    /// Returns an empty list of held files; `notify` wakes the worker `replaced`.
     #[must_use]
     pub(crate) fn new(opens: Arc<OpenFiles>, notify: WakeWorker) -> Self {
         Self { opens, notify, last_open: AtomicU64::new(0), files: Mutex::default() }
@@ -76,7 +77,7 @@ impl ReplacedFiles {
         files.iter().filter(|file| matches!(file.what, Retained::Open(_))).count()
     }
 
-    /// Returns whether there is room for one more.
+    /// Returns whether one more file can be held.
     pub(crate) fn has_room(&self) -> bool {
         self.files.lock().len() < limits::REPLACED_FILES
     }
@@ -96,14 +97,14 @@ impl ReplacedFiles {
     pub(crate) fn settle(&self, file: ReplacedFile, replaced: Option<InodeId>) {
         let now = Instant::now();
         let is_held = replaced == Some(file.ino);
-        let until = if is_held { now + HOLDS } else { now };
+        let until = if is_held { now + HOLD_TIME } else { now };
         let file = ReplacedFile { until, ..file };
         let mut files = self.files.lock();
         match is_held {
             true => files.push_back(file),
             false => files.push_front(file),
         }
-        let must_wake = !is_held || files.len() == 1 || files.len() > KEPT;
+        let must_wake = !is_held || files.len() == 1 || files.len() > HELD_MAX;
         drop(files);
         if must_wake {
             (self.notify)();
@@ -119,14 +120,14 @@ impl ReplacedFiles {
         })
     }
 
-    /// Releases some of the files that were held for long enough, and returns how many, and when
-    /// the next one will have been. Blocks on the disk.
+    /// Releases some of the files whose time is over. Returns their number, and the end of the next
+    /// file's time. Blocks on the disk.
     pub(crate) fn release_due(&self, now: Instant) -> (usize, Option<Instant>) {
         let mut due = Vec::new();
         let mut files = self.files.lock();
         while due.len() < RELEASED_AT_ONCE
             && let Some(file) = files.front()
-            && (file.until <= now || files.len() > KEPT)
+            && (file.until <= now || files.len() > HELD_MAX)
         {
             due.extend(files.pop_front());
         }

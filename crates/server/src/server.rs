@@ -1,4 +1,4 @@
-//! A server of one volume: what it answers about itself, and how it stops.
+//! A server of one volume: its services, its settings while it runs, its status and its stop.
 
 use std::io;
 use std::path::PathBuf;
@@ -40,19 +40,19 @@ mod primary;
 mod start;
 mod table_opening;
 
-/// How long a clean stop waits until the mirror has the last changes.
-const LAST_GROUP: Duration = Duration::from_secs(5);
+/// The longest time for which a clean stop waits until the mirror has the last changes.
+const LAST_GROUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server serves: the parts of a volume. Tests pass them without a volume around them.
+/// The parts of a volume that a server serves. Tests pass them without a volume around them.
 #[derive(Clone)]
 pub struct Parts {
-    /// Rows: names, attributes and the bytes of small files.
+    /// The rows: names, attributes and the bytes of small files.
     pub table: SharedTable,
-    /// Content files: the bytes of all other files.
+    /// The content files: the bytes of all other files.
     pub content: Arc<ContentStore>,
-    /// The volume's id. The table must bear the same one, or none yet.
+    /// The volume's id. The table must have the same id, or none yet.
     pub volume: VolumeId,
-    /// The shard that is served, with its site.
+    /// The shard that is served, and its site.
     pub shard: ShardId,
     /// The volume's keyed hash of names.
     pub hasher: NameHasher,
@@ -60,8 +60,8 @@ pub struct Parts {
 
 /// A server of one volume.
 ///
-/// Dropped without [`Server::stop`], it ends all its threads but leaves the volume as a crash of
-/// the process would.
+/// If it is dropped without [`Server::stop`], it ends all its threads but leaves the volume as a
+/// crash of the process would.
 pub struct Server {
     /// The volume's folder; empty for a server without a volume.
     dir: PathBuf,
@@ -79,7 +79,7 @@ pub struct Server {
     running: Mutex<Running>,
 }
 
-/// What a server has until it is stopped.
+/// The state of a server that ends with its stop.
 struct Running {
     /// `None` after the stop, and for a server without a volume.
     volume: Option<OpenVolume>,
@@ -95,7 +95,7 @@ struct OpenVolume {
 }
 
 impl OpenVolume {
-    /// Closes the table, and leaves the volume as one that was stopped cleanly.
+    /// Closes the table, and marks the volume as stopped cleanly.
     fn close(&self) -> Result<(), StopError> {
         self.table.close().map_err(StopError::Table)?;
         match &self.ownership {
@@ -119,7 +119,7 @@ impl OpenVolume {
 /// The newest safe batch that `status` has seen.
 struct LastSafe {
     batch: u64,
-    /// When it was seen first, or when it was last seen with nothing newer done.
+    /// The time at which it was seen first, or last seen as the newest batch that is done.
     seen: Instant,
 }
 
@@ -136,35 +136,35 @@ impl Server {
         Arc::clone(&self.service) as Arc<dyn SessionService>
     }
 
-    /// Sets the cache of the server's own mount, which is told of changes by other sessions. Called
-    /// before the mount is used and before the first session begins; returns whether it was the
-    /// first call, as later ones have no effect.
+    /// Sets the cache of the server's own mount, which is notified of changes by other sessions.
+    /// Called before the mount is used and before the first session begins. Returns whether it was
+    /// the first call; later calls have no effect.
     pub fn set_local_cache(&self, cache: Arc<dyn LocalCache>) -> bool {
         self.service.others().set_cache(cache)
     }
 
-    /// Returns the open folder of the volume; `None` once the server is stopped, or if it has no
+    /// Returns the open folder of the volume; `None` after the stop, or if the server has no
     /// volume.
     #[must_use]
     pub fn folder(&self) -> Option<Folder> {
         self.running.lock().volume.as_ref().map(|open| open.volume.folder().clone())
     }
 
-    /// Returns the number of the site of the volume that this server is.
+    /// Returns the number of this server's site.
     #[must_use]
     pub fn site(&self) -> u16 {
         self.core.parts.shard.site
     }
 
-    /// Sets how the servers of other sites are reached. Called before the first request; a second
-    /// call does nothing.
+    /// Sets the function that connects to the servers of other sites. Called before the first
+    /// request; a second call does nothing.
     pub fn set_connect(&self, connect: ConnectSite) {
         self.core.sites.set_connect(connect);
     }
 
     /// Invites a site of this name to the volume. `key` is the public half of an Ed25519 key whose
-    /// private half is given to the site; it holds until the second `until` since 1970. Returns the
-    /// number of the site. Blocks until that is safe.
+    /// private half is given to the site. The invitation expires at `until`, in seconds since 1970.
+    /// Returns the number of the site. Blocks until the invitation is safe.
     ///
     /// # Errors
     /// [`InviteError`].
@@ -175,8 +175,7 @@ impl Server {
         self.core.sites.invite(name, key, until)
     }
 
-    /// Tells the server of another site, or asks it for the first time for, where this one can be
-    /// reached: `HOST:PORT`.
+    /// Sends the address of this server, `HOST:PORT`, to the server of another site.
     ///
     /// # Errors
     /// The other server's; `TimedOut`, `HostDown`.
@@ -184,15 +183,15 @@ impl Server {
         let upstream = self.core.sites.upstream(site)?;
         let (sender, answer) = mpsc::channel();
         let request = Request::SiteAddress { address: address.as_bytes().to_vec() };
-        let tell: Done = Box::new(move |result| {
+        let done: Done = Box::new(move |result| {
             let _waits_no_more = sender.send(result);
         });
-        upstream.ask(&Context::direct(0, 0), request, Bulk::None, tell);
+        upstream.ask(&Context::direct(0, 0), request, Bulk::None, done);
         answer.recv().map_err(|_| Error::from(Code::Unavailable))?.map(drop)
     }
 
-    /// Sets how the mirror of the volume is reached, and begins to send to it if there is one. A
-    /// second call does nothing.
+    /// Sets the function that connects to the mirror of the volume, and begins to send to the
+    /// mirror if there is one. A second call does nothing.
     ///
     /// # Errors
     /// The system's, if it gives no thread.
@@ -204,8 +203,8 @@ impl Server {
         self.mirror.set_connect(connect, on_replaced)
     }
 
-    /// Makes sure that the server at this address, `KEY@HOST:PORT`, can be the mirror of the
-    /// volume, as far as that is known without a connection.
+    /// Checks that the server at this address, `KEY@HOST:PORT`, can be the mirror of the volume, as
+    /// far as that is known without a connection.
     ///
     /// # Errors
     /// [`SetMirrorError`].
@@ -222,7 +221,8 @@ impl Server {
         self.mirror.set_peer(peer)
     }
 
-    /// Gives the mirror of the volume up, for this run and all later ones.
+    /// Removes the mirror of the volume, for this run and all later ones. The mirror keeps its
+    /// state.
     ///
     /// # Errors
     /// [`SetMirrorError`].
@@ -242,7 +242,8 @@ impl Server {
         self.mirror.status()
     }
 
-    /// Returns the group commit that the mirror must have, so that it has all that is done now.
+    /// Returns the number of the next group commit: a mirror that has it has everything that is
+    /// done now.
     ///
     /// # Errors
     /// `NotSupported` without a mirror.
@@ -250,8 +251,8 @@ impl Server {
         self.mirror.next_commit()
     }
 
-    /// Waits until the mirror has on stable storage all that was done before this group commit
-    /// began. Returns whether it has, before `patience` is over.
+    /// Waits, for at most `patience`, until the mirror has on stable storage everything that was
+    /// done before this group commit began. Returns whether it has.
     ///
     /// # Errors
     /// `Unavailable` if the server stops.
@@ -259,8 +260,8 @@ impl Server {
         self.mirror.wait(commit, patience)
     }
 
-    /// Sets who is told when another server owns the volume on the shared store: at once if one
-    /// does. The process is to end then; nothing that it does is safe any more.
+    /// Sets the callback for the loss of the shared store to another server; it is called at once
+    /// if the store is lost already. The process must end then: none of its changes becomes safe.
     pub fn set_on_lost(&self, on_lost: OnLost) {
         if let Some(ownership) = &self.core.ownership {
             ownership.set_on_lost(on_lost);
@@ -279,7 +280,7 @@ impl Server {
         self.core.sites.status()
     }
 
-    /// Returns the present state of the server. Never waits for a request.
+    /// Returns the present state of the server, without waiting for a request.
     #[must_use]
     pub fn status(&self) -> Status {
         let Core { host, parts, options, durability, .. } = &self.core;
@@ -319,10 +320,10 @@ impl Server {
         }
     }
 
-    /// Does on this thread what a background thread would do. Only for [`Options::stepped`].
+    /// Does on this thread one step of a background thread. Only for [`Options::stepped`].
     ///
     /// # Errors
-    /// What failed; the next step tries it again.
+    /// The error of the step; the next step tries again.
     pub fn step(&self, step: Step) -> Result<(), Error> {
         match step {
             Step::Commit => self.core.host.step_commit(),
@@ -342,16 +343,16 @@ impl Server {
         }
         if let Some(ownership) = &self.core.ownership {
             ownership.begin_stop();
-            let is_told = self.core.grace.is_over() && !self.opens.has_untold_errors();
-            if ownership.taken().may_lack_bytes() && !is_told {
-                ownership.leave_untold();
+            let is_reported = self.core.grace.is_over() && !self.opens.has_untold_errors();
+            if ownership.taken().may_lack_bytes() && !is_reported {
+                ownership.leave_unreported();
             }
         }
         self.service.stop();
         self.core.host.stop_workers();
         self.replaced.release_all();
         let saved = self.save_all();
-        self.mirror.stop(LAST_GROUP);
+        self.mirror.stop(LAST_GROUP_TIMEOUT);
         self.core.host.stop_commits();
         let Some(open) = running.volume.take() else { return saved };
         match saved {
@@ -365,16 +366,16 @@ impl Server {
         Ok(())
     }
 
-    /// Makes everything safe, so that the next start has nothing to recover.
+    /// Makes all changes safe, so that the next start has nothing to recover.
     fn save_all(&self) -> Result<(), StopError> {
         let Core { parts, durability, shard, .. } = &self.core;
-        // Processes may still write these by descriptors and mappings: they keep their `writing`
-        // rows, and the next start measures them.
+        // Processes may still write these files by descriptors and mappings: the files keep their
+        // `writing` rows, and the next start measures them.
         let mut keep = self.opens.externally_written();
         self.opens.commit_all().map_err(StopError::Commit)?;
         self.opens.sync_writing()?;
-        // The bytes of these are not on the disk, even if the page cache shows them: their
-        // `writing` rows tell the next run.
+        // The bytes of these files are not on the disk, even if the page cache shows them: the next
+        // run knows it from their `writing` rows.
         keep.extend(self.opens.inodes_in_error());
         keep.extend(self.opens.inodes_abandoned());
         recovery::forget_writing_rows(shard, &*parts.table, &keep).map_err(StopError::Commit)?;
@@ -385,7 +386,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns for how long something has waited to be safe, as far as `status` has observed it.
+    /// Returns the age of the oldest change that is not safe, as far as `status` has observed it.
     fn unsafe_for(&self) -> Duration {
         let Core { durability, options, .. } = &self.core;
         let mut last = self.last_safe.lock();

@@ -1,9 +1,8 @@
-//! The sites of the volume: which there are, which may join, and which sessions are of their
-//! servers.
+//! The sites of the volume, invitations to join, and the sessions of their servers.
 //!
-//! Rows of the table have the other sites. Site 0 has founded the volume. It invites another one by
-//! a key that is used once; the bearer names with it the key of its own server, which is that of
-//! the site from then on.
+//! Each other site has a row in the table. Site 0 has founded the volume. It invites another site
+//! by a key that is used once: the bearer signs the key of its own server with it, which is the key
+//! of the site from then on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,10 +22,10 @@ use pelago_wire::{Code, Context, Error, InodeId, OpenId, SessionId, SitePeer, Si
 
 use crate::upstream::Upstream;
 
-/// How long a site that joins waits until the disk has it.
-const SAFE: Duration = Duration::from_secs(10);
+/// The longest wait until the row of a site is safe.
+const SAFE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server is built from to be one of several sites.
+/// The parts of [`Sites`].
 pub(crate) struct SiteParts {
     /// The number of the own site.
     pub(crate) own: u16,
@@ -37,7 +36,7 @@ pub(crate) struct SiteParts {
     pub(crate) durability: Arc<Durability>,
     /// The other sites, with their numbers.
     pub(crate) others: Vec<(u16, SiteRow)>,
-    /// How long another site may be silent before requests for it fail at once.
+    /// The silence of another site after which requests for it fail at once.
     pub(crate) timeout: Duration,
 }
 
@@ -49,16 +48,16 @@ pub(crate) struct Sites {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
     timeout: Duration,
-    /// Whether another site has joined.
+    /// True if another site has joined.
     has_others: AtomicBool,
-    /// Held while a row is written.
+    /// The rows of the other sites. Locked while a row is written.
     others: Mutex<BTreeMap<u16, SiteRow>>,
     /// The sessions of servers of other sites.
     sessions: RwLock<HashMap<SessionId, SitePeer>>,
-    /// Whether there is such a session.
+    /// True if there is such a session.
     has_sessions: AtomicBool,
     /// The sessions of earlier epochs whose clients have come back, each with the epoch in which
-    /// they did.
+    /// its client did.
     came_back: Mutex<HashMap<SessionId, u32>>,
     /// Taken before `others`.
     upstreams: RwLock<HashMap<u16, Arc<Upstream>>>,
@@ -89,15 +88,15 @@ pub struct SiteStatus {
     pub name: String,
     /// Whether it has joined; else it is invited.
     pub has_joined: bool,
-    /// Where its server can be reached; empty if that is unknown.
+    /// The address of its server; empty if it is unknown.
     pub address: String,
-    /// How long its server has said nothing; `None` if it was not asked yet.
+    /// The time since its server's last sign of life; `None` before the first request.
     pub silence: Option<Duration>,
-    /// How many requests it was sent.
+    /// Number of requests that were sent to it.
     pub requests: u64,
 }
 
-/// Why no site can be invited.
+/// The error of an invitation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InviteError {
     /// This is not the founding site.
@@ -106,7 +105,7 @@ pub enum InviteError {
     /// There is a second site.
     #[error("the volume has its second site, {0}; a third one is not built yet")]
     HasSecond(String),
-    /// The name is none.
+    /// The name is not valid.
     #[error("the name of a site has 1 to {SITE_NAME_BYTES} letters, digits, `-` and `_`")]
     Name,
     /// The volume lies on a shared store.
@@ -153,7 +152,7 @@ impl Sites {
         !self.has_others.load(Ordering::Acquire)
     }
 
-    /// Sets how the servers of other sites are reached; a second call does nothing.
+    /// Sets the function that connects to the servers of other sites; a second call does nothing.
     pub(crate) fn set_connect(&self, connect: ConnectSite) {
         let _is_first = self.connect.set(connect);
     }
@@ -164,7 +163,7 @@ impl Sites {
         others.iter().filter(|(_, row)| has_joined(row)).map(|(site, _)| *site).collect()
     }
 
-    /// Returns the way to another site.
+    /// Returns the connection to another site.
     ///
     /// # Errors
     /// `Stale` for a number that no site has; `HostDown` if its address is not known.
@@ -176,7 +175,8 @@ impl Sites {
         if let Some(upstream) = upstreams.get(&site) {
             return Ok(Arc::clone(upstream));
         }
-        // Under that lock: a new address takes the old way away after its row is written.
+        // Under the lock of `upstreams`: `set_address` removes the old connection after it has
+        // written the row.
         let neighbour = match self.others.lock().get(&site) {
             Some(SiteRow { state: SiteState::Joined { key, .. }, address, .. }) => {
                 Neighbour { site, key: *key, address: address.clone() }
@@ -204,7 +204,7 @@ impl Sites {
         others.into_iter().map(status).collect()
     }
 
-    /// Returns the home of an open of this session, if that is another site.
+    /// Returns the home of an open of this session, if it is another site.
     pub(crate) fn home_of(&self, session: SessionId, open: OpenId) -> Option<u16> {
         let upstreams = self.upstreams.read();
         let found = upstreams.iter().find(|(_, upstream)| upstream.has_open(session, open));
@@ -223,7 +223,7 @@ impl Sites {
         self.has_sessions.store(true, Ordering::Release);
     }
 
-    /// Ends a session: what it has open at other sites, and that it is of a site's server.
+    /// Ends a session: releases its opens at other sites, and forgets that it is a site's.
     pub(crate) fn end(&self, session: SessionId) {
         if self.has_sessions.load(Ordering::Acquire) {
             self.sessions.write().remove(&session);
@@ -235,18 +235,19 @@ impl Sites {
         }
     }
 
-    /// The client of a session of an earlier epoch has repeated what was not answered then.
+    /// Records that the client of a session of an earlier epoch has repeated the requests that were
+    /// not answered then.
     pub(crate) fn came_back(&self, session: SessionId, epoch: u32) {
         self.came_back.lock().insert(session, epoch);
     }
 
-    /// Returns whether the client of a session has come back in this epoch, so that what it asks is
-    /// no repetition.
+    /// Returns whether the client of a session has come back in this epoch, so that its requests
+    /// are no repetitions.
     pub(crate) fn has_come_back(&self, session: SessionId, epoch: u32) -> bool {
         self.came_back.lock().get(&session) == Some(&epoch)
     }
 
-    /// Returns the site whose server has this session.
+    /// Returns the site whose server has this session; `None` for a client's.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<SitePeer> {
         match self.has_sessions.load(Ordering::Acquire) {
             true => self.sessions.read().get(&session).copied(),
@@ -254,8 +255,8 @@ impl Sites {
         }
     }
 
-    /// Invites a site of this name. `key` is the public key of the invitation, which holds until
-    /// the second `until` since 1970. Returns the site's number.
+    /// Invites a site of this name. `key` is the public key of the invitation, which expires at
+    /// `until`, in seconds since 1970. Returns the site's number.
     ///
     /// # Errors
     /// [`InviteError`].
@@ -271,7 +272,7 @@ impl Sites {
         if let Some(row) = others.values().find(|row| has_joined(row)) {
             return Err(InviteError::HasSecond(row.name.clone()));
         }
-        // A number that was given is not given again, also if no site has come with it.
+        // A number is never given twice, even if no site has joined under it.
         let site = others.last_key_value().map_or(self.own, |(last, _)| *last) + 1;
         if site == InodeId::MOUNT_SITE {
             return Err(InviteError::Table(Code::NoSpace.into()));
@@ -296,29 +297,31 @@ impl Sites {
         if let Some((site, _)) = others.iter().find(|(_, row)| is_of_key(row)) {
             return Ok(SitePeer { key: *key, site: *site });
         }
-        let says = |text: &str| SiteRefusal(text.to_owned());
-        let nothing = || says("");
-        let Some(text) = invitation else { return Err(nothing()) };
-        let sentence = Assertion::parse(text).map_err(|_| nothing())?;
-        let Authorizer::Key(Principal(by)) = *sentence.authorizer() else { return Err(nothing()) };
-        let invited = SiteInvitation::of(&sentence).ok_or_else(nothing)?;
+        let because = |text: &str| SiteRefusal(text.to_owned());
+        let no_reason = || because("");
+        let Some(text) = invitation else { return Err(no_reason()) };
+        let sentence = Assertion::parse(text).map_err(|_| no_reason())?;
+        let Authorizer::Key(Principal(by)) = *sentence.authorizer() else {
+            return Err(no_reason());
+        };
+        let invited = SiteInvitation::of(&sentence).ok_or_else(no_reason)?;
         if sentence.licensees() != [Principal(*key)] {
-            return Err(nothing());
+            return Err(no_reason());
         }
         if invited.volume != self.volume.0 {
-            return Err(says("the invitation is for another volume"));
+            return Err(because("the invitation is for another volume"));
         }
-        let row = others.get(&invited.site).ok_or_else(nothing)?;
+        let row = others.get(&invited.site).ok_or_else(no_reason)?;
         let ends = match row.state {
             SiteState::Joined { invitation, .. } if invitation == by => None,
             SiteState::Invited { key, until } if key == by => Some(until),
-            SiteState::Joined { .. } | SiteState::Invited { .. } => return Err(nothing()),
+            SiteState::Joined { .. } | SiteState::Invited { .. } => return Err(no_reason()),
         };
-        // Last: a stranger must not have the server calculate.
-        sentence.verify().map_err(|_| nothing())?;
-        let until = ends.ok_or_else(|| says("the invitation was used already"))?;
+        // The signature comes after the cheap checks: a stranger must not cause costly work.
+        sentence.verify().map_err(|_| no_reason())?;
+        let until = ends.ok_or_else(|| because("the invitation was used already"))?;
         if clock::now().seconds >= until.cast_signed() {
-            return Err(says("the invitation has expired"));
+            return Err(because("the invitation has expired"));
         }
         if let Some(second) = others.values().find(|row| has_joined(row)) {
             let text =
@@ -329,12 +332,12 @@ impl Sites {
         let joined = SiteRow { state, ..row.clone() };
         match self.join(invited.site, &joined) {
             Ok(()) => {}
-            // The row is written, and refused the site would throw its key away. If a loss of power
-            // takes the row, the same key can use the invitation again.
+            // The row is written. If it were refused, the site would throw its key away. If the row
+            // is lost with the power, the same key can use the invitation again.
             Err(error) if error.code == Code::TimedOut => {
                 tracing::warn!(site = invited.site, "a site has joined, and is not safe yet");
             }
-            Err(error) => return Err(says(error.code.says())),
+            Err(error) => return Err(because(error.code.says())),
         }
         tracing::info!(site = invited.site, name = joined.name, "a site has joined the volume");
         others.insert(invited.site, joined);
@@ -342,20 +345,20 @@ impl Sites {
         Ok(SitePeer { key: *key, site: invited.site })
     }
 
-    /// Makes it safe that a site has joined.
+    /// Records on stable storage that a site has joined.
     fn join(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
         if let Some(folder) = &self.folder {
-            // Before there is any name that an older program would take for damage.
+            // Before there is a name of another site, which an older program would take for damage.
             volume::set_has_sites(folder).map_err(|error| volume_failed(&error))?;
         }
         self.shard.set_has_sites();
         self.put(site, row)
     }
 
-    /// Notes where the server of a site can be reached.
+    /// Records the address of a site's server.
     ///
     /// # Errors
-    /// `Invalid` for what is no address; if the table fails.
+    /// `Invalid` if it is no address; those of the table.
     pub(crate) fn set_address(&self, peer: SitePeer, address: &[u8]) -> Result<(), Error> {
         let address = str::from_utf8(address).map_err(|_| Code::Invalid)?;
         if !address.is_empty() && !address.contains(':') {
@@ -370,22 +373,23 @@ impl Sites {
         self.shard.put_site(peer.site, &changed)?;
         *row = changed;
         drop(others);
-        // Another way leads there now. What was open by the old one is lost with it.
+        // The next request makes a connection to the new address. Opens over the old connection are
+        // lost with it.
         let old = self.upstreams.write().remove(&peer.site);
         drop(old);
         Ok(())
     }
 
-    /// Writes a row, and waits until it is safe.
+    /// Writes the row of a site, and waits until it is safe.
     fn put(&self, site: u16, row: &SiteRow) -> Result<(), Error> {
         let invalidations = self.durability.invalidations();
         self.shard.put_site(site, row)?;
         let (sender, safe) = mpsc::channel();
-        let tell = move |result: Result<(), Error>| {
+        let notify = move |result: Result<(), Error>| {
             let _waits_no_more = sender.send(result);
         };
-        self.durability.when_safe(self.durability.done(), invalidations, Box::new(tell));
-        safe.recv_timeout(SAFE).map_err(|_| Error::from(Code::TimedOut))?
+        self.durability.when_safe(self.durability.done(), invalidations, Box::new(notify));
+        safe.recv_timeout(SAFE_TIMEOUT).map_err(|_| Error::from(Code::TimedOut))?
     }
 }
 

@@ -19,32 +19,32 @@ pub struct Status {
     pub volume: VolumeId,
     /// The volume's folder; empty for a server without a volume.
     pub dir: PathBuf,
-    /// When this run of the server began.
+    /// The time at which this run of the server began.
     pub since: Time,
     /// Whether the run before it ended cleanly.
     pub started_clean: bool,
-    /// What recovery found among the files that were open for writing when that run ended.
+    /// The findings of recovery among the files that were open for writing when that run ended.
     pub recovered: RecoveryReport,
-    /// Whether changes are refused, because the options say so.
+    /// Whether the volume is served read-only.
     pub read_only: bool,
-    /// Which batches are done and safe.
+    /// The newest batches that are done and safe.
     pub progress: ProgressStatus,
-    /// Sessions of the last run that the start still waits for.
+    /// Number of sessions of the last run for which the start still waits.
     pub awaited_sessions: u64,
-    /// Opens that were not released.
+    /// Number of opens that were not released.
     pub open_files: u64,
-    /// Ranges of bytes that file locks cover.
+    /// Number of byte ranges that file locks cover.
     pub locks: u64,
-    /// Requests that wait for a file lock.
+    /// Number of requests that wait for a file lock.
     pub lock_waiters: u64,
     /// Whether clients can get descriptors of content files.
     pub passthrough: PassthroughStatus,
-    /// Files that were closed but not released yet, because a process may still write them. Counted
-    /// at the same moment as [`Status::open_files`].
+    /// Number of files that were closed but not released yet, because a process may still write
+    /// them. Counted at the same moment as [`Status::open_files`].
     pub pending_closes: u64,
     /// Space of the disk; `None` if it could not be measured.
     pub space: Option<SpaceStatus>,
-    /// The limits of memory, and how much of each is used.
+    /// The limits of memory, and the use of each.
     pub memory: Vec<MemoryUse>,
     /// The background workers.
     pub workers: Vec<WorkerStatus>,
@@ -54,7 +54,8 @@ pub struct Status {
     pub pressure: Pressure,
 }
 
-/// Which batches are done and safe. Batches are numbered from 1 in each run of the server.
+/// The newest batches that are done and safe. Batches are numbered from 1 in each run of the
+/// server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProgressStatus {
     /// The newest batch that was applied.
@@ -63,7 +64,7 @@ pub struct ProgressStatus {
     pub safe: u64,
     /// The longest time between two group commits.
     pub sync_interval: Duration,
-    /// For how long at most something has waited to be safe; zero if nothing does.
+    /// The largest possible age of a change that is not safe; zero if all are safe.
     pub unsafe_for: Duration,
 }
 
@@ -72,7 +73,7 @@ pub struct ProgressStatus {
 pub struct SpaceStatus {
     /// Blocks and inodes of the disk, in total and free.
     pub disk: VolumeStats,
-    /// Whether the reserve has its blocks.
+    /// Whether the reserve holds its blocks.
     pub holds_reserve: bool,
     /// Whether new data is refused.
     pub is_short: bool,

@@ -25,7 +25,8 @@ use pelago_store::volume::VolumeId;
 use pelago_store::{clock, key};
 use pelago_wire::{
     Attr, Backing, Bulk, Code, Context, DataPath, Done, Entry, Error, Handle, Name, NewMode,
-    OpenFlags, OpenId, Reply, Request, Served, Service, SetAttr, ShardId, Time, WriteFlags,
+    OpenFlags, OpenId, RenameFlags, Reply, Request, Served, Service, SetAttr, ShardId, Time,
+    WriteFlags,
 };
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -49,7 +50,7 @@ pub(crate) const ROOT: Handle = Handle::ROOT;
 pub(crate) const BOTH: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ_WRITE };
 /// To read.
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
-/// How long a test waits for a reply.
+/// The longest wait of a test for a reply.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns the sites of a volume that has only this one.
@@ -97,13 +98,13 @@ pub(crate) struct Rig {
     pub(crate) commit: GroupCommit,
     /// Counts the calls that announce orphans.
     pub(crate) reaped: Arc<AtomicUsize>,
-    /// What recovery found.
+    /// The report of recovery.
     pub(crate) recovered: recovery::RecoveryReport,
     dir: Arc<TempDir>,
     options: Options,
 }
 
-/// How a rig is made.
+/// The options of a rig.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
     pub(crate) open: data::Options,
@@ -391,13 +392,21 @@ impl Rig {
         self.call(Request::Unlink { dir: ROOT, name: name(text) }).unwrap();
     }
 
+    /// Renames a file in the root, over another one if there is one.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), Code> {
+        let from = name(from);
+        let to = name(to);
+        let flags = RenameFlags::Replace;
+        self.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).map(drop)
+    }
+
     /// Returns the inline row of a file.
     pub(crate) fn inline_row(&self, node: Handle) -> Option<Vec<u8>> {
         let value = self.table.get(&key::inline(node.ino)).unwrap()?;
         Some(rows::Inline::decode(&value).unwrap().1.bytes.to_vec())
     }
 
-    /// Whether the table has a `writing` row of a file.
+    /// Returns whether the table has a `writing` row of a file.
     pub(crate) fn has_writing_row(&self, node: Handle) -> bool {
         self.table.get(&key::writing(node.ino)).unwrap().is_some()
     }
@@ -411,7 +420,7 @@ pub(crate) struct Failing {
 }
 
 impl Failing {
-    /// A new volume, served with these options. Returns `None` if no file system can be mounted
+    /// Returns a new volume, served with these options; `None` if no file system can be mounted
     /// here.
     pub(crate) fn with(options: Options) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());

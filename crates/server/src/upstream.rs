@@ -1,7 +1,7 @@
-//! The way to the server of another site: one session there for all sessions here.
+//! The connection to the server of another site: one session there for all sessions here.
 //!
 //! The opens of all sessions here share the numbers of that session, so each has another number
-//! there. Nothing is kept of what is answered.
+//! there. No reply is cached. If the other server is silent for too long, requests fail at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use pelago_wire::{
 
 use crate::completion::{CancelKey, deliver};
 
-/// A server that is well and idle says nothing for less than that: its signs of life come three
-/// times in a term.
+/// The shortest silence after which a server may count as down: one that is idle and well sends
+/// signs of life three times in a term.
 const SILENT: Duration = Duration::from_secs(limits::TERM_SECONDS / 2);
 
-/// The way to the server of another site.
+/// The connection to the server of another site.
 pub(crate) struct Upstream {
     service: Arc<dyn Service>,
     timeout: Duration,
     next: AtomicU64,
-    /// Requests that were sent.
+    /// Number of requests that were sent.
     sent: AtomicU64,
-    /// The number there of each open. A leaf lock.
+    /// The number of each open at the other site. A leaf lock.
     opens: Mutex<HashMap<OpenKey, OpenId>>,
-    /// The number there of each request that may be cancelled. A leaf lock.
+    /// The number at the other site of each request that may be cancelled. A leaf lock.
     requests: Mutex<HashMap<CancelKey, RequestId>>,
 }
 
-/// An open that a request makes.
+/// An open that a request makes, with its number at each site.
 #[derive(Clone, Copy)]
 struct Made {
     here: OpenKey,
@@ -53,22 +53,22 @@ impl Upstream {
         }
     }
 
-    /// Returns how long the other server has said nothing.
+    /// Returns how long the other server has been silent.
     pub(crate) fn silence(&self) -> Option<Duration> {
         self.service.silence()
     }
 
-    /// Returns how many requests were sent.
+    /// Counts the requests that were sent.
     pub(crate) fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns whether an open of this session is there.
+    /// Returns whether an open of this session is at the other site.
     pub(crate) fn has_open(&self, session: SessionId, open: OpenId) -> bool {
         self.opens.lock().contains_key(&OpenKey { session, open })
     }
 
-    /// Asks that a request ends soon. Returns whether it is one of this way.
+    /// Asks that a request ends soon. Returns whether it was sent over this connection.
     pub(crate) fn cancel(&self, context: &Context) -> bool {
         let request = self.requests.lock().get(&CancelKey::from(context)).copied();
         let Some(request) = request else { return false };
@@ -76,7 +76,7 @@ impl Upstream {
         true
     }
 
-    /// Ends what a session has open there.
+    /// Ends the opens of a session at the other site.
     pub(crate) fn end_session(self: &Arc<Self>, session: SessionId) {
         let mut opens = self.opens.lock();
         let ended: Vec<OpenId> =
@@ -89,7 +89,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a request, and calls `done` with its answer: before this returns, or on any thread.
+    /// Sends a request, and calls `done` with its reply: before this returns, or later on any
+    /// thread.
     pub(crate) fn ask(
         self: &Arc<Self>,
         context: &Context,
@@ -97,7 +98,7 @@ impl Upstream {
         bulk: Bulk<'_>,
         done: Done,
     ) {
-        // A close goes there as soon as it can: nothing else ends the open.
+        // A close is sent even then: nothing else ends the open.
         let is_close = matches!(request.opens(), OpenEffect::Ends(_));
         let silent = self.timeout.max(SILENT);
         if !is_close && self.silence().is_some_and(|silence| silence >= silent) {
@@ -123,14 +124,14 @@ impl Upstream {
             if let (Some(Made { here, there }), Ok(_)) = (made, &result) {
                 this.opens.lock().insert(here, there);
             }
-            result.iter_mut().for_each(keep_nothing);
+            result.iter_mut().for_each(forbid_caching);
             done(result);
         });
         deliver(answered, |later| self.service.ask(&there, request, bulk, later));
     }
 
-    /// Puts the numbers there into a request. Returns the open that it makes, with its number
-    /// there.
+    /// Replaces the numbers of opens in a request by those of the other site. Returns the open that
+    /// the request makes.
     ///
     /// # Errors
     /// `BadOpen`.
@@ -162,8 +163,8 @@ impl Upstream {
     }
 }
 
-/// Marks an answer as one of which nothing may be kept: no lease would recall it.
-fn keep_nothing(reply: &mut Reply) {
+/// Marks a reply as one that must not be cached: no lease would recall it.
+fn forbid_caching(reply: &mut Reply) {
     if let Reply::Created { path, .. } | Reply::Opened { path, .. } = reply {
         *path = DataPath::Direct;
     }

@@ -1,5 +1,5 @@
 //! `check`, and starts, over damaged volumes on a disk: damage is found, reported and repaired, and
-//! nothing gets worse.
+//! never spreads.
 
 use std::fs;
 use std::path::Path;

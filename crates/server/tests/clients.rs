@@ -1,4 +1,4 @@
-//! Sessions of other processes: leases, replays, coming back, guests.
+//! Sessions of other processes: leases, replays, reclaims after a restart, and guests.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

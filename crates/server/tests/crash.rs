@@ -1,4 +1,4 @@
-//! What is left after the machine or the process dies, or the table fails, at any moment.
+//! The state of a volume after the machine or the process dies, or the table fails, at any moment.
 
 use std::collections::HashSet;
 

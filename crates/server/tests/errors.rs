@@ -1,4 +1,4 @@
-//! Errors that programs cannot provoke through a mount. Each code has a test of its name;
+//! Errors that programs cannot cause through a mount. Each code has a test of its name;
 //! `docs/semantics.md` lists them.
 
 use pelago_wire::{Code, Handle, Request};

@@ -1,4 +1,4 @@
-//! A full disk: accepted data stays, files can be removed, and then there is room again.
+//! A full disk: accepted data stays, files can be removed, and after that new data is accepted.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Leases of a session over a socket, and changes by others: a server, its own mount as direct
-//! calls, and clients that keep what they are answered.
+//! Leases of sessions over a socket, and changes by others: a server, its own mount as direct
+//! calls, and clients that cache replies.
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;

@@ -1,6 +1,6 @@
-//! A loss of power: a prefix of the rows is left, and of each content file what was synced, or what
-//! was written, or neither name nor bytes if it was never synced. In each case the volume can be
-//! served, is whole, and keeps what `docs/semantics.md` promises.
+//! A loss of power: a prefix of the rows is left, and of each content file the synced bytes, or the
+//! written bytes, or neither name nor bytes if it was never synced. In each case the volume can be
+//! served, is whole, and keeps the promises of `docs/semantics.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,6 +1,6 @@
-//! Orders of events that could lose something: files that change after they lost their last name, a
-//! disk that fills up during a group commit, a table that loses what was not safe, and many callers
-//! at once.
+//! Orders of events that could lose data: files that change after they lost their last name, a disk
+//! that fills up during a group commit, a table that loses unsafe changes, and many callers at
+//! once.
 
 use std::sync::Arc;
 use std::thread;

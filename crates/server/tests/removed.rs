@@ -1,5 +1,5 @@
-//! Files that were removed a moment ago: a kernel may hold them without an open, and opens them by
-//! their handle.
+//! Files that were removed a moment ago: a kernel may still refer to them without an open, and
+//! opens them by their handle.
 
 use std::time::{Duration, Instant};
 

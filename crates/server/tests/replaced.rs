@@ -1,4 +1,4 @@
-//! Files that a rename of a session has replaced: an open that is on its way still finds them.
+//! Files that a rename of a session has replaced: a late open still finds them.
 
 use pelago_server::Options;
 use pelago_wire::{

@@ -1,4 +1,4 @@
-//! What requests do to a volume.
+//! The effects of requests on a volume.
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 

@@ -1,5 +1,5 @@
-//! Repeated requests: a session that lost its connection cannot know which requests were carried
-//! out.
+//! Repeated requests: a client that lost its connection does not know which requests were carried
+//! out, and sends them again.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Servers of a shared store in one process: what the next owner says of bytes that the last one
-//! had not synced, and what it has of what was called safe.
+//! Servers of a shared store in one process: the next owner has every change that was called safe,
+//! and reports bytes that the last owner had not synced.
 
 use std::collections::BTreeSet;
 use std::fs;

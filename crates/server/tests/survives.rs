@@ -1,5 +1,5 @@
-//! What survives a loss of power: the last column of "What survives what" in `docs/semantics.md`, a
-//! test for each line, named after it. The tests call by hand what runs each `sync_interval`.
+//! Survival of a loss of power: the last column of "What survives what" in `docs/semantics.md`, a
+//! test for each line, named after it. The tests call the group commit and the workers by hand.
 //! `power.rs` and `loss` test all other moments.
 
 use pelago_wire::{Code, Handle, RenameFlags, Request, SetAttr, XattrFlags};

@@ -1,4 +1,4 @@
-//! Done and safe: what an `fsync` promises, and what survives without one.
+//! Done and safe: the promise of an `fsync`, and what survives without one.
 
 use pelago_store::table::Error;
 use pelago_wire::{Code, Handle, OpenFlags, Reply, Request};

@@ -1,5 +1,5 @@
 //! A volume from before tags had rows, on a disk: it is served at once, gets the rows while it is
-//! in use, and says so.
+//! in use, and records in its format that they are complete.
 
 use std::fs;
 use std::ops::ControlFlow;

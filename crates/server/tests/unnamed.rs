@@ -1,4 +1,4 @@
-//! Unnamed files (`O_TMPFILE`): their attributes, how they get a name, and what a crash leaves of
+//! Unnamed files (`O_TMPFILE`): their attributes, their first name, and what a crash leaves of
 //! them.
 
 use pelago_server::Options;

@@ -123,7 +123,7 @@ const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "the next run takes what this one has refused",
         file: "crates/server/src/service/session_end.rs",
-        from: "                this.keep_write_eras(&[(session, era)]);\n",
+        from: "                this.record_write_eras(&[(session, era)]);\n",
         to: "                let _forgotten = era;\n",
     },
     Mutant {

@@ -9,7 +9,7 @@ use pelago_wire::Error;
 
 use super::{WorkDone, WorkerState, WorkerStatus};
 
-/// The link to a worker: tells it that there is work, and shows what it does.
+/// The link to a worker: notifies it of work, and shows its state.
 pub(crate) struct Notify {
     name: &'static str,
     /// A leaf lock.
@@ -34,7 +34,7 @@ impl Notify {
         Arc::new(Self { name, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Tells the worker that there is work.
+    /// Notifies the worker that there is work.
     pub(crate) fn notify(&self) {
         let mut state = self.state.lock();
         if !state.notified {
@@ -43,7 +43,7 @@ impl Notify {
         }
     }
 
-    /// Returns what the worker does now.
+    /// Returns the status of the worker.
     #[must_use]
     pub(crate) fn status(&self) -> WorkerStatus {
         let state = self.state.lock();
@@ -86,7 +86,7 @@ impl Notify {
         Wakeup { notified: std::mem::take(&mut state.notified), stopped: state.stopped }
     }
 
-    /// Keeps the result of a piece of work for `status`.
+    /// Records the result of a piece of work for `status`.
     pub(super) fn record(&self, result: Result<WorkDone, Error>) {
         let mut state = self.state.lock();
         match result {
@@ -98,7 +98,7 @@ impl Notify {
         }
     }
 
-    /// Notes that the worker has ended.
+    /// Records that the worker has ended.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.works = false;
@@ -124,7 +124,7 @@ impl Notify {
     }
 }
 
-/// What a worker learned while it waited.
+/// The reason for the end of a worker's wait.
 pub(super) struct Wakeup {
     pub(super) notified: bool,
     pub(super) stopped: bool,

@@ -1,12 +1,12 @@
-//! Removes files that have lost their last name and are not open: the *orphans*.
+//! The removal of *orphans*: files that have lost their last name and are not open.
 //!
-//! Each file goes through three steps. A crash between any two of them loses nothing that is still
-//! reachable, and leaves nothing for ever:
+//! Each file goes through three steps. A crash between any two of them loses no reachable file, and
+//! leaves no garbage for ever:
 //!
 //! 1. Its rows are removed, so that it cannot be opened any more; its orphan row stays.
-//! 2. Once that is safe, its content file is removed. If a crash brought the name back, the bytes
-//!    would still be there.
-//! 3. Once that is safe too, its orphan row is removed.
+//! 2. When that is safe, its content file is removed. If a crash before that brings the name back,
+//!    the bytes are still there.
+//! 3. When that is safe too, its orphan row is removed.
 
 use std::collections::{HashSet, VecDeque};
 use std::mem;
@@ -27,17 +27,17 @@ use pelago_wire::{Code, Error, Generation, InodeId};
 use super::{NextRun, WorkDone, Worker};
 use crate::grace::Grace;
 
-/// Files of one piece of work.
+/// Number of files in one piece of work.
 const BATCH: usize = 64;
-/// The most files between two steps; their ids are in memory.
+/// The limit of files between two steps; their ids are in memory.
 const IN_PROGRESS_MAX: usize = 1 << 16;
-/// How often it checks whether removed rows are safe.
+/// The time between two checks whether removed rows are safe.
 const SAFE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often it forgets files that can be brought back, at most: while names are removed, the time
-/// of one is over at each moment.
+/// The shortest time between two checks for files that can no longer be brought back: while names
+/// are removed, the time of one ends at each moment.
 const FORGET_INTERVAL: Duration = Duration::from_millis(250);
-/// How long orphan rows wait for the removal of their content files to be synced. One sync serves
-/// many files.
+/// The time for which orphan rows wait for a sync after the removal of their content files. One
+/// sync serves many files.
 const SYNC_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The worker `orphans`.
@@ -47,21 +47,21 @@ pub(crate) struct RemoveOrphans {
     table: SharedTable,
     content: Arc<ContentStore>,
     opens: Arc<OpenFiles>,
-    /// No file is removed before all sessions of the last run have opened theirs again.
+    /// Delays the work until all sessions of the last run have opened their files again.
     grace: Arc<Grace>,
     /// Files after step 1, in its order.
     without_rows: VecDeque<WithoutRows>,
     /// Files after step 2.
     without_content: Vec<OrphanFile>,
-    /// When the first of them became so.
+    /// The time at which the first of them was added.
     without_content_since: Instant,
-    /// The files of both, so that step 1 is not repeated for them.
+    /// The files of both lists, so that step 1 is not repeated for them.
     in_progress: HashSet<InodeId>,
-    /// The orphan row at which the next scan begins; empty: the first one.
+    /// The key of the orphan row at which the next scan begins; empty for the first one.
     cursor: Vec<u8>,
-    /// All orphan rows were read since the last notification.
+    /// True if all orphan rows were read since the last notification.
     scanned_all: bool,
-    /// [`Durability::invalidations`] when the files in progress were last known to be so.
+    /// [`Durability::invalidations`] at the last check of the files in progress.
     invalidations: u64,
 }
 
@@ -198,7 +198,7 @@ impl RemoveOrphans {
     }
 
     /// Restarts at step 1 if the table was reopened, because removed rows may exist again. Returns
-    /// whether it was.
+    /// whether it was reopened.
     fn restart_after_reopening(&mut self) -> bool {
         let invalidations = self.durability.invalidations();
         if mem::replace(&mut self.invalidations, invalidations) == invalidations {

@@ -1,5 +1,5 @@
-//! Releases closed files once no process can write them any more. Until then a descriptor that is
-//! just being closed, or a mapping that outlives it, may still write them.
+//! The release of closed files, when no process can write them any more. Until then a descriptor
+//! that is just being closed, or a mapping that outlives it, may still write them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,15 +12,15 @@ use super::{NextRun, WorkDone, Worker};
 /// The time before a file that was just closed is checked: the kernel is about to drop its last
 /// descriptor.
 const SOON: Duration = Duration::from_millis(1);
-/// At most one part in so many of the worker's time goes into checks, for any number of files.
+/// At most one part in `SHARE` of the worker's time goes into checks, for any number of files.
 const SHARE: u32 = 10;
 
 /// The worker `pending_close`.
 pub(crate) struct ClosePending {
     opens: Arc<OpenFiles>,
-    /// How often files that are still written are checked.
+    /// The time between two checks of files that are still written.
     interval: Duration,
-    /// When the next check is due; `None`: when the worker is notified.
+    /// The time of the next check; `None`: when the worker is notified.
     due: Option<Instant>,
     /// No check begins earlier, even if the worker is notified.
     not_before: Instant,

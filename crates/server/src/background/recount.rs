@@ -1,5 +1,6 @@
-//! Counts the names of directories whose counts were lost in an unclean stop, and builds the
-//! filters of directories in use, so that the engine is not asked for names that do not exist.
+//! Scans of directories: they count the names of directories whose counts were lost in an unclean
+//! stop, and build the filters of directories in use, so that the engine is not asked for names
+//! that do not exist.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use pelago_wire::{Error, FileKind, InodeId};
 
 use super::{NextRun, WorkDone, Worker};
 
-/// How often it checks whether there are directories to scan.
+/// The time between two checks for directories to scan.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// After a scan that was overtaken by too many changes, it waits for so many times its duration.
+/// The pause after a scan that was overtaken by too many changes, in multiples of its duration.
 const PAUSE: u32 = 9;
 
 /// The worker `recount`.
 pub(crate) struct Recount {
     shard: Arc<Shard>,
-    /// Bytes that all filters together may take.
+    /// The limit in bytes of all filters together.
     limit: u64,
-    /// The key at which the search for lost counts continues; `None`: it has ended.
+    /// The key at which the search for lost counts continues; `None` after its end.
     cursor: Option<Vec<u8>>,
     /// Directories with lost counts that were found and not yet counted.
     uncounted: Vec<InodeId>,

@@ -1,4 +1,5 @@
-//! Releases files that a rename has replaced, once no open is on its way to them any more.
+//! The release of files that a rename has replaced, after the time in which a late open may find
+//! them.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! Watches the free space of the disk. While it is short, what was removed is not kept for kernels
-//! that may hold it.
+//! The watch over the free space of the disk. While space is short, removed files are not kept for
+//! kernels that may still refer to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use pelago_wire::Error;
 
 use super::{WorkDone, Worker};
 
-/// How often it measures.
+/// The time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The worker `space`.
@@ -21,7 +21,8 @@ pub(crate) struct WatchSpace {
     table: SharedTable,
     shard: Arc<Shard>,
     notify_orphans: WakeWorker,
-    /// Whether removed files are kept at all; a test that counts each step would have to wait.
+    /// Whether removed files are kept at all: not in a test that counts each step, which would have
+    /// to wait for their removal.
     keeps_removed: bool,
 }
 
@@ -42,7 +43,7 @@ impl WatchSpace {
 
 impl Worker for WatchSpace {
     fn work(&mut self) -> Result<WorkDone, Error> {
-        // Before it measures: it may have been noted that the disk is full.
+        // Before the measurement: a request may have reported a full disk.
         let was_short = self.space.is_short();
         self.space.refresh()?;
         let is_short = was_short || self.space.is_short();

@@ -1,9 +1,10 @@
-//! Adds the rows of tags to a volume that was written by a program without such rows, so that a
-//! search may rely on them.
+//! The completion of tag rows in a volume that was written by a program without such rows, so that
+//! a search may rely on them.
 //!
-//! First rows that belong to no tag are deleted, then each tag gets its row. Once both are safe,
-//! the volume says that its tags are complete, and the next start has nothing to do. A crash before
-//! that costs only time: all begins again. Operations run meanwhile and leave their own rows right.
+//! First, rows that belong to no tag are deleted, then each tag gets its row. When both are safe,
+//! the format of the volume says that its tags are complete, and the next start has nothing to do.
+//! After a crash before that all steps begin again. Operations run meanwhile and write the rows of
+//! their own tags.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,37 +19,37 @@ use pelago_wire::{Error, Handle, InodeId};
 
 use super::{NextRun, WorkDone, Worker};
 
-/// The most files that are sought in one scan of all names; their ids are in memory.
+/// The limit of files that one scan of all names looks for; their ids are in memory.
 const SOUGHT_MAX: usize = 1 << 16;
-/// How often it checks whether the rows are safe.
+/// The time between two checks whether the rows are safe.
 const SAFE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The worker `tags`.
 pub(crate) struct CompleteTags {
     shard: Arc<Shard>,
     durability: Arc<Durability>,
-    /// The folder of the volume; `None`: only the shard is told that the tags are complete.
+    /// The folder of the volume; `None`: only the shard records that the tags are complete.
     folder: Option<Folder>,
     step: Step,
-    /// Files whose tags have no rows, and which neither have a row of their own nor have moved:
-    /// they are found by their names only.
+    /// Files whose tags have no rows, and which have no row that leads to them: a scan of all names
+    /// finds them.
     sought: HashSet<InodeId>,
     /// [`Durability::invalidations`] when the first step began.
     invalidations: u64,
 }
 
-/// What is done next. A key is the one at which to continue; an empty one is the first.
+/// The next step. `from` is the key at which it continues; an empty key is the first one.
 enum Step {
     /// Deletes rows of no tag.
     DeleteStrays { from: Vec<u8> },
-    /// Puts the rows of tags without one.
+    /// Puts the missing rows of tags.
     PutMissing { from: Vec<u8> },
-    /// Puts those of the files that are sought, among these names. Then goes on with
-    /// [`Step::PutMissing`]; `None`: that was all.
+    /// Puts the missing rows of the sought files, which a scan of names finds. Then goes on with
+    /// [`Step::PutMissing`] at `then`; `None`: that step is complete.
     Seek { from: Vec<u8>, then: Option<Vec<u8>> },
-    /// Waits until this batch, the newest at the end of the others, is safe.
+    /// Waits until this batch, the newest one at the end of the other steps, is safe.
     AwaitSafe { batch: u64 },
-    /// Nothing.
+    /// There is nothing more to do.
     Done,
 }
 
@@ -70,8 +71,8 @@ impl CompleteTags {
         Self { shard, durability, folder, step, sought, invalidations }
     }
 
-    /// Begins again if the table was reopened, because rows may be as they were before. Returns
-    /// whether it was.
+    /// Begins again if the table was reopened, because it may have lost rows that were put. Returns
+    /// whether it was reopened.
     fn restart_after_reopening(&mut self) -> bool {
         let invalidations = self.durability.invalidations();
         if invalidations == self.invalidations {
@@ -113,7 +114,7 @@ impl CompleteTags {
             self.step = Step::Seek { from, then };
             return Ok(handles.len() as u64);
         }
-        // These have moved meanwhile, so that a row leads to them, or are gone.
+        // The others have moved meanwhile, so that a row leads to them, or do not exist any more.
         let moved: Vec<_> = self.sought.iter().copied().map(Handle::own).collect();
         self.shard.put_tag_rows(&moved)?;
         self.sought.clear();
@@ -121,7 +122,7 @@ impl CompleteTags {
         Ok(handles.len() as u64)
     }
 
-    /// Makes known that the tags are complete.
+    /// Records that the tags are complete.
     fn finish(&mut self) -> Result<(), Error> {
         if let Some(folder) = &self.folder {
             volume::set_tags_complete(folder).map_err(|error| volume_failed(&error))?;
@@ -135,7 +136,8 @@ impl CompleteTags {
 
 impl Worker for CompleteTags {
     fn work(&mut self) -> Result<WorkDone, Error> {
-        // Read before: batches that are safe now may be newer than a reopening of the table.
+        // Read before the check for a reopening: batches that become safe later may be newer than
+        // the reopening.
         let safe = self.durability.safe();
         if !matches!(self.step, Step::Done) && self.restart_after_reopening() {
             return Ok(WorkDone { items: 0, next: NextRun::Soon });

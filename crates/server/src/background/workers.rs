@@ -20,8 +20,8 @@ pub(crate) struct Workers {
 type SteppedWorker = (Arc<Notify>, Box<dyn Worker>);
 
 impl Workers {
-    /// Returns no workers yet. If `stepped`, they get no threads, and run in [`Workers::step`]
-    /// only.
+    /// Returns a set without workers. If `stepped`, its workers get no threads, and run in
+    /// [`Workers::step`] only.
     #[must_use]
     pub(crate) fn new(stepped: bool) -> Self {
         Self { running: Vec::new(), stepped: stepped.then(Vec::new) }
@@ -76,8 +76,8 @@ impl Workers {
         self.running.iter().map(|(notify, _)| notify.status()).collect()
     }
 
-    /// Stops each worker after its present piece of work. Waits for all of them, since none may
-    /// write once this returns; the log names those that take longer than `time_limit`.
+    /// Stops each worker after its present piece of work. Waits for all of them, because none may
+    /// write after this returns; the log names those that take longer than `time_limit`.
     pub(crate) fn stop(&mut self, time_limit: Duration) {
         let deadline = Instant::now() + time_limit;
         self.stepped = None;
@@ -101,14 +101,15 @@ impl Drop for Workers {
     }
 }
 
-/// How long workers may take to stop before the log says so.
+/// The time to stop after which the log names a worker.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time before failed work is tried again; it doubles with each failure.
 const RETRY_MIN: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 fn run(notify: &Notify, mut worker: impl Worker) {
-    // The last failure and when it was tried again, until all work is done, or much of it.
+    // The last failure and the time of its retry, until all work is done, or work has succeeded for
+    // a while.
     let mut failure: Option<(Code, Instant)> = None;
     let mut retry = RETRY_MIN;
     let mut wakeup = notify.wait(Some(Instant::now()), true);
@@ -122,7 +123,7 @@ fn run(notify: &Notify, mut worker: impl Worker) {
         notify.record(result);
         wakeup = match result {
             Ok(done) => {
-                // The steps before the one that fails again and again may succeed.
+                // Steps before the one that fails again and again may succeed.
                 let is_long_ago = |(_, again)| ended.duration_since(again) > RETRY_MAX;
                 if done.next != NextRun::Soon || failure.is_some_and(is_long_ago) {
                     retry = RETRY_MIN;
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_said_once_until_all_work_is_done() {
+    fn a_failure_is_logged_once_until_all_work_is_done() {
         let full = Err(Code::NoSpace.into());
         let io = Err(Code::Io.into());
         let soon = Ok(WorkDone { items: 1, next: NextRun::Soon });

@@ -1,5 +1,5 @@
-//! Makes the bytes of content files safe after they were written and closed, and removes their
-//! `writing` rows.
+//! The sync of content files after they were written and closed, and the removal of their `writing`
+//! rows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Copies all of a volume to its mirror.
+//! The copy of a whole volume to its mirror.
 //!
 //! The rows are those of one cut. Content files are read while programs change them, so the copy
-//! alone is no state of the volume; what has changed since the cut is collected, and the next group
-//! completes it.
+//! alone is no state of the volume. Changes since the cut are collected, and the next group
+//! completes the copy with them.
 
 use std::ops::ControlFlow;
 
@@ -26,19 +26,19 @@ struct Copying<'a, 'b> {
 }
 
 impl Mirror {
-    /// Begins to collect changes, and cuts. Returns the rows of the cut, which are safe, as all
-    /// content is that had changed before.
+    /// Begins to collect changes, and cuts. Returns the rows of the cut, which are safe, as is all
+    /// content that had changed before.
     pub(super) fn begin_copy(&self) -> Result<Snapshot, SendError> {
         let parts = &self.parts;
         {
             let mut state = self.state.lock();
-            // One that was taken before the copy begins is older than the copy.
+            // A cut that was taken before the copy begins is older than the copy.
             state.cut = None;
             state.wants_cut = false;
         }
         parts.shard.collect_changes();
         parts.opens.collect_changes();
-        // A file that fails is behind in the copy, and in the group after it again.
+        // A file that fails is old in the copy, and is changed by a later group.
         if let Err(error) = parts.opens.commit_all() {
             tracing::warn!(%error, "an open file is behind in what the mirror gets");
         }
@@ -50,7 +50,7 @@ impl Mirror {
 }
 
 impl Sender<'_> {
-    /// Sends the parts of a copy, of which these are the rows.
+    /// Sends a copy: the rows of this snapshot, and the content files that they name.
     pub(super) fn send_copy(
         &self,
         group: &mut GroupSender<'_>,
@@ -86,7 +86,7 @@ impl Copying<'_, '_> {
         }
     }
 
-    /// Sends a content file as it is now; one that was removed since is left out.
+    /// Sends a content file as it is now; does nothing if it was removed since.
     fn content(&mut self, content: ContentKey) -> Result<(), SendError> {
         let store = &self.mirror.parts.content;
         let opened = store.open_file(content.0, content.1, false);
@@ -105,8 +105,8 @@ impl Copying<'_, '_> {
         Ok(())
     }
 
-    /// Sends the piece of a file that begins at `at`, unless it is a hole. Returns where the next
-    /// one begins.
+    /// Sends the piece of a file that begins at `at`, unless it is a hole. Returns the start of the
+    /// next piece.
     fn piece(&mut self, file: &ContentFile, at: u64, size: u64) -> Result<u64, SendError> {
         let piece = read_piece(file, at..size).map_err(|error| content_failed(&error))?;
         let next = piece.range().end;
@@ -114,7 +114,7 @@ impl Copying<'_, '_> {
             ContentPiece::Bytes { offset, bytes } => {
                 self.group.part(&GroupPart::Bytes { offset, bytes })?;
             }
-            // A file that is made anew has holes everywhere.
+            // The mirror makes the file new, so it is one hole at first.
             ContentPiece::Hole { .. } => {}
         }
         Ok(next)

@@ -1,30 +1,33 @@
-//! Decides which group a mirror gets next.
+//! The course of a mirror: a state machine that decides which kind of group it gets next.
+//!
+//! A mirror follows only if it reports a group of this run that was sent to it. In any other case
+//! it gets a copy of the whole volume, and then a completion.
 
 use pelago_wire::mirror::{GroupKind, GroupState, PrimaryRun};
 
-/// What the primary knows of the groups of its run.
+/// The record of the groups of this run.
 #[derive(Debug)]
 pub(super) struct Course {
     run: PrimaryRun,
-    /// The last group that was sent, safe there or not.
+    /// The last group that was sent, whether the mirror has it or not.
     sent: u64,
-    /// The newest group that the mirror has said is safe.
+    /// The newest group that the mirror has confirmed as safe.
     safe: u64,
     stage: Stage,
 }
 
-/// How far the mirror is.
+/// The stage of the mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It has nothing that the changes which are collected could follow.
+    /// It has no state to which the collected changes could be applied.
     Nothing,
-    /// It has the copy, on this connection.
+    /// It has the copy, which came over this connection.
     Copied,
-    /// It has the state of a group.
+    /// It has the state of a group of this run.
     Follows,
 }
 
-/// A group to send.
+/// The number and kind of a group to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) number: u64,
@@ -45,8 +48,8 @@ impl Course {
         self.stage == Stage::Follows
     }
 
-    /// Takes what the mirror says that it has, at the beginning of a connection. The last group may
-    /// have got there without its answer; a copy is of one connection.
+    /// Records the state that the mirror reports at the beginning of a connection. The last group
+    /// may have arrived although its answer was lost. A copy counts for one connection only.
     pub(super) fn connected(&mut self, state: &GroupState) {
         let is_known = match self.stage {
             Stage::Nothing => false,
@@ -62,7 +65,7 @@ impl Course {
         }
     }
 
-    /// Returns what the next group is.
+    /// Returns the kind of the next group.
     pub(super) const fn kind(&self) -> GroupKind {
         match self.stage {
             Stage::Nothing => GroupKind::Copy,
@@ -71,14 +74,15 @@ impl Course {
         }
     }
 
-    /// Returns the group to send; from then on the mirror may have it.
+    /// Returns the group to send. From then on the mirror may have it.
     pub(super) const fn begin_group(&mut self) -> Next {
         self.sent += 1;
         Next { number: self.sent, kind: self.kind() }
     }
 
-    /// The mirror has a group on stable storage. Returns whether it is the one that was sent.
-    pub(super) fn is_safe(&mut self, number: u64) -> bool {
+    /// Records that the mirror has a group on stable storage. Returns false if it is not the group
+    /// that was sent.
+    pub(super) fn confirm(&mut self, number: u64) -> bool {
         if number != self.sent {
             return false;
         }
@@ -90,7 +94,8 @@ impl Course {
         true
     }
 
-    /// The group that was begun is given up, and the mirror was told so: its number is free again.
+    /// Records that the group which was begun is given up, and that the mirror was informed: its
+    /// number is free again.
     pub(super) fn gave_up(&mut self) {
         self.sent = self.safe;
         if self.stage == Stage::Copied {
@@ -98,7 +103,7 @@ impl Course {
         }
     }
 
-    /// What has changed is not known any more: all is copied again.
+    /// Has the whole volume copied again, because the changes are not known any more.
     pub(super) fn start_over(&mut self) {
         self.stage = Stage::Nothing;
     }
@@ -125,10 +130,10 @@ mod tests {
         let mut course = Course::new(RUN);
         course.connected(&state([0; 16], 0));
         assert_eq!(course.begin_group(), next(1, GroupKind::Copy));
-        assert!(course.is_safe(1));
+        assert!(course.confirm(1));
         assert!(!course.follows());
         assert_eq!(course.begin_group(), next(2, GroupKind::Completion));
-        assert!(course.is_safe(2));
+        assert!(course.confirm(2));
         assert!(course.follows());
         course
     }
@@ -172,11 +177,11 @@ mod tests {
         let mut course = Course::new(RUN);
         course.connected(&state([0; 16], 0));
         course.begin_group();
-        assert!(course.is_safe(1));
+        assert!(course.confirm(1));
         course.begin_group();
         course.gave_up();
         assert_eq!(course.begin_group(), next(2, GroupKind::Copy));
-        assert!(!course.is_safe(1), "that is an older one");
+        assert!(!course.confirm(1), "that is an older one");
     }
 
     #[test]
@@ -188,10 +193,10 @@ mod tests {
         // Nor does it follow if the connection is lost during the copy, or after it.
         course.connected(&state(RUN, 2));
         assert_eq!(course.begin_group(), next(4, GroupKind::Copy));
-        assert!(course.is_safe(4));
+        assert!(course.confirm(4));
         course.connected(&state(RUN, 2));
         assert_eq!(course.begin_group(), next(5, GroupKind::Copy));
-        assert!(course.is_safe(5));
+        assert!(course.confirm(5));
         assert_eq!(course.begin_group(), next(6, GroupKind::Completion));
         course.connected(&state(RUN, 6));
         assert!(course.follows());

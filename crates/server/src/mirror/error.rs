@@ -1,8 +1,8 @@
-//! Why a volume cannot have a mirror.
+//! The errors of setting or removing the mirror of a volume.
 
 use pelago_wire::Error;
 
-/// Why a volume cannot have a mirror.
+/// The error of setting or removing the mirror of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetMirrorError {
     /// Programs write content files without requests.
@@ -20,10 +20,10 @@ pub enum SetMirrorError {
     /// The server has no volume around its parts.
     #[error("the server has no volume")]
     NoVolume,
-    /// It has another one already.
+    /// It has another mirror already.
     #[error("the volume has a mirror already, {0}, and cannot have two")]
     Another(String),
-    /// It has none, to be given up.
+    /// It has no mirror that could be removed.
     #[error("the volume has no mirror")]
     None,
     /// The address is empty or too long.

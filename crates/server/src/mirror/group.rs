@@ -1,4 +1,4 @@
-//! Sends the parts of a group.
+//! The sender of one group: its parts in order, and the answer of the mirror.
 
 use std::fmt;
 
@@ -14,24 +14,24 @@ pub(super) struct GroupSender<'a> {
     next: Next,
     sum: GroupSum,
     rows: Vec<RowChange>,
-    /// Bytes of these rows.
+    /// Number of bytes in `rows`.
     row_bytes: usize,
-    /// Bytes that were sent.
+    /// Number of bytes that were sent.
     sent: u64,
 }
 
-/// Why a group did not arrive.
+/// The reason why a group did not arrive.
 #[derive(Debug)]
 pub(super) enum SendError {
     /// The connection has ended.
     Link(LinkError),
-    /// The mirror could not keep it: why.
+    /// The mirror could not keep it, for this reason.
     Mirror(String),
     /// The table or a content file of the primary failed.
     Primary(Error),
-    /// A file beside the table cannot be read, or is too long: why.
+    /// A file beside the table cannot be read, or is too long, for this reason.
     File(String),
-    /// Too much of it has changed before it was read.
+    /// Too much has changed before the group was read.
     GivenUp,
 }
 
@@ -80,7 +80,7 @@ impl<'a> GroupSender<'a> {
         Ok(self.link.send(&body)?)
     }
 
-    /// Sends a row, with others in one part.
+    /// Sends a row, together with others in one part.
     pub(super) fn row(&mut self, row: RowChange) -> Result<(), SendError> {
         if self.row_bytes + row.bytes() > limits::GROUP_BYTES {
             self.flush_rows()?;
@@ -100,7 +100,7 @@ impl<'a> GroupSender<'a> {
         self.part(&GroupPart::Rows(rows))
     }
 
-    /// Returns the bytes that were sent so far.
+    /// Returns the number of bytes that were sent so far.
     pub(super) const fn sent(&self) -> u64 {
         self.sent
     }
@@ -115,13 +115,14 @@ impl<'a> GroupSender<'a> {
             MirrorSays::Safe if state.number == self.next.number => Ok(state),
             MirrorSays::Failed(why) => Err(SendError::Mirror(why.clone())),
             MirrorSays::Safe | MirrorSays::Ready | MirrorSays::Pong => {
-                let says = format!("the mirror gives another answer to group {}", self.next.number);
-                Err(SendError::Link(LinkError::Lost(says)))
+                let problem =
+                    format!("the mirror gives another answer to group {}", self.next.number);
+                Err(SendError::Link(LinkError::Lost(problem)))
             }
         }
     }
 
-    /// Gives the group up: the mirror forgets its parts.
+    /// Gives up the group: the mirror drops its parts.
     pub(super) fn abort(self) -> Result<(), SendError> {
         Ok(self.link.send(&GroupPart::Abort.encode()?)?)
     }

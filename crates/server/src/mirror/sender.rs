@@ -1,4 +1,8 @@
 //! The thread that sends groups to the mirror.
+//!
+//! If the connection ends, or the mirror cannot keep a group, it connects again. If a group cannot
+//! be read here, its changes are part of the next cut. After too many changes the whole volume is
+//! copied again.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -21,10 +25,10 @@ use super::{Mirror, MirrorPhase, Offer, TakenCut};
 
 /// The pause before a lost connection is made again.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// The pause after a group that could not be read, and between two looks at the files beside the
+/// The pause after a group that could not be read, and between two checks of the files beside the
 /// table.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time without a group after which the mirror is asked whether it lives.
+/// The time without a group after which the mirror gets a ping.
 const PING: Duration = Duration::from_secs(3);
 
 /// The files beside the table, as the mirror has them.
@@ -37,7 +41,7 @@ pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
         match sender.follow() {
             Ok(()) => return,
             Err(SendError::Link(LinkError::Replaced { reign })) => {
-                return mirror.note_replaced(reign);
+                return mirror.record_replaced(reign);
             }
             Err(error) => {
                 mirror.drop_cut();
@@ -56,7 +60,7 @@ pub(super) fn run(mirror: &Mirror, run: PrimaryRun) {
 pub(super) struct Sender<'a> {
     pub(super) mirror: &'a Mirror,
     course: Course,
-    /// What the mirror has of the files beside the table.
+    /// The files beside the table, as the mirror has them.
     files: Files,
 }
 
@@ -115,7 +119,7 @@ impl Sender<'_> {
         Ok(Some(link))
     }
 
-    /// Sends all of the volume.
+    /// Sends the whole volume.
     fn copy(&mut self, link: &mut dyn MirrorLink) -> Result<(), SendError> {
         self.mirror.set_phase(MirrorPhase::Copying { sent: 0 });
         tracing::info!("all of the volume is copied to the mirror");
@@ -131,8 +135,7 @@ impl Sender<'_> {
         self.finish(group, next, copied)
     }
 
-    /// Waits for a cut, and asks the mirror now and then whether it lives. Returns `None` if the
-    /// server stops.
+    /// Waits for a cut, and sends a ping now and then. Returns `None` if the server stops.
     fn wait_for_cut(&self, link: &mut dyn MirrorLink) -> Result<Option<TakenCut>, SendError> {
         let mut last_sign = Instant::now();
         loop {
@@ -145,7 +148,7 @@ impl Sender<'_> {
                 if let Some(cut) = state.cut.take() {
                     return Ok(Some(cut));
                 }
-                // One cut at a time: what a second one takes out would be lost with the first.
+                // One cut at a time: if two failed, the changes of one would be lost.
                 state.wants_cut = true;
                 state.wants_empty_cut |= files_changed || !self.course.follows();
                 if state.wants_empty_cut || state.awaited > state.mirrored {
@@ -158,17 +161,17 @@ impl Sender<'_> {
             }
             if last_sign.elapsed() >= PING {
                 link.send(&GroupPart::Ping.encode()?)?;
-                let says = link.receive()?.says;
-                if says != MirrorSays::Pong {
-                    let says = format!("the mirror answers a ping with {says:?}");
-                    return Err(SendError::Link(LinkError::Lost(says)));
+                let reply = link.receive()?.says;
+                if reply != MirrorSays::Pong {
+                    let problem = format!("the mirror answers a ping with {reply:?}");
+                    return Err(SendError::Link(LinkError::Lost(problem)));
                 }
                 last_sign = Instant::now();
             }
         }
     }
 
-    /// Sends what has changed before a cut. If it does not arrive, the next cut has it too.
+    /// Sends the changes of a cut. If they do not arrive, the next cut has them too.
     fn send_cut(&mut self, link: &mut dyn MirrorLink, cut: TakenCut) -> Result<(), SendError> {
         let TakenCut { rows, commit, at } = cut;
         let sent = self.send_rows_and_content(link, &rows, at);
@@ -177,7 +180,7 @@ impl Sender<'_> {
             Ok(()) => {
                 parts.opens.changes().finish_cut();
                 self.mirror.set_phase(MirrorPhase::Follows);
-                self.mirror.note_mirrored(commit, at);
+                self.mirror.record_mirrored(commit, at);
                 Ok(())
             }
             Err(error) => {
@@ -194,7 +197,7 @@ impl Sender<'_> {
         at: Time,
     ) -> Result<(), SendError> {
         let parts = &self.mirror.parts;
-        // Of one that was taken since, neither rows nor content would be all that has changed.
+        // More has changed than is kept, so neither rows nor content of this cut are complete.
         if cut.changed.risk().has_more || parts.opens.changes().has_more() {
             self.course.start_over();
             return Err(SendError::GivenUp);
@@ -227,9 +230,9 @@ impl Sender<'_> {
         match sent {
             Ok(files) => {
                 let state = group.end()?;
-                if !self.course.is_safe(state.number) {
-                    let says = format!("the mirror has group {}", state.number);
-                    return Err(SendError::Link(LinkError::Lost(says)));
+                if !self.course.confirm(state.number) {
+                    let problem = format!("the mirror has group {}", state.number);
+                    return Err(SendError::Link(LinkError::Lost(problem)));
                 }
                 tracing::debug!(number = next.number, kind = ?next.kind, "the mirror has a group");
                 self.files.extend(files);
@@ -252,7 +255,7 @@ impl Sender<'_> {
         let parts = &self.mirror.parts;
         for key in contents {
             let opened = parts.opens.changes().open(*key, &parts.content).map_err(cut_failed)?;
-            // It was removed before the cut.
+            // `None`: the file was removed before the cut.
             let Some(reader) = opened else { continue };
             group.part(&GroupPart::Content {
                 ino: key.0,
@@ -270,7 +273,7 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Returns whether a file beside the table is not as the mirror has it.
+    /// Returns whether a file beside the table differs from that of the mirror.
     fn files_changed(&self) -> Result<bool, SendError> {
         for file in VolumeFile::ALL {
             if self.files.get(&file) != Some(&self.read_file(file)?) {
@@ -280,7 +283,7 @@ impl Sender<'_> {
         Ok(false)
     }
 
-    /// Sends the files beside the table that are not as the mirror has them. Returns them.
+    /// Sends the files beside the table that differ from those of the mirror. Returns them.
     fn send_files(&self, group: &mut GroupSender<'_>) -> Result<Files, SendError> {
         let mut sent = Files::new();
         for file in VolumeFile::ALL {

@@ -1,4 +1,7 @@
-//! Carrying out the parts of a group on a mirror.
+//! The application of a group's parts to a mirror.
+//!
+//! A group is applied from the spool, and again from its beginning after a kill; the second time
+//! has the same result. The row with the group's number is written last.
 
 use std::collections::BTreeMap;
 
@@ -14,30 +17,30 @@ use pelago_wire::{AllocateMode, Generation, InodeId, Time, limits};
 use super::error::MirrorError;
 use super::image::Image;
 
-/// Zeros that take the place of a hole where the file system makes none.
+/// Zeros that are written for a hole if the file system cannot punch one.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What is under way on a mirror.
+/// The state of a group that is being applied.
 #[derive(Default)]
 pub(super) struct Applier {
     content: Option<OpenContent>,
-    /// Content files that are written, and not safe yet.
+    /// Content files that are written but not safe yet.
     unsynced: Vec<(InodeId, Generation)>,
     unsynced_bytes: u64,
-    /// Rows that are not written yet.
+    /// Rows that are not written to the table yet.
     batch: Batch,
-    /// Files whose orphan rows are deleted, with the generation that the row had.
+    /// Files whose orphan rows are deleted, each with the generation in its row.
     orphans: BTreeMap<InodeId, Generation>,
 }
 
-/// The content file that the next parts are of.
+/// The content file to which the next parts belong.
 struct OpenContent {
     file: ContentFile,
     size: u64,
     mtime: Time,
 }
 
-/// Carries out a group that the spool has. The result of a second time is the same.
+/// Carries out the group in the spool. A second time has the same result.
 pub(super) fn carry_out(
     image: &mut Image,
     spool: &mut Spool,
@@ -48,7 +51,7 @@ pub(super) fn carry_out(
     for body in spool.bodies()? {
         match GroupPart::decode(&body?)? {
             GroupPart::Rows(_) => {}
-            // Not before the content: they are few, one of each at most counts.
+            // After the content. They fit in memory: only the last one of each kind counts.
             GroupPart::File { file, bytes } => {
                 files.retain(|(earlier, _)| *earlier != file);
                 files.push((file, bytes));
@@ -98,7 +101,7 @@ impl Applier {
         }
     }
 
-    /// Makes safe what was carried out, with the row that says how far that is.
+    /// Makes the group safe, with the row that says which group the mirror has.
     pub(super) fn finish(
         &mut self,
         image: &mut Image,
@@ -106,7 +109,8 @@ impl Applier {
     ) -> Result<(), MirrorError> {
         self.sync_content(image)?;
         if !self.orphans.is_empty() {
-            // Before the row with the number: a group whose content is not removed is redone.
+            // Before the row with the number: after a kill in between, the group is carried out
+            // again, and its content removed.
             image.write(&std::mem::take(&mut self.batch))?;
             image.persist()?;
             self.remove_orphans(image)?;
@@ -136,7 +140,7 @@ impl Applier {
             match value {
                 Some(value) => self.batch.put(key, value),
                 None => {
-                    self.note_orphan(image, &key)?;
+                    self.record_orphan(image, &key)?;
                     self.batch.delete(key);
                 }
             }
@@ -147,13 +151,13 @@ impl Applier {
         Ok(())
     }
 
-    /// Remembers the content of a file whose orphan row is deleted.
-    fn note_orphan(&mut self, image: &Image, row: &[u8]) -> Result<(), MirrorError> {
+    /// Records the content of a file whose orphan row is deleted, which is removed later.
+    fn record_orphan(&mut self, image: &Image, row: &[u8]) -> Result<(), MirrorError> {
         let Some(Key::Orphan { ino }) = Key::parse(row) else { return Ok(()) };
         if self.orphans.len() >= limits::GROUP_FILES {
             return Ok(());
         }
-        // There is no row here if the file lost its name within this group.
+        // The mirror has no row if the file lost its name within this group.
         let value = image.get(row)?;
         let orphan = value.as_deref().and_then(|value| Orphan::decode(value).ok());
         let generation = orphan.and_then(|(_, orphan)| orphan.generation);
@@ -161,8 +165,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Removes the content of files that are gone. A file that was made without a name, and has
-    /// got one, lost its orphan row too: it has a row of its own.
+    /// Removes the content of files that do not exist any more. A file that was made without a name
+    /// and has got one has lost its orphan row too, but has a row of its own.
     fn remove_orphans(&mut self, image: &Image) -> Result<(), MirrorError> {
         for (ino, generation) in std::mem::take(&mut self.orphans) {
             if image.get(&key::inode(ino))?.is_none() && image.get(&key::orphan(ino))?.is_none() {
@@ -178,7 +182,7 @@ impl Applier {
         content.file.write_at(&bytes[..within], offset)?;
         self.unsynced_bytes += within as u64;
         if self.unsynced_bytes >= limits::GROUP_UNSYNCED_BYTES {
-            // The file stays the one that the next parts are of.
+            // The next parts belong to the last file, which is not safe then.
             image.content.sync_files(&self.unsynced)?;
             self.unsynced_bytes = 0;
             let last = self.unsynced.pop();
@@ -219,8 +223,8 @@ fn no_content() -> MirrorError {
     MirrorError::Unfit("bytes of no content file")
 }
 
-/// Checks a part against what the mirror has, before it is taken: what is in the spool must be
-/// carried out whatever it says.
+/// Checks whether a part can be applied to the mirror, before it is put into the spool: every part
+/// in the spool must be carried out.
 pub(super) fn check(image: &Image, part: &GroupPart) -> Result<(), MirrorError> {
     match part {
         GroupPart::Rows(rows) => rows.iter().try_for_each(|row| check_key(&row.key)),

@@ -1,4 +1,8 @@
-//! The groups of one connection of a primary.
+//! The connection of a primary: checks the order of a group's parts, and puts them into the spool
+//! or into the copy.
+//!
+//! After an error the group and the copy are dropped, and the connection ends or reports it; the
+//! state of the mirror stays.
 
 use std::sync::Arc;
 
@@ -30,9 +34,9 @@ struct OpenGroup {
     kind: GroupKind,
     cut: Time,
     sum: GroupSum,
-    /// Whether a part of a content file may come.
+    /// True if the last part belongs to a content file, so that bytes may follow.
     is_in_content: bool,
-    /// Of a copy, before its folder is made: the files of the volume that came.
+    /// For a copy, before its folder is made: the files of the volume that have arrived.
     files: CopiedFiles,
 }
 
@@ -61,7 +65,9 @@ impl Connection {
     ) -> Result<Option<GroupState>, MirrorError> {
         match part {
             GroupPart::Offer { .. } => Err(MirrorError::Unfit("a second offer")),
-            GroupPart::Ping if self.group.is_none() => Ok(Some(self.slot.says(MirrorSays::Pong))),
+            GroupPart::Ping if self.group.is_none() => {
+                Ok(Some(self.slot.message(MirrorSays::Pong)))
+            }
             GroupPart::Ping => Err(MirrorError::Unfit("a ping within a group")),
             GroupPart::Abort => self.abort(state).map(|()| None),
             GroupPart::Begin { number, kind, cut } => {
@@ -71,7 +77,7 @@ impl Connection {
                 let files = CopiedFiles::default();
                 let is_in_content = false;
                 self.group = Some(OpenGroup { number, kind, cut, sum, is_in_content, files });
-                self.keep(state, body).map(|()| None)
+                self.spool(state, body).map(|()| None)
             }
             GroupPart::End { sum } => self.end(state, sum, body).map(Some),
             part @ (GroupPart::Rows(_)
@@ -82,7 +88,7 @@ impl Connection {
         }
     }
 
-    /// Begins a group that follows what the mirror has.
+    /// Begins a group, which must follow the state of the mirror.
     fn begin(&self, state: &mut State, number: u64, kind: GroupKind) -> Result<(), MirrorError> {
         if self.group.is_some() || state.pending.is_some() {
             return Err(MirrorError::Unfit("a group within another one"));
@@ -139,18 +145,18 @@ impl Connection {
             GroupKind::Change => {
                 let image = state.image.as_ref().ok_or(MirrorError::Superseded)?;
                 check(image, &part)?;
-                self.keep(state, body)
+                self.spool(state, body)
             }
             GroupKind::Completion => {
                 let copy = state.copy.as_ref().ok_or(MirrorError::Superseded)?;
                 check(&copy.image, &part)?;
-                self.keep(state, body)
+                self.spool(state, body)
             }
         }
     }
 
-    /// Keeps a body in the spool, unless it belongs to a copy.
-    fn keep(&self, state: &mut State, body: &[u8]) -> Result<(), MirrorError> {
+    /// Appends a body to the spool, unless it belongs to a copy.
+    fn spool(&self, state: &mut State, body: &[u8]) -> Result<(), MirrorError> {
         match self.group.as_ref().map(|group| group.kind) {
             None | Some(GroupKind::Copy) => Ok(()),
             Some(GroupKind::Change | GroupKind::Completion) => Ok(state.spool.append(body)?),
@@ -162,7 +168,7 @@ impl Connection {
         if self.group.as_ref().ok_or_else(no_group)?.sum.value() != sum {
             return Err(MirrorError::Unfit("a group with another sum than its parts have"));
         }
-        self.keep(state, body)?;
+        self.spool(state, body)?;
         let group = self.group.take().ok_or_else(no_group)?;
         let number = group.number;
         let kind = group.kind;
@@ -194,7 +200,7 @@ impl Connection {
         Ok(GroupState { reign, run, number, says: MirrorSays::Safe })
     }
 
-    /// Gives up the group, and the copy that it belongs to.
+    /// Drops the group, and the copy to which it belongs.
     fn abort(&mut self, state: &mut State) -> Result<(), MirrorError> {
         match self.group.take().map(|group| group.kind) {
             None => Err(MirrorError::Unfit("the end of no group")),
@@ -206,7 +212,7 @@ impl Connection {
         }
     }
 
-    /// Gives up what the connection has begun.
+    /// Drops the group and the copy that the connection has begun.
     fn give_up(&mut self, state: &mut State) {
         self.has_failed = true;
         self.group = None;
@@ -244,7 +250,7 @@ impl Groups for Connection {
         if error.is_violation() {
             return Err(error.says());
         }
-        Ok(Some(slot.says(MirrorSays::Failed(error.says()))))
+        Ok(Some(slot.message(MirrorSays::Failed(error.says()))))
     }
 
     fn carry_out(&mut self) -> Result<(), String> {
@@ -272,7 +278,7 @@ impl Drop for Connection {
     }
 }
 
-/// Takes a part of a copy: at once, into a folder of its own.
+/// Applies a part of a copy at once, in a folder of its own.
 fn copy_part(
     slot: &Slot,
     state: &mut State,

@@ -1,4 +1,4 @@
-//! Why a mirror cannot be kept. Each message says what to do, or names the file.
+//! The errors of mirrors. Each message says what to do, or names the file.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use pelago_store::{content, reserve, table};
 use pelago_wire::codec::DecodeError;
 use pelago_wire::{Kind, limits};
 
-/// Why a mirror cannot be kept, or promoted.
+/// The error of keeping or promoting a mirror.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
     /// The folder of a mirror cannot be opened or changed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// A file or folder beside the mirrors cannot be.
+    /// A file or folder beside the mirrors cannot be opened or changed.
     #[error(transparent)]
     Folder(#[from] FolderError),
     /// The spool cannot be written or read.
@@ -52,7 +52,7 @@ pub enum MirrorError {
         #[source]
         source: RowError,
     },
-    /// The folder of a mirror has no row that says so, or one that a volume needs is missing.
+    /// A row is missing that the folder of a mirror, or any volume, must have.
     #[error("{} has no row {row}: remove that folder, and its primary copies all again",
         path.display())]
     NoRow {
@@ -121,7 +121,7 @@ pub enum MirrorError {
         /// The file.
         path: PathBuf,
     },
-    /// There are no numbers left for new inodes.
+    /// There are no inode ids left for new files.
     #[error("{} has given out too many inode ids to be promoted: copy its files into a new volume",
         path.display())]
     Ids {
@@ -135,16 +135,16 @@ pub enum MirrorError {
         /// The folder.
         path: PathBuf,
     },
-    /// There are as many mirrors as a server keeps.
+    /// The server keeps as many mirrors as it can.
     #[error("the server keeps as many mirrors as it can have")]
     TooMany,
-    /// The connection of the primary counts no more.
+    /// A newer connection of the primary has replaced this one.
     #[error("another connection of the primary has taken the place of this one")]
     Superseded,
 }
 
 impl MirrorError {
-    /// Returns what the caller can do about the error.
+    /// Returns the kind of the error, which says what the caller can do.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -169,7 +169,7 @@ impl MirrorError {
         }
     }
 
-    /// Returns the message with those of its causes.
+    /// Returns the message, with those of its causes.
     #[must_use]
     pub fn says(&self) -> String {
         let mut text = self.to_string();
@@ -181,7 +181,7 @@ impl MirrorError {
         text
     }
 
-    /// Returns whether the primary broke the protocol, so that it is not told more.
+    /// Returns whether the primary broke the protocol, so that the connection ends without a reply.
     pub(super) const fn is_violation(&self) -> bool {
         matches!(self, Self::Malformed(_) | Self::Unfit(_) | Self::Superseded)
     }

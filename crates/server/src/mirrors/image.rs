@@ -1,4 +1,4 @@
-//! The folder of a mirror, open: rows, content files and the files beside the table.
+//! The open folder of a mirror: rows, content files and the files beside the table.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use pelago_wire::mirror::VolumeFile;
 
 use super::error::MirrorError;
 
-/// How far a promotion moves the high-water mark of inode ids: beyond all that the old primary may
-/// give out before it hears of it.
+/// The number of inode ids that a promotion skips: more than the old primary may allocate before it
+/// learns of the promotion.
 const IDS_LEFT_OUT: u64 = 1 << 30;
-/// How far a promotion moves the epoch, for the same reason.
+/// The number of epochs that a promotion skips, for the same reason.
 const EPOCHS_LEFT_OUT: u32 = 1 << 16;
 
 /// An open mirror.
@@ -29,8 +29,8 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Makes sure that a group which is in the spool can be carried out: else it would be safe, and
-    /// neither it nor a later one could be.
+    /// Checks that the disk has room to carry out the group in the spool. Otherwise the group would
+    /// be safe, but neither it nor any later group could be carried out.
     pub(super) fn expect_room(&self, bytes: u64) -> Result<(), MirrorError> {
         let disk = self.content.statfs()?;
         let available = disk.available.saturating_mul(disk.block_bytes.into());
@@ -74,11 +74,11 @@ impl Image {
         table.set_reserve(reserve);
         volume.confirm_seed(&table)?;
         if let Err(error) = volume.mend() {
-            // The next open tries it again.
+            // The next open tries again.
             tracing::warn!(%error, "the second files of a mirror are not as they should be");
         }
         let content = ContentStore::open_in(volume.content())?;
-        // A promotion leaves it so: what was counted before counts no more.
+        // A promotion leaves it unclean, so that the first start counts all names again.
         volume.mark_unclean()?;
         Ok(Self { volume, table, content })
     }
@@ -98,19 +98,19 @@ impl Image {
         self.volume.dir().to_path_buf()
     }
 
-    /// Returns what the folder is; `None` before it has a state of the volume.
+    /// Returns the row that says what the folder is; `None` before it has a state of the volume.
     pub(super) fn row(&self) -> Result<Option<MirrorRow>, MirrorError> {
         let Some(value) = self.get(&key::volume_row(VolumeRow::Mirror))? else { return Ok(None) };
         let decoded = MirrorRow::decode(&value).map_err(|source| self.row_damaged(source))?;
         Ok(Some(decoded.1))
     }
 
-    /// Returns what the folder is; it must be that of a mirror or of a primary.
+    /// Returns the row that says what the folder is, which must exist.
     pub(super) fn known_row(&self) -> Result<MirrorRow, MirrorError> {
         self.row()?.ok_or_else(|| MirrorError::NoRow { path: self.path(), row: "mirror" })
     }
 
-    /// Checks that a copy has the rows without which it cannot be served.
+    /// Checks that a copy has the rows that every volume needs.
     pub(super) fn check(&self) -> Result<(), MirrorError> {
         let no_row = |row| MirrorError::NoRow { path: self.path(), row };
         let value = self.get(&key::volume_row(VolumeRow::Identity))?;
@@ -128,7 +128,7 @@ impl Image {
         HashSeed::decode(bytes).is_ok_and(|seed| seed.hasher() == self.volume.hasher())
     }
 
-    /// Takes over a file beside the table, on stable storage.
+    /// Replaces a file beside the table, on stable storage.
     pub(super) fn take_file(
         &mut self,
         file: VolumeFile,
@@ -165,7 +165,7 @@ impl Image {
         self.table.get(key).map_err(|source| self.table_failed(source))
     }
 
-    /// Makes the rows those of a primary, on stable storage. Returns its reign.
+    /// Makes the rows those of a primary, on stable storage. Returns the new reign.
     pub(super) fn make_primary(&self, row: &MirrorRow) -> Result<u64, MirrorError> {
         let no_ids = || MirrorError::Ids { path: self.path() };
         let reign = row.reign.checked_add(1).ok_or_else(no_ids)?;

@@ -1,5 +1,5 @@
-//! What a server has of one volume: its mirror, the copy that may take its place, and the group
-//! that is safe in the spool.
+//! The slot of one volume in a server of mirrors: its mirror, the copy that may replace it, and the
+//! group that is safe in the spool.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub(super) struct Folders {
     pub(super) spool: Folder,
 }
 
-/// What a server has of one volume.
+/// The slot of one volume.
 pub(super) struct Slot {
     pub(super) volume: VolumeId,
     pub(super) folders: Arc<Folders>,
-    /// The connection whose groups count. Those with a lower number take none any more.
+    /// The number of the newest connection. Connections with a lower number take no groups.
     turn: AtomicU64,
     /// Held while a group is carried out. Taken before `shown`.
     pub(super) state: Mutex<State>,
@@ -39,27 +39,27 @@ pub(super) struct Slot {
     shown: Mutex<Shown>,
 }
 
-/// The mirror, and what is on its way to it.
+/// The mirror, and the group and copy that are on their way to it.
 pub(super) struct State {
     pub(super) spool: Spool,
-    /// `None`: there is none, or it is not open.
+    /// The mirror; `None` if there is none, or it is not open.
     pub(super) image: Option<Image>,
     pub(super) copy: Option<Copy>,
     /// The group in the spool that is safe and not carried out.
     pub(super) pending: Option<SpooledGroup>,
-    /// An image was replaced, and is not removed yet.
+    /// True if an old image was replaced but not removed yet.
     pub(super) has_old: bool,
 }
 
-/// A copy of all of the volume, beside the mirror.
+/// A copy of the whole volume, beside the mirror.
 pub(super) struct Copy {
     pub(super) image: Image,
     pub(super) applier: Applier,
-    /// Its number, once it is safe.
+    /// The number of its group, after it is safe.
     pub(super) number: Option<u64>,
 }
 
-/// What the status says.
+/// The facts that the status shows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Shown {
     pub(super) reign: u64,
@@ -92,8 +92,8 @@ impl Slot {
         })
     }
 
-    /// Ends the connection that counts, once it does not carry out a group. Returns the number of
-    /// the next one.
+    /// Ends the newest connection, when it does not carry out a group. Returns the number of the
+    /// next connection.
     pub(super) fn next_turn(&self) -> u64 {
         self.turn.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -146,14 +146,14 @@ impl Slot {
         });
     }
 
-    /// Returns a message with what is on stable storage.
-    pub(super) fn says(&self, says: MirrorSays) -> GroupState {
+    /// Returns a message to the primary, with the group that is on stable storage.
+    pub(super) fn message(&self, says: MirrorSays) -> GroupState {
         let Shown { reign, run, number, .. } = self.shown();
         GroupState { reign, run, number, says }
     }
 
-    /// Opens the mirror, if there is one, and carries out the group that the spool has. What a
-    /// connection has left is removed.
+    /// Opens the mirror, if there is one, and carries out the group in the spool. Removes the copy
+    /// that an earlier connection has left.
     pub(super) fn settle(&self, state: &mut State) -> Result<(), MirrorError> {
         self.forget_copy(state)?;
         if state.image.is_none() {
@@ -172,7 +172,8 @@ impl Slot {
         }
     }
 
-    /// Carries out the group that is safe in the spool, and removes what a copy has replaced.
+    /// Carries out the group that is safe in the spool, and removes the image that a copy has
+    /// replaced.
     pub(super) fn carry_out(&self, state: &mut State) -> Result<(), MirrorError> {
         if std::mem::take(&mut state.has_old) {
             self.folders.mirrors.remove_tree(&self.copy_name())?;
@@ -187,7 +188,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Puts the copy, with the group that the spool has, in the place of the mirror.
+    /// Applies the group in the spool to the copy, and replaces the mirror by the copy.
     pub(super) fn complete(
         &self,
         state: &mut State,
@@ -218,7 +219,7 @@ impl Slot {
         Ok(())
     }
 
-    /// Drops the copy that a connection has begun.
+    /// Closes and removes the copy that a connection has begun.
     pub(super) fn forget_copy(&self, state: &mut State) -> Result<(), MirrorError> {
         if let Some(Copy { image, .. }) = state.copy.take()
             && let Err(error) = image.close()
@@ -249,7 +250,7 @@ fn row_of(group: &SpooledGroup) -> MirrorRow {
     MirrorRow { role: MirrorRole::Mirror, reign, run, number, peer: String::new() }
 }
 
-/// Returns whether a group in the spool is the next one of a mirror.
+/// Returns whether a group in the spool is the next group of a mirror.
 fn follows(row: &MirrorRow, volume: VolumeId, group: &SpooledGroup) -> bool {
     row.role == MirrorRole::Mirror
         && group.head.volume == volume

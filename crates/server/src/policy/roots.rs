@@ -1,4 +1,5 @@
-//! The roots of a volume: the keys whose credentials its server accepts.
+//! The roots of a volume: the keys whose credentials its server accepts, as the file `policy` has
+//! them.
 
 use std::collections::HashSet;
 use std::io::Read as _;
@@ -11,17 +12,17 @@ use pelago_store::folder::Folder;
 use pelago_store::volume;
 use rustix::fs::OFlags;
 
-/// The longest time for which the roots are used without a look at their file.
+/// The longest time between two checks of the file.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Says which keys are roots, and follows changes of the file.
+/// The roots of a volume, which follow changes of the file.
 ///
-/// No thread watches it: a question looks at the file if the last look was half a second ago. A
-/// file that cannot be read, or is no policy, changes nothing: the last good one stays in force,
-/// and a warning is logged once. Without a file there is no root.
+/// No thread watches the file: a query checks it if the last check was half a second ago. If the
+/// file cannot be read, or is no policy, the last good one stays in force, and a warning is logged
+/// once. Without a file there is no root.
 pub(super) struct Roots {
     folder: Folder,
-    /// A leaf: held during a look at the file.
+    /// A leaf lock, held during a check of the file.
     state: Mutex<State>,
 }
 
@@ -30,12 +31,12 @@ struct State {
     keys: HashSet<Principal>,
     /// The stamp of the file that is in force; `None` if it is missing.
     seen: Option<Stamp>,
-    /// Why the present file is not in force.
+    /// The reason why the present file is not in force.
     problem: Option<String>,
     next_look: Option<Instant>,
 }
 
-/// What changes when a file does.
+/// The attributes by which a change of the file is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -54,12 +55,13 @@ impl Roots {
         &self.folder
     }
 
-    /// Returns whether a key is a root, by a file that was looked at half a second ago at most.
+    /// Returns whether a key is a root, by a file that was checked at most half a second ago.
     pub(super) fn has(&self, key: &Principal) -> bool {
         let mut state = self.state.lock();
         let now = Instant::now();
         let is_due = state.next_look.is_none_or(|next| now >= next);
-        // One that is none may have become one a moment ago, by the person who tries it now.
+        // A key that is no root may have become one a moment ago: the person who added it tries it
+        // now.
         if is_due || !state.keys.contains(key) {
             state.look(&self.folder);
             state.next_look = Some(now + POLL);
@@ -90,11 +92,11 @@ impl State {
     }
 }
 
-/// What a look at the file has found.
+/// The result of a check of the file.
 enum Read {
-    /// The file that is in force.
+    /// It is the file that is in force.
     Same,
-    /// Another one, or none.
+    /// It is another file, or there is none.
     New(HashSet<Principal>, Option<Stamp>),
 }
 
@@ -104,8 +106,8 @@ fn read(folder: &Folder, seen: Option<Stamp>) -> Result<Read, String> {
         Err(error) if error.is_not_found() => return Ok(Read::New(HashSet::new(), None)),
         Err(error) => return Err(error.to_string()),
     };
-    let says = |error: std::io::Error| format!("{}: {error}", volume::POLICY);
-    let metadata = file.metadata().map_err(says)?;
+    let failed = |error: std::io::Error| format!("{}: {error}", volume::POLICY);
+    let metadata = file.metadata().map_err(failed)?;
     let stamp = Stamp {
         inode: metadata.ino(),
         size: metadata.len(),
@@ -116,7 +118,7 @@ fn read(folder: &Folder, seen: Option<Stamp>) -> Result<Read, String> {
         return Ok(Read::Same);
     }
     let mut text = Vec::new();
-    file.take(CREDENTIAL_BYTES as u64 + 1).read_to_end(&mut text).map_err(says)?;
+    file.take(CREDENTIAL_BYTES as u64 + 1).read_to_end(&mut text).map_err(failed)?;
     let policy = Assertion::parse(&text)
         .map_err(|error| format!("{}: {error}: restore the file", volume::POLICY))?;
     if *policy.authorizer() != Authorizer::Policy || policy.conditions().is_some() {

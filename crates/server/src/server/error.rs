@@ -1,4 +1,4 @@
-//! Why a server does not start, or does not stop cleanly. Each message says what to do.
+//! The errors of a start and of a stop. Each message says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use pelago_wire::Kind;
 
 use pelago_meta::recovery::RecoverError;
 
-/// Why a server does not start.
+/// The error of a start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -66,7 +66,7 @@ pub enum StartError {
     Recover {
         /// The volume's folder.
         path: PathBuf,
-        /// The operation's error; its cause is in the log.
+        /// The error of the operation; its cause is in the log.
         #[source]
         source: pelago_wire::Error,
     },
@@ -84,7 +84,7 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// Why a server did not stop cleanly. The next start recovers the volume.
+/// The error of a stop that was not clean. The next start recovers the volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
@@ -106,7 +106,8 @@ pub enum StopError {
 }
 
 impl StartError {
-    /// Returns what the caller must do about it; the exit code of the binary follows from it.
+    /// Returns the kind of the error, which says what the caller must do and gives the exit code of
+    /// the binary.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -124,8 +125,8 @@ impl StartError {
         }
     }
 
-    /// Returns whether the next try may succeed without a change by a person: the store was full,
-    /// or away.
+    /// Returns whether the next try may succeed although no person has done anything: the store was
+    /// full or away.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! What the caller chooses about a server.
+//! The options of a server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::host::HostOptions;
 use crate::memory::MEMORY_BYTES;
 use crate::sites::Neighbour;
 
-/// How long a request waits for another site, unless it is told otherwise.
+/// The default for [`Options::remote_timeout`].
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A site that joins a volume which exists elsewhere.
@@ -22,19 +22,20 @@ pub struct Joining {
     pub volume: VolumeId,
     /// The number of the site.
     pub site: u16,
-    /// The site that has invited it: the first one of the volume.
+    /// The site that has invited it: the first site of the volume.
     pub founder: Neighbour,
-    /// The name of that, for people.
+    /// The name of that site, for people.
     pub founder_name: String,
 }
 
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The longest time between two group commits, if there is something to commit.
+    /// The longest time between two group commits while there are changes to commit.
     pub sync_interval: Duration,
-    /// The largest file in bytes that is kept in the table, at most [`limits::INLINE_BYTES`]. Used
-    /// only if the volume is created; an existing volume has its own.
+    /// The size in bytes of the largest file whose bytes are a row in the table, at most
+    /// [`limits::INLINE_BYTES`]. Used only if the volume is created; an existing volume has its
+    /// own.
     pub inline_bytes: u32,
     /// Bytes of memory for all caches together.
     pub memory_bytes: u64,
@@ -42,25 +43,26 @@ pub struct Options {
     pub read_only: bool,
     /// The owner of the root directory, if the volume is created.
     pub owner: Owner,
-    /// The site that the volume is made for, if it is created; `None` founds a volume.
+    /// The site for which the volume is made, if it is created; `None` founds a volume.
     pub joining: Option<Joining>,
-    /// How long a request waits for another site. One that was silent for that long is not asked.
+    /// The longest wait of a request for another site. A site that was silent for that long gets no
+    /// requests.
     pub remote_timeout: Duration,
-    /// When clients that can use descriptors of content files get them.
+    /// The condition under which clients get descriptors of content files.
     pub passthrough: Passthrough,
-    /// How long a start waits for the sessions of the last run. Tests whose clients stay
-    /// away set it to zero.
+    /// The longest wait of a start for the sessions of the last run. Tests whose clients stay away
+    /// set it to zero.
     pub grace: Duration,
-    /// When there is a search index.
+    /// The condition under which there is a search index.
     pub indexing: Indexing,
-    /// Called with `true` before the search index reads all rows, and with `false` afterwards.
-    /// Meanwhile it takes and frees tens of MiB each second, on threads that do not last, which an
-    /// allocator is not to keep.
+    /// Called with `true` before the search index reads all rows, and with `false` afterwards. In
+    /// between it allocates and frees tens of MiB each second on short-lived threads, and an
+    /// allocator should not keep that memory.
     pub on_index_reading: fn(bool),
     /// Whether background workers run. Tests that control every step turn them off.
     pub workers: bool,
-    /// For tests: the server starts no thread. Work for the pool is done on the caller's thread,
-    /// all other work when the test calls [`Server::step`](crate::Server::step).
+    /// For tests: whether the server starts no thread. Work for the pool is done on the caller's
+    /// thread, all other work when the test calls [`Server::step`](crate::Server::step).
     pub stepped: bool,
 }
 
@@ -77,7 +79,7 @@ impl Default for Options {
             joining: None,
             remote_timeout: REMOTE_TIMEOUT,
             passthrough: Passthrough::Auto,
-            // A session that stays away ends before that.
+            // The sessions of clients that stay away end before that.
             grace: Duration::from_secs(limits::TERM_SECONDS + 2),
             indexing: Indexing::Auto,
             on_index_reading: |_| {},

@@ -1,4 +1,4 @@
-//! Starting a server that owns the volume of a shared store.
+//! The start of a server that owns the volume of a shared store.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::memory::MEMORY_BYTES;
 use crate::ownership::Ownership;
 
 impl Server {
-    /// Serves the volume of a shared store whose shard was taken.
+    /// Serves the volume of a shared store, of whose shard this process has taken the ownership.
     ///
     /// # Errors
     /// [`StartError`].
@@ -28,7 +28,7 @@ impl Server {
         let taken = ownership.taken();
         let options = Options {
             inline_bytes: volume.inline_bytes() as u32,
-            // A kernel that writes by itself cannot be told that another server owns the files.
+            // A kernel that writes by passthrough would go on after another server owns the files.
             passthrough: Passthrough::Never,
             ..options
         };

@@ -1,4 +1,4 @@
-//! What a volume with a mirror changes about a start.
+//! The part of a start that differs for a volume with a mirror.
 
 use pelago_data::Passthrough;
 use pelago_meta::shard::Shard;
@@ -8,8 +8,8 @@ use pelago_wire::Error;
 use super::{OpenVolume, Options, StartError};
 use crate::mirror::Mirror;
 
-/// Makes sure that no other folder is the primary of the volume: the mark in `format` may not have
-/// been written when this one heard of it.
+/// Checks that no other folder is the primary of the volume. The row of the mirror is read, because
+/// the mark in `format` may not have been written when this folder was replaced.
 ///
 /// # Errors
 /// [`VolumeError::NotPrimary`].
@@ -29,8 +29,8 @@ pub(super) fn expect_primary(
     }
 }
 
-/// Returns the options without passthrough if the volume has a mirror: no request would tell what
-/// programs write.
+/// Returns the options, without passthrough if the volume has a mirror: writes by passthrough are
+/// no requests, so the mirror would not get them.
 pub(super) fn without_passthrough(options: Options, shard: &Shard) -> Result<Options, Error> {
     if shard.mirror_row()?.peer.is_empty() || options.passthrough == Passthrough::Never {
         return Ok(options);

@@ -37,7 +37,7 @@ impl Server {
     /// SIGIO does not end the process.
     ///
     /// # Errors
-    /// [`StartError`]; nothing but the recovery has changed the volume then.
+    /// [`StartError`]. Only the recovery has changed the volume then.
     pub fn start(dir: &Path, options: Options) -> Result<Self, StartError> {
         let joining = options.joining.as_ref();
         let created = VolumeOptions {
@@ -255,8 +255,8 @@ fn first_rows(options: &Options) -> FirstRows {
     FirstRows { owner: options.owner, sites: founder.into_iter().collect() }
 }
 
-/// Takes over the table and begins a new epoch; on a full disk, a second time with the space of the
-/// reserve.
+/// Takes over the table and begins a new epoch. On a full disk it tries a second time with the
+/// space of the reserve.
 fn begin(
     dir: &Path,
     parts: &Parts,

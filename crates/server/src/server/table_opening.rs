@@ -1,4 +1,4 @@
-//! Opening the table of a volume, also on a full disk.
+//! The opening of a volume's table, also on a full disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use pelago_store::table::fjall::FjallTable;
 use super::{Options, StartError};
 use crate::memory::MemoryLimits;
 
-/// Opens the table in `folder` of the volume in `dir`; on a full disk, a second time with the space
-/// of the reserve, from which it takes blocks later too.
+/// Opens the table in `folder` of the volume in `dir`. On a full disk it tries a second time with
+/// the space of the reserve, from which the table takes blocks later too.
 pub(super) fn open_table(
     folder: &Folder,
     dir: &Path,

@@ -49,7 +49,7 @@ impl Executor<'_> {
             (None, _) => {}
             (_, Some(open)) => drop(self.journal(open, &reply)?),
             (_, None) if self.is_own() => {}
-            // It is committed.
+            // The change is committed already.
             (_, None) => self.parts.shard.store_reply(self.context, &reply)?,
         }
         Ok(reply.into())
@@ -58,10 +58,11 @@ impl Executor<'_> {
     pub(super) fn open(&self, node: Handle, open: OpenId, flags: OpenFlags) -> OpResult {
         let key = self.key(open);
         let flags = self.permitted(flags);
-        // Writes by a descriptor are not reported, so the bits must go when it is passed.
+        // The kernel does not report writes by a descriptor, so the bits are cleared when the
+        // descriptor is passed.
         let kill_privileges = flags.kill_privileges || (flags.passthrough && !self.is_root());
-        let asked = OpenFlags { kill_privileges, ..flags };
-        let Opening { attr, path } = self.parts.opens.open(key, node, asked, self.may_block)?;
+        let how = OpenFlags { kill_privileges, ..flags };
+        let Opening { attr, path } = self.parts.opens.open(key, node, how, self.may_block)?;
         if flags.truncate
             && let Err(error) = self.journal(key, &Reply::Opened { attr, path: DataPath::Cached })
         {
@@ -72,7 +73,7 @@ impl Executor<'_> {
         Ok(opened(Reply::Opened { attr, path }, passes, flags))
     }
 
-    /// Ends an open whose request failed after it was made: its client will not release it.
+    /// Releases an open whose request failed after it was made: its client will not release it.
     fn end_failed_open(&self, key: OpenKey) {
         if let Err(error) = self.parts.opens.release(key, MayBlock::Yes) {
             tracing::warn!(?error, "a file whose open failed is not committed yet");
@@ -84,7 +85,7 @@ impl Executor<'_> {
         Ok(Reply::Opened { attr, path }.into())
     }
 
-    /// Opens a file under a number that it had already, if it is not open.
+    /// Opens a file again under a number that the client has used before, if it is not open.
     pub(super) fn open_again(
         &self,
         node: Handle,
@@ -96,9 +97,10 @@ impl Executor<'_> {
         self.parts.opens.open_again(key, node, flags, self.may_block)
     }
 
-    /// Commits bytes that another session's request has put into memory, and stores the reply: its
-    /// client may outlive this process, which the server's own mount does not. Bytes in a content
-    /// file are kept by no client once they are answered. Returns whether there were any others.
+    /// Commits bytes that a request of another session has put into memory, and stores the reply:
+    /// its client may outlive this process, while the server's own mount does not. Bytes in a
+    /// content file are not committed: clients drop them at the reply. Returns whether bytes were
+    /// committed.
     fn journal(&self, open: OpenKey, reply: &Reply) -> Result<bool, OpError> {
         let is_in_rows = !self.is_own() && self.parts.opens.commit_memory(open)?;
         if is_in_rows {
@@ -107,7 +109,7 @@ impl Executor<'_> {
         Ok(is_in_rows)
     }
 
-    /// Returns whether the request is one of the server's own mount.
+    /// Returns whether the request comes from the server's own mount.
     pub(super) fn is_own(&self) -> bool {
         self.context.session == SessionId::DIRECT
     }
@@ -156,14 +158,14 @@ impl Executor<'_> {
         Ok(written(done, open))
     }
 
-    /// Appends to a file. If the request was carried out before, or may have been, the bytes are
-    /// written again to where they went then, and the answer is the same.
+    /// Appends to a file. If the request was or may have been carried out before, the bytes are
+    /// written again to the same offset, and the reply is the same.
     fn append_once(&self, open: OpenKey, write: Write<'_>, request_key: RequestKey) -> OpResult {
         let Some(reply) = self.parts.shard.cached_reply(&request_key)? else {
             return self.write_placed(open, Write { once: Some(request_key), ..write });
         };
         if self.parts.grace.is_over() {
-            // The session came back too late: others may have appended where its bytes belong.
+            // The session came back too late: others may have appended at that offset.
             return Err(Code::Io.into());
         }
         let append = Appended::of_reply(request_key, &reply).ok_or(Code::Corrupt)?;
@@ -177,7 +179,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Writes the bytes of an append, whose reply is stored with them or before.
+    /// Writes the bytes of an append, whose reply is stored with the bytes or was stored before.
     fn write_placed(&self, open: OpenKey, write: Write<'_>) -> OpResult {
         let done = self.parts.opens.write(open, write, self.may_block)?;
         self.parts.opens.commit_memory(open)?;
@@ -191,8 +193,8 @@ impl Executor<'_> {
         length: u64,
         mode: AllocateMode,
     ) -> OpResult {
-        let asked = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
-        let sync = self.parts.opens.allocate(open, asked, self.may_block)?;
+        let range = Allocate { offset, length, mode, kill_privileges: !self.is_root() };
+        let sync = self.parts.opens.allocate(open, range, self.may_block)?;
         self.journal(open, &Reply::Done)?;
         Ok(if sync {
             Outcome::WhenSafe(Reply::Done, ErrorReport::Open(open))
@@ -212,7 +214,8 @@ impl Executor<'_> {
         let kill_privileges = !self.is_root();
         let copy = Copy { from, from_offset, to, to_offset, length, kill_privileges };
         let mut done = self.parts.opens.copy_range(copy, self.may_block)?;
-        // A client could not copy once more: what it copied from may be another file by then.
+        // A client could not repeat the copy, because the source may have other bytes by then: so
+        // it is answered when it is safe.
         done.sync |= self.journal(to, &reply_to(&done))?;
         Ok(written(done, to))
     }
@@ -222,14 +225,14 @@ impl Executor<'_> {
         OpenKey::of(self.context, open)
     }
 
-    /// Returns the flags of an open as far as its session may ask for them: a descriptor is of use
-    /// in this process only.
+    /// Returns the flags of an open, without passthrough for other sessions: a descriptor can be
+    /// used in this process only.
     fn permitted(&self, flags: OpenFlags) -> OpenFlags {
         OpenFlags { passthrough: flags.passthrough && self.is_own(), ..flags }
     }
 
-    /// Returns whether the caller keeps setuid and setgid bits of a file that it changes, for
-    /// requests in which the kernel does not say so.
+    /// Returns whether setuid and setgid bits stay when the caller changes a file, for requests in
+    /// which the kernel does not say so.
     const fn is_root(&self) -> bool {
         self.context.uid == 0
     }
@@ -240,8 +243,8 @@ fn created(entry: Entry, path: DataPath, flags: OpenFlags) -> Outcome {
     opened(Reply::Created { entry, path }, passes, flags)
 }
 
-/// Returns the outcome of an open. For synchronous writes by a descriptor, which the server does
-/// not see, the `writing` row must be safe before the program has the file open.
+/// Returns the outcome of an open. If a program will write synchronously by a descriptor, which the
+/// server does not see, the `writing` row must be safe before the program has the file open.
 fn opened(reply: Reply, passes: bool, flags: OpenFlags) -> Outcome {
     if passes && flags.write && flags.sync {
         Outcome::WhenSafe(reply, ErrorReport::Untracked)

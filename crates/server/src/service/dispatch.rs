@@ -136,7 +136,8 @@ impl Dispatcher {
                 self.locks.set_or_wait(&request, number, done);
             }
             Err(OpError::Failed(error)) => done.reply(Err(error)),
-            // Unreachable: only `MayBlock::No` may ask for a repetition, and `ask` repeats that.
+            // Unreachable: only with `MayBlock::No` may a request ask for a repetition, and
+            // `dispatch` repeats that.
             Err(OpError::WouldBlock) => done.reply(Err(Code::Bug.into())),
         }
     }
@@ -233,7 +234,7 @@ impl Dispatcher {
                     return Ok(Some(reply));
                 }
                 if context.replayed.is_some() && self.parts.grace.is_over() {
-                    // It could undo what was done since.
+                    // It could undo changes that were made since.
                     return Err(Code::TimedOut.into());
                 }
                 if grows {

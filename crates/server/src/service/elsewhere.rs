@@ -183,7 +183,7 @@ impl Dispatcher {
                 let made = DirThere { upstream, context: *context, dir, name, mode };
                 self.make_dir_there(made, done);
             }
-            // The router sends none of the first two.
+            // The router never sends the first two to another site.
             SiteRule::FromSite | SiteRule::Lock(_) | SiteRule::AtHome => {
                 let done = self.ends_open_there(&upstream, context.session, &request, done);
                 upstream.ask(context, request, bulk, done);

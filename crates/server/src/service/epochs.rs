@@ -1,8 +1,8 @@
-//! A new epoch in a run: the table has failed and is opened again, and changes that the clients of
-//! other sessions were answered may be lost. It is as if the server had been started again: the
-//! clients connect anew, say what they have open and locked, and repeat what may be lost.
+//! A new epoch in a run: the table has failed and is opened again, and changes that were answered
+//! to clients of other sessions may be lost. It is as if the server had been started again: the
+//! clients connect again, reclaim their opens and locks, and repeat changes that may be lost.
 //!
-//! What the server knows of their open files and locks stays: it was not in the table.
+//! The server's own record of their opens and locks stays, because it is not in the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use pelago_wire::{Code, Connections};
 
 use super::{Dispatcher, LocalService};
 
-/// How long the next epoch waits for a request that runs of the last one.
+/// The longest wait of a new epoch for a request that still runs from the last one.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Ends an epoch, and begins the next one.
 pub(crate) struct EpochChange {
     dispatcher: Arc<Dispatcher>,
-    /// How long clients have to come back.
+    /// The time in which clients must come back.
     limit: Duration,
-    /// An epoch has ended, and the next one has not begun.
+    /// True if an epoch has ended, and the next one has not begun.
     is_between: AtomicBool,
 }
 
 impl LocalService {
-    /// Returns what begins the epochs of this service. Clients have this long to come back.
+    /// Returns the epoch change of this service. Clients must come back within `limit`.
     pub(crate) fn epoch_change(&self, limit: Duration) -> EpochChange {
         let dispatcher = Arc::clone(&self.dispatcher);
         EpochChange { dispatcher, limit, is_between: AtomicBool::new(false) }
@@ -33,8 +33,9 @@ impl LocalService {
 }
 
 impl EpochChange {
-    /// Ends the epoch before the table is opened again: the clients of other sessions hear nothing
-    /// more of it, above all not that a change is safe. Requests of all wait.
+    /// Ends the epoch before the table is opened again: clients of other sessions get no more
+    /// replies from it, and above all no notice that a change is safe. Requests of all sessions
+    /// wait.
     pub(crate) fn end(&self) {
         let sessions = self.dispatcher.others.all();
         let Some(connections) = self.dispatcher.connections().filter(|_| !sessions.is_empty())
@@ -44,7 +45,7 @@ impl EpochChange {
         self.is_between.store(true, Ordering::Relaxed);
         connections.suspend();
         for session in &sessions {
-            // Their clients ask for these locks again.
+            // Their clients request these locks again.
             self.dispatcher.locks.cancel_session(*session);
         }
         // A guest that is silent must not delay the others.
@@ -55,13 +56,13 @@ impl EpochChange {
         }
     }
 
-    /// Begins the next epoch: the table is open.
+    /// Begins the next epoch, after the table was opened.
     pub(crate) fn begin(&self) {
-        self.dispatcher.end_again();
+        self.dispatcher.retry_deletions();
         if !self.is_between.swap(false, Ordering::Relaxed) {
             return;
         }
-        // Their clients ask for these again, and must not meet those of before.
+        // The clients send these requests again, and the new ones must not meet the old ones.
         self.dispatcher.parts.grace.wait_for_replays(PATIENCE);
         if let Some(connections) = self.dispatcher.connections() {
             connections.resume();
@@ -72,8 +73,8 @@ impl EpochChange {
         }
     }
 
-    /// The table could not be opened: requests that wait fail. Clients of other sessions stay away
-    /// until it can be.
+    /// Fails the requests that wait, because the table could not be opened. Clients of other
+    /// sessions stay suspended until it can be.
     pub(crate) fn fail(&self) {
         if self.is_between.load(Ordering::Relaxed) {
             super::starting::stop(&self.dispatcher.parts.grace, Code::Io);

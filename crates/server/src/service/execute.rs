@@ -46,7 +46,7 @@ impl Executor<'_> {
         };
         let shard = &self.parts.shard;
         if let Request::GetAttr { node } = request {
-            // Attributes are kept in memory.
+            // The attributes of a removed file are in memory.
             return shard
                 .removed_attr(node.ino)
                 .map_or(result, |attr| Ok(Reply::Attr(attr).into()));

@@ -1,12 +1,11 @@
-//! Requests of guests: carried out only if what they name is granted, before and after.
+//! Requests of guests: carried out only if the node that they name is granted, before and after.
 //!
-//! This is the first thing that happens to a request. All that follows, such as looking names up or
-//! recalling leases, is work for others that a stranger must not cause.
+//! This check comes first. All later steps, such as lookups and recalls of leases, cause work for
+//! others, which a stranger must not cause.
 //!
-//! What is granted can move away while a request is carried out, and something secret can be
-//! written into it then. So the place of the node is asked for again before the answer leaves,
-//! and the request is carried out once more unless it is the same. A guest changes nothing, so
-//! repeating is harmless.
+//! A granted node can move away while a request is carried out, and a secret can be written into it
+//! then. So the path to the node is found again before the reply is sent, and the request is
+//! repeated if the path has changed. A guest changes nothing, so a repetition is harmless.
 
 use std::sync::{Arc, Weak};
 
@@ -23,21 +22,21 @@ use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::Guest;
 
-/// How often a request is carried out whose node moves meanwhile.
+/// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
 
-/// A request of a guest on its way.
+/// A request of a guest that is being carried out.
 #[derive(Clone)]
 struct GuestCall {
     dispatcher: Arc<Dispatcher>,
     guest: Arc<Guest>,
     context: Context,
     request: Request,
-    /// How often it was carried out before.
+    /// The number of earlier attempts.
     attempt: u32,
 }
 
-/// What a request of a guest names, as far as that has to be granted.
+/// The subject of a guest's request that must be granted.
 #[derive(Clone, Copy)]
 enum Named {
     /// Nothing.
@@ -64,7 +63,7 @@ impl Dispatcher {
         call.begin(later)
     }
 
-    /// Begins the session of a guest. It has no row: the next run does not know it, and does not
+    /// Begins the session of a guest. It has no row, so the next run does not know it and does not
     /// wait for it.
     pub(super) fn begin_guest(
         &self,
@@ -79,7 +78,7 @@ impl Dispatcher {
 }
 
 impl GuestCall {
-    /// Carries the request out, as often as the node moves.
+    /// Carries out the request, and repeats it while the node moves.
     fn begin(mut self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         loop {
             let granted = match self.admit() {
@@ -103,7 +102,7 @@ impl GuestCall {
         }
     }
 
-    /// Answers a request that was carried out on another thread.
+    /// Answers a request whose result came later; repeats it if the node has moved.
     fn finish(mut self, granted: Granted, result: Result<Reply, Error>, done: Done) {
         if let Some(answer) = self.answer(granted, result) {
             return done(answer);
@@ -115,8 +114,8 @@ impl GuestCall {
     /// Decides whether the request is carried out.
     ///
     /// # Errors
-    /// `AccessDenied` for what a guest may not do to what is granted; `Stale` for any node that is
-    /// not: it looks as one that does not exist.
+    /// `AccessDenied` for a request that no guest may make on a granted node; `Stale` for a node
+    /// that is not granted, which looks as one that does not exist.
     fn admit(&self) -> Result<Admitted, Error> {
         let Self { dispatcher, guest, context, request, attempt } = self;
         if *attempt >= ATTEMPTS {
@@ -126,8 +125,8 @@ impl GuestCall {
             return Err(Code::Stale.into());
         }
         if context.replayed.is_some() {
-            // It claims that an earlier run has answered it. No run knows a guest of an earlier
-            // one.
+            // It claims that an earlier run has answered it. But no run knows a guest of an earlier
+            // run.
             return Err(Code::AccessDenied.into());
         }
         let rule = request.for_guest();
@@ -160,8 +159,8 @@ impl GuestCall {
         }
     }
 
-    /// Returns the error of a request that no guest may make: it says that the guest may not only
-    /// if all that is named is granted.
+    /// Returns the error for a request that no guest may make: `AccessDenied` if all its subjects
+    /// are granted, else the error that an unknown node gives.
     fn refuse(&self) -> Error {
         let subjects = self.request.describe().subjects;
         let nodes = subjects.each_inode().map(|ino| Named::Node(Handle::own(ino)));
@@ -170,7 +169,7 @@ impl GuestCall {
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
     }
 
-    /// Returns the place of what the request names, now; `None` if it names nothing.
+    /// Returns the present path to the subject of the request; `None` if it has none.
     ///
     /// # Errors
     /// `Stale` if it is not granted; `BadOpen`.
@@ -189,8 +188,8 @@ impl GuestCall {
         below.map(Some).ok_or_else(|| Code::Stale.into())
     }
 
-    /// Carries the request out as one of any other session. A file that an earlier attempt has
-    /// opened is open under its number.
+    /// Carries out the request as one of any other session. A file that an earlier attempt has
+    /// opened is opened again under the same number.
     fn carry_out(&self, later: &mut dyn FnMut() -> Done) -> Option<Result<Reply, Error>> {
         let Self { dispatcher, context, request, attempt, .. } = self;
         let request = match request.opens() {
@@ -209,7 +208,7 @@ impl GuestCall {
         dispatcher.dispatch_local(context, Submission { request, bulk: Bulk::None, later })
     }
 
-    /// Returns the answer of a request that was carried out; `None` if what it names has moved
+    /// Returns the answer to a request that was carried out; `None` if its node has moved
     /// meanwhile.
     fn answer(
         &self,
@@ -224,7 +223,7 @@ impl GuestCall {
             self.end_made();
         }
         let mut result = result;
-        // An error is an answer too: that there is no such name.
+        // An error is information too: that there is no such name.
         match self.find(granted.named) {
             Ok(after) if after == granted.below && self.grants_found(&result) => {}
             Ok(_) => return None,
@@ -236,14 +235,14 @@ impl GuestCall {
             }
         }
         if let Ok(Reply::Volume(stats)) = &mut result {
-            // How many files there are is nothing of a guest's.
+            // The number of files in the volume is not granted to a guest.
             *stats = VolumeStats { files: 0, free_files: 0, ..*stats };
         }
         Some(result)
     }
 
-    /// Returns whether what a name led to is still granted: its attributes may have been read
-    /// again, after a writer on another machine has sent what it had kept back.
+    /// Returns whether the node that was found is still granted: its attributes may have been read
+    /// again, after a writer on another machine has sent bytes that it had held back.
     fn grants_found(&self, result: &Result<Reply, Error>) -> bool {
         match result {
             Ok(Reply::Entry(entry)) => self.find(Named::Node(entry.handle)).is_ok(),
@@ -251,18 +250,18 @@ impl GuestCall {
         }
     }
 
-    /// Ends the open that an earlier attempt has made, if any.
+    /// Releases the open that an earlier attempt has made, if any.
     fn end_made(&self) {
         if self.attempt > 0 {
             self.end_open();
         }
     }
 
-    /// Ends the open that the request has made: it is not answered as one.
+    /// Releases the open that the request has made, because the guest gets an error.
     fn end_open(&self) {
         let Self { dispatcher, context, request, .. } = self;
         let Some((open, _)) = request.opens().made() else { return };
-        // No program waits for it, and nothing was written.
+        // No program waits for the release, and nothing was written.
         let request = Request::Release { open };
         let later = &mut || -> Done { Box::new(|_| {}) };
         let _later =
@@ -272,23 +271,23 @@ impl GuestCall {
 
 /// The decision on a request of a guest.
 enum Admitted {
-    /// It is answered, without being carried out.
+    /// It is answered without being carried out.
     Answered(Reply),
     /// It is carried out.
     Granted(Granted),
 }
 
-/// What is granted, and the place of it before the request is carried out.
+/// A granted subject, and the path to it before the request is carried out.
 #[derive(Clone, Copy)]
 struct Granted {
     named: Named,
-    /// `None` if nothing is named.
+    /// `None` if the request has no subject.
     below: Option<Below>,
 }
 
 impl Executor<'_> {
-    /// Takes a credential back. It is in force when this returns, and the guests that came with it
-    /// have no session; it is answered once it is safe.
+    /// Revokes a credential. When this returns, the revocation is in force, and the guests with
+    /// this credential have no session; the reply is sent when the revocation is safe.
     pub(super) fn revoke(&self, sentence: &[u8]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {

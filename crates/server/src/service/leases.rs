@@ -1,4 +1,5 @@
-//! What of an answer is leased to the session that gets it.
+//! The leases on the facts of a reply, for the session that gets it, and the wait for the leases of
+//! other sessions on written bytes.
 
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ impl Dispatcher {
         self.dispatch(&call, Submission { request, bulk, later: &mut counted_later })
     }
 
-    /// Leases what an answer tells; see `SessionService::lease`.
+    /// Grants leases on the facts of a reply; see `SessionService::lease`. Attributes without a
+    /// lease are marked as volatile.
     pub(super) fn lease(
         &self,
         session: SessionId,
@@ -90,29 +92,29 @@ impl Dispatcher {
     ) -> Leases {
         let LeasedAnswer { node, names, mutation, opens_for_writing, result, changed } = answer;
         if self.parts.policy.guest(session).is_some() {
-            // What it was told holds for no time: nothing has to be recalled from strangers.
+            // A guest may cache nothing, so that nothing has to be recalled from strangers.
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }
         if !self.parts.sites.is_alone() {
             // No lease crosses a link between sites yet.
             let own = self.parts.sites.own();
-            let mut told: Vec<InodeId> = node.into_iter().chain(names).collect();
-            told.extend(result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino));
+            let mut facts: Vec<InodeId> = node.into_iter().chain(names).collect();
+            facts.extend(result.iter_mut().flat_map(Reply::attrs_mut).map(|attr| attr.ino));
             if self.parts.sites.of_session(session).is_some()
-                || told.iter().any(|ino| ino.site() != own)
+                || facts.iter().any(|ino| ino.site() != own)
             {
                 result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
                 return Leases::default();
             }
         }
-        // It tells what was then.
+        // A stored reply has facts of the past.
         let shard = &self.parts.shard;
         let is_stored = mutation > 0
             && session.epoch() < shard.epoch()
             && shard.has_reply_of_earlier_epoch(session, mutation);
         let is_quiet = || self.stopped.try_write().is_some();
-        if is_stored || !tells(result) || !self.others.may_grant(session, is_quiet) {
+        if is_stored || !has_facts(result) || !self.others.may_grant(session, is_quiet) {
             return Leases::default();
         }
         let made = made_dir(result).filter(|_| mutation > 0);
@@ -124,7 +126,7 @@ impl Dispatcher {
         let may_hold = |on| written.map(Leased::Node) == Some(on) || self.may_hold(on);
         let mut attrs: Vec<_> = result.iter_mut().flat_map(Reply::attrs_mut).collect();
         for gone in attrs.iter_mut().filter(|attr| attr.links == 0) {
-            // Nothing would ever recall it.
+            // No request would ever recall it.
             gone.volatile = true;
         }
         let nodes = attrs.iter().filter(|attr| !attr.volatile).map(|attr| attr.ino);
@@ -142,7 +144,7 @@ impl Dispatcher {
         }
         Leases {
             node: match node {
-                // The last one of them.
+                // It was added after the nodes of the attributes.
                 Some(_) => granted[of_nodes - 1],
                 None => granted[..of_nodes].contains(&true),
             },
@@ -153,16 +155,16 @@ impl Dispatcher {
         }
     }
 
-    /// Leases attributes that were read after the answer was known.
+    /// Grants a lease on attributes that were read after the reply was known.
     fn lease_changed(&self, session: SessionId, since: LeaseMoment, attr: &Attr) -> bool {
         let node = [Leased::Node(attr.ino)];
-        // A file without a name is gone soon, and nothing would recall that.
+        // A file without a name is removed soon, and no request would recall the lease.
         attr.links > 0 && self.leases.grant(session, since, &node, |on| self.may_hold(on))[0]
     }
 
-    /// Leases the bytes of a file that the session has opened for writing, if no other session has
-    /// it open and the disk has room for what the client may keep back. Returns the era of the
-    /// lease.
+    /// Grants a lease on the bytes of a file that the session has opened for writing, if no other
+    /// session has it open and the disk has room for the bytes that the client may hold back.
+    /// Returns the era of the lease.
     fn lease_bytes(
         &self,
         session: SessionId,
@@ -170,19 +172,19 @@ impl Dispatcher {
         ino: InodeId,
     ) -> Option<WriteEra> {
         if !self.parts.grace.is_over() {
-            // An era ends with the wait for sessions.
+            // An era ends with the grace.
             return None;
         }
         let opens = &self.parts.opens;
-        let kept_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
-        let is_granted = self.parts.space.has_room(kept_back)
+        let held_back = (self.leases.writers() as u64 + 1) * limits::DIRTY_FILE_BYTES as u64;
+        let is_granted = self.parts.space.has_room(held_back)
             && opens.is_used_only_by(session, ino)
             && self.leases.grant_bytes(session, since, ino, || opens.is_used_only_by(session, ino));
         is_granted.then(|| self.others.era(session))
     }
 
-    /// Recalls these leases, and answers with the attributes of then. What a session is granted
-    /// after that is for writes that the answer need not show.
+    /// Recalls these leases, and then answers with the new attributes. A lease that is granted
+    /// later is for writes that the answer need not show.
     fn answer_after_writers(
         self: &Arc<Self>,
         key: CancelKey,
@@ -193,7 +195,7 @@ impl Dispatcher {
         if written.is_empty() {
             return done(result);
         }
-        // A listing shows more than one recall names.
+        // A listing can have more files than one recall can name.
         let rest = written.split_off(written.len().min(limits::RECALL_THINGS));
         let touched: Vec<Touched> = written.iter().copied().map(Touched::Node).collect();
         let dispatcher = Arc::clone(self);
@@ -209,7 +211,8 @@ impl Dispatcher {
                 }
                 dispatcher.answer_after_writers(key, rest, result, done);
             }
-            // The file is open, and must not be read before; this ends within a term.
+            // The file is open, and must not be read before the recall is over, which takes at most
+            // a term.
             Wait::Cancelled if opened_file(&result).is_some() => {
                 let uncancellable = CancelKey { request: RequestId(0), ..key };
                 dispatcher.answer_after_writers(uncancellable, written, result, done);
@@ -218,7 +221,7 @@ impl Dispatcher {
         });
     }
 
-    /// Returns the files in an answer on whose bytes another session has the lease.
+    /// Returns the files in a reply on whose bytes another session has the lease.
     fn shown_and_written(
         &self,
         session: SessionId,
@@ -228,7 +231,7 @@ impl Dispatcher {
         self.leases.written_by_others(session, shown)
     }
 
-    /// Returns whether something holds until it is announced that it changes: not a file that is
+    /// Returns whether a fact stays true until a change of it is announced: not for a file that is
     /// written.
     fn may_hold(&self, on: Leased) -> bool {
         match on {
@@ -238,22 +241,22 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether an answer tells something: an error does so if it says that a name, or an
-/// extended attribute, does not exist.
-fn tells(result: &Result<Reply, Error>) -> bool {
+/// Returns whether a reply has facts: an error has one if it says that a name or an extended
+/// attribute does not exist.
+fn has_facts(result: &Result<Reply, Error>) -> bool {
     match result {
         Ok(_) => true,
         Err(error) => matches!(error.code, Code::NotFound | Code::NoXattr),
     }
 }
 
-/// Returns the file that an answer opens, if it has a name.
+/// Returns the file that a reply opens, if it has a name.
 fn opened_file(result: &Result<Reply, Error>) -> Option<InodeId> {
     let attr = result.as_ref().ok()?.opened()?;
     (attr.kind == FileKind::Regular && attr.links > 0).then_some(attr.ino)
 }
 
-/// Returns the directory that a change has made.
+/// Returns the directory that a change has made, if it has.
 fn made_dir(result: &Result<Reply, Error>) -> Option<InodeId> {
     match result {
         Ok(Reply::Entry(entry)) => {

@@ -24,8 +24,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Sets a lock that a session had in the last run of the server. It may do so only while no
-    /// other request can have had the lock since: another holder may have changed what it guards.
+    /// Sets a lock that a session had in the last run of the server. It is refused when another
+    /// session can have had the lock since, because that may have changed what the lock guards.
     pub(super) fn reclaim_lock(&self, open: OpenId, owner: LockOwner, lock: FileLock) -> OpResult {
         let grace = &self.parts.grace;
         if lock.mode == LockMode::Unlock {
@@ -36,7 +36,7 @@ impl Executor<'_> {
         }
         self.locks.reclaim(self.context, open, owner, lock)?;
         if !grace.waits_for(self.context.session) {
-            // That time has ended meanwhile, perhaps before the lock was set.
+            // The time for that has ended meanwhile, perhaps before the lock was set.
             let unlock = FileLock { mode: LockMode::Unlock, ..lock };
             self.locks.reclaim(self.context, open, owner, unlock)?;
             return Err(Code::LockHeld.into());
@@ -44,8 +44,8 @@ impl Executor<'_> {
         Ok(Reply::Done.into())
     }
 
-    /// Commits what an open has written, then ends the locks of its process: the next holder sees
-    /// what was written under the lock.
+    /// Commits the bytes of an open, then ends the locks of its process: the next holder sees what
+    /// was written under the lock.
     pub(super) fn flush(&self, open: OpenId, owner: Option<LockOwner>) -> OpResult {
         let flushed = self.parts.opens.flush(self.key(open), self.may_block);
         if flushed != Err(OpError::WouldBlock)

@@ -14,11 +14,11 @@ use super::{Dispatcher, OpResult, Outcome, Parts};
 use crate::replaced::ReplacedFile;
 
 impl Dispatcher {
-    /// Forgets a removed file that the kernel of the server's own mount refers to no more; see
+    /// Forgets a removed file to which the kernel of the server's own mount refers no more; see
     /// [`Service::forgotten`](pelago_wire::Service::forgotten).
     pub(super) fn forget_removed(&self, removed: InodeId) {
         let Parts { shard, notify_orphans, .. } = &self.parts;
-        // The kernels of other sessions may refer to it still.
+        // The kernels of other sessions may still refer to it.
         if !self.others.any() && shard.forget_removed(removed) {
             notify_orphans();
         }
@@ -26,8 +26,7 @@ impl Dispatcher {
 }
 
 impl Executor<'_> {
-    /// Finds a file by its inode id alone. Only an id that was once allocated is worth a scan of
-    /// all names.
+    /// Finds a file by its inode id alone. All names are scanned only for an id that was allocated.
     pub(super) fn find(&self, ino: InodeId) -> OpResult {
         let shard = &self.parts.shard;
         match shard.entry(Handle::own(ino)) {
@@ -66,12 +65,12 @@ impl Executor<'_> {
 
     pub(super) fn removed(&self, removed: Result<Removed, Error>) -> OpResult {
         let removed = removed?;
-        self.note_removed(removed);
+        self.notify_removed(removed);
         Ok(Reply::Removed(removed.attr).into())
     }
 
-    /// Tells the worker `orphans` of a removal, unless it looks by itself.
-    fn note_removed(&self, removed: Removed) {
+    /// Notifies the worker `orphans` of a removal, unless the worker will look by itself.
+    fn notify_removed(&self, removed: Removed) {
         let Parts { shard, notify_orphans, .. } = self.parts;
         if removed.orphaned || shard.has_removed_news() {
             notify_orphans();
@@ -83,7 +82,7 @@ impl Executor<'_> {
         Ok(Reply::Listed { entries, end }.into())
     }
 
-    /// Measures the disk space. Asks the disk, so it may block.
+    /// Measures the disk space. It may block.
     pub(super) fn stat_fs(&self) -> OpResult {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
@@ -91,7 +90,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Searches a directory and all below it. Reads many rows, and texts, so it may block.
+    /// Searches the tree below a directory. It reads many rows and texts, so it may block.
     pub(super) fn search(&self, dir: Handle, search: &Search) -> OpResult {
         let Parts { shard, content, index, .. } = self.parts;
         match self.may_block {
@@ -103,7 +102,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Finds keys or values of tags. Reads many rows, so it may block.
+    /// Finds keys or values of tags. It reads many rows, so it may block.
     pub(super) fn tags(&self, dir: Handle, tags: &Tags) -> OpResult {
         match self.may_block {
             MayBlock::No => Err(OpError::WouldBlock),
@@ -115,15 +114,15 @@ impl Executor<'_> {
     }
 
     /// Adds a name. An unnamed file is committed first, so that the name never appears without the
-    /// bytes, not even after a crash.
+    /// bytes, even after a crash.
     pub(super) fn link(&self, node: Handle, dir: Handle, name: &Name) -> OpResult {
         let Parts { shard, opens, .. } = self.parts;
         opens.commit_unnamed(node, self.may_block)?;
         entry(shard.link(node, dir, name, self.op_context()))
     }
 
-    /// Renames. If an existing file is replaced, the new bytes become safe before the old ones may
-    /// be removed.
+    /// Renames a file. If it replaces another one, the new bytes become safe before the old ones
+    /// may be removed.
     pub(super) fn rename(&self, wanted: Move<'_>, flags: RenameFlags) -> OpResult {
         let Parts { shard, opens, durability, .. } = self.parts;
         let invalidations = durability.invalidations();
@@ -131,8 +130,8 @@ impl Executor<'_> {
         if flags.replaces() && (opens.any_unsafe() || opens.count() > 0 || writeback_errors) {
             self.sync_source(&wanted)?;
         }
-        // If the table was reopened since, the bytes made safe above may be lost: the shard
-        // refuses.
+        // If the table was reopened since, the bytes that were made safe above may be lost: then
+        // the shard refuses the rename.
         let op = OpContext { invalidations: Some(invalidations), ..self.op_context() };
         let held = match flags.replaces() {
             true => self.hold_target(&wanted)?,
@@ -149,13 +148,13 @@ impl Executor<'_> {
         }
         let renamed = renamed.ok_or(OpError::WouldBlock)??;
         if let Some(removed) = renamed.replaced {
-            self.note_removed(removed);
+            self.notify_removed(removed);
         }
         Ok(renamed.reply().into())
     }
 
-    /// Holds what a rename of another session is about to replace, if it has no other name. The
-    /// server's own mount does that by itself.
+    /// Holds open the file that a rename of another session is about to replace, if it has no other
+    /// name. The server's own mount does that by itself.
     fn hold_target(&self, wanted: &Move<'_>) -> Result<Option<ReplacedFile>, OpError> {
         let Parts { shard, replaced, space, .. } = self.parts;
         if self.is_own() || space.is_short() || !replaced.has_room() {
@@ -177,7 +176,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Returns the target of a symbolic link, also of one that was just replaced.
+    /// Returns the target of a symbolic link, even if it was just replaced.
     pub(super) fn read_link(&self, node: Handle) -> Result<Vec<u8>, Error> {
         match self.parts.shard.read_link(node) {
             Err(error) if error.code == Code::Stale => {

@@ -1,4 +1,5 @@
-//! Requests that an earlier run has answered, and answers that build on what may be lost.
+//! Replays: requests that an earlier run has answered and lost, stored replies, and replies that
+//! build on changes which may be lost.
 
 use pelago_data::{MayBlock, OpenKey};
 use pelago_meta::reply_cache::RequestKey;
@@ -11,8 +12,8 @@ use super::execute::Executor;
 use super::{Dispatcher, OpResult};
 
 impl Executor<'_> {
-    /// Carries out a request that an earlier run has answered and lost. The opens that it names may
-    /// have ended since it was answered.
+    /// Carries out a request that an earlier run has answered and lost. Its opens may have ended
+    /// since then. The match has no wildcard, so the compiler names a new request here.
     pub(super) fn execute_again(&self, request: &Request, replayed: Replayed) -> OpResult {
         match request {
             Request::SetAttr { node, open: Some(open), set }
@@ -20,7 +21,7 @@ impl Executor<'_> {
             {
                 self.execute_new(&Request::SetAttr { node: *node, open: None, set: *set })
             }
-            // The client has the file open again, if it still wants that.
+            // The client has opened the file again, if it still wants it open.
             Request::Open { node, flags, .. } => {
                 let set = SetAttr {
                     size: flags.truncate.then_some(0),
@@ -29,7 +30,7 @@ impl Executor<'_> {
                 };
                 self.execute_new(&Request::SetAttr { node: *node, open: None, set })
             }
-            // In a new epoch of the same run it is still open, and its file is lost.
+            // In a new epoch of the same run the open is still there, but its file is lost.
             Request::Create { open, .. } | Request::CreateUnnamed { open, .. }
                 if self.parts.opens.inode_of(self.key(*open)).is_ok() =>
             {
@@ -83,7 +84,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Executes a request with an open, which is made for it if it does not exist.
+    /// Executes a request with an open. An open that does not exist is made for it.
     fn with_open(&self, open: OpenKey, replayed: Replayed, request: &Request) -> OpResult {
         let opens = &self.parts.opens;
         if opens.inode_of(open).is_ok() {
@@ -92,16 +93,16 @@ impl Executor<'_> {
         let node = replayed.node.ok_or(Code::BadOpen)?;
         opens.open_again(open, node, OpenFlags::READ_WRITE, self.may_block)?;
         let result = self.execute_new(request);
-        // What is in memory is committed with each request.
+        // Each request commits the bytes in memory, so the release has nothing to commit.
         opens.release(open, MayBlock::Yes)?;
         result
     }
 }
 
 impl Dispatcher {
-    /// Returns whether a request that succeeded builds on what another session did, and that is not
-    /// safe. What is carried out again built on nothing unsafe; what the server's own mount does is
-    /// not carried out again, and is lost with what it builds on.
+    /// Returns whether a request that succeeded builds on an unsafe change of another session. A
+    /// replayed request built on safe changes only; a request of the server's own mount is never
+    /// replayed, and is lost together with the change on which it builds.
     pub(super) fn builds_on_others(
         &self,
         context: &Context,
@@ -115,7 +116,7 @@ impl Dispatcher {
             && self.parts.shard.builds_on_others(context.session, opened)
     }
 
-    /// Returns the reply to a change that was carried out before, if it is stored.
+    /// Returns the stored reply to a change, if it was carried out before.
     pub(super) fn stored_reply(
         &self,
         context: &Context,
@@ -130,7 +131,7 @@ impl Dispatcher {
     }
 
     /// Returns whether the session of a request began in an earlier epoch, which may have carried
-    /// the request out.
+    /// out the request.
     pub(super) fn is_of_earlier_epoch(&self, context: &Context) -> bool {
         context.session != SessionId::DIRECT && context.session.epoch() < self.parts.shard.epoch()
     }

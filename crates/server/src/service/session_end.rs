@@ -1,4 +1,7 @@
-//! The end of a session.
+//! The end of a session: its opens, leases, locks and rows.
+//!
+//! The row of a session is deleted before others get its locks. If that fails, it is tried again
+//! when the table was opened again, and when another session begins or ends.
 
 use std::mem;
 use std::sync::Arc;
@@ -9,17 +12,17 @@ use super::Dispatcher;
 use crate::pool::{Caller, Invocation};
 
 impl Dispatcher {
-    /// Ends a session, and releases all that it has open. Blocks on the disk.
+    /// Ends a session, and releases its opens. Blocks on the disk.
     ///
-    /// Others get its locks, and files that it has written under leases, only once the next run of
-    /// the server will not know the session, even after a loss of power: else its client could come
-    /// back and set them again, or write what it has kept back, although others were there in
-    /// between.
+    /// Other sessions get its locks, and files that it has written under leases, only after the
+    /// deletion of its row is safe: else the next run would know the session after a loss of power,
+    /// and its client could set the locks again, or write what it has held back, although others
+    /// had the locks or files in between.
     pub(super) fn end_session(self: &Arc<Self>, session: SessionId) {
-        self.end_again();
+        self.retry_deletions();
         let invalidations = self.parts.durability.invalidations();
         let written = self.others.end(session);
-        // From here on requests of the session get nowhere, also if they are not looked at as a
+        // From here on all requests of the session are refused, even if they do not count as a
         // guest's.
         self.parts.policy.end(session);
         self.parts.sites.end(session);
@@ -35,7 +38,7 @@ impl Dispatcher {
         let deleted = self.parts.shard.end_session(session);
         written.iter().for_each(|ino| self.leases.closed(*ino));
         drop(stopped);
-        // The server's own mount is told before others can have the locks.
+        // The server's own mount is notified before others can have the locks.
         self.others.ended(&written);
         match deleted {
             Ok(()) => self.free_locks_when_safe(session, invalidations),
@@ -43,11 +46,11 @@ impl Dispatcher {
         }
     }
 
-    /// Ends all leases of a session: its client's own clock has ended them.
+    /// Ends all leases of a session, which its client's own clock has ended.
     ///
-    /// The client may have bytes that it kept back under one, and will send them. This run refuses
-    /// them, because their era has ended. So must the next one: others go on only once it will know
-    /// the new era, even after a loss of power.
+    /// The client may have held back bytes under a lease, and will send them. This run refuses
+    /// them, because their era has ended. The next run must refuse them too, so others go on only
+    /// after the row with the new era is safe.
     pub(super) fn lose_leases(self: &Arc<Self>, session: SessionId) {
         if !self.leases.has_writes(session) {
             return self.leases.expire(session);
@@ -56,19 +59,18 @@ impl Dispatcher {
         let this = Arc::clone(self);
         let job = move |invocation| match invocation {
             Invocation::Run => {
-                this.keep_write_eras(&[(session, era)]);
+                this.record_write_eras(&[(session, era)]);
                 this.leases.expire(session);
             }
-            // Nothing waits any more.
+            // The service has stopped: no change waits.
             Invocation::Cancelled => {}
         };
         let context = Context { session, ..Context::direct(0, 0) };
         self.parts.pool.submit(Caller::from(&context), Box::new(job));
     }
 
-    /// Ends the wait for a session that will not come back, although some of its requests wait with
-    /// all others: they go on with them. The next run must not know it then, as others may get its
-    /// locks.
+    /// Ends the wait for a session that will not come back. Its requests that are parked go on with
+    /// all others. Its row is deleted first, because others may get its locks.
     pub(super) fn give_up_session(self: &Arc<Self>, session: SessionId) {
         if self.parts.grace.is_over() {
             return;
@@ -79,7 +81,7 @@ impl Dispatcher {
             let grace = &this.parts.grace;
             let mut round = grace.round();
             this.forget_sessions(&[session]);
-            // The table was opened again meanwhile, and may have lost that.
+            // If the table was opened again meanwhile, it may have lost the deletion.
             while !grace.is_in(round) && !grace.is_over() {
                 round = grace.round();
                 this.forget_sessions(&[session]);
@@ -91,7 +93,7 @@ impl Dispatcher {
         self.parts.pool.submit(Caller::from(&context), Box::new(job));
     }
 
-    /// Gives the locks of a session to others once the deletion of its row is safe.
+    /// Gives the locks of a session to others when the deletion of its row is safe.
     fn free_locks_when_safe(self: &Arc<Self>, session: SessionId, invalidations: u64) {
         let this = Arc::clone(self);
         let free = move |safe: Result<(), Error>| match safe {
@@ -107,20 +109,21 @@ impl Dispatcher {
         durability.when_safe(durability.done(), invalidations, Box::new(free));
     }
 
-    /// A session has ended, and the next run might know it nevertheless.
+    /// Records that the row of an ended session may still be there, so that the deletion is tried
+    /// again.
     fn end_later(&self, session: SessionId, error: Error) {
         tracing::warn!(?session, %error, "the row of a session that ended is not deleted yet");
         self.undeleted.lock().push(session);
     }
 
-    /// Deletes the rows of sessions that have ended, and whose deletion has failed. Called when the
-    /// table was opened again, and when another session begins or ends.
-    pub(super) fn end_again(self: &Arc<Self>) {
+    /// Deletes the rows of ended sessions whose deletion has failed before. Called when the table
+    /// was opened again, and when another session begins or ends.
+    pub(super) fn retry_deletions(self: &Arc<Self>) {
         let sessions = mem::take(&mut *self.undeleted.lock());
         for session in sessions {
             let invalidations = self.parts.durability.invalidations();
             let shard = &self.parts.shard;
-            // The first does nothing if it was done, and was not made safe.
+            // `end_session` does nothing if it was done before, but was not made safe.
             match shard.end_session(session).and_then(|()| shard.forget_session(session)) {
                 Ok(()) => self.free_locks_when_safe(session, invalidations),
                 Err(error) => self.end_later(session, error),

@@ -1,4 +1,4 @@
-//! What the service does for sessions of other processes.
+//! The service for sessions of other processes: [`SessionService`].
 
 use std::sync::{Arc, Weak};
 
@@ -34,7 +34,7 @@ impl SessionService for LocalService {
     }
 
     fn owner_elsewhere(&self) -> Option<String> {
-        // Which server it is, that one says.
+        // The address of the owner is unknown here: the owner names itself.
         let ownership = self.dispatcher.parts.ownership.as_ref()?;
         ownership.is_lost().then(String::new)
     }
@@ -59,9 +59,9 @@ impl SessionService for LocalService {
 
     fn begin_session(&self, session: SessionId, record: SessionRecord) -> Result<(), Error> {
         self.dispatcher.parts.shard.begin_session(session, &record)?;
-        self.dispatcher.end_again();
+        self.dispatcher.retry_deletions();
         if let RecordedPeer::Site(peer) = record.peer {
-            // Before its first request: what is not a site's may ask for what a client may.
+            // Before its first request: a session that is not a site's has the rights of a client.
             self.dispatcher.parts.sites.begin(session, peer);
         }
         self.dispatcher.parts.opens.begin_session(session, record.peer);
@@ -96,7 +96,7 @@ impl SessionService for LocalService {
     fn reclaimed(&self, session: SessionId) {
         let epoch = self.dispatcher.parts.shard.epoch();
         self.dispatcher.parts.sites.came_back(session, epoch);
-        // Its client has dropped all in the new epoch.
+        // In the new epoch its client has dropped everything that it cached.
         if !self.dispatcher.parts.grace.is_over() {
             self.dispatcher.leases.expire(session);
         }
@@ -116,7 +116,7 @@ impl SessionService for LocalService {
     fn end_session(&self, session: SessionId) {
         let context = Context { session, ..Context::direct(0, 0) };
         let dispatcher = Arc::clone(&self.dispatcher);
-        // The locks that this session waits for are not wanted any more.
+        // The session does not want the locks any more for which it waits.
         dispatcher.locks.cancel_session(session);
         // Closing files waits for the disk. A server that has stopped commits all files itself.
         let job = move |invocation| match invocation {
@@ -147,7 +147,7 @@ impl SessionService for LocalService {
 
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
         if self.dispatcher.parts.policy.guest(session).is_some() {
-            // Its attributes may not be the guest's to see.
+            // The guest may have no right to see the attributes of that node.
             return None;
         }
         match request.touches() {

@@ -27,8 +27,8 @@ use crate::leases::Wait;
 use crate::other_sessions::WriterState;
 use crate::pool::{Caller, Invocation};
 
-/// How often a change is announced because its names lead to other inodes than before. The last
-/// time it is carried out whatever they lead to by then.
+/// The number of announcements of a change whose names lead to other inodes each time. After the
+/// last one it is carried out, whatever the names lead to by then.
 const ATTEMPTS: u32 = 8;
 
 /// A change between its announcement and its answer.
@@ -122,7 +122,7 @@ fn write(
     cache: Option<Arc<dyn LocalCache>>,
 ) -> Option<Result<Reply, Error>> {
     let session = call.context.session;
-    // What is carried out again was written under a lease.
+    // A replayed write was made under a lease.
     let era = submission.request.kept_back().filter(|_| call.context.replayed.is_none());
     let is_present = era == Some(dispatcher.others.era(session));
     let is_leased = is_present && dispatcher.leases.begin_write(session, ino);
@@ -327,7 +327,7 @@ impl PendingChange {
                     self.end_announcement(&announced);
                     self.opened(open, ino, Ok(Reply::Created { entry, path }));
                 };
-                // No name: the cache has dropped it when this returns.
+                // Only names take time: the cache has dropped a node when this returns.
                 cache.begin(&changes, Box::new(go));
             }
             (Ok(reply), Some(open), None) if !self.is_own() => {
@@ -367,7 +367,7 @@ impl PendingChange {
             return self.end(&announced, Ok(reply));
         }
         if let Some(cache) = &self.cache {
-            // No name: the cache has dropped it when this returns.
+            // Only names take time: the cache has dropped a node when this returns.
             cache.begin(&late, Box::new(|| {}));
             cache.end(&late);
         }

@@ -1,4 +1,7 @@
-//! Requests while the sessions of the last run come back; see [`Grace`].
+//! Requests during the grace of a start, and the thread that carries them out; see [`Grace`].
+//!
+//! Rows about sessions that are given up, and about write eras, must be safe before other requests
+//! go on: else the next run would let their clients reclaim what others have by then.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -14,13 +17,13 @@ use super::{Dispatcher, LocalService, Submission};
 use crate::completion::deliver;
 use crate::grace::{Grace, Parked, Round, Step};
 
-/// The pause before the row of a session is deleted once more.
+/// The pause before a row of a session is written again after a failure.
 const RETRY: Duration = Duration::from_millis(100);
-/// The pause before the table is looked at once more.
+/// The pause between two looks at a table that has stopped.
 const PAUSE: Duration = Duration::from_millis(5);
 
 impl LocalService {
-    /// Waits on a thread of its own for the sessions of the last run, for at most `limit`.
+    /// Starts a thread that waits for the sessions of the last run, for at most `limit`.
     ///
     /// # Errors
     /// The system's, if it gives no thread, and those of the table.
@@ -30,14 +33,14 @@ impl LocalService {
 }
 
 impl Dispatcher {
-    /// Waits on a thread of its own for sessions to come back, for at most `limit`, and carries out
-    /// what waits for them.
+    /// Starts a thread that waits for sessions to come back, for at most `limit`, and carries out
+    /// the requests that wait for them.
     ///
     /// # Errors
     /// The system's, if it gives no thread, and those of the table.
     pub(super) fn wait_for_sessions(self: &Arc<Self>, limit: Duration) -> io::Result<()> {
         if limit.is_zero() && !self.parts.earlier.is_empty() {
-            // Others go on at once, and there is no group commit yet.
+            // Other requests go on at once, and there is no group commit yet.
             let eras = self.others.next_eras();
             let begun = self.parts.shard.begin_write_eras(&eras);
             begun.map_err(io::Error::other)?;
@@ -55,7 +58,7 @@ impl Dispatcher {
         spawned.map(drop).inspect_err(|_| self.parts.grace.has_no_thread())
     }
 
-    /// Takes the next step. Returns whether there is another one.
+    /// Takes the next step of the grace. Returns whether there is another one.
     fn take_step(self: &Arc<Self>, limit: Duration) -> bool {
         let grace = &self.parts.grace;
         let (round, step) = grace.next(limit);
@@ -93,29 +96,30 @@ impl Dispatcher {
         true
     }
 
-    /// The next run must not know sessions that this run gives up: others may get their locks, or
-    /// write their files, now. Returns once that is safe.
+    /// Deletes the rows of sessions that this run gives up, and returns when that is safe: from
+    /// then on other sessions may get their locks or write their files, so the next run must not
+    /// know them.
     pub(super) fn forget_sessions(&self, sessions: &[SessionId]) {
         let shard = &self.parts.shard;
         self.make_safe(|| sessions.iter().try_for_each(|it| shard.forget_session(*it)));
     }
 
-    /// The next run must know eras that begin now: others may write what was kept back before.
-    /// Returns once that is safe.
-    pub(super) fn keep_write_eras(&self, eras: &[(SessionId, WriteEra)]) {
+    /// Records the write eras of sessions, and returns when that is safe: from then on other
+    /// sessions may write where bytes were held back, so the next run must know the eras.
+    pub(super) fn record_write_eras(&self, eras: &[(SessionId, WriteEra)]) {
         self.make_safe(|| self.parts.shard.begin_write_eras(eras));
     }
 
-    /// Ends the eras of all sessions: others go on, and may write what their clients have kept back
-    /// since the last run.
+    /// Ends the write eras of all sessions: writes that their clients have held back since the last
+    /// run are refused, and other requests go on.
     pub(super) fn end_write_eras(&self) {
         let eras = self.others.next_eras();
-        self.keep_write_eras(&eras);
+        self.record_write_eras(&eras);
         self.others.set_eras(eras);
     }
 
-    /// Writes rows about sessions, and returns once they are safe. If the table fails, it goes on
-    /// once that is opened again, and waits for all sessions anew.
+    /// Writes rows about sessions, and returns when they are safe. After a failure of the table it
+    /// returns too: the table is opened again, and all sessions are waited for anew.
     fn make_safe(&self, write: impl Fn() -> Result<(), Error>) {
         let durability = &self.parts.durability;
         let invalidations = durability.invalidations();
@@ -127,24 +131,25 @@ impl Dispatcher {
             thread::sleep(RETRY);
         }
         let (sender, safe) = channel();
-        let tell = move |_safe| {
-            // The other end waits below.
+        let notify = move |_safe| {
+            // The receiver waits below.
             let _sent = sender.send(());
         };
-        durability.when_safe(durability.done(), invalidations, Box::new(tell));
-        // An error says that the callback is gone.
+        durability.when_safe(durability.done(), invalidations, Box::new(notify));
+        // An error means that the callback was dropped.
         let _safe = safe.recv();
     }
 
-    /// A session that was given up goes on in this run, and has none of the locks that it did not
-    /// get back in time. The next run may know it.
+    /// Writes again the row of a session that was given up and came back late. It has lost the
+    /// locks that it did not reclaim in time, so the next run may know it.
     pub(super) fn remember_session(&self, session: SessionId) {
         if let Err(error) = self.parts.shard.remember_session(session) {
             tracing::warn!(?session, %error, "the next start will not know a session");
         }
     }
 
-    /// Takes a request while not all sessions are back: files are opened again now, all else waits.
+    /// Parks a request while not all sessions are back. Requests that open files again are carried
+    /// out now.
     #[cold]
     pub(super) fn park_or_dispatch(
         self: &Arc<Self>,
@@ -167,8 +172,8 @@ impl Dispatcher {
         None
     }
 
-    /// Returns whether a request opens a file for reading that exists: a client that comes back
-    /// says so what it has opened under a lease, before others may remove the file.
+    /// Returns whether a request opens an existing file for reading: so a client that comes back
+    /// reports opens that it has made under a lease, before others may remove the file.
     fn opens_existing(&self, context: &Context, request: &Request) -> bool {
         let Some((node, flags)) = request.opens().existing() else { return false };
         let reads = !flags.write && !flags.truncate;
@@ -176,8 +181,8 @@ impl Dispatcher {
         reads && is_other && self.parts.shard.attr(node).is_ok()
     }
 
-    /// Returns whether a request is an append that the last run has begun. If that cannot be read,
-    /// the request fails in its turn.
+    /// Returns whether a request is an append that the last run has begun, so that its offset is
+    /// recorded. If the row cannot be read, the request fails in its turn.
     fn is_placed(&self, context: &Context, request: &Request) -> bool {
         let is_append = matches!(request, Request::Write { flags, .. } if flags.append);
         let request_key = RequestKey::of(context).filter(|_| is_append);
@@ -185,9 +190,9 @@ impl Dispatcher {
         matches!(stored, Some(Ok(Some(_))))
     }
 
-    /// Carries out, one after the other, what the last run has answered and may have lost. Each
-    /// gets this long. If the table fails, the clients ask for all of it again: an error of that
-    /// would tell them that it is lost.
+    /// Carries out, one after the other, requests that the last run has answered and may have lost.
+    /// Each gets `limit`. If the table fails, the reply waits until the connections have ended: the
+    /// clients send all of them again, and an error would tell them that the change is lost.
     fn replay(self: &Arc<Self>, replays: Vec<Parked>, round: Round, limit: Duration) {
         for parked in replays {
             let (over, is_over) = channel();
@@ -213,8 +218,8 @@ impl Dispatcher {
         }
     }
 
-    /// Waits until the table is about to be opened again, if it has stopped: the connections of the
-    /// clients have ended by then.
+    /// Waits, if the table has stopped, until it is about to be opened again: by then the
+    /// connections of the clients have ended.
     fn wait_while_stopped(&self, round: Round) {
         let is_stopped = || matches!(self.parts.table.get(&[0]), Err(table::Error::Stopped));
         while is_stopped() && self.parts.grace.is_in(round) && !*self.stopped.read_recursive() {
@@ -223,6 +228,7 @@ impl Dispatcher {
         }
     }
 
+    /// Carries out a request that has waited.
     fn carry_out(self: &Arc<Self>, parked: Parked) {
         let Parked { context, request, bytes, done, span } = parked;
         let bulk = if bytes.is_empty() { Bulk::None } else { Bulk::Owned(bytes) };
@@ -234,17 +240,17 @@ impl Dispatcher {
     }
 }
 
-/// Returns whether a request does not wait for the sessions of the last run.
+/// Returns whether a request is carried out without waiting for the sessions of the last run.
 fn goes_on(context: &Context, request: &Request) -> bool {
     match request.at_start() {
-        // A file that does not exist yet is opened behind what makes it.
+        // A replayed request may open a file that another replayed request makes first.
         AtStart::Restores => context.replayed.is_none(),
         AtStart::ForOwnMount => context.session == SessionId::DIRECT,
         AtStart::InTurn | AtStart::BeforeNew => false,
     }
 }
 
-/// Ends the wait; what waits fails with this error.
+/// Ends the grace; requests that wait fail with this error.
 pub(super) fn stop(grace: &Grace, error: Code) {
     for parked in grace.stop() {
         (parked.done)(Err(error.into()));

@@ -1,5 +1,5 @@
-//! When a reply comes: at once, from a thread of the pool, or after a group commit. Also what the
-//! log says of a request that failed.
+//! The time of a reply: at once, from a thread of the pool, or after a group commit. Also the log
+//! lines of requests that failed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,4 +1,5 @@
-//! What a request does to what others keep: what it touches, with names and opens looked up.
+//! The impact of a request on caches of other sessions: what it touches, with names and opens
+//! looked up.
 
 use std::sync::Arc;
 
@@ -12,35 +13,35 @@ use pelago_wire::{
 
 use super::Dispatcher;
 
-/// What a request does to what others keep.
+/// The impact of a request on caches of other sessions.
 pub(super) enum Impact {
-    /// Nothing: it reads, or what it changes is announced already.
+    /// None: it reads, or its change is announced already.
     Nothing,
     /// It makes an open that writes nothing.
     Opens(OpenKey),
-    /// The bytes of this file, which the session has open for writing.
+    /// It writes bytes of this file, which the session has open for writing.
     Bytes(InodeId),
     /// It ends an open.
     Release(OpenKey),
-    /// It changes this.
+    /// It changes names or nodes, and must be announced.
     Changes(Announced),
 }
 
-/// What a change touches, as it was when it was announced.
+/// The names and nodes that a change touches, as of its announcement.
 pub(super) struct Announced {
     pub(super) changes: Arc<[Touched]>,
-    /// What the names of the request lead to, if the request relies on it.
+    /// The nodes to which the names of the request lead, if it relies on them.
     pub(super) expected: Option<ExpectedNodes>,
     /// The open that the request makes.
     pub(super) opens: Option<OpenKey>,
-    /// Whether that is one for writing.
+    /// Whether that open is for writing.
     pub(super) writes: bool,
-    /// What the announcement to other sessions is known by, once it was made.
+    /// The number of the announcement, after it was made.
     pub(super) change: Option<ChangeId>,
 }
 
 impl Announced {
-    /// Returns a change that is not announced yet, and makes this open.
+    /// Returns a change that is not announced yet. `made` is the open that it makes.
     fn new(changes: Arc<[Touched]>, made: Option<(OpenKey, OpenFlags)>) -> Self {
         Self {
             changes,
@@ -51,8 +52,9 @@ impl Announced {
         }
     }
 
-    /// Leaves out names: until all that was lost is carried out again the kernel has been answered
-    /// none, and one that asks for them must not be waited for.
+    /// Leaves out names: the kernel has got no reply with names until all replays are done. A
+    /// kernel request that now waits for such a name holds it locked, so waiting for the kernel to
+    /// drop it would be a deadlock.
     pub(super) fn forget_names(&mut self) {
         let inodes = |touched: &&Touched| !matches!(touched, Touched::Name { .. });
         self.changes = self.changes.iter().filter(inodes).cloned().collect();
@@ -60,10 +62,10 @@ impl Announced {
 }
 
 impl Dispatcher {
-    /// Returns what a request does to what others keep.
+    /// Returns the impact of a request.
     ///
     /// # Errors
-    /// [`Code::BadOpen`], if it names an open that does not exist; those of a lookup.
+    /// [`Code::BadOpen`] if it names an open that does not exist; those of a lookup.
     pub(super) fn impact(&self, context: &Context, request: &Request) -> Result<Impact, Error> {
         let key = |open| OpenKey::of(context, open);
         let opens = request.opens();
@@ -86,16 +88,16 @@ impl Dispatcher {
         Ok(Impact::Changes(Announced::new(changes, made)))
     }
 
-    /// Returns what a write to an open touches. Of a request that is carried out again the open may
-    /// have ended.
+    /// Returns the impact of a write through an open. If the request is carried out again, the open
+    /// may have ended.
     fn bytes_of(&self, context: &Context, open: OpenKey) -> Result<Impact, Error> {
         let node = context.replayed.and_then(|replayed| replayed.node);
         let found = self.parts.opens.inode_of(open);
         found.or_else(|error| node.map(|node| node.ino).ok_or(error)).map(Impact::Bytes)
     }
 
-    /// Returns what the removal of a name touches, or the move from one to another: the names,
-    /// their directories, and what they lead to.
+    /// Returns the impact of the removal of a name, or of a move from one name to another: it
+    /// touches the names, their directories, and the nodes to which they lead.
     fn names(&self, first: NameIn<'_>, second: Option<NameIn<'_>>) -> Result<Impact, Error> {
         let expected = ExpectedNodes {
             first: self.led_to(first)?,
@@ -114,7 +116,7 @@ impl Dispatcher {
         Ok(Impact::Changes(Announced { expected: Some(expected), ..announced }))
     }
 
-    /// Returns what a name leads to now.
+    /// Returns the inode to which a name leads now.
     fn led_to(&self, at: NameIn<'_>) -> Result<Option<InodeId>, Error> {
         match self.parts.shard.step(at.dir, at.name) {
             Ok(stepped) => Ok(Some(stepped.node.ino)),
@@ -124,11 +126,11 @@ impl Dispatcher {
     }
 }
 
-/// Returns the impact of a request that touches nothing of what others keep. It may make an open.
+/// Returns the impact of a request that touches nothing in caches of others, and may make an open.
 fn impact_of_open(opens: OpenEffect, session: SessionId) -> Impact {
     let key = |open| OpenKey { session, open };
     match opens {
-        // Others may know the inode once it has a name.
+        // Other sessions can see the inode when it gets a name.
         OpenEffect::Creates { open, flags } if flags.write => {
             Impact::Changes(Announced::new(Arc::new([]), Some((key(open), flags))))
         }

@@ -1,4 +1,4 @@
-//! What a thread logs.
+//! A log of the events of one thread, for tests.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber, subscriber};
 
-/// Events of a level and of graver ones, a line each.
+/// The events of a level and of more severe ones, a line each.
 #[derive(Clone)]
 pub(crate) struct Log {
     level: Level,
@@ -26,12 +26,12 @@ impl Log {
         Self { level: Level::ERROR, text: Arc::default() }
     }
 
-    /// Returns what `call` does; its events are kept.
+    /// Calls `call`, and records its events. Returns its result.
     pub(crate) fn during<T>(&self, call: impl FnOnce() -> T) -> T {
         subscriber::with_default(self.clone(), call)
     }
 
-    /// Returns the lines so far.
+    /// Returns the lines that were recorded so far.
     pub(crate) fn text(&self) -> String {
         self.text.lock().clone()
     }

@@ -1,4 +1,4 @@
-//! The access time, through the router.
+//! The access time, through the service.
 
 use pelago_store::clock;
 use pelago_wire::{Handle, OpenFlags, Request, SetAttr, SetTime, Time};

@@ -1,4 +1,4 @@
-//! More open files than descriptors, through the router.
+//! More open files than descriptors, through the service.
 
 use std::os::unix::fs::FileExt;
 

@@ -1,5 +1,5 @@
-//! Open files, through the router: where the bytes are, what other opens see, and what is left
-//! after a crash or a failed write.
+//! Open files, through the service: the place of the bytes, what other opens see, and what a crash
+//! or a failed write leaves.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use pelago_data::{Counts, Passthrough};
 use pelago_store::table;
 use pelago_wire::{
-    Bulk, Code, DataPath, Done, NewMode, OpenFlags, RenameFlags, Reply, Request, Service, SetAttr,
-    SetTime, WriteFlags, limits,
+    Bulk, Code, DataPath, Done, NewMode, OpenFlags, Reply, Request, Service, SetAttr, SetTime,
+    WriteFlags, limits,
 };
 
 use crate::testing::{
@@ -99,7 +99,7 @@ fn a_write_beyond_the_limit_spills_and_the_file_stays_there() {
     assert_eq!(again.attr(entry.handle).unwrap().size, 2);
 }
 
-/// What is in a content file survives the process, committed or not.
+/// Bytes in a content file survive the process, committed or not.
 #[test]
 fn a_killed_process_loses_nothing_of_a_content_file() {
     let rig = Rig::new();
@@ -385,10 +385,7 @@ fn a_rename_over_a_file_makes_the_new_bytes_safe_first() {
     let rig = Rig::new();
     let new = rig.file("new", &pattern(10_000));
     rig.file("old", b"old");
-    let from = name("new");
-    let to = name("old");
-    let flags = RenameFlags::Replace;
-    rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
+    rig.rename("new", "old").unwrap();
     assert_eq!(rig.bytes("old"), pattern(10_000));
     assert_eq!(rig.lookup("new"), Err(Code::NotFound));
     assert!(rig.has_writing_row(new.handle), "no harm");
@@ -777,12 +774,7 @@ fn do_something(rig: &Rig, random: &mut Random) {
             }
         }
         1 => drop(rig.call(Request::Unlink { dir: ROOT, name: name(text) })),
-        2 => {
-            let from = name(text);
-            let to = name(names[random.below(3) as usize]);
-            let flags = RenameFlags::Replace;
-            drop(rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }));
-        }
+        2 => drop(rig.rename(text, names[random.below(3) as usize])),
         3 => {
             let Ok(entry) = rig.lookup(text) else { return };
             let set = SetAttr { size: Some(random.below(9000)), ..SetAttr::default() };

@@ -1,5 +1,5 @@
-//! Opening by passthrough while the disk or the table fails: the open fails or is by requests, and
-//! nothing stays open after it.
+//! Opens by passthrough while the disk or the table fails: the open fails or falls back to
+//! requests, and leaves no descriptor open.
 
 use pelago_data::{self as data, Counts, Passthrough};
 use pelago_lossfs::Operation;

@@ -1,4 +1,4 @@
-//! Pins, and what a kill leaves of what they need.
+//! Pins, and the content files that a kill leaves of them.
 
 use pelago_wire::{Generation, OpenFlags, PinError, Pinned};
 

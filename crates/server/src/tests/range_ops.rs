@@ -1,4 +1,4 @@
-//! Ranges of open files, through the router.
+//! Ranges of open files, through the service: `fallocate`, `lseek` and `copy_file_range`.
 
 use pelago_data as data;
 use pelago_lossfs::Operation;

@@ -1,4 +1,4 @@
-//! Files that are open by passthrough, through the router. The tests open the content file again
+//! Files that are open by passthrough, through the service. The tests open the content file again
 //! through the descriptor, as the kernel does for a program.
 
 use std::fs::File;

@@ -1,14 +1,12 @@
-//! A disk that fails once and then works: each descriptor concerned reports it once, and nothing is
-//! called safe that is not.
+//! A disk that fails once and then works: each descriptor that is concerned reports the failure
+//! once, and no unsafe change is called safe.
 
 use pelago_lossfs::Operation;
 use pelago_store::table;
-use pelago_wire::{
-    Code, DataPath, Entry, Generation, Handle, OpenFlags, OpenId, RenameFlags, Request, SetAttr,
-};
+use pelago_wire::{Code, DataPath, Entry, Generation, Handle, OpenFlags, OpenId, Request, SetAttr};
 use rustix::io::Errno;
 
-use crate::testing::{BOTH, Failing, Options, READ, ROOT, Rig, answer, name};
+use crate::testing::{BOTH, Failing, Options, READ, ROOT, Rig};
 
 const LARGE: usize = 50_000;
 
@@ -39,14 +37,6 @@ fn lose(rig: &Rig) {
     rig.table.fail_at(0, broken);
     assert!(rig.commit.run().is_err());
     assert!(rig.commit.reopen_table());
-}
-
-fn rename(rig: &Rig, from: &str, to: &str) -> Result<(), Code> {
-    let from = name(from);
-    let to = name(to);
-    let flags = RenameFlags::Replace;
-    let request = Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags };
-    answer(&rig.begin(request, &[])).map(drop)
 }
 
 /// Without its row the file cannot be kept: no later sync may succeed.
@@ -126,9 +116,9 @@ fn a_file_that_lost_changes_replaces_no_other_before_that_is_reported() {
     rig.write(open, 0, b"new").unwrap();
     rig.close(open);
     lose(&rig);
-    assert_eq!(rename(&rig, "f", "target"), Err(Code::Io));
+    assert_eq!(rig.rename("f", "target"), Err(Code::Io));
     assert_eq!(rig.bytes("target"), b"target");
-    assert_eq!(rename(&rig, "f", "target"), Ok(()));
+    assert_eq!(rig.rename("f", "target"), Ok(()));
     assert_eq!(rig.bytes("target"), b"old bytes");
 }
 
@@ -162,10 +152,10 @@ fn a_file_in_error_replaces_no_other() {
     rig.file("target", b"safe");
     two_files_in_error(&failing);
     for _ in 0..3 {
-        assert_eq!(rename(rig, "a", "target"), Err(Code::Io));
+        assert_eq!(rig.rename("a", "target"), Err(Code::Io));
     }
     assert_eq!(rig.bytes("target"), b"safe");
-    assert_eq!(rename(rig, "a", "elsewhere"), Ok(()), "nothing is replaced");
+    assert_eq!(rig.rename("a", "elsewhere"), Ok(()), "nothing is replaced");
 }
 
 #[test]

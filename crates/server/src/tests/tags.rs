@@ -10,7 +10,7 @@ use pelago_store::rows::{Row, Stamp, Tag, Xattr};
 use pelago_store::table::fake::FakeTable;
 use pelago_store::table::{self, Batch, Table, TableRead};
 use pelago_wire::xattr::tag_key;
-use pelago_wire::{Handle, InodeId, NameHash, NewMode, RenameFlags, Request, XattrFlags};
+use pelago_wire::{Handle, InodeId, NameHash, NewMode, Request, XattrFlags};
 
 use crate::background::{CompleteTags, NextRun, Worker};
 use crate::testing::{ROOT, Rig, name};
@@ -53,13 +53,6 @@ fn tag(rig: &Rig, node: Handle, value: &[u8]) {
     rig.call(Request::SetXattr { node, name, value, flags, kill_setgid: false }).unwrap();
 }
 
-fn rename(rig: &Rig, from: &str, to: &str) {
-    let from = name(from);
-    let to = name(to);
-    let flags = RenameFlags::Replace;
-    rig.call(Request::Rename { from_dir: ROOT, from, to_dir: ROOT, to, flags }).unwrap();
-}
-
 /// A volume with tagged files, some of which have moved or have a row of their own, none of whose
 /// tags has a row, and with rows of no tag. All that is safe.
 fn without_rows() -> Rig {
@@ -68,7 +61,7 @@ fn without_rows() -> Rig {
         let entry = rig.file(&format!("f{at}"), b"");
         tag(&rig, entry.handle, b"old");
         match at % 4 {
-            0 => rename(&rig, &format!("f{at}"), &format!("moved{at}")),
+            0 => rig.rename(&format!("f{at}"), &format!("moved{at}")).unwrap(),
             1 => {
                 let node = entry.handle;
                 let dir = ROOT;
@@ -152,8 +145,8 @@ fn changes_beside_the_worker_are_not_lost() {
         }
         let file = |text: &str| rig.lookup(text).unwrap().handle;
         tag(&rig, file("f2"), b"new");
-        rename(&rig, "f3", "a");
-        rename(&rig, "f6", "f7");
+        rig.rename("f3", "a").unwrap();
+        rig.rename("f6", "f7").unwrap();
         rig.unlink("f10");
         let node = file("f11");
         rig.call(Request::RemoveXattr { node, name: b"user.tag.k".to_vec() }).unwrap();
@@ -184,7 +177,7 @@ fn a_file_that_moves_behind_the_worker_is_found() {
     for _ in 0..3 {
         assert_eq!(worker.work().unwrap().items, 0);
     }
-    rename(&rig, &last, &first);
+    rig.rename(&last, &first).unwrap();
     finish(&rig, &mut worker);
     assert_eq!(tag_rows(&rig.table).0.len(), 1);
 }

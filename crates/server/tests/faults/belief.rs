@@ -1,9 +1,10 @@
-//! What a program may rely on while calls fail below it, and so what must be left after a loss of
-//! power.
+//! The belief of a program while calls fail below it: the states that may be there, and those that
+//! a loss of power may leave.
 //!
-//! For each path, and for the bytes of each file, it has the present state, if that is certain, and
-//! all states that a loss of power may leave: those since it was last made safe. An operation that
-//! fails may have happened or not, so both are possible until the program reads the state again.
+//! For each path, and for the bytes of each file, it holds the present state, if that is certain,
+//! and all states that a loss of power may leave: those since the last time that it was made safe.
+//! An operation that fails may or may not have happened, so both states are possible until the
+//! program reads the state again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! One call that fails, as a line of text that can be run again.
+//! A case: one call that fails, as a line of text from which it can be run again.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! A random program that continues when calls fail below it, and holds the server to its replies.
+//! A random program that continues when calls fail below it, and checks the server against its
+//! replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Runs one program with one failing call, and checks what is left.
+//! The run of one program with one failing call, and the check of the volume that it leaves.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,4 +1,4 @@
-//! Which chains of credentials make a session, and for how long.
+//! The admission of guests: chains of credentials that begin a session, and the end of sessions.
 
 use std::fs;
 use std::thread;

@@ -1,4 +1,4 @@
-//! What a guest gets by each kind of request, on what is granted and on what is not.
+//! The reply to each kind of request of a guest, for granted nodes and for others.
 
 use pelago_wire::{
     AllocateMode, Asker, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind, LockMode,

@@ -1,4 +1,4 @@
-//! Where a node is decides, and not what its handle says or where it was.
+//! Nodes that move: a grant holds for the present place of a node, not for the place in its handle.
 
 use pelago_wire::{Code, Handle};
 

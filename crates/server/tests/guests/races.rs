@@ -1,5 +1,6 @@
-//! Guests that read all the time, while a file and a directory move out and in again. What is
-//! written while they are outside, and is gone before they are back, is never seen.
+//! Guests that read all the time, while a file and a directory move out of the granted directory
+//! and in again. Bytes that are written while these are outside, and removed before they are back,
+//! are never seen.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;

@@ -1,4 +1,4 @@
-//! Credentials that are taken back.
+//! Revoked credentials.
 
 use std::fs;
 

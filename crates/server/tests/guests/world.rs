@@ -1,4 +1,4 @@
-//! What the tests of guests share: a server of a volume whose folder has a policy.
+//! The world of the tests of guests: a server of a volume whose folder has a policy.
 
 use std::collections::BTreeMap;
 use std::fs;

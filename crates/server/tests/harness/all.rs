@@ -1,4 +1,4 @@
-//! What the tests of the server share.
+//! The harness of the server's tests.
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::thread;

@@ -1,4 +1,5 @@
-//! What was done, and so what may be left after a loss of power.
+//! The history of a program: the operations that were done, and so the states that a loss of power
+//! may leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -101,8 +102,8 @@ impl History {
         }
     }
 
-    /// Asserts that a file has bytes that a loss of power may leave. `names_at` is the moment of
-    /// which its name is.
+    /// Asserts that a file has bytes that a loss of power may leave. `names_at` is the number of
+    /// the operation after which the names are those that were found.
     fn expect_bytes(&self, ino: u64, found: &[u8], names_at: usize, instant: Instant, when: &str) {
         let of = |list: &[(usize, u64)], until| {
             last(list.iter().filter(|(_, other)| *other == ino).map(|(at, _)| *at), until)

@@ -34,7 +34,7 @@ const READ: OpenFlags = OpenFlags {
 };
 const BOTH: OpenFlags = OpenFlags { write: true, ..READ };
 
-/// A file system that is mounted, and nothing is on it yet or what a loss of power has left.
+/// A mounted file system: empty, or with the files that a loss of power has left.
 pub(crate) struct Disk {
     pub(crate) lossfs: Lossfs,
     folder: tempfile::TempDir,
@@ -48,7 +48,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The volume that is there, or a new one.
+    /// Serves the volume on this disk, which is made if there is none.
     pub(crate) fn on(disk: Disk, options: Options, when: &str) -> Self {
         let Disk { lossfs, folder } = disk;
         let server = Server::start(&place(lossfs.point()), options)

@@ -1,6 +1,6 @@
-//! A primary and its mirror: what is sent, and in which states the mirror is.
+//! A primary and its mirror: the groups that are sent, and the states that the mirror has.
 //!
-//! The mirror of [`image`] is memory: it carries out each group, and keeps what it has then.
+//! The mirror of [`image`] is in memory: it carries out each group, and records the state after it.
 
 mod image;
 mod sending;

@@ -1,4 +1,4 @@
-//! What a mirror has, while programs change the volume and connections fail.
+//! The state of a mirror while programs change the volume and connections fail.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

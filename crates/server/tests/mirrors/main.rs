@@ -1,4 +1,4 @@
-//! Mirrors: what they have after groups, kills and promotions.
+//! Mirrors: their states after groups, kills and promotions.
 
 use std::fs;
 use std::path::{Path, PathBuf};

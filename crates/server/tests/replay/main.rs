@@ -1,5 +1,6 @@
-//! A loss of power of the server's machine, or of its table alone, while its clients live: what was
-//! answered and not safe comes back with them, through real sessions over a Unix socket.
+//! A loss of power of the server's machine, or a loss in its table alone, while its clients live:
+//! changes that were answered but not safe come back with the clients, through real sessions over a
+//! Unix socket.
 
 mod power;
 mod relay;

@@ -1,4 +1,4 @@
-//! The machine of the server loses power.
+//! A loss of power of the server's machine, while its clients live.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is between a client and its server, and loses answers.
+//! A relay between a client and its server, which loses replies.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;

@@ -1,4 +1,4 @@
-//! The table fails while the server runs, and is opened again without what was not safe.
+//! A table that fails while the server runs, and is opened again without the unsafe changes.
 
 use std::thread;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Requests for what has its home at the other site.
+//! Requests for nodes whose home is the other site.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who becomes a site of a volume.
+//! Joining: the servers that become a site of a volume, and those that are refused.
 
 use std::sync::Barrier;
 use std::thread;

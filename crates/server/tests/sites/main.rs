@@ -1,6 +1,6 @@
-//! Servers of two sites of one volume: who may join, and what each asks the other.
+//! Servers of two sites of one volume: how they join, and the requests between them.
 //!
-//! The two are in one process. What a connection would carry is a call, in a session that has begun
+//! Both are in one process. A request over a connection is a call here, in a session that has begun
 //! as one of a site.
 
 mod elsewhere;

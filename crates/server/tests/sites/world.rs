@@ -1,4 +1,4 @@
-//! What the tests of sites share: two servers that reach each other by calls.
+//! The world of the tests of sites: two servers that reach each other by calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Requests of other sessions than that of the server's own mount.
+//! Requests of sessions other than that of the server's own mount.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
