@@ -121,13 +121,17 @@ fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
 }
 
 impl Question<'_> {
-    /// Fills the page from a place on. If the first page of an answer finds that the index cannot
-    /// be read, it is found again without the index: a source reads the index before it adds a hit.
+    /// Fills the page from a place on. If the index was closed while the first page of an answer was
+    /// filled, the page is filled again from the rows. It begins anew then: the failure may be that
+    /// of a row, after some hits, while another search has found that the index cannot be read.
     fn fill(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
         let index = self.searched.index;
         let was_usable = index.is_usable();
         match self.fill_once(at, page) {
-            Err(_) if at.is_none() && was_usable && !index.is_usable() => self.fill_once(at, page),
+            Err(_) if at.is_none() && was_usable && !index.is_usable() => {
+                page.restart();
+                self.fill_once(at, page)
+            }
             filled => filled,
         }
     }

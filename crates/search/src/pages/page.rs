@@ -1,4 +1,4 @@
-//! A page of an answer, and when it ends.
+//! A page of an answer, and its end.
 
 use pelago_wire::{Hit, limits};
 
@@ -22,6 +22,11 @@ impl Page {
     pub(super) fn new(hits: u32) -> Self {
         let most = hits.clamp(1, limits::PAGE_HITS) as usize;
         Self { hits: Vec::new(), bytes: 0, most, examined: 0, left: limits::PAGE_NAMES }
+    }
+
+    /// Empties the page, to fill it in another order.
+    pub(super) fn restart(&mut self) {
+        *self = Self { most: self.most, ..Self::new(1) };
     }
 
     /// Counts a name that is compared with the query, in the reply and in the work, with the texts
@@ -98,5 +103,17 @@ mod tests {
         (0..limits::PAGE_NAMES / TEXT_NAMES).for_each(|_| page.examine(1));
         assert!(page.is_over());
         assert_eq!(page.into_hits().1, u64::from(limits::PAGE_NAMES / TEXT_NAMES));
+    }
+
+    #[test]
+    fn a_page_that_begins_anew_has_no_hit_twice() {
+        let mut page = Page::new(2);
+        assert!(page.add(hit(1)));
+        page.examine(3);
+        page.restart();
+        assert!(page.add(hit(1)) && !page.is_over(), "it takes two hits again");
+        assert!(page.add(hit(1)) && page.is_over());
+        let (hits, examined) = page.into_hits();
+        assert_eq!((hits.len(), examined), (2, 0));
     }
 }
