@@ -22,7 +22,7 @@ use tracing::level_filters::LevelFilter;
 /// them by it.
 pub const TARGET: &str = "pelago::request";
 
-/// What is said of a request.
+/// The description of a request, as the fields of its span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Described {
     /// The name of the operation, in the words of the protocol by which it has come.
