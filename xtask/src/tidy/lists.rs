@@ -1,5 +1,5 @@
-//! Lists that documents state, against the code: workers, verbs, fields of JSON, suites of tests,
-//! and the verbs of `cargo xtask` that they name.
+//! Lists that documents state, against the code: workers, verbs and their options, fields of JSON,
+//! suites of tests, and the verbs of `cargo xtask` that they name.
 
 use std::collections::BTreeSet;
 
@@ -39,6 +39,8 @@ const VERBS: &[Verbs] = &[
     Verbs { path: "crates/cli/src/verbs/key.rs", head: "enum KeyVerb {", before: "key " },
     Verbs { path: "crates/cli/src/verbs/site.rs", head: "enum SiteVerb {", before: "site " },
 ];
+/// An option that has a letter, by which docs/cli.md names it.
+const BY_LETTER: &str = "--volume";
 /// The verb that clap adds.
 const HELP: &str = "help";
 
@@ -52,6 +54,7 @@ const NO_SUITES: &[&str] = &["harness", "common", "golden"];
 pub(super) fn check(tree: &Tree, found: &mut Findings) {
     check_workers(tree, found);
     check_verbs(tree, found);
+    check_options(tree, found);
     check_json(tree, found);
     check_suites(tree, found);
     check_tasks(tree, found);
@@ -137,6 +140,35 @@ fn variant(line: &str) -> Option<String> {
     let end = name.find(|letter: char| !letter.is_ascii_alphanumeric()).unwrap_or(name.len());
     let name = &name[..end];
     name.starts_with(|letter: char| letter.is_ascii_uppercase()).then(|| name.to_lowercase())
+}
+
+/// Reports options that docs/cli.md does not name. Those of benchmarks are in their help alone.
+fn check_options(tree: &Tree, found: &mut Findings) {
+    let Some(document) = tree.file(CLI) else { return };
+    let is_of_verbs = |file: &&Source| {
+        let inner = file.path.strip_prefix("crates/cli/src/");
+        inner.is_some_and(|inner| !inner.starts_with("verbs/bench"))
+    };
+    for file in tree.rust().filter(is_of_verbs) {
+        let mut is_long = false;
+        let mut is_hidden = false;
+        for (index, line) in production(file).lines().enumerate() {
+            let line = line.trim_start();
+            let is_attribute = line.starts_with("#[arg(");
+            is_long |= is_attribute && line.contains("long");
+            is_hidden |= is_attribute && line.contains("hide = true");
+            let name = line.split(": ").next().and_then(|name| name.split(' ').next_back());
+            let Some(name) = name.filter(|_| is_long && !line.starts_with(['#', '/'])) else {
+                continue;
+            };
+            let option = format!("--{}", name.replace('_', "-"));
+            if !is_hidden && option != BY_LETTER && !document.text.contains(&option) {
+                found.at(&file.path, index + 1, format_args!("{CLI} does not name `{option}`"));
+            }
+            is_long = false;
+            is_hidden = false;
+        }
+    }
 }
 
 /// Reports fields that verbs print as JSON and that docs/cli.md does not name. Benchmarks print
@@ -257,6 +289,17 @@ mod tests {
         let rows = "| `up [DIR]` | x |\n| `key new\\|list` | y |\n";
         assert!(found(rows).is_empty(), "{:?}", found(rows));
         assert_eq!(found("| `up` | x |\n| `key new`, `down` | y |\n").len(), 2);
+    }
+
+    #[test]
+    fn options_of_verbs_are_documented() {
+        let code = "struct Args {\n    #[arg(long)]\n    /// It.\n    no_find: bool,\n\
+                    #[arg(short = 'V', long)]\n    volume: P,\n    #[arg(long, hide = true)]\n\
+                    in_background: bool,\n    dir: P,\n    #[arg(long, value_name = \"N\")]\n\
+                    pub(crate) lost_one: u64,\n}\n";
+        let files = [("crates/cli/src/verbs/up.rs", code), (CLI, "`--find`, `--no-find`")];
+        let lost = "crates/cli/src/verbs/up.rs:11: docs/cli.md does not name `--lost-one`";
+        assert_eq!(found_in(check_options, &files), [lost]);
     }
 
     #[test]
