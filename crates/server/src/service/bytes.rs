@@ -22,9 +22,9 @@ impl Executor<'_> {
         mode: NewMode,
         (open, flags): (OpenId, OpenFlags),
     ) -> OpResult {
-        let by = (self.context, open);
         let flags = self.permitted(flags);
-        let made = self.parts.opens.create(by, (dir, name), mode, flags, self.may_block)?;
+        let opens = &self.parts.opens;
+        let made = opens.create(self.context, open, dir, name, mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
 
@@ -34,9 +34,9 @@ impl Executor<'_> {
         mode: NewMode,
         (open, flags): (OpenId, OpenFlags),
     ) -> OpResult {
-        let by = (self.context, open);
         let flags = self.permitted(flags);
-        let made = self.parts.opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
+        let opens = &self.parts.opens;
+        let made = opens.create_unnamed(self.context, open, dir, mode, flags, self.may_block)?;
         Ok(created(made, flags))
     }
 

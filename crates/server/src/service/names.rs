@@ -52,7 +52,6 @@ impl Executor<'_> {
             dir,
             name,
             new,
-            false,
             clock::of_request(self.context),
         ))
     }
