@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::ContentEntry;
+use pelago_store::content::{ContentEntry, FileAccess};
 use pelago_store::key;
 use pelago_store::rows::{Orphan, Row};
 use pelago_wire::{Generation, InodeId};
@@ -57,7 +57,9 @@ impl Check<'_> {
         };
         facts.found.content = true;
         let facts = *facts;
-        let Some(file) = self.content.open_file(ino, generation, false)? else { return Ok(()) };
+        let Some(file) = self.content.open_file(ino, generation, FileAccess::Read)? else {
+            return Ok(());
+        };
         let measured = file.stat()?;
         if measured.size < facts.size && facts.found.writing {
             // Recovery at the next start measures a file that was open for writing.
@@ -95,7 +97,7 @@ impl Check<'_> {
             return Ok(());
         }
         let repair = if self.adopt_stray && !has_row {
-            let Some(file) = self.content.open_file(ino, generation, false)? else {
+            let Some(file) = self.content.open_file(ino, generation, FileAccess::Read)? else {
                 return Ok(());
             };
             let rows = self.adopt_content(ino, generation, &file.stat()?)?;

@@ -8,7 +8,7 @@ use pelago_store::rows::{
 };
 use pelago_store::table;
 use pelago_wire::xattr::{ACL_ACCESS, ACL_DEFAULT};
-use pelago_wire::{FileKind, InodeId, NameHash, SessionRecord};
+use pelago_wire::{FileKind, InodeId, SessionRecord};
 
 use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
@@ -23,6 +23,13 @@ const BY_INODE: [RowKind; 7] = [
     RowKind::Xattr,
     RowKind::XattrNames,
 ];
+
+/// The bytes of a row, as the table has them.
+#[derive(Clone, Copy)]
+struct RawRow<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+}
 
 impl Check<'_> {
     /// Checks the rows that belong to the inodes of a window.
@@ -122,39 +129,41 @@ impl Check<'_> {
             self.report_row(Damage::Key, key, None);
             return Ok(());
         };
+        let row = RawRow { key, value };
         match parsed {
             Key::ParentPointer { ino, dir, hash, name } => {
-                let entry = (dir, hash, name);
-                return self.parent_pointer(window.inodes.get_mut(&ino), ino, entry, (key, value));
+                let facts = window.inodes.get_mut(&ino);
+                let name_key = key::name(dir, hash, name);
+                return self.parent_pointer(facts, ino, dir, name_key, row);
             }
-            Key::Moved { ino } => self.moved(window.inodes.get_mut(&ino), ino, (key, value)),
-            Key::Orphan { ino } => self.orphan(window.inodes.get_mut(&ino), ino, (key, value)),
+            Key::Moved { ino } => self.moved(window.inodes.get_mut(&ino), ino, row),
+            Key::Orphan { ino } => self.orphan(window.inodes.get_mut(&ino), ino, row),
             Key::Writing { ino } => {
-                return self.writing(window.inodes.get_mut(&ino), ino, (key, value));
+                return self.writing(window.inodes.get_mut(&ino), ino, row);
             }
             Key::Inline { ino } => {
-                return self.inline(window.inodes.get_mut(&ino), ino, (key, value));
+                return self.inline(window.inodes.get_mut(&ino), ino, row);
             }
             Key::Xattr { ino, name } => {
-                return self.xattr(window.inodes.get_mut(&ino), (ino, name), (key, value));
+                return self.xattr(window.inodes.get_mut(&ino), ino, name, row);
             }
             Key::XattrNames { ino } => {
-                return self.xattr_names(window.inodes.get_mut(&ino), ino, (key, value));
+                return self.xattr_names(window.inodes.get_mut(&ino), ino, row);
             }
             _ => self.report_row(Damage::Key, key, None),
         }
         Ok(())
     }
 
-    /// Checks a parent pointer: one of the names of an inode with a row of its own.
-    /// Checks the parent pointer of a directory of another site: its name is here.
+    /// Checks the parent pointer of a directory of another site, whose name is a row here.
+    /// `name_key`: the key of that row.
     fn pointer_to_other_site(
         &mut self,
         ino: InodeId,
-        (dir, hash, name): (InodeId, NameHash, &[u8]),
+        name_key: &[u8],
         key: &[u8],
     ) -> Result<(), table::Error> {
-        let row = self.table.get(&key::name(dir, hash, name))?;
+        let row = self.table.get(name_key)?;
         let leads = row.as_deref().and_then(|value| NameRow::decode(value).ok());
         if leads.is_none_or(|(_, row)| row.ino() != ino) {
             let repair = Repair::delete("remove the parent pointer", key);
@@ -163,16 +172,19 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Checks a parent pointer: one of the names of an inode with a row of its own. `dir` and
+    /// `name_key`: the directory and the key of the row of that name.
     fn parent_pointer(
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (dir, hash, name): (InodeId, NameHash, &[u8]),
-        (key, value): (&[u8], &[u8]),
+        dir: InodeId,
+        name_key: Vec<u8>,
+        RawRow { key, value }: RawRow<'_>,
     ) -> Result<(), table::Error> {
         let Some(facts) = facts.filter(|facts| facts.place.is_none()) else {
             if self.is_elsewhere(ino) {
-                return self.pointer_to_other_site(ino, (dir, hash, name), key);
+                return self.pointer_to_other_site(ino, &name_key, key);
             }
             // An inode whose row cannot be read keeps its parent pointers until that is repaired.
             if self.table.get(&key::inode(ino))?.is_none() {
@@ -186,7 +198,6 @@ impl Check<'_> {
                 Repair::put("write the row again", key.to_vec(), ParentPointer.encode(self.stamp));
             self.report_row(Damage::Row, key, Some(repair));
         }
-        let name_key = key::name(dir, hash, name);
         let row = self.table.get(&name_key)?;
         let leads = row.as_deref().map(|value| NameRow::decode(value).map(|(_, row)| row.ino()));
         match leads {
@@ -213,7 +224,7 @@ impl Check<'_> {
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (key, value): (&[u8], &[u8]),
+        RawRow { key, value }: RawRow<'_>,
     ) {
         let row = Moved::decode(value).map(|(_, moved)| (moved.dir, moved.hash));
         let Some(facts) = facts.filter(|facts| facts.place.is_some()) else {
@@ -239,7 +250,7 @@ impl Check<'_> {
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (key, value): (&[u8], &[u8]),
+        RawRow { key, value }: RawRow<'_>,
     ) {
         let whole = Orphan::decode(value).is_ok();
         let Some(facts) = facts else {
@@ -265,7 +276,7 @@ impl Check<'_> {
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (key, value): (&[u8], &[u8]),
+        RawRow { key, value }: RawRow<'_>,
     ) -> Result<(), table::Error> {
         let generation = Writing::decode(value).ok().map(|(_, row)| row.generation);
         if let Some(facts) = facts
@@ -288,7 +299,7 @@ impl Check<'_> {
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (key, value): (&[u8], &[u8]),
+        RawRow { key, value }: RawRow<'_>,
     ) -> Result<(), table::Error> {
         let bytes = Inline::decode(value).ok().map(|(_, row)| row.bytes.len());
         let Some(facts) = facts else {
@@ -326,8 +337,9 @@ impl Check<'_> {
     fn xattr(
         &mut self,
         facts: Option<&mut InodeFacts>,
-        (ino, name): (InodeId, &[u8]),
-        (key, value): (&[u8], &[u8]),
+        ino: InodeId,
+        name: &[u8],
+        RawRow { key, value }: RawRow<'_>,
     ) -> Result<(), table::Error> {
         let Some(facts) = facts else { return self.stray_xattr(ino, key) };
         let Ok((_, row)) = Xattr::decode(value) else {
@@ -341,14 +353,14 @@ impl Check<'_> {
         if name != ACL_ACCESS && name != ACL_DEFAULT {
             facts.found.xattr_names.add(name);
         }
-        self.tag(facts, (ino, name), row.value)
+        self.tag(facts, ino, name, row.value)
     }
 
     fn xattr_names(
         &mut self,
         facts: Option<&mut InodeFacts>,
         ino: InodeId,
-        (key, value): (&[u8], &[u8]),
+        RawRow { key, value }: RawRow<'_>,
     ) -> Result<(), table::Error> {
         let Some(facts) = facts else { return self.stray_xattr(ino, key) };
         match XattrNames::decode(value) {

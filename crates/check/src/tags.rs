@@ -35,7 +35,8 @@ impl Check<'_> {
     pub(super) fn tag(
         &mut self,
         facts: &InodeFacts,
-        (ino, name): (InodeId, &[u8]),
+        ino: InodeId,
+        name: &[u8],
         value: &[u8],
     ) -> Result<(), table::Error> {
         let Some(tag) = tag_key(name) else { return Ok(()) };

@@ -69,7 +69,7 @@ impl Rig {
             started: NOW,
         });
         let make = |dir: Handle, text: &str, new| {
-            shard.create(&CALLER, dir, &name(text), new, false, NOW).unwrap()
+            shard.create(&CALLER, dir, &name(text), new, NOW).unwrap()
         };
         let dir = make(Handle::ROOT, "dir", NewInode::directory(NewMode::exactly(0o755)));
         make(dir.handle, "below", NewInode::directory(NewMode::exactly(0o755)));

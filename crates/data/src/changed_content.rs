@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use pelago_store::content::{self, ContentFile, ContentStore};
+use pelago_store::content::{self, ContentFile, ContentStore, FileAccess};
 use pelago_store::sync::Mutex;
 use pelago_wire::{Generation, InodeId, Time, Whence, limits};
 
@@ -184,7 +184,7 @@ impl ContentChanges {
         key: ContentKey,
         content: &ContentStore,
     ) -> Result<Option<CutReader<'a>>, CutError> {
-        let opened = content.open_file(key.0, key.1, false)?;
+        let opened = content.open_file(key.0, key.1, FileAccess::Read)?;
         // After that: if its name was taken away since, this is the right one.
         let inner = self.inner.lock();
         let cut = inner.cut.as_ref().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
@@ -242,7 +242,7 @@ impl ContentChanges {
         if !self.is_collected.load(Ordering::Acquire) || !self.wants_file(key) {
             return;
         }
-        let opened = content.open_file(key.0, key.1, false);
+        let opened = content.open_file(key.0, key.1, FileAccess::Read);
         let mut inner = self.inner.lock();
         let Some(cut) = &mut inner.cut else { return };
         match opened {

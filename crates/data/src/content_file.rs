@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use pelago_store::content::ContentFile;
+use pelago_store::content::{ContentFile, FileAccess};
 
 use crate::fd_budget::FdPermit;
 
@@ -11,19 +11,14 @@ use crate::fd_budget::FdPermit;
 #[derive(Debug)]
 pub(crate) struct OpenContent {
     file: ContentFile,
-    writable: bool,
+    access: FileAccess,
     permit: FdPermit,
 }
 
 impl OpenContent {
-    /// A content file that was opened to read and write.
-    pub(crate) fn new(file: ContentFile, permit: FdPermit) -> Arc<Self> {
-        Arc::new(Self { file, writable: true, permit })
-    }
-
-    /// A content file that was opened to read only.
-    pub(crate) fn read_only(file: ContentFile, permit: FdPermit) -> Arc<Self> {
-        Arc::new(Self { file, writable: false, permit })
+    /// Returns an open content file.
+    pub(crate) fn new(file: ContentFile, access: FileAccess, permit: FdPermit) -> Arc<Self> {
+        Arc::new(Self { file, access, permit })
     }
 
     /// Closes the file and returns its permit.
@@ -41,9 +36,14 @@ impl OpenContent {
         self.permit.note_use();
     }
 
-    /// Whether the file is open to write too.
-    pub(crate) const fn is_writable(&self) -> bool {
-        self.writable
+    /// Returns the operations for which the file is open.
+    pub(crate) const fn access(&self) -> FileAccess {
+        self.access
+    }
+
+    /// Returns whether the file is open to write too.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.access == FileAccess::ReadWrite
     }
 }
 

@@ -33,15 +33,17 @@ impl OpenFiles {
     /// [`OpError::WouldBlock`].
     pub fn create(
         &self,
-        (context, open): (&Context, OpenId),
-        (dir, name): (Handle, &Name),
+        context: &Context,
+        open: OpenId,
+        dir: Handle,
+        name: &Name,
         mode: NewMode,
         flags: OpenFlags,
         may_block: MayBlock,
     ) -> Result<(Entry, DataPath), OpError> {
         let new = NewInode::file(mode);
-        let create =
-            || self.shard.create(context, dir, name, new, true, clock::of_request(context));
+        let now = clock::of_request(context);
+        let create = || self.shard.create_open(context, dir, name, new, now);
         self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
@@ -52,7 +54,8 @@ impl OpenFiles {
     /// use; [`OpError::WouldBlock`].
     pub fn create_unnamed(
         &self,
-        (context, open): (&Context, OpenId),
+        context: &Context,
+        open: OpenId,
         dir: Handle,
         mode: NewMode,
         flags: OpenFlags,

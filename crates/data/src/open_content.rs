@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pelago_store::content::ContentFile;
+use pelago_store::content::{ContentFile, FileAccess};
 use pelago_wire::{Code, Error, InodeId};
 
 use crate::content_file::OpenContent;
@@ -36,7 +36,7 @@ impl InodeGuard<'_> {
             content.note_use();
             return Ok(Arc::clone(content));
         }
-        let content = self.open_kept_or_new(true)?;
+        let content = self.open_kept_or_new(FileAccess::ReadWrite)?;
         self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
         Ok(content)
     }
@@ -51,7 +51,7 @@ impl InodeGuard<'_> {
         {
             return Ok(Arc::clone(content));
         }
-        let content = self.open_kept_or_new(false)?;
+        let content = self.open_kept_or_new(FileAccess::Read)?;
         if let Bytes::ContentClosed(_) = self.state.bytes {
             self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
         }
@@ -60,18 +60,18 @@ impl InodeGuard<'_> {
 
     /// Returns the content file with this access, which may have been kept open since the file was
     /// closed.
-    fn open_kept_or_new(&self, write: bool) -> Result<Arc<OpenContent>, Error> {
+    fn open_kept_or_new(&self, access: FileAccess) -> Result<Arc<OpenContent>, Error> {
         let files = self.files;
         let ino = self.ino();
         let (file, permit) = match files.writing.take_kept(ino) {
-            Some(kept) if kept.is_writable() == write => {
+            Some(kept) if kept.access() == access => {
                 kept.note_use();
                 return Ok(kept);
             }
             Some(kept) => {
                 // The other access is opened before the kept descriptor is closed, so that the
                 // kernel forgets no writeback error in between.
-                let file = self.open_file(write).inspect_err(|_| {
+                let file = self.open_file(access).inspect_err(|_| {
                     files.writing.interrupt_watch(ino);
                 })?;
                 let permit = match Arc::try_unwrap(kept) {
@@ -82,25 +82,22 @@ impl InodeGuard<'_> {
             }
             None => {
                 let permit = files.take_fd_permit(ino)?;
-                (self.open_file(write)?, permit)
+                (self.open_file(access)?, permit)
             }
         };
-        Ok(match write {
-            true => OpenContent::new(file, permit),
-            false => OpenContent::read_only(file, permit),
-        })
+        Ok(OpenContent::new(file, access, permit))
     }
 
     /// Opens the content file once more.
     ///
     /// # Errors
     /// `Corrupt` if it is missing; if the disk fails.
-    pub(crate) fn open_file(&self, write: bool) -> Result<ContentFile, Error> {
+    pub(crate) fn open_file(&self, access: FileAccess) -> Result<ContentFile, Error> {
         let disk = &self.files.disk;
         let ino = self.ino();
         // Callers have checked that the bytes are in a content file.
         let generation = self.state.bytes.generation().ok_or(Code::Bug)?;
-        let opened = disk.content.open_file(ino, generation, write);
+        let opened = disk.content.open_file(ino, generation, access);
         opened.map_err(|error| disk.failed(&error))?.ok_or_else(|| content_missing(ino))
     }
 }

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::{fmt, io};
 
-use pelago_store::content;
+use pelago_store::content::{self, FileAccess};
 use pelago_store::report::content_failed;
 use pelago_wire::limits::BLOCK_BYTES;
 use pelago_wire::{Attr, Caching, Code, Error, Handle, InodeId, PinError, Pinned, PinnedBlock};
@@ -98,7 +98,7 @@ impl InodeGuard<'_> {
             return Ok(pinned);
         }
         let permit = files.take_fd_permit(ino)?;
-        let content = OpenContent::read_only(self.open_file(false)?, permit);
+        let content = OpenContent::new(self.open_file(FileAccess::Read)?, FileAccess::Read, permit);
         Ok(files.pins.insert(ino, content))
     }
 

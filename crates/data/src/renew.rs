@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
-use pelago_store::content::{self, ContentFile};
+use pelago_store::content::{self, ContentFile, FileAccess};
 use pelago_wire::{Code, Error, Generation, InodeId, Whence};
 
 use crate::content_file::OpenContent;
@@ -83,7 +83,7 @@ impl InodeGuard<'_> {
         self.state.size = measured.size;
         self.state.blocks = measured.blocks;
         tracing::debug!(%ino, size, "a file has a content file of its own again");
-        let content = OpenContent::new(file, permit);
+        let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
         self.take_new_content(Arc::clone(&content), before);
         Ok(content)
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use pelago_meta::shard::{BytesChange, InlineBytes, LiveAttrs, Shard, WritingRow};
-use pelago_store::content::{self, ContentFile};
+use pelago_store::content::{self, ContentFile, FileAccess};
 use pelago_store::report::table_failed;
 use pelago_wire::{Code, Error, Generation};
 
@@ -46,17 +46,17 @@ impl InodeGuard<'_> {
         Ok(content)
     }
 
-    /// Gives a file that was just created its content file, open to write if `write` is set.
+    /// Gives a file that was just created its content file, open for `access`.
     ///
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file stays in memory.
-    pub(crate) fn begin_with_content(&mut self, write: bool) -> Result<(), Error> {
+    pub(crate) fn begin_with_content(&mut self, access: FileAccess) -> Result<(), Error> {
         let ino = self.ino();
         let disk = &self.files.disk;
         let permit = self.files.take_fd_permit(ino)?;
-        let created = match write {
-            true => disk.content.create(ino, Generation::FIRST),
-            false => disk.content.create_read_only(ino, Generation::FIRST),
+        let created = match access {
+            FileAccess::ReadWrite => disk.content.create(ino, Generation::FIRST),
+            FileAccess::Read => disk.content.create_read_only(ino, Generation::FIRST),
         };
         let timed = created.and_then(|file| {
             // As for each `writing` row: after a crash the file gets the times of its content.
@@ -71,10 +71,7 @@ impl InodeGuard<'_> {
             writing_row: WritingRow::Put,
             ..BytesChange::NOTHING
         })?;
-        self.set_content(match write {
-            true => OpenContent::new(file, permit),
-            false => OpenContent::read_only(file, permit),
-        });
+        self.set_content(OpenContent::new(file, access, permit));
         Ok(())
     }
 
@@ -96,7 +93,7 @@ impl InodeGuard<'_> {
         });
         match spilled {
             Ok(file) => {
-                let content = OpenContent::new(file, permit);
+                let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
                 self.set_content(Arc::clone(&content));
                 Ok(content)
             }
@@ -153,6 +150,7 @@ impl InodeGuard<'_> {
         };
         self.write_row(&change).map(drop)
     }
+
     /// Writes the `writing` row of a content file that is about to change. It exists when this
     /// returns.
     ///

@@ -145,11 +145,12 @@ impl Rig {
         let context = Context::direct(10, 20);
         let mode = NewMode::exactly(0o644);
         let name = Name::new(text.as_bytes()).unwrap();
-        let at = (Handle::ROOT, &name);
         let open = self.next_open();
-        let by = (&context, open.open);
-        let created = self.files.create(by, at, mode, READ_WRITE, MayBlock::Yes);
-        (created.unwrap().0, open)
+        let (entry, _) = self
+            .files
+            .create(&context, open.open, Handle::ROOT, &name, mode, READ_WRITE, MayBlock::Yes)
+            .unwrap();
+        (entry, open)
     }
 
     /// Creates a file with these bytes and closes it.

@@ -2,6 +2,7 @@
 
 use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
+use pelago_store::content::FileAccess;
 use pelago_wire::{Code, Error, limits};
 
 use crate::content_file::OpenContent;
@@ -95,7 +96,7 @@ impl InodeGuard<'_> {
         self.state.size = 0;
         self.state.blocks = 0;
         files.writing.clear_error(ino);
-        self.take_new_content(OpenContent::new(file, permit), before);
+        self.take_new_content(OpenContent::new(file, FileAccess::ReadWrite, permit), before);
         Ok(())
     }
 }

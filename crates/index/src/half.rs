@@ -66,13 +66,14 @@ impl<D: Document> Half<D> {
     pub(crate) fn open(
         parent: &Folder,
         name: &str,
-        (schema, ino): (Schema, Field),
+        schema: Schema,
+        ino: Field,
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
         let path = parent.path().join(name);
         let folder = parent.create_folder(name).map_err(|error| Error::of_folder(&path, error))?;
         let is_new = is_empty(&folder)?;
-        let opened = Self::open_prepared(folder, (schema, ino), tokenizer);
+        let opened = Self::open_prepared(folder, schema, ino, tokenizer);
         if is_new && opened.is_err() {
             // The next try is not to find a part of an index. If this fails, it finds damage.
             let _removed = parent.remove_tree(name);
@@ -82,7 +83,8 @@ impl<D: Document> Half<D> {
 
     fn open_prepared(
         inner: Folder,
-        (schema, ino): (Schema, Field),
+        schema: Schema,
+        ino: Field,
         tokenizer: Option<TextAnalyzer>,
     ) -> Result<Self, Error> {
         let folder = inner.path();

@@ -38,7 +38,7 @@ impl Names {
     /// See [`Error`], and [`Error::is_of_files`] for what to do.
     pub fn open(folder: &Folder) -> Result<Self, Error> {
         let (fields, schema) = Fields::new();
-        let half = Half::open(folder, "names", (schema, fields.ino), None)?;
+        let half = Half::open(folder, "names", schema, fields.ino, None)?;
         Ok(Self { half, fields })
     }
 

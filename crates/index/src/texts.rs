@@ -59,7 +59,7 @@ impl Texts {
     pub fn open(folder: &Folder) -> Result<Self, Error> {
         let (fields, schema) = Fields::new();
         let tokenizer = TextAnalyzer::from(Words);
-        let half = Half::open(folder, "texts", (schema, fields.ino), Some(tokenizer))?;
+        let half = Half::open(folder, "texts", schema, fields.ino, Some(tokenizer))?;
         Ok(Self { half, fields })
     }
 

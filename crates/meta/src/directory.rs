@@ -11,9 +11,9 @@ use pelago_wire::{InodeId, NameHash, Time};
 
 use crate::name_filter::Filter;
 
-pub(crate) use changes::Changes;
 #[cfg(test)]
 pub(crate) use changes::RECORDED_CHANGES;
+pub(crate) use changes::{Changes, NameCount};
 
 mod changes;
 
@@ -146,6 +146,13 @@ impl Directory {
                 assert!(was_there, "I-7: a filter denied a name that was just removed");
             }
         }
+    }
+
+    /// Sets the number of names, which an unclean stop had lost.
+    pub(crate) fn set_recounted(&mut self, count: NameCount) {
+        self.names = count.names;
+        self.directories = count.directories;
+        self.needs_recount = false;
     }
 
     /// Sets the times after a change of the names.

@@ -254,7 +254,8 @@ impl RequestKey {
         batch: &mut Batch,
         reply: &Reply,
         stamp: Stamp,
-        (stored, safe): (&StoredReplies, u64),
+        stored: &StoredReplies,
+        safe: u64,
     ) -> Option<ReplyStored> {
         let bytes = encode(reply)?;
         let replies = &stored.of_session.get(&self.session)?.replies;
@@ -369,8 +370,7 @@ mod tests {
                 Context { session, mutation: request, acknowledged, ..Context::direct(0, 0) };
             let mut batch = Batch::new();
             let key = RequestKey::of(&context).unwrap();
-            let change =
-                key.put(&mut batch, &Reply::Done, stamp(request), (&stored, safe)).unwrap();
+            let change = key.put(&mut batch, &Reply::Done, stamp(request), &stored, safe).unwrap();
             let deleted = change.deleted.clone();
             stored.apply(change);
             deleted
@@ -387,7 +387,7 @@ mod tests {
         let late = Context { session, mutation: 13, ..Context::direct(0, 0) };
         let mut batch = Batch::new();
         let key = RequestKey::of(&late).unwrap();
-        assert!(key.put(&mut batch, &Reply::Done, stamp(13), (&stored, 0)).is_none());
+        assert!(key.put(&mut batch, &Reply::Done, stamp(13), &stored, 0).is_none());
         assert!(batch.is_empty());
     }
 }

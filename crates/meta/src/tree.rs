@@ -282,7 +282,8 @@ impl Tree {
     /// If the table fails. A damaged row is left out, and the log names it.
     pub fn tagged(
         &self,
-        (key, value): (&str, &[u8]),
+        key: &str,
+        value: &[u8],
         from: InodeId,
         most: usize,
     ) -> Result<Vec<Handle>, Error> {

@@ -106,8 +106,10 @@ impl UnsafeChanges {
     /// `safe` are safe.
     pub(crate) fn note(
         &mut self,
-        (session, sequence): (SessionId, u64),
-        (subject, access): (Subject, Access),
+        session: SessionId,
+        sequence: u64,
+        subject: Subject,
+        access: Access,
         safe: u64,
     ) {
         if access != Access::BlindWrite && self.is_of_other(session, subject, safe) {
@@ -173,12 +175,12 @@ mod tests {
     #[test]
     fn a_session_waits_for_what_another_one_changed() {
         let mut changes = UnsafeChanges::default();
-        changes.note((ONE, 1), (DIR, Access::Write), 0);
-        changes.note((ONE, 2), (DIR, Access::Read), 0);
+        changes.note(ONE, 1, DIR, Access::Write, 0);
+        changes.note(ONE, 2, DIR, Access::Read, 0);
         assert!(!changes.is_shared(ONE, 0), "it builds on its own change");
-        changes.note((TWO, 3), (NAME, Access::Write), 0);
+        changes.note(TWO, 3, NAME, Access::Write, 0);
         assert!(!changes.is_shared(TWO, 0), "it builds on no change of the other");
-        changes.note((TWO, 4), (DIR, Access::Read), 0);
+        changes.note(TWO, 4, DIR, Access::Read, 0);
         assert!(
             changes.is_shared(TWO, 3) && !changes.is_shared(TWO, 4) && !changes.is_shared(ONE, 0)
         );
@@ -188,11 +190,11 @@ mod tests {
     #[test]
     fn what_is_safe_is_built_on_at_once() {
         let mut changes = UnsafeChanges::default();
-        changes.note((ONE, 1), (DIR, Access::Write), 0);
-        changes.note((TWO, 2), (DIR, Access::Write), 1);
+        changes.note(ONE, 1, DIR, Access::Write, 0);
+        changes.note(TWO, 2, DIR, Access::Write, 1);
         assert!(!changes.is_shared(TWO, 1));
         changes.forget_safe(1);
-        changes.note((ONE, 3), (DIR, Access::Read), 1);
+        changes.note(ONE, 3, DIR, Access::Read, 1);
         assert!(changes.is_shared(ONE, 1), "the newest change is the other's");
         changes.forget_safe(3);
         assert!(changes.tracked() == 0 && changes.shared.is_empty());
@@ -203,9 +205,9 @@ mod tests {
     fn what_is_safe_is_forgotten_all_at_once() {
         let other = |number| Subject::Inode(InodeId::from_raw(number));
         let mut changes = UnsafeChanges::default();
-        (1..=9).for_each(|number| changes.note((ONE, number), (other(number), Access::Write), 0));
+        (1..=9).for_each(|number| changes.note(ONE, number, other(number), Access::Write, 0));
         changes.forget_safe(0);
-        changes.note((ONE, 10), (DIR, Access::Write), 0);
+        changes.note(ONE, 10, DIR, Access::Write, 0);
         changes.forget_safe(8);
         assert_eq!(changes.tracked(), 10, "the last of the first ones is not safe");
         assert!(changes.is_of_other(TWO, other(9), 8) && changes.is_of_other(TWO, DIR, 8));
@@ -221,15 +223,15 @@ mod tests {
     fn blind_changes_of_several_sessions_are_those_of_all() {
         const FEWER: Subject = Subject::FewerNames(InodeId::from_raw(7));
         let mut changes = UnsafeChanges::default();
-        changes.note((ONE, 1), (FEWER, Access::BlindWrite), 0);
+        changes.note(ONE, 1, FEWER, Access::BlindWrite, 0);
         assert!(!changes.is_of_other(ONE, FEWER, 0));
-        changes.note((TWO, 2), (FEWER, Access::BlindWrite), 0);
-        changes.note((TWO, 3), (FEWER, Access::BlindWrite), 1);
+        changes.note(TWO, 2, FEWER, Access::BlindWrite, 0);
+        changes.note(TWO, 3, FEWER, Access::BlindWrite, 1);
         assert!(!changes.is_shared(ONE, 0) && !changes.is_shared(TWO, 0));
         assert!(changes.is_of_other(ONE, FEWER, 2) && changes.is_of_other(TWO, FEWER, 2));
-        changes.note((TWO, 4), (FEWER, Access::Read), 2);
+        changes.note(TWO, 4, FEWER, Access::Read, 2);
         assert!(changes.is_shared(TWO, 3));
-        changes.note((TWO, 5), (FEWER, Access::BlindWrite), 4);
+        changes.note(TWO, 5, FEWER, Access::BlindWrite, 4);
         assert!(!changes.is_of_other(TWO, FEWER, 4), "the others are safe");
     }
 
@@ -238,9 +240,9 @@ mod tests {
     fn changes_that_were_not_tracked_may_be_any_session_s() {
         let mut changes = UnsafeChanges::default();
         changes.begin(5);
-        changes.note((ONE, 6), (NAME, Access::Write), 4);
+        changes.note(ONE, 6, NAME, Access::Write, 4);
         assert!(changes.is_shared(ONE, 4) && !changes.is_shared(ONE, 6));
-        changes.note((TWO, 7), (DIR, Access::Write), 5);
+        changes.note(TWO, 7, DIR, Access::Write, 5);
         assert!(!changes.is_shared(TWO, 5));
     }
 
@@ -248,14 +250,11 @@ mod tests {
     fn the_number_of_tracked_changes_is_bounded() {
         let mut changes = UnsafeChanges::default();
         for number in 0..limits::UNSAFE_CHANGES as u64 + 10 {
-            changes.note(
-                (ONE, number + 1),
-                (Subject::Inode(InodeId::from_raw(number)), Access::Write),
-                0,
-            );
+            let subject = Subject::Inode(InodeId::from_raw(number));
+            changes.note(ONE, number + 1, subject, Access::Write, 0);
         }
         assert!(changes.tracked() <= limits::UNSAFE_CHANGES);
-        changes.note((TWO, 1 << 40), (Subject::Inode(InodeId::from_raw(1)), Access::Read), 0);
+        changes.note(TWO, 1 << 40, Subject::Inode(InodeId::from_raw(1)), Access::Read, 0);
         assert!(changes.is_shared(TWO, 0), "what was forgotten is not taken for safe");
     }
 }

@@ -1,7 +1,7 @@
 //! The text of a file: its first bytes.
 
 use pelago_meta::tree::Tree;
-use pelago_store::content::ContentStore;
+use pelago_store::content::{ContentStore, FileAccess};
 use pelago_store::report::content_failed;
 use pelago_store::rows::Rnode;
 use pelago_wire::{Error, limits};
@@ -21,7 +21,7 @@ pub fn first_bytes(
         return tree.inline(ino);
     }
     let Some(generation) = generation.filter(|_| flags.has_content) else { return Ok(None) };
-    let opened = content.open_file(ino, generation, false);
+    let opened = content.open_file(ino, generation, FileAccess::Read);
     let Some(file) = opened.map_err(|error| content_failed(&error))? else { return Ok(None) };
     let mut bytes = vec![0; limits::TEXT_SEARCHED_BYTES];
     let read = file.read_at(&mut bytes, 0).map_err(|error| content_failed(&error))?;

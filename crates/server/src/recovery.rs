@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use pelago_store::content::{self, ContentStat, ContentStore};
+use pelago_store::content::{self, ContentStat, ContentStore, FileAccess};
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Row, Writing};
 use pelago_store::table::Table;
@@ -203,7 +203,7 @@ fn measure_content(
     generation: Generation,
     detects_writers: bool,
 ) -> Result<MeasuredFile, content::Error> {
-    if let Some(file) = content.open_file(ino, generation, false)? {
+    if let Some(file) = content.open_file(ino, generation, FileAccess::Read)? {
         // Before `stat`: without a writer at this moment, the size cannot change after it.
         let is_written = detects_writers && {
             file.has_writers().unwrap_or_else(|error| {

@@ -62,6 +62,15 @@ pub struct ContentStore {
 /// takeover leaves a few.
 const TAKEN_GENERATIONS: u32 = 4096;
 
+/// The operations for which a content file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Reads.
+    Read,
+    /// Reads and writes.
+    ReadWrite,
+}
+
 /// An entry that [`ContentStore::list`] finds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentEntry {
@@ -239,8 +248,7 @@ impl ContentStore {
         }
     }
 
-    /// Opens a content file for reading, and for writing if `write` is set. Returns `None` if there
-    /// is no such file.
+    /// Opens a content file. Returns `None` if there is no such file.
     ///
     /// # Errors
     /// [`Error`] if a system call fails.
@@ -248,10 +256,13 @@ impl ContentStore {
         &self,
         ino: InodeId,
         generation: Generation,
-        write: bool,
+        access: FileAccess,
     ) -> Result<Option<ContentFile>, Error> {
         let name = root::file_name(ino, generation);
-        let flags = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = match access {
+            FileAccess::Read => OFlags::RDONLY,
+            FileAccess::ReadWrite => OFlags::RDWR,
+        };
         match self.root.open_file(&name, flags) {
             Ok(fd) => Ok(Some(self.opened(fd, ino, generation, false))),
             Err(Errno::NOENT) => Ok(None),
@@ -282,7 +293,7 @@ impl ContentStore {
         ino: InodeId,
         generation: Generation,
     ) -> Result<ContentFile, Error> {
-        let opened = self.open_file(ino, generation, false)?;
+        let opened = self.open_file(ino, generation, FileAccess::Read)?;
         opened.ok_or_else(|| self.failed("opening", ino, generation, Errno::NOENT))
     }
 
@@ -435,7 +446,9 @@ impl ContentStore {
         ino: InodeId,
         generation: Generation,
     ) -> Result<Option<()>, Error> {
-        let Some(file) = self.open_file(ino, generation, false)? else { return Ok(None) };
+        let Some(file) = self.open_file(ino, generation, FileAccess::Read)? else {
+            return Ok(None);
+        };
         file.drop_page_cache().map(Some)
     }
 

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use pelago_store::content::{ContentEntry, ContentStore};
+use pelago_store::content::{ContentEntry, ContentStore, FileAccess};
 use pelago_wire::{AllocateMode, Generation, InodeId, Time, Whence};
 use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
@@ -55,7 +55,7 @@ fn bytes_come_back_as_they_were_written() {
     assert_eq!(file.read_at(&mut buffer, 1 << 40).unwrap(), 0);
     assert_eq!((file.ino(), file.generation()), (INO, FIRST));
     drop(file);
-    let again = content.open_file(INO, FIRST, false).unwrap().unwrap();
+    let again = content.open_file(INO, FIRST, FileAccess::Read).unwrap().unwrap();
     assert_eq!(again.read_at(&mut buffer, 0).unwrap(), 12);
     let refused = again.write_at(b"x", 0).unwrap_err();
     assert_eq!(refused.written, 0);
@@ -83,13 +83,16 @@ fn generations_and_inodes_are_apart() {
     let others = [(INO, Generation(2)), (InodeId::from_raw(INO.raw() + 0x100), FIRST)];
     content.create(INO, FIRST).unwrap().write_at(b"first", 0).unwrap();
     for (ino, generation) in others {
-        assert!(content.open_file(ino, generation, true).unwrap().is_none());
+        assert!(content.open_file(ino, generation, FileAccess::ReadWrite).unwrap().is_none());
         content.create(ino, generation).unwrap();
     }
     assert!(content.remove(INO, Generation(2)).unwrap());
     assert!(!content.remove(INO, Generation(2)).unwrap());
     assert!(!content.remove(InodeId::ROOT, FIRST).unwrap(), "its subfolder was never created");
-    assert_eq!(content.open_file(INO, FIRST, false).unwrap().unwrap().stat().unwrap().size, 5);
+    assert_eq!(
+        content.open_file(INO, FIRST, FileAccess::Read).unwrap().unwrap().stat().unwrap().size,
+        5
+    );
 }
 
 /// No row names a leftover of a crash, so its bytes belong to no file.
@@ -114,7 +117,7 @@ fn a_removed_file_lives_while_it_is_open() {
     assert_eq!(file.read_at(&mut buffer, 0).unwrap(), 10);
     file.sync(true).unwrap();
     file.sync_name().unwrap();
-    assert!(content.open_file(INO, FIRST, false).unwrap().is_none());
+    assert!(content.open_file(INO, FIRST, FileAccess::Read).unwrap().is_none());
 }
 
 #[test]
@@ -254,7 +257,10 @@ fn files_are_made_and_synced_from_many_threads() {
     content.sync_all().unwrap();
     assert_eq!(listed(&content).len(), 80);
     let reopened = ContentStore::open(temp.path()).unwrap();
-    let file = reopened.open_file(InodeId::from_raw(1 << 20), FIRST, true).unwrap().unwrap();
+    let file = reopened
+        .open_file(InodeId::from_raw(1 << 20), FIRST, FileAccess::ReadWrite)
+        .unwrap()
+        .unwrap();
     file.sync_name().unwrap();
     assert_eq!(file.stat().unwrap().size, 8);
 }

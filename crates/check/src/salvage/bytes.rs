@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use pelago_store::content::{ContentFile, ContentStore};
+use pelago_store::content::{ContentFile, ContentStore, FileAccess};
 use pelago_store::key;
 use pelago_store::rows::{Inline, Rnode};
 use pelago_store::table;
@@ -69,7 +69,7 @@ impl<'a> Copier<'a> {
             return Ok(Source::Lost("there are no content files".to_owned()));
         };
         let lost = |error: &dyn std::fmt::Display| Ok(Source::Lost(error.to_string()));
-        let file = match content.open_file(rnode.ino, generation, false) {
+        let file = match content.open_file(rnode.ino, generation, FileAccess::Read) {
             Ok(Some(file)) => file,
             Ok(None) => return lost(&"its content file is missing"),
             Err(error) => return lost(&error),

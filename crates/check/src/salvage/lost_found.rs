@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use pelago_store::content::ContentEntry;
+use pelago_store::content::{ContentEntry, FileAccess};
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Rnode, Row as _};
 use pelago_wire::{FileKind, Generation, InodeId};
@@ -102,7 +102,7 @@ impl TreeCopy<'_> {
             if !self.is_lost(ino)? {
                 continue;
             }
-            let source = match content.open_file(ino, generation, false) {
+            let source = match content.open_file(ino, generation, FileAccess::Read) {
                 Ok(Some(file)) => match file.stat() {
                     Ok(found) => Source::Content {
                         file,

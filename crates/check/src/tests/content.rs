@@ -1,5 +1,7 @@
 //! Inline bytes and content files that are missing, short or stray.
 
+use pelago_store::content::FileAccess;
+
 use super::*;
 
 #[test]
@@ -29,7 +31,8 @@ fn a_file_without_its_inline_bytes_becomes_empty() {
 fn a_file_takes_the_size_of_a_short_content_file() {
     let rig = Rig::new();
     let large = rig.large.handle.ino;
-    let file = rig.content.open_file(large, Generation::FIRST, true).unwrap().unwrap();
+    let file =
+        rig.content.open_file(large, Generation::FIRST, FileAccess::ReadWrite).unwrap().unwrap();
     file.truncate(10).unwrap();
     rig.expect(&[Damage::ContentShort]);
     assert_eq!(rig.rnode_at(rig.dir.handle.ino, "renamed").size, 10);

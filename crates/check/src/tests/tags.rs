@@ -9,8 +9,8 @@ impl Rig {
         Some(Tag::decode(&value).unwrap().1)
     }
 
-    fn put_tag(&self, key: Vec<u8>, (dir, hash): (InodeId, NameHash)) {
-        self.put(key, Tag { dir, hash }.encode(STAMP));
+    fn put_tag(&self, key: Vec<u8>, row: Tag) {
+        self.put(key, row.encode(STAMP));
     }
 }
 
@@ -41,7 +41,7 @@ fn a_row_of_no_tag_is_removed() {
     let rig = Rig::new();
     let dir = rig.dir.handle.ino;
     let small = rig.small.handle.ino;
-    let own = |ino| (ino, NameHash(0));
+    let own = |dir| Tag { dir, hash: NameHash(0) };
     let malformed = vec![RowKind::Tag.number(), b'k', 0, b'v'];
     let strays = [
         key::tag("k", b"other", dir),
@@ -75,7 +75,7 @@ fn a_row_that_leads_to_another_name_is_corrected() {
     let rig = Rig::new();
     let small = rig.small.handle;
     rig.put(key::xattr(small.ino, b"user.tag.k"), Xattr { value: b"v" }.encode(STAMP));
-    rig.put_tag(key::tag("k", b"v", small.ino), (small.dir, NameHash(1)));
+    rig.put_tag(key::tag("k", b"v", small.ino), Tag { dir: small.dir, hash: NameHash(1) });
     rig.expect(&[Damage::TagHint, Damage::XattrNames]);
     assert_eq!(rig.tag_row(small.ino), Some(Tag { dir: small.dir, hash: small.hash }));
 }

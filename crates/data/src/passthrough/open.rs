@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use pelago_meta::shard::AttrSource;
+use pelago_store::content::FileAccess;
 use pelago_wire::{Backing, Code, DataPath, Entry, Error, Handle, OpenFlags};
 
 use crate::blocking::{MayBlock, OpError};
@@ -64,7 +65,9 @@ impl OpenFiles {
         let inode = self.opens.enter(handle.ino, flags.write, || inode);
         let mut guard = self.lock(&inode);
         let passes = flags.passthrough && self.placement.passes();
-        let opened = match guard.begin_with_content(!passes) {
+        // `InodeGuard::grant` gives the kernel a descriptor that is open to read only.
+        let access = if passes { FileAccess::Read } else { FileAccess::ReadWrite };
+        let opened = match guard.begin_with_content(access) {
             Ok(()) if passes => guard.choose_path(open, flags),
             begun => {
                 if let Err(error) = begun {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pelago_store::clock;
-use pelago_store::content;
+use pelago_store::content::{self, FileAccess};
 use pelago_wire::Error;
 
 use crate::content_file::OpenContent;
@@ -37,7 +37,7 @@ impl InodeGuard<'_> {
         let content = &files.disk.content;
         let to = content.create_unnamed(ino, from.generation()).map_err(warn).ok()?;
         if from.clone_to(&to).is_ok() {
-            let content = OpenContent::read_only(to, permit);
+            let content = OpenContent::new(to, FileAccess::Read, permit);
             return Some(VersionContent::new(content, None));
         }
         let size = from.stat().map_err(warn).ok()?.size;
@@ -49,7 +49,7 @@ impl InodeGuard<'_> {
         let length = usize::try_from(size).ok()?;
         let copied = from.copy_to(0, &to, 0, length).map_err(warn).ok()?;
         let share = (copied == length).then_some(share)?;
-        Some(VersionContent::new(OpenContent::read_only(to, permit), Some(share)))
+        Some(VersionContent::new(OpenContent::new(to, FileAccess::Read, permit), Some(share)))
     }
 
     /// Empties a pinned file whose content file is reached by requests alone: it gets an
@@ -75,7 +75,7 @@ impl InodeGuard<'_> {
         // Failures to write back the old bytes do not matter any more.
         drop(files.writing.take_kept(ino));
         files.writing.restart_watch(ino);
-        let content = OpenContent::new(file, permit);
+        let content = OpenContent::new(file, FileAccess::ReadWrite, permit);
         self.state.bytes = Bytes::ContentOpen(Arc::clone(&content));
         self.state.touch(clock::now());
         // After a crash the file gets the times of its content.

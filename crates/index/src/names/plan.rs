@@ -160,7 +160,7 @@ impl Planner<'_> {
         let bytes = i128::from(bytes);
         let (from, to) = range(comparison, bytes, bytes);
         let term = |bytes: u64| Term::from_field_u64(self.fields.size, bytes);
-        self.range(from, to, (0, u64::MAX), term)
+        self.range(from, to, 0, u64::MAX, term)
     }
 
     /// Plans an age or a day by whole seconds: days exactly, and ages to the second.
@@ -184,7 +184,7 @@ impl Planner<'_> {
             }
         };
         let term = |seconds: i64| Term::from_field_i64(self.fields.seconds, seconds);
-        self.range(from, to, (i64::MIN, i64::MAX), term)
+        self.range(from, to, i64::MIN, i64::MAX, term)
     }
 
     /// Plans a range of a column, both ends in it, whose values have a smallest and a largest.
@@ -192,7 +192,8 @@ impl Planner<'_> {
         &self,
         from: i128,
         to: i128,
-        (least, most): (T, T),
+        least: T,
+        most: T,
         term: impl Fn(T) -> Term,
     ) -> Plan {
         let from = from.max(least.into());

@@ -11,19 +11,20 @@ pub(crate) const RECORDED_CHANGES: usize = 1 << 18;
 /// only up to [`RECORDED_CHANGES`].
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    added: Count,
-    removed: Count,
+    added: NameCount,
+    removed: NameCount,
     /// In order; empty if there were too many.
     each: Vec<Change>,
     too_many: bool,
 }
 
-/// A number of names.
-#[derive(Debug, Default)]
-struct Count {
-    names: u64,
+/// The number of names of a directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct NameCount {
+    /// All names.
+    pub(crate) names: u64,
     /// The directories among them.
-    directories: u64,
+    pub(crate) directories: u64,
 }
 
 #[derive(Debug)]
@@ -52,12 +53,15 @@ impl Changes {
         self.too_many
     }
 
-    /// Returns the numbers of names and of directories now, given those at the start of the scan.
+    /// Returns the number of names now, given that of the start of the scan.
     #[must_use]
-    pub(crate) const fn count_on(&self, (names, directories): (u64, u64)) -> (u64, u64) {
-        let names = (names + self.added.names).saturating_sub(self.removed.names);
-        let directories = directories + self.added.directories;
-        (names, directories.saturating_sub(self.removed.directories))
+    pub(crate) const fn count_on(&self, start: NameCount) -> NameCount {
+        let names = start.names + self.added.names;
+        let directories = start.directories + self.added.directories;
+        NameCount {
+            names: names.saturating_sub(self.removed.names),
+            directories: directories.saturating_sub(self.removed.directories),
+        }
     }
 
     /// Returns the filter now, given that of the start; `None` if not all changes were recorded.
@@ -84,7 +88,7 @@ impl Changes {
     }
 }
 
-impl Count {
+impl NameCount {
     fn add(&mut self, is_directory: bool) {
         self.names += 1;
         self.directories += u64::from(is_directory);

@@ -66,7 +66,8 @@ enum Ascent {
 /// `WouldLoop`; `CrossHome` if the path leaves this site elsewhere than the old one.
 pub(super) fn expect_no_loop(
     locked: &mut Locked<'_>,
-    (from, node): (&DirEntryKey, &Node),
+    from: &DirEntryKey,
+    node: &Node,
     to: &DirEntryKey,
     climbed: &[Climbed],
 ) -> Result<Option<Climb>, Error> {

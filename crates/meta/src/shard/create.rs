@@ -15,8 +15,7 @@ use crate::row_cache::{Node, RowLocation};
 const SETGID: u16 = 0o2000;
 
 impl Shard {
-    /// Makes a node under a free name. `acquire`: it is open from the beginning, as by
-    /// [`Shard::acquire`], and the reply that is stored is that to a create with an open.
+    /// Creates a node under a free name.
     ///
     /// # Errors
     /// `Exists`; `NameTooLong`, `Invalid` for a target; `Stale`, `NotDirectory` for the directory.
@@ -26,21 +25,38 @@ impl Shard {
         dir: Handle,
         name: &Name,
         new: NewInode,
-        acquire: bool,
         now: Time,
     ) -> Result<Entry, Error> {
         new.check()?;
         let key = self.entry_key(dir.ino, name);
         let mut txn = self.begin(OpContext::by(context, now));
         let entry = create(&mut txn, context, &key, new)?;
-        txn.store_reply(&match acquire {
-            true => Reply::Created { entry, path: DataPath::Cached },
-            false => Reply::Entry(entry),
-        });
+        txn.store_reply(&Reply::Entry(entry));
+        txn.commit()?;
+        Ok(entry)
+    }
+
+    /// Creates a node under a free name and opens it, as [`Shard::acquire`] does. Stores the reply
+    /// of a create with an open.
+    ///
+    /// # Errors
+    /// As [`Shard::create`].
+    pub fn create_open(
+        &self,
+        context: &Context,
+        dir: Handle,
+        name: &Name,
+        new: NewInode,
+        now: Time,
+    ) -> Result<Entry, Error> {
+        new.check()?;
+        let key = self.entry_key(dir.ino, name);
+        let mut txn = self.begin(OpContext::by(context, now));
+        let entry = create(&mut txn, context, &key, new)?;
+        txn.store_reply(&Reply::Created { entry, path: DataPath::Cached });
+        // The lock is held until the node is open: no removal may come in between.
         let _locked = txn.commit()?;
-        if acquire {
-            self.open_inodes.acquire(entry.attr.ino, false);
-        }
+        self.open_inodes.acquire(entry.attr.ino, false);
         Ok(entry)
     }
 
@@ -138,7 +154,7 @@ pub(super) fn new_rnode_in(
     let parent = txn.node(Handle::own(dir))?.rnode;
     let rights = Rights::inherited(txn, &parent, &new)?;
     let ino = new_id(txn, context)?;
-    let rnode = new_rnode(ino, new, context, &parent, (&rights, txn.now));
+    let rnode = new_rnode(ino, new, context, &parent, &rights, txn.now);
     Ok((rnode, rights))
 }
 
@@ -158,7 +174,8 @@ pub(super) fn new_rnode(
     new: NewInode,
     context: &Context,
     parent: &Rnode,
-    (rights, now): (&Rights, Time),
+    rights: &Rights,
+    now: Time,
 ) -> Rnode {
     // A setgid directory gives its group to what is made in it, and its bit to directories.
     let inherit = parent.mode & SETGID != 0;

@@ -156,12 +156,9 @@ impl Locked<'_> {
         let row = stored::partition(table, rnode.ino)?;
         let mut directory = Directory::stored(row.as_ref(), rnode.mtime, self.shard.started);
         if directory.needs_recount
-            && let Some((names, directories)) =
-                stored::count_names(table, rnode.ino, RECOUNT_NAMES)?
+            && let Some(count) = stored::count_names(table, rnode.ino, RECOUNT_NAMES)?
         {
-            directory.names = names;
-            directory.directories = directories;
-            directory.needs_recount = false;
+            directory.set_recounted(count);
         }
         Ok(directory)
     }

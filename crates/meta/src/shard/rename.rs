@@ -188,9 +188,9 @@ fn attempt(
         Err(error) => return Err(error),
     };
     txn.expect(node.rnode.ino, target.as_ref().map(|target| target.rnode.ino))?;
-    let mut way = climb::expect_no_loop(&mut txn, (&from, &node), &to, climbed)?;
+    let mut way = climb::expect_no_loop(&mut txn, &from, &node, &to, climbed)?;
     if let (RenameFlags::Exchange, None, Some(target)) = (flags, way, &target) {
-        way = climb::expect_no_loop(&mut txn, (&to, target), &from, climbed)?;
+        way = climb::expect_no_loop(&mut txn, &to, target, &from, climbed)?;
     }
     if let Some(way) = way {
         return Ok(Attempt::TooFar(way));
@@ -216,13 +216,13 @@ fn attempt(
         (RenameFlags::Exchange, Some(_)) if node.location == RowLocation::Elsewhere => {
             return Err(Code::Elsewhere.into());
         }
-        (RenameFlags::Exchange, Some(target)) => exchange(&mut txn, (&from, node), (&to, target))?,
+        (RenameFlags::Exchange, Some(target)) => exchange(&mut txn, &from, node, &to, target)?,
         (_, target) => {
             let whiteout = match flags.leaves_a_whiteout() {
                 true => Some(whiteout(&mut txn, context, &from)?),
                 false => None,
             };
-            replace(&mut txn, (&from, node), (&to, target), whiteout)?
+            replace(&mut txn, &from, node, &to, target, whiteout)?
         }
     };
     txn.commit()?;
@@ -245,8 +245,10 @@ fn not_over_a_directory_elsewhere(node: &Node, flags: RenameFlags) -> Code {
 /// Moves a node to a name that is free or that another node loses. A whiteout takes the old name.
 fn replace(
     txn: &mut Txn<'_>,
-    (from, mut node): (&DirEntryKey, Node),
-    (to, target): (&DirEntryKey, Option<Node>),
+    from: &DirEntryKey,
+    mut node: Node,
+    to: &DirEntryKey,
+    target: Option<Node>,
     whiteout: Option<(Node, Rights)>,
 ) -> Result<Renamed, Error> {
     txn.flag_dirty(from.dir);
@@ -302,8 +304,10 @@ fn remove_target(
 /// Lets two nodes change places.
 fn exchange(
     txn: &mut Txn<'_>,
-    (from, mut node): (&DirEntryKey, Node),
-    (to, mut target): (&DirEntryKey, Node),
+    from: &DirEntryKey,
+    mut node: Node,
+    to: &DirEntryKey,
+    mut target: Node,
 ) -> Result<Renamed, Error> {
     txn.flag_dirty(from.dir);
     txn.flag_dirty(to.dir);

@@ -13,7 +13,7 @@ use pelago_wire::{Code, Error, Handle, InodeId};
 
 use super::State;
 use super::locked::Locked;
-use crate::directory::{Changes, FilterState};
+use crate::directory::{Changes, FilterState, NameCount};
 use crate::name_filter::Filter;
 
 /// Rows of counts that one call reads.
@@ -149,9 +149,8 @@ pub(super) fn end(state: &mut State, dir: InodeId, scanned: Option<Scanned>) -> 
         directory.filter = FilterState::Ready(filter);
     }
     if directory.needs_recount {
-        (directory.names, directory.directories) =
-            changes.count_on((scanned.names, scanned.directories));
-        directory.needs_recount = false;
+        let start = NameCount { names: scanned.names, directories: scanned.directories };
+        directory.set_recounted(changes.count_on(start));
         state.directories.flagged_dirty(dir);
     }
     changes.were_too_many()

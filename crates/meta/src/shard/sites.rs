@@ -150,7 +150,7 @@ impl Shard {
         let ino = new_id(&mut txn, context)?;
         let owner = Owner { uid: 0, gid: inherited.parent.gid };
         let parent = Rnode { mode: inherited.parent.mode, ..Rnode::root(owner, now) };
-        let rnode = new_rnode(ino, new, context, &parent, (&rights, now));
+        let rnode = new_rnode(ino, new, context, &parent, &rights, now);
         let node = Node { rnode, location: RowLocation::Own };
         rights.put(&mut txn, ino);
         let attr = Attr { links: 2, ..node.rnode.attr() };

@@ -9,6 +9,7 @@ use pelago_store::rows::{Moved, NameRow, Partition, Rnode, Row, Xattr};
 use pelago_store::table::TableRead;
 use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, NameHash};
 
+use crate::directory::NameCount;
 use crate::row_cache::{Node, RowLocation};
 
 /// Returns the value of a row.
@@ -114,20 +115,19 @@ pub(crate) fn count_names(
     table: &dyn TableRead,
     dir: InodeId,
     most: usize,
-) -> Result<Option<(u64, u64)>, Error> {
+) -> Result<Option<NameCount>, Error> {
     let range = key::names_of_dir(dir);
     let most = most as u64;
-    let mut names = 0;
-    let mut directories = 0;
+    let mut count = NameCount::default();
     let visited = table.scan(&range.from, &range.to, &mut |key, value| {
-        names += 1;
+        count.names += 1;
         match NameRow::decode(value) {
-            Ok((_, row)) => directories += u64::from(row.kind() == FileKind::Directory),
+            Ok((_, row)) => count.directories += u64::from(row.kind() == FileKind::Directory),
             // A damaged row is a name all the same; opening it fails.
             Err(error) => drop(row_damaged(key, error)),
         }
-        if names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if count.names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     visited.map_err(|error| table_failed("counting names", &error))?;
-    Ok((names <= most).then_some((names, directories)))
+    Ok((count.names <= most).then_some(count))
 }

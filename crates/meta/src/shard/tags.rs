@@ -25,7 +25,8 @@ pub(super) const TAGS_AT_ONCE: usize = limits::LOCK_ROWS / 64;
 pub(super) fn set(
     txn: &mut Txn<'_>,
     node: &Node,
-    (name, value): (&[u8], &[u8]),
+    name: &[u8],
+    value: &[u8],
     exists: bool,
 ) -> Result<(), Error> {
     let ino = node.rnode.ino;

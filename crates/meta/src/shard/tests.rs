@@ -103,7 +103,7 @@ impl Rig {
     }
 
     fn make(&self, dir: Handle, text: &str, new: NewInode, seconds: i64) -> Entry {
-        self.shard.create(&CALLER, dir, &name(text), new, false, at(seconds)).unwrap()
+        self.shard.create(&CALLER, dir, &name(text), new, at(seconds)).unwrap()
     }
 
     fn lookup(&self, dir: Handle, text: &str) -> Result<Entry, Code> {
@@ -112,8 +112,10 @@ impl Rig {
 
     fn rename(
         &self,
-        (from_dir, from): (Handle, &str),
-        (to_dir, to): (Handle, &str),
+        from_dir: Handle,
+        from: &str,
+        to_dir: Handle,
+        to: &str,
         flags: RenameFlags,
     ) -> Result<Renamed, Code> {
         let from = name(from);

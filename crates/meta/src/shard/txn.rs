@@ -208,7 +208,7 @@ impl<'a> Txn<'a> {
         if let Some(author) = author
             && !locked.state.replies.is_empty()
         {
-            locked.note_unsafe((author, stamp.sequence), &changes);
+            locked.note_unsafe(author, stamp.sequence, &changes);
         }
         if let Some(feed) = &mut locked.state.feed {
             changes.iter().for_each(|change| change.feed(feed));
@@ -233,8 +233,9 @@ impl<'a> Txn<'a> {
     /// Stores the reply in the batch, for a repetition of the same request.
     pub(super) fn store_reply(&mut self, reply: &Reply) {
         if let Some(request_key) = self.request_key {
-            let stored = (&self.locked.state.replies, self.locked.shard.durability.safe());
-            let change = request_key.put(&mut self.batch, reply, self.stamp, stored);
+            let stored = &self.locked.state.replies;
+            let safe = self.locked.shard.durability.safe();
+            let change = request_key.put(&mut self.batch, reply, self.stamp, stored, safe);
             self.changes.extend(change.map(MemoryChange::ReplyStored));
         }
     }
@@ -414,11 +415,13 @@ impl MemoryChange {
 
 impl Locked<'_> {
     /// Notes whose the changes of a batch are, and whether they build on those of others.
-    fn note_unsafe(&mut self, batch: (SessionId, u64), changes: &[MemoryChange]) {
+    fn note_unsafe(&mut self, author: SessionId, sequence: u64, changes: &[MemoryChange]) {
         let safe = self.shard.durability.safe();
         let noted = &mut self.state.unsafe_changes;
         for change in changes {
-            change.subjects(|subject, access| noted.note(batch, (subject, access), safe));
+            change.subjects(|subject, access| {
+                noted.note(author, sequence, subject, access, safe);
+            });
         }
     }
 }

@@ -191,7 +191,7 @@ pub(super) fn set(
     txn.shard.has_xattrs.store(true, Ordering::Release);
     match value {
         Some(value) => {
-            tags::set(txn, &node, (name, &value), exists)?;
+            tags::set(txn, &node, name, &value, exists)?;
             put(txn, node.rnode.ino, name, &value);
             match list {
                 Some(list) => list.set_flag(&mut node.rnode, true),
@@ -203,7 +203,7 @@ pub(super) fn set(
             }
             node.rnode.flags.has_xattrs = true;
         }
-        None if exists => delete(txn, &mut node.rnode, (name, list), names)?,
+        None if exists => delete(txn, &mut node.rnode, name, list, names)?,
         None => {}
     }
     put_changed(txn, node);
@@ -228,7 +228,7 @@ pub(super) fn remove(
         None if !contains(&names, name) => return Err(Code::NoXattr.into()),
         _ => {}
     }
-    delete(txn, &mut node.rnode, (name, list), names)?;
+    delete(txn, &mut node.rnode, name, list, names)?;
     put_changed(txn, node);
     Ok(())
 }
@@ -285,7 +285,7 @@ pub(super) fn put_back(
     for name in lists.chain(split(&names)) {
         let value = stored::xattr(before, ino, name)?.ok_or(Code::Corrupt)?;
         left = left.checked_sub(value.len()).ok_or(Code::TooBig)?;
-        tags::set(txn, node, (name, &value), false)?;
+        tags::set(txn, node, name, &value, false)?;
         put(txn, ino, name, &value);
     }
     if !names.is_empty() {
@@ -347,7 +347,8 @@ fn names_in(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
 fn delete(
     txn: &mut Txn<'_>,
     rnode: &mut Rnode,
-    (name, list): (&[u8], Option<List>),
+    name: &[u8],
+    list: Option<List>,
     mut names: Vec<u8>,
 ) -> Result<(), Error> {
     tags::remove(txn, rnode.ino, name)?;

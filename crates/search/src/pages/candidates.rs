@@ -74,7 +74,7 @@ impl Tagged<'_> {
             return Ok(Some(file));
         }
         let Some(from) = self.from.take() else { return Ok(None) };
-        let read = tree.tagged((self.key, self.value), from, ROWS_AT_ONCE)?;
+        let read = tree.tagged(self.key, self.value, from, ROWS_AT_ONCE)?;
         if read.len() == ROWS_AT_ONCE {
             let last = read.last().and_then(|last| last.ino.raw().checked_add(1));
             self.from = last.map(InodeId::from_raw);

@@ -99,7 +99,7 @@ impl<'a> Planner<'a> {
             return Ok(None);
         }
         let count = match value {
-            Some(value) => self.tree().tagged((key, value), FIRST, ROWS_COUNTED)?.len(),
+            Some(value) => self.tree().tagged(key, value, FIRST, ROWS_COUNTED)?.len(),
             None => self.tree().tagged_any(key, FILES_SORTED + 1)?.len(),
         };
         Ok(Some(Plan::Tag { key, value, count }).filter(|_| count <= FILES_SORTED))

@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use pelago_data::{ContentKey, ContentPiece, read_piece};
-use pelago_store::content::ContentFile;
+use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key::{self, Key};
 use pelago_store::report::{content_failed, table_failed};
 use pelago_store::rows::{NameRow, Rnode, Row};
@@ -89,7 +89,7 @@ impl Copying<'_, '_> {
     /// Sends a content file as it is now; does nothing if it was removed since.
     fn content(&mut self, content: ContentKey) -> Result<(), SendError> {
         let store = &self.mirror.parts.content;
-        let opened = store.open_file(content.0, content.1, false);
+        let opened = store.open_file(content.0, content.1, FileAccess::Read);
         let Some(file) = opened.map_err(|error| content_failed(&error))? else { return Ok(()) };
         let stat = file.stat().map_err(|error| content_failed(&error))?;
         self.group.part(&GroupPart::Content {

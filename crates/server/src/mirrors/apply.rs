@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use pelago_store::content::ContentFile;
+use pelago_store::content::{ContentFile, FileAccess};
 use pelago_store::key::{self, Key, RowKind, VolumeRow};
 use pelago_store::rows::{MirrorRow, Orphan, Row, Stamp};
 use pelago_store::spool::Spool;
@@ -81,7 +81,7 @@ impl Applier {
                 if self.unsynced.len() >= limits::GROUP_FILES {
                     self.sync_content(image)?;
                 }
-                let file = match image.content.open_file(ino, generation, true)? {
+                let file = match image.content.open_file(ino, generation, FileAccess::ReadWrite)? {
                     Some(file) => file,
                     None => image.content.create(ino, generation)?,
                 };

@@ -20,10 +20,10 @@ impl Executor<'_> {
         open: OpenId,
         flags: OpenFlags,
     ) -> OpResult {
-        let by = (self.context, open);
         let flags = self.permitted(flags);
         let opens = &self.parts.opens;
-        let (entry, path) = opens.create(by, (dir, name), mode, flags, self.may_block)?;
+        let (entry, path) =
+            opens.create(self.context, open, dir, name, mode, flags, self.may_block)?;
         Ok(created(entry, path, flags))
     }
 
@@ -34,10 +34,10 @@ impl Executor<'_> {
         open: OpenId,
         flags: OpenFlags,
     ) -> OpResult {
-        let by = (self.context, open);
         let flags = self.permitted(flags);
         let opens = &self.parts.opens;
-        let (entry, path) = opens.create_unnamed(by, dir, mode, flags, self.may_block)?;
+        let (entry, path) =
+            opens.create_unnamed(self.context, open, dir, mode, flags, self.may_block)?;
         Ok(created(entry, path, flags))
     }
 

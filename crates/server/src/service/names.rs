@@ -51,7 +51,6 @@ impl Executor<'_> {
             dir,
             name,
             new,
-            false,
             clock::of_request(self.context),
         ))
     }

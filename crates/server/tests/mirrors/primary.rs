@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use pelago_server::{Options, Server};
-use pelago_store::content::{ContentEntry, ContentStore};
+use pelago_store::content::{ContentEntry, ContentStore, FileAccess};
 use pelago_store::key::{Key, VolumeRow};
 use pelago_store::spool::GroupSum;
 use pelago_store::table::TableRead as _;
@@ -86,7 +86,7 @@ pub(crate) fn state_of(volume: &Volume) -> State {
     let content = ContentStore::open_in(volume.content()).unwrap();
     let listed = content.list(&mut |entry| {
         let ContentEntry::File { ino, generation } = entry else { panic!("{entry:?}") };
-        let file = content.open_file(ino, generation, false).unwrap().unwrap();
+        let file = content.open_file(ino, generation, FileAccess::Read).unwrap().unwrap();
         let stat = file.stat().unwrap();
         let mut bytes = vec![0; stat.size as usize];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), bytes.len());

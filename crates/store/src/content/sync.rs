@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pelago_wire::{Generation, InodeId};
 
-use super::{ContentStore, Error, subfolder_of};
+use super::{ContentStore, Error, FileAccess, subfolder_of};
 
 /// Content files that could not be made safe.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ impl ContentStore {
         let mut folders = BTreeSet::new();
         let mut first = None;
         for (ino, generation) in files {
-            let opened = self.open_file(*ino, *generation, false);
+            let opened = self.open_file(*ino, *generation, FileAccess::Read);
             let synced = opened.and_then(|file| file.map_or(Ok(()), |file| file.sync(false)));
             if let Err(error) = synced {
                 failed.push(*ino);

@@ -52,7 +52,7 @@ fn an_image_has_the_rows_of_each_cut() {
     let set = xattr(b"user.a", b"value", XattrFlags::Any);
     rig.shard.set_xattr(file, &set, at(5)).unwrap();
     rig.shard.link(file, ROOT, &name("g"), at(6)).unwrap();
-    rig.rename((dir, "f"), (ROOT, "h"), RenameFlags::Replace).unwrap();
+    rig.rename(dir, "f", ROOT, "h", RenameFlags::Replace).unwrap();
     rig.shard.remove_dir(ROOT, &name("d"), at(7)).unwrap();
     rig.shard.unlink(ROOT, &name("before"), at(8)).unwrap();
     rig.shard.write_counts().unwrap();

@@ -12,7 +12,7 @@ fn is_given(rig: &Rig, node: Handle) -> bool {
     let replayed = Replayed { stamp, node: Some(node), time: None };
     let context = Context { replayed: Some(replayed), ..CALLER };
     let again = NewInode::file(NewMode::exactly(0o644));
-    let made = rig.shard.create(&context, ROOT, &name("again"), again, false, at(300)).unwrap();
+    let made = rig.shard.create(&context, ROOT, &name("again"), again, at(300)).unwrap();
     made.attr.ino == node.ino
 }
 
@@ -24,7 +24,7 @@ fn a_lost_file_gets_its_id_again_and_no_second_one_does() {
     let lost = rig.file(ROOT, "f", 110).handle;
     let next = rig.crashed(0);
     assert!(is_given(&next, lost));
-    next.rename((ROOT, "again"), (dir, "f"), RenameFlags::Replace).unwrap();
+    next.rename(ROOT, "again", dir, "f", RenameFlags::Replace).unwrap();
     assert!(!is_given(&next, lost));
 }
 
@@ -38,7 +38,7 @@ fn the_id_of_a_file_that_is_there_is_not_given_again() {
     rig.shard.link(linked, ROOT, &name("second"), at(112)).unwrap();
     assert!(!is_given(&rig.crashed(usize::MAX), Handle::own(linked.ino)));
     rig.file(ROOT, "before", 113);
-    let moved = rig.rename((ROOT, "before"), (ROOT, "behind"), RenameFlags::Replace).unwrap();
+    let moved = rig.rename(ROOT, "before", ROOT, "behind", RenameFlags::Replace).unwrap();
     assert!(!is_given(&rig.crashed(usize::MAX), Handle::own(moved.moved.ino)));
     let dir = rig.dir(ROOT, "d", 114).handle;
     assert!(!is_given(&rig.crashed(usize::MAX), dir));

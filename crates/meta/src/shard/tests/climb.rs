@@ -21,11 +21,7 @@ impl Rig {
         chain
     }
 
-    fn try_move(
-        &self,
-        (from_dir, from): (Handle, &str),
-        (to_dir, to): (Handle, &str),
-    ) -> Result<(), Code> {
+    fn try_move(&self, from_dir: Handle, from: &str, to_dir: Handle, to: &str) -> Result<(), Code> {
         let from = name(from);
         let to = name(to);
         let names = Move { from_dir, from: &from, to_dir, to: &to };
@@ -50,16 +46,16 @@ fn a_rename_holds_the_lock_no_longer_in_a_deep_tree() {
             LockCost::take_max();
         };
         begin();
-        rig.try_move((bottom, "a"), (bottom, "b")).unwrap();
+        rig.try_move(bottom, "a", bottom, "b").unwrap();
         let within = LockCost::take_max();
         assert!(within.rows_read <= 16, "{within:?}");
         begin();
-        rig.try_move((bottom, "b"), (chain[chain.len() - 2], "b")).unwrap();
-        rig.try_move((chain[chain.len() - 2], "b"), (bottom, "a")).unwrap();
+        rig.try_move(bottom, "b", chain[chain.len() - 2], "b").unwrap();
+        rig.try_move(chain[chain.len() - 2], "b", bottom, "a").unwrap();
         let across = LockCost::take_max();
         assert!(across.rows_read <= NEAR + 32, "{across:?}");
         begin();
-        assert_eq!(rig.try_move((ROOT, "d"), (moved, "d")), Err(Code::WouldLoop));
+        assert_eq!(rig.try_move(ROOT, "d", moved, "d"), Err(Code::WouldLoop));
         assert!(LockCost::take_max().rows_read <= NEAR + 32);
     }
     let far = name("d");
@@ -87,7 +83,7 @@ fn a_rename_at_once_climbs_no_long_way() {
     assert_eq!(at_once(ROOT, bottom), Ok(None));
     assert!(rig.lookup(ROOT, "a").is_ok() && rig.lookup(bottom, "b").is_err());
     assert!(matches!(at_once(ROOT, chain[3]), Ok(Some(_))));
-    rig.try_move((chain[3], "b"), (bottom, "b")).unwrap();
+    rig.try_move(chain[3], "b", bottom, "b").unwrap();
 }
 
 /// Two trees that move to the bottom of each other at the same moment: only one of them does.
@@ -108,7 +104,7 @@ fn crossing_renames_make_no_loop() {
                 let from = from.to_owned();
                 scope.spawn(move || {
                     start.wait();
-                    rig.try_move((ROOT, &from), (to, "crossed"))
+                    rig.try_move(ROOT, &from, to, "crossed")
                 })
             };
             let there = cross(&one, second[levels]);
@@ -118,7 +114,7 @@ fn crossing_renames_make_no_loop() {
             for number in 0..20 {
                 rig.dir(ROOT, "moves", 1);
                 let to = format!("{round}-{number}");
-                rig.try_move((ROOT, "moves"), (first[0], &to)).unwrap();
+                rig.try_move(ROOT, "moves", first[0], &to).unwrap();
             }
             (there.join().unwrap(), back.join().unwrap())
         });
@@ -163,7 +159,7 @@ fn a_directory_moves_in_a_tree_of_a_million_levels() {
     batch.put(listed(bottom.ino, level(LEVELS - 1)), ParentPointer.encode(stamp));
     rig.table.write(&batch).unwrap();
     rig.shard.forget_rows();
-    rig.try_move((ROOT, "moved"), (bottom, "moved")).unwrap();
+    rig.try_move(ROOT, "moved", bottom, "moved").unwrap();
     // A way that never ends can only be damage.
     let mut batch = Batch::new();
     batch.delete(listed(level(0), InodeId::ROOT));
@@ -173,5 +169,5 @@ fn a_directory_moves_in_a_tree_of_a_million_levels() {
     let other = rig.dir(ROOT, "other", 1).handle;
     rig.dir(other, "below", 1);
     rig.shard.forget_rows();
-    assert_eq!(rig.try_move((ROOT, "other"), (bottom, "other")), Err(Code::Corrupt));
+    assert_eq!(rig.try_move(ROOT, "other", bottom, "other"), Err(Code::Corrupt));
 }

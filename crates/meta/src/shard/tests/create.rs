@@ -34,7 +34,7 @@ fn a_name_is_made_once() {
     let rig = Rig::new();
     rig.dir(ROOT, "d", 110);
     let new = NewInode::file(NewMode::exactly(0));
-    let again = rig.shard.create(&CALLER, ROOT, &name("d"), new, false, at(130));
+    let again = rig.shard.create(&CALLER, ROOT, &name("d"), new, at(130));
     assert_eq!(again.unwrap_err().code, Code::Exists);
 }
 
@@ -60,7 +60,7 @@ fn a_new_file_takes_the_lock_once_and_writes_one_batch() {
         let before = (rig.shard.state.lock().locked_times, rig.table.unsafe_batches());
         let new = NewInode::file(NewMode::exactly(0o644));
         let text = format!("f{number}");
-        let made = rig.shard.create(&CALLER, ROOT, &name(&text), new, true, at(110)).unwrap();
+        let made = rig.shard.create_open(&CALLER, ROOT, &name(&text), new, at(110)).unwrap();
         rig.shard.set_live_attrs(made.handle.ino, Some(live));
         assert!(!rig.shard.release(made.handle.ino));
         let after = (rig.shard.state.lock().locked_times, rig.table.unsafe_batches());

@@ -105,7 +105,7 @@ impl Scene {
         let names: BTreeSet<_> = (0..MANY).map(|number| format!("name{number}")).collect();
         for text in &names {
             let new = NewInode::file(NewMode::exactly(0o644));
-            shard.create(&CALLER, ROOT, &name(text), new, false, at(110)).unwrap();
+            shard.create(&CALLER, ROOT, &name(text), new, at(110)).unwrap();
         }
         Self { table, shard, visited, names, bits }
     }

@@ -44,7 +44,7 @@ fn new_file() -> NewInode {
 fn a_failed_create_changes_nothing() {
     let scene = Scene::new();
     scene.assert_unchanged_by(|shard| {
-        shard.create(&CALLER, ROOT, &name("x"), new_file(), true, at(200))
+        shard.create_open(&CALLER, ROOT, &name("x"), new_file(), at(200))
     });
     scene.assert_unchanged_by(|shard| shard.create_unnamed(&CALLER, ROOT, new_file(), at(200)));
     scene.rig.file(ROOT, "x", 210);

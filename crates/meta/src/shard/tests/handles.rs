@@ -17,7 +17,7 @@ fn assert_found(rig: &Rig, handles: [Handle; 2], links: u32) {
 fn renamed(rig: &Rig) -> [Handle; 2] {
     let dir = rig.dir(ROOT, "d", 110);
     let old = rig.file(ROOT, "f", 120).handle;
-    let new = rig.rename((ROOT, "f"), (dir.handle, "g"), RenameFlags::Replace).unwrap().moved;
+    let new = rig.rename(ROOT, "f", dir.handle, "g", RenameFlags::Replace).unwrap().moved;
     assert_ne!(new, old);
     [old, new]
 }

@@ -7,7 +7,7 @@ use super::*;
 /// A file with inline bytes, an extended attribute, and a row that says that it moved.
 fn file_with_many_rows(rig: &Rig, dir: Handle, text: &str) -> Handle {
     rig.file(dir, "before the rename", 110);
-    let moved = rig.rename((dir, "before the rename"), (dir, text), RenameFlags::Replace);
+    let moved = rig.rename(dir, "before the rename", dir, text, RenameFlags::Replace);
     let handle = moved.unwrap().moved;
     rig.shard.set_xattr(handle, &xattr(b"user.a", b"1", XattrFlags::Any), at(111)).unwrap();
     let live = LiveAttrs { size: 3, blocks: 8, mtime: at(112), ctime: at(112) };
@@ -56,7 +56,7 @@ fn a_rename_returns_the_attributes_of_the_replaced_node() {
     let rig = Rig::new();
     rig.dir(ROOT, "d", 160);
     let other = rig.dir(ROOT, "e", 170).handle;
-    let renamed = rig.rename((ROOT, "d"), (ROOT, "e"), RenameFlags::Replace).unwrap();
+    let renamed = rig.rename(ROOT, "d", ROOT, "e", RenameFlags::Replace).unwrap();
     let replaced = renamed.replaced.unwrap().attr;
     assert_eq!((replaced.ino, replaced.links, replaced.ctime), (other.ino, 0, at(300)));
 }

@@ -28,29 +28,29 @@ impl Tree {
 #[test]
 fn a_rename_refuses_targets_of_another_kind() {
     let Tree { rig, .. } = Tree::new();
-    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "d"), REPLACE), Err(Code::IsDirectory));
-    assert_eq!(rig.rename((ROOT, "d"), (ROOT, "a"), REPLACE), Err(Code::NotDirectory));
+    assert_eq!(rig.rename(ROOT, "a", ROOT, "d", REPLACE), Err(Code::IsDirectory));
+    assert_eq!(rig.rename(ROOT, "d", ROOT, "a", REPLACE), Err(Code::NotDirectory));
 }
 
 #[test]
 fn a_rename_refuses_targets_that_are_full_taken_or_missing() {
     let Tree { rig, .. } = Tree::new();
-    assert_eq!(rig.rename((ROOT, "d"), (ROOT, "full"), REPLACE), Err(Code::NotEmpty));
-    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "b"), RenameFlags::NoReplace), Err(Code::Exists));
-    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "no"), RenameFlags::Exchange), Err(Code::NotFound));
+    assert_eq!(rig.rename(ROOT, "d", ROOT, "full", REPLACE), Err(Code::NotEmpty));
+    assert_eq!(rig.rename(ROOT, "a", ROOT, "b", RenameFlags::NoReplace), Err(Code::Exists));
+    assert_eq!(rig.rename(ROOT, "a", ROOT, "no", RenameFlags::Exchange), Err(Code::NotFound));
 }
 
 #[test]
 fn a_directory_cannot_move_into_itself() {
     let Tree { rig, dir, .. } = Tree::new();
-    assert_eq!(rig.rename((ROOT, "d"), (dir, "x"), REPLACE), Err(Code::WouldLoop));
+    assert_eq!(rig.rename(ROOT, "d", dir, "x", REPLACE), Err(Code::WouldLoop));
 }
 
 #[test]
 fn an_exchange_swaps_two_files() {
     let Tree { rig, full, a, .. } = Tree::new();
     let x = rig.lookup(full, "x").unwrap().handle;
-    rig.rename((ROOT, "a"), (full, "x"), RenameFlags::Exchange).unwrap();
+    rig.rename(ROOT, "a", full, "x", RenameFlags::Exchange).unwrap();
     assert_eq!(rig.lookup(full, "x").unwrap().handle.ino, a.ino);
     assert_eq!(rig.lookup(ROOT, "a").unwrap().handle.ino, x.ino);
 }
@@ -59,7 +59,7 @@ fn an_exchange_swaps_two_files() {
 fn a_replaced_file_is_gone() {
     let Tree { rig, full, b, .. } = Tree::new();
     let x = rig.lookup(full, "x").unwrap().handle;
-    rig.rename((ROOT, "b"), (full, "x"), REPLACE).unwrap();
+    rig.rename(ROOT, "b", full, "x", REPLACE).unwrap();
     assert_eq!(rig.lookup(full, "x").unwrap().handle.ino, b.ino);
     assert_eq!(rig.shard.attr(x).unwrap_err().code, Code::Stale);
 }
@@ -67,7 +67,7 @@ fn a_replaced_file_is_gone() {
 #[test]
 fn a_directory_that_moved_has_another_parent() {
     let Tree { rig, dir, full, .. } = Tree::new();
-    rig.rename((ROOT, "d"), (full, "d"), REPLACE).unwrap();
+    rig.rename(ROOT, "d", full, "d", REPLACE).unwrap();
     assert_eq!(rig.shard.parent(dir).unwrap().handle.ino, full.ino);
     assert_eq!(rig.names(ROOT), strings(&["a", "b", "full"]));
     assert_eq!(rig.names(full), strings(&["d", "x"]));
@@ -79,7 +79,7 @@ fn a_rename_between_two_names_of_one_file_does_nothing() {
     let rig = Rig::new();
     let file = rig.file(ROOT, "a", 110).handle;
     rig.shard.link(file, ROOT, &name("b"), at(120)).unwrap();
-    rig.rename((ROOT, "a"), (ROOT, "b"), REPLACE).unwrap();
+    rig.rename(ROOT, "a", ROOT, "b", REPLACE).unwrap();
     assert_eq!(rig.names(ROOT), strings(&["a", "b"]));
     assert_eq!(rig.links(file), 2);
 }
@@ -90,7 +90,7 @@ const WHITEOUT: RenameFlags = RenameFlags::Whiteout { replace: true };
 fn a_whiteout_does_not_replace_unless_told_to() {
     let Tree { rig, .. } = Tree::new();
     let flags = RenameFlags::Whiteout { replace: false };
-    assert_eq!(rig.rename((ROOT, "a"), (ROOT, "b"), flags), Err(Code::Exists));
+    assert_eq!(rig.rename(ROOT, "a", ROOT, "b", flags), Err(Code::Exists));
 }
 
 /// The whiteout comes with the rename: whichever prefix of the batches stays, the old name leads to
@@ -103,7 +103,7 @@ fn a_rename_leaves_a_whiteout_in_one_batch() {
     let other = rig.file(dir, "b", 112).handle;
     // The first create of a run reserves ids in a batch of its own.
     let before = rig.table.unsafe_batches();
-    rig.rename((dir, "a"), (dir, "b"), WHITEOUT).unwrap();
+    rig.rename(dir, "a", dir, "b", WHITEOUT).unwrap();
     assert_eq!(rig.table.unsafe_batches(), before + 1);
     let crashed = rig.crashed(before);
     assert_eq!(crashed.lookup(dir, "a").unwrap().handle.ino, file.ino);
@@ -128,6 +128,6 @@ fn a_whiteout_of_a_directory_counts_as_a_name_and_no_directory() {
         (attr.links, attr.size)
     };
     assert_eq!(counts(), (3, 1));
-    rig.rename((dir, "sub"), (ROOT, "sub"), WHITEOUT).unwrap();
+    rig.rename(dir, "sub", ROOT, "sub", WHITEOUT).unwrap();
     assert_eq!(counts(), (2, 1));
 }

@@ -37,10 +37,10 @@ fn waits(rig: &Rig, session: SessionId) -> bool {
     rig.shard.builds_on_others(session, None)
 }
 
-fn move_by(rig: &Rig, session: SessionId, from: (Handle, &str), to: (Handle, &str)) {
-    let from_name = name(from.1);
-    let to_name = name(to.1);
-    let names = Move { from_dir: from.0, from: &from_name, to_dir: to.0, to: &to_name };
+fn move_by(rig: &Rig, session: SessionId, from_dir: Handle, from: &str, to_dir: Handle, to: &str) {
+    let from = name(from);
+    let to = name(to);
+    let names = Move { from_dir, from: &from, to_dir, to: &to };
     let context = Context { session, ..CALLER };
     rig.shard.rename(&context, names, RenameFlags::Replace, by(session)).unwrap();
 }
@@ -60,8 +60,8 @@ fn a_rename_over_a_directory_builds_on_moves_out_of_it() {
     let (rig, dir) = scene(&["x"]);
     rig.dir(ROOT, "e", 112);
     make_safe(&rig);
-    move_by(&rig, ONE, (dir, "x"), (ROOT, "x"));
-    move_by(&rig, TWO, (ROOT, "e"), (ROOT, "d"));
+    move_by(&rig, ONE, dir, "x", ROOT, "x");
+    move_by(&rig, TWO, ROOT, "e", ROOT, "d");
     assert!(waits(&rig, TWO));
 }
 
@@ -83,9 +83,9 @@ fn a_move_of_a_directory_builds_on_moves_of_others() {
     let below = rig.dir(dir, "below", 112).handle;
     let deeper = rig.dir(below, "deeper", 113).handle;
     make_safe(&rig);
-    move_by(&rig, ONE, (dir, "below"), (ROOT, "beside"));
+    move_by(&rig, ONE, dir, "below", ROOT, "beside");
     assert!(!waits(&rig, ONE));
-    move_by(&rig, TWO, (ROOT, "d"), (deeper, "d"));
+    move_by(&rig, TWO, ROOT, "d", deeper, "d");
     assert!(waits(&rig, TWO));
 }
 
@@ -94,10 +94,10 @@ fn sessions_that_work_in_one_directory_do_not_wait_for_each_other() {
     let (rig, dir) = scene(&["a", "b", "c", "f"]);
     for (session, names) in [(ONE, ["a", "b", "new"]), (TWO, ["c", "f", "newer"])] {
         rig.shard.unlink(dir, &name(names[0]), by(session)).unwrap();
-        move_by(&rig, session, (dir, names[1]), (ROOT, names[1]));
+        move_by(&rig, session, dir, names[1], ROOT, names[1]);
         let context = Context { session, ..CALLER };
         let new = NewInode::file(NewMode::exactly(0o644));
-        rig.shard.create(&context, dir, &name(names[2]), new, false, at(201)).unwrap();
+        rig.shard.create(&context, dir, &name(names[2]), new, at(201)).unwrap();
     }
     assert!(!waits(&rig, ONE) && !waits(&rig, TWO));
 }

@@ -124,16 +124,16 @@ fn what_would_need_both_sites_is_refused() {
     first.file(ROOT, "file", 3);
     assert_eq!(code(first.shard.unlink(ROOT, &name("berlin"), at(4))), Some(Code::IsDirectory));
     assert_eq!(code(first.shard.remove_dir(ROOT, &name("berlin"), at(4))), Some(Code::Elsewhere));
-    let onto = |from, flags| first.rename((ROOT, from), (ROOT, "berlin"), flags).map(drop);
+    let onto = |from, flags| first.rename(ROOT, from, ROOT, "berlin", flags).map(drop);
     assert_eq!(onto("own", REPLACE), Err(Code::Elsewhere));
     assert_eq!(onto("file", REPLACE), Err(Code::IsDirectory));
     assert_eq!(onto("own", RenameFlags::NoReplace), Err(Code::Exists));
     for (from, to) in [("own", "berlin"), ("berlin", "own"), ("file", "berlin")] {
-        let exchanged = first.rename((ROOT, from), (ROOT, to), RenameFlags::Exchange);
+        let exchanged = first.rename(ROOT, from, ROOT, to, RenameFlags::Exchange);
         assert_eq!(exchanged.map(drop), Err(Code::Elsewhere), "{from} {to}");
     }
     first.file(own, "x", 4);
-    let replaced = first.rename((ROOT, "berlin"), (ROOT, "own"), REPLACE);
+    let replaced = first.rename(ROOT, "berlin", ROOT, "own", REPLACE);
     assert_eq!(replaced.map(drop), Err(Code::NotEmpty));
     assert_eq!(first.names(ROOT), strings(&["berlin", "file", "own"]));
 }
@@ -145,12 +145,12 @@ fn the_name_of_a_directory_of_another_site_moves() {
     let dir = dir_there(&berlin, &first, ROOT, "berlin");
     let below = first.dir(ROOT, "below", 3).handle;
     let empty = first.dir(ROOT, "empty", 3).handle;
-    first.rename((ROOT, "berlin"), (below, "bonn"), REPLACE).unwrap();
+    first.rename(ROOT, "berlin", below, "bonn", REPLACE).unwrap();
     assert_eq!(first.shard.step(below, &name("bonn")).unwrap().node, dir);
     assert_eq!(first.shard.step_up(dir).unwrap().node, below);
     assert_eq!((first.links(ROOT), first.links(below)), (4, 3));
     // Over an empty directory of the own site.
-    first.rename((below, "bonn"), (ROOT, "empty"), REPLACE).unwrap();
+    first.rename(below, "bonn", ROOT, "empty", REPLACE).unwrap();
     assert_eq!(first.shard.step_up(dir).unwrap().node, ROOT);
     assert_eq!(code(first.shard.attr(empty)), Some(Code::Stale));
     assert_eq!(first.names(ROOT), strings(&["below", "empty"]));
@@ -174,27 +174,27 @@ fn no_move_makes_a_loop_of_two_sites() {
     let within = berlin.dir(top, "b", 3).handle;
     berlin.file(berlin.lookup(top, "a").unwrap().handle, "x", 3);
     // Within one part of the tree of a site directories move.
-    berlin.rename((top, "a"), (within, "a"), REPLACE).unwrap();
-    berlin.rename((within, "a"), (top, "a"), REPLACE).unwrap();
+    berlin.rename(top, "a", within, "a", REPLACE).unwrap();
+    berlin.rename(within, "a", top, "a", REPLACE).unwrap();
     // berlin, a directory of the other site, does not move below itself.
-    let moved = first.rename((ROOT, "berlin"), (rome, "berlin"), REPLACE);
+    let moved = first.rename(ROOT, "berlin", rome, "berlin", REPLACE);
     assert_eq!(moved.map(drop), Err(Code::CrossHome));
     // Nor does anything move to a part that other directories separate from its own.
-    let moved = first.rename((ROOT, "plain"), (rome, "plain"), REPLACE);
+    let moved = first.rename(ROOT, "plain", rome, "plain", REPLACE);
     assert_eq!(moved.map(drop), Err(Code::CrossHome));
-    let moved = berlin.rename((top, "a"), (inner, "a"), REPLACE);
+    let moved = berlin.rename(top, "a", inner, "a", REPLACE);
     assert_eq!(moved.map(drop), Err(Code::CrossHome));
-    let moved = berlin.rename((top, "rome"), (inner, "rome"), REPLACE);
+    let moved = berlin.rename(top, "rome", inner, "rome", REPLACE);
     assert_eq!(moved.map(drop), Err(Code::CrossHome));
     // Out of it, to where the root is reached at this site, it may.
-    first.rename((rome, "inner"), (plain, "inner"), REPLACE).unwrap();
+    first.rename(rome, "inner", plain, "inner", REPLACE).unwrap();
     assert_eq!(first.shard.step_up(inner).unwrap().node, plain);
     let other = first.dir(rome, "other", 3).handle;
     first.file(other, "x", 3);
-    for (one, two) in [((plain, "deep"), (rome, "other")), ((rome, "other"), (plain, "deep"))] {
-        let exchanged = first.rename(one, two, RenameFlags::Exchange);
-        assert_eq!(exchanged.map(drop), Err(Code::CrossHome), "{one:?}");
-    }
+    let there = first.rename(plain, "deep", rome, "other", RenameFlags::Exchange);
+    assert_eq!(there.map(drop), Err(Code::CrossHome));
+    let back = first.rename(rome, "other", plain, "deep", RenameFlags::Exchange);
+    assert_eq!(back.map(drop), Err(Code::CrossHome));
 }
 
 /// A long way up that leaves the site is climbed without the lock, and ends the same.
@@ -214,10 +214,10 @@ fn a_long_way_up_leaves_the_site_too() {
     let far = chain(other);
     let moved = berlin.dir(one, "moved", 3).handle;
     berlin.file(moved, "x", 3);
-    berlin.rename((one, "moved"), (deep, "moved"), REPLACE).unwrap();
-    let across = berlin.rename((deep, "moved"), (far, "moved"), REPLACE);
+    berlin.rename(one, "moved", deep, "moved", REPLACE).unwrap();
+    let across = berlin.rename(deep, "moved", far, "moved", REPLACE);
     assert_eq!(across.map(drop), Err(Code::CrossHome));
-    let below = berlin.rename((one, "d"), (deep, "d"), REPLACE);
+    let below = berlin.rename(one, "d", deep, "d", REPLACE);
     assert_eq!(below.map(drop), Err(Code::WouldLoop));
 }
 

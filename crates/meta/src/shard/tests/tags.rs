@@ -137,7 +137,7 @@ fn a_row_leads_to_a_file_that_was_renamed_or_linked() {
     let dir = rig.dir(ROOT, "d", 110).handle;
     let file = rig.file(ROOT, "a", 111).handle;
     rig.tag(file, "k", b"1");
-    rig.rename((ROOT, "a"), (dir, "b"), RenameFlags::Replace).unwrap();
+    rig.rename(ROOT, "a", dir, "b", RenameFlags::Replace).unwrap();
     assert_eq!(rig.tags(), 1);
     // Another file at the place of the hint.
     rig.file(ROOT, "a", 112);
@@ -161,8 +161,8 @@ fn the_rows_of_a_replaced_file_go_with_it() {
         if open {
             rig.shard.acquire(old).unwrap();
         }
-        rig.rename((ROOT, "new"), (ROOT, "old"), RenameFlags::Exchange).unwrap();
-        rig.rename((ROOT, "old"), (ROOT, "new"), RenameFlags::Replace).unwrap();
+        rig.rename(ROOT, "new", ROOT, "old", RenameFlags::Exchange).unwrap();
+        rig.rename(ROOT, "old", ROOT, "new", RenameFlags::Replace).unwrap();
         assert_eq!(rig.tags(), if open { 2 } else { 1 });
         if open {
             // It can still be tagged.
@@ -246,7 +246,7 @@ fn missing_rows_are_put_and_strays_are_deleted() {
     for node in [dir, file, moved, rig.unnamed(112).handle] {
         (0..2 * TAGS_AT_ONCE).for_each(|number| rig.tag(node, &format!("{number}"), b"1"));
     }
-    rig.rename((dir, "m"), (ROOT, "m"), RenameFlags::Replace).unwrap();
+    rig.rename(dir, "m", ROOT, "m", RenameFlags::Replace).unwrap();
     let rows = rig.forget_tag_rows();
     assert_eq!(rows, 8 * TAGS_AT_ONCE);
     let rig = rig.cold();
@@ -342,7 +342,7 @@ impl Run {
             Op::Create(file) => {
                 let (dir, text) = self.at(file);
                 let new = NewInode::file(NewMode::exactly(0o644));
-                shard.create(&CALLER, dir, &name(&text), new, false, at(110)).map_err(code)?;
+                shard.create(&CALLER, dir, &name(&text), new, at(110)).map_err(code)?;
             }
             Op::Tag { file, key, value } => {
                 let values = [&b""[..], b"v", &[0; 200], &[7; 300]];
@@ -360,7 +360,7 @@ impl Run {
                 let flags = if exchange { RenameFlags::Exchange } else { RenameFlags::Replace };
                 let (from_dir, from) = self.at(from);
                 let (to_dir, to) = self.at(to);
-                self.rig.rename((from_dir, &from), (to_dir, &to), flags)?;
+                self.rig.rename(from_dir, &from, to_dir, &to, flags)?;
             }
             Op::Link { from, to } => {
                 let (dir, text) = self.at(to);

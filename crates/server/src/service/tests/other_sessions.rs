@@ -156,7 +156,7 @@ impl LocalCache for Replacing {
             let now = at(5);
             self.shard.unlink(ROOT, name, now).unwrap();
             let new = NewInode::file(NewMode::exactly(0o644));
-            self.shard.create(&by, ROOT, name, new, false, now).unwrap();
+            self.shard.create(&by, ROOT, name, new, now).unwrap();
         }
         self.marked.lock().extend(nodes(changes));
         then();
@@ -194,7 +194,7 @@ fn a_name_that_is_replaced_all_the_time_can_be_removed_and_renamed() {
     let by = asks(SESSION, 0);
     let file = |text: &str| {
         let new = NewInode::file(NewMode::exactly(0o644));
-        rig.shard.create(&by, ROOT, &name(text), new, false, at(4)).unwrap();
+        rig.shard.create(&by, ROOT, &name(text), new, at(4)).unwrap();
     };
     file("f");
     let [marked, ended] = Default::default();
