@@ -121,8 +121,8 @@ fn enter(viewer: &Viewer<'_>, dir: Handle) -> Result<(), Error> {
 }
 
 impl Question<'_> {
-    /// Fills the page from a place on. If the index was closed while the first page of an answer was
-    /// filled, the page is filled again from the rows. It begins anew then: the failure may be that
+    /// Fills the page from a place on. If the index was closed while the first page of an answer
+    /// was filled, the page is filled again from the rows. It begins anew: the failure may be that
     /// of a row, after some hits, while another search has found that the index cannot be read.
     fn fill(&self, at: Option<&SearchAt>, page: &mut Page) -> Result<Filled, Error> {
         let index = self.searched.index;
