@@ -1,4 +1,4 @@
-//! What can be wrong with an index.
+//! Errors of an index. The rows have all that an index has, so nothing is lost with it.
 
 use std::io;
 use std::path::{Path, PathBuf};

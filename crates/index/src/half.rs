@@ -1,4 +1,4 @@
-//! What both indexes of a shard have in common: a folder of the engine's files, one writer, and a
+//! The common part of both indexes of a shard: a folder of the engine's files, one writer, and a
 //! view of the last commit.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! Which parts of an index are merged into one.
+//! The choice of the parts of an index that are merged into one.
 
 use pelago_folder::Folder;
 use pelago_wire::limits::{INDEX_MERGED_DOCUMENTS, INDEX_MERGED_TERM_BYTES};

@@ -1,4 +1,4 @@
-//! What every `Table` must do, run against the engine and the fake.
+//! The contract of every `Table`, run against the engine and the fake.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::collections::BTreeMap;

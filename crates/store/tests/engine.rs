@@ -1,4 +1,4 @@
-//! What only the engine promises: short journals, damage that is found, one owner, a full disk.
+//! Promises of the engine alone: short journals, damage that is found, one owner, a full disk.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::cell::Cell;

@@ -1,4 +1,4 @@
-//! What of a query the index of names can answer.
+//! Plans: the part of a query that the index of names can answer.
 
 use std::cmp::Ordering;
 use std::ops::Bound;

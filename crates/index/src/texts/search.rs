@@ -1,4 +1,5 @@
-//! Which texts of a part have all words, and which of them are kept if there are many.
+//! The search in one part of an index: texts that have all words, the best of them if there are
+//! many.
 
 use pelago_find::{TextCounts, score_alone};
 use tantivy::postings::{Postings, SegmentPostings};

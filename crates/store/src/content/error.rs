@@ -1,4 +1,4 @@
-//! What can go wrong with a content file.
+//! Errors of content files.
 
 use std::io;
 use std::path::PathBuf;

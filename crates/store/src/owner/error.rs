@@ -1,4 +1,4 @@
-//! Why a process does not own, or no longer owns, a shared store.
+//! The reasons for which a process does not own, or no longer owns, a shared store.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Why a value cannot be decoded.
+//! The reasons for which a value cannot be decoded.
 
 use crate::key::RowKind;
 

@@ -1,4 +1,4 @@
-//! What all values have in common: header, checksum, and how they are encoded and decoded.
+//! The common part of all values: header, checksum, encoding and decoding.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 

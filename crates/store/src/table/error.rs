@@ -1,4 +1,4 @@
-//! What can go wrong with a table.
+//! Errors of a table.
 
 use std::io;
 use std::path::{Path, PathBuf};

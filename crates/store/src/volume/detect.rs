@@ -1,4 +1,4 @@
-//! What a folder holds: a volume, the beginning of one, or other files.
+//! The content of a folder: a volume, the beginning of one, or other files.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Why a volume cannot be opened or created. Each message names the file and says what to do.
+//! The reasons for which a volume cannot be opened or created. Each message names the file and says
+//! what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! How a table is opened, the first time and again.
+//! The opening of a table, the first time and again.
 
 use std::fs::{self, File, TryLockError};
 use std::path::Path;

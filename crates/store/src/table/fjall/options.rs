@@ -1,4 +1,4 @@
-//! What a caller chooses about a table.
+//! The options of a table.
 
 /// Settings of a [`super::FjallTable`]. They are not stored: each open may choose others.
 #[derive(Debug, Clone, Copy)]
