@@ -375,7 +375,7 @@ impl Server {
         // The bytes of these are not on the disk, even if the page cache shows them: their
         // `writing` rows tell the next run.
         keep.extend(self.opens.inodes_in_error());
-        keep.extend(self.opens.inodes_abandoned());
+        keep.extend(self.opens.inodes_copy_on_write());
         recovery::forget_writing_rows(shard, &*parts.table, &keep).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = durability.done();

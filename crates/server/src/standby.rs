@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_store::owner::{
-    self, Baton, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
+    self, Baton, Candidate, Claim, Look, OwnerError, ProcessRecord, ServerRecord, Taken,
 };
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
@@ -21,7 +21,7 @@ const RELEASED: Duration = Duration::from_secs(10);
 pub struct Standby {
     store: PathBuf,
     id: VolumeId,
-    says: ServerSays,
+    record: ProcessRecord,
     options: Options,
     pulse: Arc<Pulse>,
     candidate: Candidate,
@@ -61,7 +61,7 @@ impl StandbyStop {
 /// What a server that stands by has found.
 pub enum Standing {
     /// Another server owns the volume: this one, if it is known.
-    Waits(Option<ServerSays>),
+    Waits(Option<ProcessRecord>),
     /// This one owns it now, and serves it.
     Owns(Box<Server>),
 }
@@ -76,7 +76,7 @@ impl Standby {
     pub fn begin(
         store: &Path,
         known: Option<VolumeId>,
-        says: ServerSays,
+        record: ProcessRecord,
         options: Options,
     ) -> Result<Self, StartError> {
         let created = SharedOptions { inline_bytes: options.inline_bytes, shards: 1 };
@@ -85,16 +85,16 @@ impl Standby {
             None => Volume::open_or_create_shared(store, created)?,
         };
         owner::prove(volume.folder())?;
-        let address = match says.address.split_once('@') {
+        let address = match record.address.split_once('@') {
             Some((_, address)) => address.to_owned(),
-            None => says.address.clone(),
+            None => record.address.clone(),
         };
-        owner::record_server(volume.folder(), &ServerRecord { key: says.key.clone(), address })?;
-        let pulse = Arc::new(Pulse::start(volume.folder(), &says)?);
-        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), says.clone());
+        owner::record_server(volume.folder(), &ServerRecord { key: record.key.clone(), address })?;
+        let pulse = Arc::new(Pulse::start(volume.folder(), &record)?);
+        let candidate = Candidate::new(volume.folder(), pulse.beat().process(), record.clone());
         let store = store.to_owned();
         let stop = StandbyStop::default();
-        Ok(Self { store, id: volume.id(), says, options, pulse, candidate, stop })
+        Ok(Self { store, id: volume.id(), record, options, pulse, candidate, stop })
     }
 
     /// Returns the id of the volume.
@@ -129,9 +129,9 @@ impl Standby {
     /// server would know that it lives.
     fn begin_again(&mut self) -> Result<(), StartError> {
         let volume = self.volume()?;
-        let pulse = Arc::new(Pulse::start(volume.folder(), &self.says)?);
+        let pulse = Arc::new(Pulse::start(volume.folder(), &self.record)?);
         let process = pulse.beat().process();
-        self.candidate = Candidate::new(volume.folder(), process, self.says.clone());
+        self.candidate = Candidate::new(volume.folder(), process, self.record.clone());
         std::mem::replace(&mut self.pulse, pulse).end();
         tracing::warn!("another server has taken this one for dead; it stands by again");
         Ok(())
