@@ -6,9 +6,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 
 use pelago_store::content::ContentStore;
-use pelago_store::owner::{
-    BEAT, Beat, Candidate, LockId, Look, OwnerError, ProcessId, ServerSays, boot_id,
-};
+use pelago_store::owner::{Beat, Candidate, LockId, Look, ProcessId, ProcessRecord, boot_id};
 use pelago_store::volume::{SharedOptions, Volume};
 
 use super::{CheckError, Parts, with_table};
@@ -23,7 +21,7 @@ pub(super) fn with_store<T>(
     work: impl FnOnce(Parts<'_>, &Volume) -> Result<T, CheckError>,
 ) -> Result<T, CheckError> {
     let volume = Volume::open_or_create_shared(dir, SharedOptions::default())?;
-    let says = ServerSays {
+    let record = ProcessRecord {
         key: "check".to_owned(),
         // Shown by a server that finds the volume taken.
         address: "check@localhost:0".to_owned(),
@@ -31,10 +29,10 @@ pub(super) fn with_store<T>(
         // No lock is held: no process takes this one for gone by it.
         lock: no_lock().map_err(CheckError::System)?,
     };
-    let beat = Beat::begin(volume.folder(), &says)?;
+    let beat = Beat::begin(volume.folder(), &record)?;
     let checked = with_beat(&beat, || {
         let owned = || CheckError::Owned { path: dir.into() };
-        let mut candidate = Candidate::new(volume.folder(), beat.process(), says.clone());
+        let mut candidate = Candidate::new(volume.folder(), beat.process(), record.clone());
         let Look::Free(claim) = candidate.look()? else { return Err(owned()) };
         let taken = claim.take()?.ok_or_else(owned)?;
         let baton = taken.baton();
@@ -64,15 +62,9 @@ fn with_beat<T>(
     let (ended, watch) = channel::<()>();
     thread::scope(|scope| {
         let renew = move || {
-            while watch.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
-                match beat.renew() {
-                    Ok(()) => {}
-                    Err(OwnerError::Lost) => return,
-                    // The next one may succeed; else a server takes the volume, and the release
-                    // says so.
-                    Err(error) => tracing::warn!(%error, "cannot renew the beat at the store"),
-                }
-            }
+            let goes_on = |pause| watch.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
+            // A server may take the volume meanwhile: the release of the baton fails then.
+            let _fenced = beat.run(goes_on);
         };
         let renewing = thread::Builder::new().name("beat".to_owned()).spawn_scoped(scope, renew);
         renewing.map_err(CheckError::System)?;

@@ -85,7 +85,7 @@ impl InodeGuard<'_> {
             && last
             && self.state.writeback.is_synced()
             && !files.writing.is_in_error(ino)
-            && !self.is_abandoned();
+            && !self.is_copy_on_write();
         let row = if is_safe { WritingRow::Delete } else { WritingRow::Keep };
         let committed = self.commit(row);
         if let Err(error) = committed

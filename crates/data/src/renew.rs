@@ -30,9 +30,9 @@ impl OpenFiles {
 
 impl InodeGuard<'_> {
     /// Returns whether another server may still write the content file.
-    pub(crate) fn is_abandoned(&self) -> bool {
+    pub(crate) fn is_copy_on_write(&self) -> bool {
         let writing = &self.files.writing;
-        self.state.generation.is_some_and(|known| writing.is_abandoned(self.ino(), known))
+        self.state.generation.is_some_and(|known| writing.is_copy_on_write(self.ino(), known))
     }
 
     /// Copies the first `size` bytes of a content file into one of the next generation, which takes
@@ -97,7 +97,7 @@ impl InodeGuard<'_> {
     ) {
         let files = self.files;
         let ino = self.ino();
-        files.writing.forget_abandoned(ino);
+        files.writing.clear_copy_on_write(ino);
         // Pins keep the descriptor of the old one, which does not change any more.
         drop(files.pins.take(ino));
         // Failures to write back the old bytes do not matter any more.

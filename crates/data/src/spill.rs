@@ -32,7 +32,7 @@ impl InodeGuard<'_> {
     }
 
     fn existing_content_to_write(&mut self) -> Result<Arc<OpenContent>, Error> {
-        if self.is_abandoned() {
+        if self.is_copy_on_write() {
             return self.renew_content(self.state.size);
         }
         let content = self.open_content_to_write()?;

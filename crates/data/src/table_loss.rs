@@ -89,7 +89,7 @@ impl OpenFiles {
             self.writing.restore(ino, generation_of(row.as_ref()));
         })?;
         if self.disk.content.is_shared() {
-            self.writing.abandon_all();
+            self.writing.set_all_copy_on_write();
         }
         Ok(self.writing.count())
     }

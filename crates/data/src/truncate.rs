@@ -31,7 +31,7 @@ impl InodeGuard<'_> {
             return Ok(());
         }
         let ino = self.ino();
-        let is_lost = files.writing.is_in_error(ino) || self.is_abandoned();
+        let is_lost = files.writing.is_in_error(ino) || self.is_copy_on_write();
         if size == 0 && self.state.observer.is_none() && is_lost {
             return self.replace_content();
         }

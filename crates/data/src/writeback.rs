@@ -55,8 +55,8 @@ impl OpenFiles {
 
     /// Returns the files that another server may still write, since it was taken for dead: their
     /// `writing` rows outlive a clean end.
-    pub fn inodes_abandoned(&self) -> Vec<InodeId> {
-        self.writing.abandoned()
+    pub fn inodes_copy_on_write(&self) -> Vec<InodeId> {
+        self.writing.inodes_copy_on_write()
     }
 
     /// Makes these content files safe; for a file that was removed, its removal.

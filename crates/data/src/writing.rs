@@ -30,8 +30,8 @@ pub(crate) struct WritingSet {
     state: Mutex<State>,
     /// Counts the files in error: spares the lock on each write.
     in_error: AtomicUsize,
-    /// Counts the abandoned files: spares the lock on each write.
-    abandoned: AtomicUsize,
+    /// The number of copy-on-write files: spares the lock on each write.
+    copy_on_write_count: AtomicUsize,
     /// Held while several content files are synced and a failure is recorded. Taken before the
     /// `sync_turn` of an inode.
     pub(crate) sync_turn: Mutex<()>,
@@ -46,8 +46,8 @@ struct State {
     kept: IdMap<InodeId, Arc<OpenContent>>,
     /// Files in error: a sync of theirs has failed.
     lost: IdMap<InodeId, LostRanges>,
-    /// Abandoned files ([`crate::renew`]).
-    abandoned: IdMap<InodeId, Generation>,
+    /// The copy-on-write files, each with the generation that is not changed ([`crate::renew`]).
+    copy_on_write: IdMap<InodeId, Generation>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,7 +183,7 @@ impl WritingSet {
             let ino = *ino;
             let generation = entry.generation;
             let is_from_earlier_run = entry.watch == ErrorWatch::EarlierRun;
-            let is_kept = state.lost.contains_key(&ino) || state.is_abandoned(ino, generation);
+            let is_kept = state.lost.contains_key(&ino) || state.is_copy_on_write(ino, generation);
             let closed = entry.closed.filter(|_| !is_kept)?;
             Some(ClosedRow { ino, generation, closed, is_from_earlier_run })
         };
@@ -354,38 +354,39 @@ impl WritingSet {
     }
 }
 
-/// Abandoned files.
+/// Copy-on-write files ([`crate::renew`]).
 impl WritingSet {
-    /// Notes that another server may still write each file that has a row now.
-    pub(crate) fn abandon_all(&self) {
+    /// Makes all files that have a row now copy-on-write, because another server may still write
+    /// them.
+    pub(crate) fn set_all_copy_on_write(&self) {
         let mut state = self.state.lock();
-        let abandoned = state.entries.iter().map(|(ino, entry)| (*ino, entry.generation)).collect();
-        state.abandoned = abandoned;
-        self.abandoned.store(state.abandoned.len(), Ordering::Release);
+        let files = state.entries.iter().map(|(ino, entry)| (*ino, entry.generation)).collect();
+        state.copy_on_write = files;
+        self.copy_on_write_count.store(state.copy_on_write.len(), Ordering::Release);
     }
 
-    /// Returns whether another server may still write this content file.
-    pub(crate) fn is_abandoned(&self, ino: InodeId, generation: Generation) -> bool {
-        self.abandoned.load(Ordering::Acquire) > 0
-            && self.state.lock().is_abandoned(ino, generation)
+    /// Returns whether this content file is copy-on-write.
+    pub(crate) fn is_copy_on_write(&self, ino: InodeId, generation: Generation) -> bool {
+        self.copy_on_write_count.load(Ordering::Acquire) > 0
+            && self.state.lock().is_copy_on_write(ino, generation)
     }
 
-    /// Notes that a file has another content file now, which no other server writes.
-    pub(crate) fn forget_abandoned(&self, ino: InodeId) {
+    /// Ends that for a file that has a new content file, which no other server writes.
+    pub(crate) fn clear_copy_on_write(&self, ino: InodeId) {
         let mut state = self.state.lock();
-        state.abandoned.remove(&ino);
-        self.abandoned.store(state.abandoned.len(), Ordering::Release);
+        state.copy_on_write.remove(&ino);
+        self.copy_on_write_count.store(state.copy_on_write.len(), Ordering::Release);
     }
 
-    /// Returns the files that another server may still write.
-    pub(crate) fn abandoned(&self) -> Vec<InodeId> {
-        self.state.lock().abandoned.keys().copied().collect()
+    /// Returns the copy-on-write files.
+    pub(crate) fn inodes_copy_on_write(&self) -> Vec<InodeId> {
+        self.state.lock().copy_on_write.keys().copied().collect()
     }
 }
 
 impl State {
-    fn is_abandoned(&self, ino: InodeId, generation: Generation) -> bool {
-        self.abandoned.get(&ino) == Some(&generation)
+    fn is_copy_on_write(&self, ino: InodeId, generation: Generation) -> bool {
+        self.copy_on_write.get(&ino) == Some(&generation)
     }
 
     fn interrupt_watch(&mut self, ino: InodeId) {

@@ -18,14 +18,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use pelago_store::folder::Folder;
-use pelago_store::owner::{self, BEAT, Baton, Beat, OwnerError, ServerRecord, ServerSays, Taken};
+use pelago_store::owner::{self, Baton, Beat, OwnerError, ProcessRecord, ServerRecord, Taken};
 use pelago_store::table::Table;
 use pelago_wire::limits;
 
 use crate::server::StartError;
 
-/// The pause after a beat that failed: the store may be away for a moment.
-const RETRY: Duration = Duration::from_millis(200);
 /// The time after which the list of servers is read from the store again, for the status.
 const READ_SERVERS: Duration = Duration::from_secs(limits::SERVERS_ASKED_SECONDS);
 
@@ -60,12 +58,12 @@ impl BeatThread {
     ///
     /// # Errors
     /// [`OwnerError`]; the system's, if it gives no thread.
-    pub(crate) fn start(store: &Folder, own: &ServerSays) -> Result<Self, BeatError> {
-        let beat = Beat::begin(store, own)?;
+    pub(crate) fn start(store: &Folder, record: &ProcessRecord) -> Result<Self, BeatError> {
+        let beat = Beat::begin(store, record)?;
         let servers = owner::list_servers(store)?;
         let shared = Arc::new(BeatState {
             store: store.clone(),
-            key: own.key.clone(),
+            key: record.key.clone(),
             beat,
             servers: Mutex::new(servers),
             is_lost: AtomicBool::new(false),
@@ -149,22 +147,17 @@ impl Drop for BeatThread {
 impl BeatState {
     fn run(&self) {
         let mut read = Instant::now();
-        let mut pause = BEAT;
-        while self.wait(pause) {
-            pause = match self.beat.renew() {
-                Ok(()) => BEAT,
-                Err(OwnerError::Lost) => return self.lose(),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot renew the beat at the store; will retry");
-                    RETRY
-                }
-            };
+        let ended = self.beat.run(|pause| {
             if read.elapsed() >= READ_SERVERS {
                 if let Err(error) = self.read_servers() {
                     tracing::warn!(%error, "cannot read the servers of the store");
                 }
                 read = Instant::now();
             }
+            self.wait(pause)
+        });
+        if ended.is_err() {
+            self.lose();
         }
     }
 
@@ -217,7 +210,7 @@ impl Ownership {
     pub(crate) fn new(beat: Arc<BeatThread>, taken: Taken) -> Self {
         let baton = taken.baton();
         let of_baton = Arc::clone(&beat);
-        baton.on_lost(move || of_baton.lose());
+        baton.on_fenced(move || of_baton.lose());
         Self { beat, taken, baton, has_unreported: AtomicBool::new(false) }
     }
 
@@ -250,7 +243,7 @@ impl Ownership {
 
     /// Returns whether another server owns the shard.
     pub(crate) fn is_lost(&self) -> bool {
-        self.beat.is_lost() || self.baton.is_lost()
+        self.beat.is_lost() || self.baton.is_fenced()
     }
 
     /// Returns the addresses of all servers of the store, as of some seconds ago.

@@ -377,7 +377,7 @@ impl Server {
         // The bytes of these files are not on the disk, even if the page cache shows them: the next
         // run knows it from their `writing` rows.
         keep.extend(self.opens.inodes_in_error());
-        keep.extend(self.opens.inodes_abandoned());
+        keep.extend(self.opens.inodes_copy_on_write());
         recovery::forget_writing_rows(shard, &*parts.table, &keep).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
         let done = durability.done();

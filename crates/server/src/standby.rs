@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_store::owner::{
-    self, Baton, Candidate, Claim, Look, OwnerError, ServerRecord, ServerSays, Taken,
+    self, Baton, Candidate, Claim, Look, OwnerError, ProcessRecord, ServerRecord, Taken,
 };
 use pelago_store::reserve::Reserve;
 use pelago_store::volume::{SharedOptions, Volume, VolumeError, VolumeId};
@@ -24,7 +24,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Standby {
     store: PathBuf,
     id: VolumeId,
-    own: ServerSays,
+    record: ProcessRecord,
     options: Options,
     beat: Arc<BeatThread>,
     candidate: Candidate,
@@ -63,8 +63,8 @@ impl StandbyStop {
 
 /// The result of a look at the owner of the volume.
 pub enum Standing {
-    /// Another server owns the volume: the one in the field, if it is known.
-    Waits(Option<ServerSays>),
+    /// Another server owns the volume: given by its record, if it is known.
+    Waits(Option<ProcessRecord>),
     /// This server owns the volume now, and serves it.
     Owns(Box<Server>),
 }
@@ -79,7 +79,7 @@ impl Standby {
     pub fn begin(
         store: &Path,
         known: Option<VolumeId>,
-        own: ServerSays,
+        record: ProcessRecord,
         options: Options,
     ) -> Result<Self, StartError> {
         let created = SharedOptions { inline_bytes: options.inline_bytes, shards: 1 };
@@ -88,16 +88,16 @@ impl Standby {
             None => Volume::open_or_create_shared(store, created)?,
         };
         owner::prove(volume.folder())?;
-        let address = match own.address.split_once('@') {
+        let address = match record.address.split_once('@') {
             Some((_, address)) => address.to_owned(),
-            None => own.address.clone(),
+            None => record.address.clone(),
         };
-        owner::record_server(volume.folder(), &ServerRecord { key: own.key.clone(), address })?;
-        let beat = Arc::new(BeatThread::start(volume.folder(), &own)?);
-        let candidate = Candidate::new(volume.folder(), beat.beat().process(), own.clone());
+        owner::record_server(volume.folder(), &ServerRecord { key: record.key.clone(), address })?;
+        let beat = Arc::new(BeatThread::start(volume.folder(), &record)?);
+        let candidate = Candidate::new(volume.folder(), beat.beat().process(), record.clone());
         let store = store.to_owned();
         let stop = StandbyStop::default();
-        Ok(Self { store, id: volume.id(), own, options, beat, candidate, stop })
+        Ok(Self { store, id: volume.id(), record, options, beat, candidate, stop })
     }
 
     /// Returns the id of the volume.
@@ -131,9 +131,9 @@ impl Standby {
     /// took the volume, and would not see its old beat.
     fn begin_again(&mut self) -> Result<(), StartError> {
         let volume = self.volume()?;
-        let beat = Arc::new(BeatThread::start(volume.folder(), &self.own)?);
+        let beat = Arc::new(BeatThread::start(volume.folder(), &self.record)?);
         let process = beat.beat().process();
-        self.candidate = Candidate::new(volume.folder(), process, self.own.clone());
+        self.candidate = Candidate::new(volume.folder(), process, self.record.clone());
         std::mem::replace(&mut self.beat, beat).end();
         tracing::warn!("another server has taken this one for dead; it stands by again");
         Ok(())

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_server::{Options, Server, Standby, Standing};
-use pelago_store::owner::{LockId, ServerSays};
+use pelago_store::owner::{LockId, ProcessRecord};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, Entry, Handle, OpenFlags, OpenId, Reply, Request};
 
@@ -20,8 +20,8 @@ use crate::harness::requests::{call, create, lookup, next_open, write};
 const TAKES: Duration = Duration::from_secs(20);
 
 /// A server on a machine that was started at this boot.
-fn says(boot: &str, number: u64) -> ServerSays {
-    ServerSays {
+fn record(boot: &str, number: u64) -> ProcessRecord {
+    ProcessRecord {
         key: format!("key{number}"),
         address: format!("key{number}@host:{number}"),
         boot: boot.to_owned(),
@@ -29,9 +29,9 @@ fn says(boot: &str, number: u64) -> ServerSays {
     }
 }
 
-fn begin(store: &Path, known: Option<VolumeId>, says: ServerSays) -> Standby {
+fn begin(store: &Path, known: Option<VolumeId>, record: ProcessRecord) -> Standby {
     let options = Options { grace: Duration::ZERO, ..Options::default() };
-    Standby::begin(store, known, says, options).unwrap()
+    Standby::begin(store, known, record, options).unwrap()
 }
 
 /// Waits until this server owns the volume.
@@ -61,7 +61,7 @@ fn open(server: &Server, entry: Entry) -> OpenId {
 
 /// An owner that has a file open, and synced bytes and others; then it is gone without a word.
 fn lose_owner(store: &Path, is_clean: bool) -> VolumeId {
-    let mut standby = begin(store, None, says("boot-a", 1));
+    let mut standby = begin(store, None, record("boot-a", 1));
     let server = take(&mut standby);
     let (_, open) = create(&server, Handle::ROOT, "large").unwrap();
     write(&server, open, 0, &[7; 300_000]).unwrap();
@@ -75,7 +75,7 @@ fn lose_owner(store: &Path, is_clean: bool) -> VolumeId {
 
 /// Returns what the `fsync` of the file says at the next owner, twice.
 fn next_fsyncs(store: &Path, known: VolumeId, boot: &str) -> [Result<(), Code>; 2] {
-    let mut standby = begin(store, Some(known), says(boot, 2));
+    let mut standby = begin(store, Some(known), record(boot, 2));
     let server = take(&mut standby);
     let open = open(&server, lookup(&server, Handle::ROOT, "large").unwrap());
     let told = [fsync(&server, open), fsync(&server, open)];
@@ -114,7 +114,7 @@ fn what_an_owner_has_not_told_the_next_one_tells() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
     let known = lose_owner(&store, false);
-    let mut standby = begin(&store, Some(known), says("boot-b", 2));
+    let mut standby = begin(&store, Some(known), record("boot-b", 2));
     let server = take(&mut standby);
     open(&server, lookup(&server, Handle::ROOT, "large").unwrap());
     server.stop().unwrap();
@@ -127,13 +127,13 @@ fn what_an_owner_has_not_told_the_next_one_tells() {
 fn a_server_that_was_taken_for_dead_stands_by_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");
-    let mut first = begin(&store, None, says("boot-a", 1));
+    let mut first = begin(&store, None, record("boot-a", 1));
     let owner = take(&mut first);
     let alive = || -> BTreeSet<PathBuf> {
         fs::read_dir(store.join("alive")).unwrap().map(|entry| entry.unwrap().path()).collect()
     };
     let of_owner = process_of(alive().first().unwrap());
-    let mut second = begin(&store, Some(first.id()), says("boot-b", 2));
+    let mut second = begin(&store, Some(first.id()), record("boot-b", 2));
     let own = alive().into_iter().find(|beat| process_of(beat) != of_owner).unwrap();
     fs::remove_file(&own).unwrap();
     let deadline = Instant::now() + TAKES;

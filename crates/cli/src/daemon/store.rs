@@ -15,7 +15,7 @@ use pelago_net::key::address::ServerAddress;
 use pelago_net::{SessionServer, StandbyServer};
 use pelago_server::{Options, Server, Standby, Standing, StartError};
 use pelago_store::folder::Folder;
-use pelago_store::owner::{ServerSays, boot_id};
+use pelago_store::owner::{ProcessRecord, boot_id};
 use pelago_store::volume::{self, ServerFolder, VolumeId};
 
 use super::events::{Events, Stop};
@@ -125,9 +125,9 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
         None => listening::kept_address(own.folder())?.unwrap_or_else(|| ALL_ADDRESSES.to_owned()),
     };
     let Listening { server: socket, address } = listening::bind(own.folder(), &at)?;
-    let says = says(&own, &address)?;
+    let record = record_of(&own, &address)?;
     let options = Options { memory_bytes: plan.memory_bytes, ..Options::default() };
-    let begun = Standby::begin(&plan.store, own.volume(), says, options);
+    let begun = Standby::begin(&plan.store, own.volume(), record, options);
     let mut standby = begun.map_err(|error| start_failed(error, &plan.store))?;
     own.remember(&plan.store, standby.id())?;
     if plan.listen.is_some() {
@@ -172,10 +172,10 @@ pub(crate) fn serve(plan: StorePlan, how: Printing) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the description of this process for other servers.
-fn says(own: &ServerFolder, address: &ServerAddress) -> Outcome<ServerSays> {
+/// Returns the record of this process for other servers.
+fn record_of(own: &ServerFolder, address: &ServerAddress) -> Outcome<ProcessRecord> {
     let boot = boot_id().map_err(|error| Failure::new(Exit::Failed, StoreError::Boot(error)))?;
-    Ok(ServerSays {
+    Ok(ProcessRecord {
         key: address.key().to_string(),
         address: address.to_string(),
         boot,
@@ -189,7 +189,7 @@ impl Process {
     fn look(self: &Arc<Self>, standby: &mut Standby, at: &Entrance) -> Outcome<Option<Duration>> {
         match standby.look() {
             Ok(Standing::Waits(owner)) => {
-                let owner = owner.map(|says| says.address);
+                let owner = owner.map(|record| record.address);
                 *self.role.lock() = Role::StandsBy { owner, trouble: None };
                 Ok(Some(LOOK))
             }

@@ -150,7 +150,7 @@ fn a_file_that_is_cut_off_keeps_its_first_bytes() {
 
 /// The owner after the next one must know it too, however often the bytes were synced meanwhile.
 #[test]
-fn a_file_stays_abandoned_until_it_changes() {
+fn a_file_stays_copy_on_write_until_it_changes() {
     let (old, new, entry, late) = taken_over();
     let open = new.open(entry.handle, READ_WRITE).unwrap();
     assert_eq!(new.read(open, 0, 3).unwrap(), pattern(3));
@@ -158,13 +158,13 @@ fn a_file_stays_abandoned_until_it_changes() {
     new.close(open);
     assert_eq!(new.files.write_back(), Ok(0));
     new.commit_all();
-    assert_eq!(new.files.inodes_abandoned(), [entry.handle.ino]);
+    assert_eq!(new.files.inodes_copy_on_write(), [entry.handle.ino]);
     let third = new.next_owner();
     let open = third.open(entry.handle, READ_WRITE).unwrap();
     third.write(open, 0, b"third").unwrap();
     old.write(late, 0, &[9; LARGE]).unwrap();
     assert_eq!(bytes_of(&third, entry)[..6], *b"third\x05");
-    assert!(third.files.inodes_abandoned().is_empty());
+    assert!(third.files.inodes_copy_on_write().is_empty());
     third.close(open);
     assert_eq!(third.files.write_back(), Ok(1));
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::error::OwnerError;
 use super::moment::AtomicTime;
 use super::names::{BeatName, ProcessId};
-use super::says::ServerSays;
-use super::{DEAD, shard, watch};
+use super::process_record::ProcessRecord;
+use super::{BEAT, DEAD, shard, watch};
 use crate::clock;
 use crate::folder::Folder;
 use crate::sync::Mutex;
@@ -16,6 +16,8 @@ use crate::volume::layout::ALIVE;
 
 /// Renames of one beat, while each finds that an earlier one was done.
 const TRIES: u32 = 4;
+/// The pause after a beat that failed: the store may be away for a moment.
+const RETRY: Duration = Duration::from_millis(200);
 /// Permissions of the file.
 const FILE_MODE: u32 = 0o600;
 /// What the name of a file begins with that is not whole yet.
@@ -34,7 +36,7 @@ pub struct Beat {
     /// The time at which the last beat that succeeded began.
     began: AtomicTime,
     /// Whether another process has taken the file away, or this one has ended.
-    is_lost: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl Beat {
@@ -43,8 +45,8 @@ impl Beat {
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Invalid`] if a text of `says` is empty, too long, or has a
     /// control character.
-    pub fn begin(store: &Folder, says: &ServerSays) -> Result<Self, OwnerError> {
-        let text = says.encode().ok_or(OwnerError::Invalid { what: "what this server says" })?;
+    pub fn begin(store: &Folder, record: &ProcessRecord) -> Result<Self, OwnerError> {
+        let text = record.encode().ok_or(OwnerError::Invalid { what: "what this server says" })?;
         let alive = store.create_folder(ALIVE)?;
         let failed = |error| OwnerError::from_io("writing", alive.path(), error);
         let process = ProcessId::random().map_err(failed)?;
@@ -58,7 +60,7 @@ impl Beat {
             process,
             number: Mutex::new(0),
             began: AtomicTime::new(began),
-            is_lost: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
         })
     }
 
@@ -71,10 +73,31 @@ impl Beat {
     /// Beats once. Called each [`super::BEAT`], by a thread that does nothing else.
     ///
     /// # Errors
-    /// [`OwnerError::Lost`] if another process has taken this one for dead, for ever then. After
+    /// [`OwnerError::Fenced`] if another process has taken this one for dead, for ever then. After
     /// another error the next beat may succeed.
     pub fn renew(&self) -> Result<(), OwnerError> {
         self.renew_by(|old, new| shard::rename(&self.alive, old, new))
+    }
+
+    /// Renews the beat after each pause, until the process ends or is fenced. `wait` waits for a
+    /// pause, and returns false if the process ends.
+    ///
+    /// # Errors
+    /// [`OwnerError::Fenced`], as [`Beat::renew`]. Other errors are logged, and the beat is tried
+    /// again soon.
+    pub fn run(&self, mut wait: impl FnMut(Duration) -> bool) -> Result<(), OwnerError> {
+        let mut pause = BEAT;
+        while wait(pause) {
+            pause = match self.renew() {
+                Ok(()) => BEAT,
+                Err(OwnerError::Fenced) => return Err(OwnerError::Fenced),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot renew the beat at the store; will retry");
+                    RETRY
+                }
+            };
+        }
+        Ok(())
     }
 
     /// Beats once by `rename`, which returns false if there is no file with the old name.
@@ -83,8 +106,8 @@ impl Beat {
         rename: impl Fn(&str, &str) -> Result<bool, OwnerError>,
     ) -> Result<(), OwnerError> {
         let mut number = self.number.lock();
-        if self.is_lost.load(Ordering::Acquire) {
-            return Err(OwnerError::Lost);
+        if self.has_ended.load(Ordering::Acquire) {
+            return Err(OwnerError::Fenced);
         }
         for _ in 0..TRIES {
             let began = clock::since_boot();
@@ -102,8 +125,8 @@ impl Beat {
                 None => break,
             }
         }
-        self.is_lost.store(true, Ordering::Release);
-        Err(OwnerError::Lost)
+        self.has_ended.store(true, Ordering::Release);
+        Err(OwnerError::Fenced)
     }
 
     /// Returns whether the last beat that succeeded began so recently that no other process can
@@ -116,13 +139,13 @@ impl Beat {
 
     fn is_fresh_at(&self, now: Duration) -> bool {
         let age = now.saturating_sub(self.began.get());
-        !self.is_lost.load(Ordering::Acquire) && age < watch::alive_for_itself(DEAD)
+        !self.has_ended.load(Ordering::Acquire) && age < watch::alive_for_itself(DEAD)
     }
 
     /// Removes the file, at a clean stop, after the baton was released. Waits for a beat that is
     /// under way.
     pub fn end(&self) {
-        self.is_lost.store(true, Ordering::Release);
+        self.has_ended.store(true, Ordering::Release);
         let number = self.number.lock();
         let name = BeatName { process: self.process, number: *number }.to_string();
         if let Err(error) = self.alive.remove(&name) {
@@ -139,9 +162,12 @@ pub(super) fn newest(alive: &Folder, process: ProcessId) -> Result<Option<BeatNa
 }
 
 /// Returns what the process of a beat says; `None` if the file has moved on.
-pub(super) fn says(alive: &Folder, beat: BeatName) -> Result<Option<ServerSays>, OwnerError> {
+pub(super) fn read_record(
+    alive: &Folder,
+    beat: BeatName,
+) -> Result<Option<ProcessRecord>, OwnerError> {
     let text = shard::read_text(alive, &beat.to_string())?;
-    Ok(text.and_then(|text| ServerSays::decode(&text)))
+    Ok(text.and_then(|text| ProcessRecord::decode(&text)))
 }
 
 /// Takes the file of a dead process away, for the taker `taker`. Returns false if it has moved: the
@@ -165,14 +191,14 @@ pub(super) fn take_away(
 pub(super) fn remove_ended(
     store: &Folder,
     process: ProcessId,
-    says: &ServerSays,
+    record: &ProcessRecord,
 ) -> Result<(), OwnerError> {
     let alive = store.open_folder(ALIVE)?;
     for name in alive.entries()? {
         let Some(name) = name.to_str() else { continue };
         let has_ended = match BeatName::parse(name) {
             Some(beat) if beat.process == process => false,
-            Some(beat) => self::says(&alive, beat)?.is_some_and(|it| says.proves_end_of(&it)),
+            Some(beat) => read_record(&alive, beat)?.is_some_and(|it| record.proves_end_of(&it)),
             None => name.starts_with(TAKEN),
         };
         if has_ended {
@@ -196,7 +222,7 @@ mod tests {
     fn begin(store: &Folder) -> Beat {
         let [key, address, boot] = ["k", "k@host:1", "boot"].map(str::to_owned);
         let lock = LockId { device: 1, inode: 2 };
-        Beat::begin(store, &ServerSays { key, address, boot, lock }).unwrap()
+        Beat::begin(store, &ProcessRecord { key, address, boot, lock }).unwrap()
     }
 
     #[test]
@@ -258,7 +284,7 @@ mod tests {
         let file = beat.alive.entries().unwrap().remove(0);
         beat.alive.remove(&file).unwrap();
         assert!(beat.is_fresh_at(renewed), "nothing has told it");
-        assert!(matches!(beat.renew(), Err(OwnerError::Lost)));
+        assert!(matches!(beat.renew(), Err(OwnerError::Fenced)));
         assert!(!beat.is_fresh_at(renewed));
     }
 
@@ -270,6 +296,6 @@ mod tests {
         beat.end();
         assert!(!beat.is_fresh());
         assert!(beat.alive.entries().unwrap().is_empty());
-        assert!(matches!(beat.renew(), Err(OwnerError::Lost)));
+        assert!(matches!(beat.renew(), Err(OwnerError::Fenced)));
     }
 }

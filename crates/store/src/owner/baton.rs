@@ -26,13 +26,13 @@ pub struct Baton {
     shard: Folder,
     run: RunName,
     turn: Mutex<u64>,
-    is_lost: AtomicBool,
+    is_fenced: AtomicBool,
     /// The time after which calls do not wait any longer.
     gives_up: AtomicTime,
-    on_lost: Mutex<Vec<OnLost>>,
+    on_fenced: Mutex<Vec<OnFenced>>,
 }
 
-type OnLost = Box<dyn FnOnce() + Send>;
+type OnFenced = Box<dyn FnOnce() + Send>;
 
 /// What to do after a rename of the baton found no file with the old name.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ enum AfterGone {
     /// that it still is.
     RenameFrom(u64),
     /// It is another one's.
-    Lost,
+    Fenced,
 }
 
 /// Decides by the batons that were seen; `wanted` is the name that was to be given.
@@ -55,7 +55,7 @@ fn after_gone(run: RunName, wanted: BatonName, seen: &[BatonName]) -> AfterGone 
     let is_ours = |name: &&BatonName| name.epoch == run.epoch && name.process == Some(run.process);
     match seen.iter().filter(is_ours).map(|name| name.turn).max() {
         Some(turn) => AfterGone::RenameFrom(turn),
-        None => AfterGone::Lost,
+        None => AfterGone::Fenced,
     }
 }
 
@@ -65,9 +65,9 @@ impl Baton {
             shard,
             run,
             turn: Mutex::new(0),
-            is_lost: AtomicBool::new(false),
+            is_fenced: AtomicBool::new(false),
             gives_up: AtomicTime::never(),
-            on_lost: Mutex::new(Vec::new()),
+            on_fenced: Mutex::new(Vec::new()),
         }
     }
 
@@ -88,7 +88,7 @@ impl Baton {
     /// the call waits and tries again.
     ///
     /// # Errors
-    /// [`OwnerError::Lost`] if another process has the baton, for ever then;
+    /// [`OwnerError::Fenced`] if another process has the baton, for ever then;
     /// [`OwnerError::Stopped`] after [`Baton::stop_within`], if the store has not done it in time.
     pub fn advance(&self) -> Result<(), OwnerError> {
         let process = Some(self.run.process);
@@ -99,7 +99,7 @@ impl Baton {
     /// thread knows yet: [`Baton::on_lost`] calls nothing.
     ///
     /// # Errors
-    /// [`OwnerError`]; [`OwnerError::Lost`] if another process has the baton, for ever then.
+    /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has the baton, for ever then.
     pub(super) fn try_advance(&self) -> Result<(), OwnerError> {
         let process = Some(self.run.process);
         let wanted = |epoch, turn| BatonName { epoch, process, turn };
@@ -113,23 +113,23 @@ impl Baton {
     /// As [`Baton::advance`].
     pub fn release(&self) -> Result<(), OwnerError> {
         self.rename(|epoch, turn| BatonName { epoch, process: None, turn })?;
-        self.on_lost.lock().clear();
-        self.is_lost.store(true, Ordering::Release);
+        self.on_fenced.lock().clear();
+        self.is_fenced.store(true, Ordering::Release);
         Ok(self.shard.sync()?)
     }
 
     /// Returns whether another process has the baton, as far as this one knows.
     #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire)
+    pub fn is_fenced(&self) -> bool {
+        self.is_fenced.load(Ordering::Acquire)
     }
 
     /// Calls `call` once, when the loss is found: at once, if it was found before. It must not
     /// block.
-    pub fn on_lost(&self, call: impl FnOnce() + Send + 'static) {
-        self.on_lost.lock().push(Box::new(call));
-        if self.is_lost() {
-            self.tell_lost();
+    pub fn on_fenced(&self, call: impl FnOnce() + Send + 'static) {
+        self.on_fenced.lock().push(Box::new(call));
+        if self.is_fenced() {
+            self.notify_fenced();
         }
     }
 
@@ -155,7 +155,7 @@ impl Baton {
         let mut log = WaitLog::default();
         let done = loop {
             let error = match self.rename_once(&mut turn, &wanted) {
-                Err(error) if !matches!(error, OwnerError::Lost) => error,
+                Err(error) if !matches!(error, OwnerError::Fenced) => error,
                 done => break done,
             };
             let now = clock::since_boot();
@@ -173,8 +173,8 @@ impl Baton {
         };
         // The call may use the baton.
         drop(turn);
-        if self.is_lost() {
-            self.tell_lost();
+        if self.is_fenced() {
+            self.notify_fenced();
         }
         done
     }
@@ -185,8 +185,8 @@ impl Baton {
         turn: &mut u64,
         wanted: impl Fn(u32, u64) -> BatonName,
     ) -> Result<(), OwnerError> {
-        if self.is_lost() {
-            return Err(OwnerError::Lost);
+        if self.is_fenced() {
+            return Err(OwnerError::Fenced);
         }
         match self.try_rename(*turn, |turn| wanted(self.run.epoch, turn))? {
             Some(next) => {
@@ -194,8 +194,8 @@ impl Baton {
                 Ok(())
             }
             None => {
-                self.is_lost.store(true, Ordering::Release);
-                Err(OwnerError::Lost)
+                self.is_fenced.store(true, Ordering::Release);
+                Err(OwnerError::Fenced)
             }
         }
     }
@@ -218,15 +218,15 @@ impl Baton {
             match after_gone(self.run, wanted(next), &seen) {
                 AfterGone::Released => return Ok(Some(next)),
                 AfterGone::RenameFrom(seen) => turn = seen,
-                AfterGone::Lost => return Ok(None),
+                AfterGone::Fenced => return Ok(None),
             }
         }
         let path = self.shard.path();
         Err(OwnerError::corrupt(path, "its baton is listed and cannot be renamed"))
     }
 
-    fn tell_lost(&self) {
-        let calls = std::mem::take(&mut *self.on_lost.lock());
+    fn notify_fenced(&self) {
+        let calls = std::mem::take(&mut *self.on_fenced.lock());
         calls.into_iter().for_each(|call| call());
     }
 }
@@ -274,13 +274,13 @@ mod tests {
         assert_eq!(after(wanted, &[wanted]), AfterGone::RenameFrom(8));
         assert_eq!(after(wanted, &[own(5)]), AfterGone::RenameFrom(5));
         let taken = BatonName { epoch: 4, process: other, turn: 0 };
-        assert_eq!(after(wanted, &[taken]), AfterGone::Lost);
-        assert_eq!(after(wanted, &[]), AfterGone::Lost);
+        assert_eq!(after(wanted, &[taken]), AfterGone::Fenced);
+        assert_eq!(after(wanted, &[]), AfterGone::Fenced);
         // The same server that was restarted, or a twin of it, is another process.
         let twin = BatonName { process: other, ..wanted };
-        assert_eq!(after(wanted, &[twin]), AfterGone::Lost);
+        assert_eq!(after(wanted, &[twin]), AfterGone::Fenced);
         let released = BatonName { process: None, ..wanted };
-        assert_eq!(after(wanted, &[released]), AfterGone::Lost);
+        assert_eq!(after(wanted, &[released]), AfterGone::Fenced);
         assert_eq!(after(released, &[released]), AfterGone::Released);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::alive;
 use super::error::OwnerError;
 use super::names::{BatonName, ProcessId, RunName};
-use super::says::ServerSays;
+use super::process_record::ProcessRecord;
 use super::shard;
 use super::taken::Taken;
 use super::watch::{Evidence, Watch};
@@ -18,17 +18,17 @@ use crate::volume::layout::ALIVE;
 pub struct Candidate {
     store: Folder,
     process: ProcessId,
-    says: ServerSays,
+    record: ProcessRecord,
     watch: Watch,
     /// What the owner says, which does not change as long as it lives.
-    owner: Option<(ProcessId, ServerSays)>,
+    owner: Option<(ProcessId, ProcessRecord)>,
 }
 
 /// What a look at the shard shows.
 #[derive(Debug)]
 pub enum Look {
     /// It has an owner that may live: what this one says, if that is known.
-    Owned(Option<ServerSays>),
+    Owned(Option<ProcessRecord>),
     /// It has none: the claim takes it, if no other process is faster.
     Free(Claim),
 }
@@ -38,7 +38,7 @@ pub enum Look {
 pub struct Claim {
     store: Folder,
     process: ProcessId,
-    says: ServerSays,
+    record: ProcessRecord,
     evidence: Evidence,
 }
 
@@ -47,8 +47,8 @@ impl Candidate {
     /// [`super::Beat`]. `says` is what that beat says: this server holds the lock of its own
     /// folder.
     #[must_use]
-    pub fn new(store: &Folder, process: ProcessId, says: ServerSays) -> Self {
-        Self { store: store.clone(), process, says, watch: Watch::new(), owner: None }
+    pub fn new(store: &Folder, process: ProcessId, record: ProcessRecord) -> Self {
+        Self { store: store.clone(), process, record, watch: Watch::new(), owner: None }
     }
 
     /// Returns the candidate with another patience than 6 s × 65/64, for tests.
@@ -76,20 +76,20 @@ impl Candidate {
             return Ok(Look::Free(self.claim(Evidence { beat: None, ..evidence })));
         }
         if self.owner.as_ref().is_none_or(|(process, _)| *process != owner) {
-            let says = beat.map(|beat| alive::says(&alive, beat)).transpose()?.flatten();
-            self.owner = says.map(|says| (owner, says));
+            let record = beat.map(|beat| alive::read_record(&alive, beat)).transpose()?.flatten();
+            self.owner = record.map(|record| (owner, record));
         }
         let is_dead = self.watch.see(began, clock::since_boot(), evidence);
-        let says = self.owner.as_ref().map(|(_, says)| says);
-        if is_dead || says.is_some_and(|says| self.says.proves_end_of(says)) {
+        let record = self.owner.as_ref().map(|(_, record)| record);
+        if is_dead || record.is_some_and(|record| self.record.proves_end_of(record)) {
             return Ok(Look::Free(self.claim(evidence)));
         }
-        Ok(Look::Owned(says.cloned()))
+        Ok(Look::Owned(record.cloned()))
     }
 
     fn claim(&self, evidence: Evidence) -> Claim {
-        let Self { store, process, says, .. } = self;
-        Claim { store: store.clone(), process: *process, says: says.clone(), evidence }
+        let Self { store, process, record, .. } = self;
+        Claim { store: store.clone(), process: *process, record: record.clone(), evidence }
     }
 }
 
@@ -103,10 +103,10 @@ impl Claim {
     /// it was taken, and the half folder removed: any process may try again, after a pause.
     pub fn take(self) -> Result<Option<Taken>, OwnerError> {
         let Some((shard, run)) = self.take_baton()? else { return Ok(None) };
-        if let Err(error) = alive::remove_ended(&self.store, self.process, &self.says) {
+        if let Err(error) = alive::remove_ended(&self.store, self.process, &self.record) {
             tracing::debug!(%error, "files of processes that have ended stay");
         }
-        Taken::begin(self.store, shard, run, self.evidence.baton, self.says.boot)
+        Taken::begin(self.store, shard, run, self.evidence.baton, self.record.boot)
     }
 
     /// Takes the baton. Returns the folder of the shard and the new run.

@@ -14,7 +14,7 @@ use crate::table;
 pub enum OwnerError {
     /// Another process has taken away what the call renames: it took this one for dead.
     #[error("another server has taken the store over")]
-    Lost,
+    Fenced,
     /// The process was told to stop while the store did not answer.
     #[error("the store did not answer until this server was stopped")]
     Stopped,
@@ -70,7 +70,7 @@ impl OwnerError {
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
-            Self::Lost => Kind::Fenced,
+            Self::Fenced => Kind::Fenced,
             Self::Stopped | Self::NoSpace { .. } => Kind::Busy,
             Self::Unfit { .. } | Self::Invalid { .. } => Kind::Invalid,
             Self::Insecure(_) => Kind::Denied,

@@ -8,7 +8,7 @@ use rustix::fs::OFlags;
 
 use super::error::OwnerError;
 use super::names::{BatonName, RunName};
-use super::{FIRST_SHARD, says};
+use super::{FIRST_SHARD, process_record};
 use crate::folder::{Folder, FolderError};
 use crate::volume::layout::{CONTENT, SHARD};
 
@@ -184,12 +184,12 @@ pub(super) fn read_text(folder: &Folder, name: &str) -> Result<Option<Vec<u8>>, 
         opened => opened?,
     };
     let mut bytes = Vec::new();
-    let read = file.take(says::TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
+    let read = file.take(process_record::TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
     match read {
         // Another process has renamed it away and removed it.
         Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
         Err(error) => Err(OwnerError::from_io("reading", &folder.path().join(name), error)),
-        Ok(_) if bytes.len() > says::TEXT_BYTES => Ok(Some(Vec::new())),
+        Ok(_) if bytes.len() > process_record::TEXT_BYTES => Ok(Some(Vec::new())),
         Ok(_) => Ok(Some(bytes)),
     }
 }

@@ -34,18 +34,18 @@ impl OwnedTable {
     fn confirm(&self) -> Result<(), Error> {
         match self.baton.advance() {
             Ok(()) => Ok(()),
-            Err(OwnerError::Lost) => Err(Error::Fenced),
+            Err(OwnerError::Fenced) => Err(Error::Fenced),
             Err(error) => Err(Error::from_io("confirming a persist", std::io::Error::other(error))),
         }
     }
 }
 
 fn owned<T>(baton: &Baton, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    if baton.is_lost() {
+    if baton.is_fenced() {
         return Err(Error::Fenced);
     }
     let done = call();
-    if baton.is_lost() { Err(Error::Fenced) } else { done }
+    if baton.is_fenced() { Err(Error::Fenced) } else { done }
 }
 
 impl fmt::Debug for OwnedTable {

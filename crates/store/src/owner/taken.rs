@@ -35,7 +35,7 @@ impl Taken {
         let baton = Arc::new(Baton::new(shard.clone(), run));
         let linked = forward::link(&store, &shard, run, before.epoch, &boot);
         let linked = linked.and_then(|linked| match baton.try_advance() {
-            Err(OwnerError::Lost) => Err(OwnerError::Lost),
+            Err(OwnerError::Fenced) => Err(OwnerError::Fenced),
             // A store that does not rename it now is waited for by the first persist.
             Ok(()) | Err(_) => Ok(linked),
         });
@@ -63,7 +63,7 @@ impl Taken {
         }
         baton.stop();
         match baton.release() {
-            Err(OwnerError::Lost) => {
+            Err(OwnerError::Fenced) => {
                 tracing::info!(%error, "another server was faster to take the store over");
                 return Ok(None);
             }
@@ -103,7 +103,7 @@ impl Taken {
     /// persisted; no request may be answered before.
     ///
     /// # Errors
-    /// [`OwnerError`]; [`OwnerError::Lost`] if another process has taken the shard meanwhile, which
+    /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has taken the shard meanwhile, which
     /// then has copied an older folder.
     pub fn mark_ready(&self) -> Result<(), OwnerError> {
         let machine = match self.may_lack_bytes {
@@ -122,11 +122,11 @@ impl Taken {
     ///
     /// # Errors
     /// [`OwnerError`]; the next taker may take bytes for missing then, and none is.
-    /// [`OwnerError::Lost`] if another process has the shard, as far as this one knows, or if it
+    /// [`OwnerError::Fenced`] if another process has the shard, as far as this one knows, or if it
     /// was released.
     pub fn mark_closed(&self) -> Result<(), OwnerError> {
-        if self.baton.is_lost() {
-            return Err(OwnerError::Lost);
+        if self.baton.is_fenced() {
+            return Err(OwnerError::Fenced);
         }
         shard::mark(&self.folder, CLOSED, "")
     }
@@ -226,7 +226,7 @@ mod tests {
     fn a_taker_that_is_not_overtaken_has_the_shard_or_says_why_not() {
         let stage = Stage::new();
         let taken = stage.begin().unwrap().unwrap();
-        assert!(!taken.baton().is_lost());
+        assert!(!taken.baton().is_fenced());
         assert_eq!(stage.batons(), [BatonName { turn: 1, ..stage.own() }], "it is still its own");
         let stage = Stage::new();
         fs::write(stage.path("begun"), "").unwrap();

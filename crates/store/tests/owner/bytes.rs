@@ -4,17 +4,17 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use pelago_store::owner::{OwnerError, ServerSays, Taken};
+use pelago_store::owner::{OwnerError, ProcessRecord, Taken};
 use pelago_store::table::Table as _;
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::volume::Volume;
 
-use crate::server::{Owned, Server, make, options, runs, says};
+use crate::server::{Owned, Server, make, options, record, runs};
 
 /// Starts a server on a machine that started with this boot id.
 fn server(volume: &Volume, inode: u64, boot: &str) -> Server {
-    let says = ServerSays { boot: boot.to_owned(), ..says(inode) };
-    Server::new_saying(volume.folder(), says)
+    let record = ProcessRecord { boot: boot.to_owned(), ..record(inode) };
+    Server::with_record(volume.folder(), record)
 }
 
 /// Takes the shard on a machine and gives it back as it was; returns whether bytes may be missing.
@@ -72,8 +72,8 @@ fn no_byte_is_missing_of_an_owner_that_was_closed() {
     assert_eq!(fs::read(path(temp.path(), "closed")).unwrap(), b"");
     // It need not have released the baton: it may have died just before.
     assert!(!may_lack(&volume, "two"));
-    assert!(matches!(taken.baton().advance(), Err(OwnerError::Lost)));
-    assert!(matches!(taken.mark_closed(), Err(OwnerError::Lost)), "it is too late");
+    assert!(matches!(taken.baton().advance(), Err(OwnerError::Fenced)));
+    assert!(matches!(taken.mark_closed(), Err(OwnerError::Fenced)), "it is too late");
     assert!(!may_lack(&volume, "one"));
     // It says nothing of the next owner.
     server(&volume, 2, "two").own().release();

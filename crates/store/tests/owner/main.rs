@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pelago_store::owner::{
-    Beat, Candidate, Claim, Look, OwnedTable, OwnerError, ServerSays, Taken,
+    Beat, Candidate, Claim, Look, OwnedTable, OwnerError, ProcessRecord, Taken,
 };
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{Batch, Error, Table, TableRead};
@@ -22,8 +22,8 @@ use pelago_store::volume::Volume;
 use rustix::process::{Pid, Signal, kill_process};
 
 use server::{
-    DEADLINE, FIRST_BATON, Owned, PATIENCE, Server, baton, count, key, make, options, put, runs,
-    says, turn,
+    DEADLINE, FIRST_BATON, Owned, PATIENCE, Server, baton, count, key, make, options, put, record,
+    runs, turn,
 };
 
 mod bytes;
@@ -62,7 +62,7 @@ fn own_until_fenced() {
     assert!(matches!(error, Error::Fenced), "{error}");
     assert!(matches!(owned.table.reopen(), Err(Error::Fenced)));
     assert!(matches!(owned.table.get(&key(1)), Err(Error::Fenced)));
-    assert!(owned.taken.baton().is_lost());
+    assert!(owned.taken.baton().is_fenced());
     writeln!(out, "fenced").unwrap();
 }
 
@@ -177,7 +177,7 @@ fn what_an_owner_called_safe_is_there_and_nothing_later() {
 
 /// Takes the shard of an owner that lives, as a taker does whose clock is far too fast.
 fn take_by_force(taker: &mut Server, dir: &Path) -> Owned {
-    let candidate = Candidate::new(make(dir).folder(), taker.beat.process(), says(999));
+    let candidate = Candidate::new(make(dir).folder(), taker.beat.process(), record(999));
     let mut impatient = candidate.with_patience(Duration::ZERO);
     let deadline = Instant::now() + DEADLINE;
     let taken = loop {
@@ -200,7 +200,7 @@ fn a_new_store_has_an_empty_table_and_a_released_one_is_taken_at_once() {
     assert_eq!(count(&owned.table), 0);
     put(&owned.table, 1).unwrap();
     let mut two = Server::new(volume.folder(), 2);
-    assert!(matches!(two.candidate.look().unwrap(), Look::Owned(Some(it)) if it == says(1)));
+    assert!(matches!(two.candidate.look().unwrap(), Look::Owned(Some(it)) if it == record(1)));
     owned.release();
     one.beat.end();
     let Look::Free(claim) = two.candidate.look().unwrap() else { panic!("it is released") };
@@ -258,8 +258,8 @@ fn an_owner_that_moves_after_the_look_keeps_the_shard() {
     owned.table.persist().unwrap();
     assert!(claim.take().unwrap().is_none(), "its baton moves");
     owned.table.persist().unwrap();
-    assert!(matches!(owner.beat.renew(), Err(OwnerError::Lost)), "it was taken for dead");
-    assert!(matches!(owner.beat.renew(), Err(OwnerError::Lost)), "for ever");
+    assert!(matches!(owner.beat.renew(), Err(OwnerError::Fenced)), "it was taken for dead");
+    assert!(matches!(owner.beat.renew(), Err(OwnerError::Fenced)), "for ever");
     assert!(!owner.beat.is_fresh());
 }
 
@@ -273,7 +273,7 @@ fn a_shard_is_free_only_when_its_owner_is_dead() {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE * 4 {
         let look = taker.candidate.look().unwrap();
-        assert!(matches!(look, Look::Owned(Some(it)) if it == says(1)));
+        assert!(matches!(look, Look::Owned(Some(it)) if it == record(1)));
         owner.beat.renew().unwrap();
         assert!(owner.beat.is_fresh());
         thread::sleep(PATIENCE / 10); // A beat is a matter of time.
@@ -284,7 +284,7 @@ fn a_shard_is_free_only_when_its_owner_is_dead() {
     let taken = claim.take().unwrap().unwrap();
     assert_eq!(taken.baton().process(), taker.beat.process());
     assert!(matches!(owned.table.persist(), Err(Error::Fenced)));
-    assert!(matches!(owner.beat.renew(), Err(OwnerError::Lost)));
+    assert!(matches!(owner.beat.renew(), Err(OwnerError::Fenced)));
     // Without a file in `alive/` the wait is the same.
     taker.beat.end();
     let begin = Instant::now();
@@ -303,8 +303,8 @@ fn a_server_that_starts_again_need_not_wait() {
     let owned = before.own();
     put(&owned.table, 1).unwrap();
     owned.table.persist().unwrap();
-    let beat = Beat::begin(volume.folder(), &says(1)).unwrap();
-    let mut again = Candidate::new(volume.folder(), beat.process(), says(1));
+    let beat = Beat::begin(volume.folder(), &record(1)).unwrap();
+    let mut again = Candidate::new(volume.folder(), beat.process(), record(1));
     let Look::Free(claim) = again.look().unwrap() else { panic!("its process has ended") };
     let taken = claim.take().unwrap().unwrap();
     assert_eq!(taken.baton().epoch(), 2, "an epoch of its own");
@@ -312,7 +312,7 @@ fn a_server_that_starts_again_need_not_wait() {
     assert_eq!(count(&table), 1);
     assert!(matches!(owned.table.persist(), Err(Error::Fenced)));
     // On another machine the same numbers prove nothing.
-    let elsewhere = ServerSays { boot: "another".to_owned(), ..says(1) };
+    let elsewhere = ProcessRecord { boot: "another".to_owned(), ..record(1) };
     let beat = Beat::begin(volume.folder(), &elsewhere).unwrap();
     let mut twin = Candidate::new(volume.folder(), beat.process(), elsewhere);
     assert!(matches!(twin.look().unwrap(), Look::Owned(Some(_))));
@@ -507,7 +507,7 @@ fn a_rename_whose_answer_was_lost_is_no_loss_and_a_store_that_is_away_is_waited_
     fs::create_dir(shard.join(named(turn + 3))).unwrap();
     owned.taken.baton().stop();
     assert!(matches!(owned.table.persist(), Err(Error::Io { .. })));
-    assert!(!owned.taken.baton().is_lost(), "it may still be ours");
+    assert!(!owned.taken.baton().is_fenced(), "it may still be ours");
 }
 
 #[test]
@@ -517,7 +517,7 @@ fn a_baton_that_is_removed_or_doubled_by_hand_is_found() {
     let owned = Server::new(volume.folder(), 1).own();
     let told = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&told);
-    owned.taken.baton().on_lost(move || {
+    owned.taken.baton().on_fenced(move || {
         count.fetch_add(1, Ordering::SeqCst);
     });
     let shard = temp.path().join("shard/0");
@@ -534,7 +534,7 @@ fn a_baton_that_is_removed_or_doubled_by_hand_is_found() {
     }
     assert_eq!(told.load(Ordering::SeqCst), 1, "once");
     let late = Arc::clone(&told);
-    owned.taken.baton().on_lost(move || {
+    owned.taken.baton().on_fenced(move || {
         late.fetch_add(1, Ordering::SeqCst);
     });
     assert_eq!(told.load(Ordering::SeqCst), 2, "at once, if it was lost before");
@@ -551,7 +551,7 @@ fn folders_of_older_runs_go_only_when_a_newer_one_is_ready() {
     assert_eq!(runs(temp.path()).len(), 1);
     assert!(one.mark_ready().is_err(), "its folder is gone, and its baton");
     let three = Server::new(volume.folder(), 4).take();
-    assert!(matches!(two.taken.remove_older(), Err(OwnerError::Lost)));
+    assert!(matches!(two.taken.remove_older(), Err(OwnerError::Fenced)));
     assert_eq!(runs(temp.path()).len(), 2);
     assert!(three.folder().path().exists());
 }

@@ -12,7 +12,7 @@ use pelago_store::owner::{Candidate, Claim, Look, OwnedTable, Taken};
 use pelago_store::table::fjall::FjallTable;
 use pelago_store::table::{Table as _, TableRead as _};
 
-use crate::server::{Server, count, make, options, put, says};
+use crate::server::{Server, count, make, options, put, record};
 
 /// Takers at one time.
 const TAKERS: u64 = 4;
@@ -25,7 +25,7 @@ const ROWS: u64 = 300;
 
 /// Looks until the owner has not moved for a time that is far too short.
 fn wait(server: &Server, store: &Folder, number: u64, patience: Duration) -> Option<Claim> {
-    let candidate = Candidate::new(store, server.beat.process(), says(number));
+    let candidate = Candidate::new(store, server.beat.process(), record(number));
     let mut candidate = candidate.with_patience(patience);
     (0..LOOKS).find_map(|_| match candidate.look() {
         Ok(Look::Free(claim)) => Some(claim),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pelago_store::folder::Folder;
 use pelago_store::owner::{
-    Beat, Candidate, Claim, LockId, Look, OwnedTable, ServerSays, Taken, boot_id,
+    Beat, Candidate, Claim, LockId, Look, OwnedTable, ProcessRecord, Taken, boot_id,
 };
 use pelago_store::table::fjall::{FjallTable, Options};
 use pelago_store::table::{Batch, Error, Table};
@@ -22,10 +22,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Returns what a server says of which nothing proves that it has ended.
-pub(crate) fn says(inode: u64) -> ServerSays {
+pub(crate) fn record(inode: u64) -> ProcessRecord {
     let lock = LockId { device: 1, inode };
     let [key, address] = ["pelago1a", "pelago1a@host:1"].map(str::to_owned);
-    ServerSays { key, address, boot: boot_id().unwrap(), lock }
+    ProcessRecord { key, address, boot: boot_id().unwrap(), lock }
 }
 
 pub(crate) fn options() -> Options {
@@ -41,20 +41,20 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(store: &Folder, inode: u64) -> Self {
-        Self::new_saying(store, says(inode))
+        Self::with_record(store, record(inode))
     }
 
-    pub(crate) fn new_saying(store: &Folder, says: ServerSays) -> Self {
-        let beat = Beat::begin(store, &says).unwrap();
-        let candidate = Candidate::new(store, beat.process(), says);
+    pub(crate) fn with_record(store: &Folder, record: ProcessRecord) -> Self {
+        let beat = Beat::begin(store, &record).unwrap();
+        let candidate = Candidate::new(store, beat.process(), record);
         Self { beat, candidate: candidate.with_patience(PATIENCE) }
     }
 
     /// As [`Server::new`], on a store that has no space for a file that shows that it lives.
     pub(crate) fn new_without_space(store: &Folder, inode: u64) -> Self {
         let elsewhere = tempfile::tempdir_in("/dev/shm").unwrap();
-        let beat = Beat::begin(&Folder::open(elsewhere.path()).unwrap(), &says(inode)).unwrap();
-        let candidate = Candidate::new(store, beat.process(), says(inode));
+        let beat = Beat::begin(&Folder::open(elsewhere.path()).unwrap(), &record(inode)).unwrap();
+        let candidate = Candidate::new(store, beat.process(), record(inode));
         Self { beat, candidate: candidate.with_patience(PATIENCE) }
     }
 

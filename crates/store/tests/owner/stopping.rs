@@ -73,7 +73,7 @@ fn calls_that_wait_give_up_when_the_time_is_over_and_later_ones_at_once() {
         assert!(took < DEADLINE, "{took:?}");
         // Without a stop it would never return.
         assert!(matches!(call(&store.baton), Err(OwnerError::Stopped)));
-        assert!(!store.baton.is_lost(), "it may still be ours");
+        assert!(!store.baton.is_fenced(), "it may still be ours");
     }
 }
 

@@ -17,7 +17,7 @@ const BOOT_ID_BYTES: u64 = 64;
 
 /// What a process says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerSays {
+pub struct ProcessRecord {
     /// The public key of the server, as text.
     pub key: String,
     /// The address at which it serves, `KEY@HOST:PORT`.
@@ -59,7 +59,7 @@ pub fn boot_id() -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-impl ServerSays {
+impl ProcessRecord {
     /// Returns whether `self`, which holds the lock of its folder, proves that the process that
     /// says `other` has ended: it held the same lock, on the same machine, since it was started.
     pub(super) fn proves_end_of(&self, other: &Self) -> bool {
@@ -88,9 +88,9 @@ impl ServerSays {
         let boot = value("boot")?.to_owned();
         let (device, inode) = value("lock")?.split_once(' ')?;
         let lock = LockId { device: device.parse().ok()?, inode: inode.parse().ok()? };
-        let says = Self { key, address, boot, lock };
+        let record = Self { key, address, boot, lock };
         // One spelling: what is read back is what was written.
-        (lines.next().is_none() && says.encode().is_some_and(|own| own == text)).then_some(says)
+        (lines.next().is_none() && record.encode().is_some_and(|own| own == text)).then_some(record)
     }
 }
 
@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
 
-    fn says() -> ServerSays {
-        ServerSays {
+    fn record() -> ProcessRecord {
+        ProcessRecord {
             key: "pelago1key".to_owned(),
             address: "pelago1key@host:1".to_owned(),
             boot: "some-boot".to_owned(),
@@ -111,25 +111,25 @@ mod tests {
 
     #[test]
     fn what_a_process_says_is_read_back() {
-        let text = says().encode().unwrap();
+        let text = record().encode().unwrap();
         assert_eq!(text, "key pelago1key\naddress pelago1key@host:1\nboot some-boot\nlock 3 5\n");
-        assert_eq!(ServerSays::decode(text.as_bytes()), Some(says()));
+        assert_eq!(ProcessRecord::decode(text.as_bytes()), Some(record()));
         for cut in 0..text.len() {
-            assert_eq!(ServerSays::decode(&text.as_bytes()[..cut]), None, "{cut}");
+            assert_eq!(ProcessRecord::decode(&text.as_bytes()[..cut]), None, "{cut}");
         }
-        assert_eq!(ServerSays::decode(format!("{text}more\n").as_bytes()), None);
-        assert_eq!(ServerSays { key: "a\nb".to_owned(), ..says() }.encode(), None);
-        assert_eq!(ServerSays { key: String::new(), ..says() }.encode(), None);
-        assert_eq!(ServerSays { key: "k".repeat(2000), ..says() }.encode(), None);
+        assert_eq!(ProcessRecord::decode(format!("{text}more\n").as_bytes()), None);
+        assert_eq!(ProcessRecord { key: "a\nb".to_owned(), ..record() }.encode(), None);
+        assert_eq!(ProcessRecord { key: String::new(), ..record() }.encode(), None);
+        assert_eq!(ProcessRecord { key: "k".repeat(2000), ..record() }.encode(), None);
     }
 
     #[test]
     fn only_the_same_lock_in_the_same_boot_proves_an_end() {
-        assert!(says().proves_end_of(&says()));
+        assert!(record().proves_end_of(&record()));
         let other = LockId { device: 3, inode: 6 };
-        assert!(!says().proves_end_of(&ServerSays { lock: other, ..says() }));
-        assert!(!says().proves_end_of(&ServerSays { boot: "other".to_owned(), ..says() }));
-        let unknown = ServerSays { boot: String::new(), ..says() };
+        assert!(!record().proves_end_of(&ProcessRecord { lock: other, ..record() }));
+        assert!(!record().proves_end_of(&ProcessRecord { boot: "other".to_owned(), ..record() }));
+        let unknown = ProcessRecord { boot: String::new(), ..record() };
         assert!(!unknown.proves_end_of(&unknown));
         assert_eq!(boot_id().unwrap().len(), 36);
     }
@@ -137,7 +137,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_what_a_process_says_or_not(bytes: Vec<u8>) {
-            prop_assert!(ServerSays::decode(&bytes).is_none_or(|says| says.encode().is_some()));
+            prop_assert!(ProcessRecord::decode(&bytes).is_none_or(|record| record.encode().is_some()));
         }
     }
 }
