@@ -265,7 +265,9 @@ fn an_index_that_is_cut_while_it_is_used_costs_no_answer() {
     let log = restored.volume.dir.join("log");
     let cut = |ends: &[&str]| {
         for half in ["names", "texts"] {
-            for file in fs::read_dir(index.join(half)).unwrap() {
+            // The worker may be about to build it again after the last cut.
+            until("there is an index", || index.join(half).is_dir());
+            for file in fs::read_dir(index.join(half)).into_iter().flatten() {
                 let path = file.unwrap().path();
                 if path.extension().is_some_and(|end| ends.iter().any(|it| end == *it)) {
                     // A merge may have removed it meanwhile.

@@ -103,7 +103,7 @@ impl Taken {
     /// persisted; no request may be answered before.
     ///
     /// # Errors
-    /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has taken the shard meanwhile, which
+    /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has taken the shard meanwhile; it
     /// then has copied an older folder.
     pub fn mark_ready(&self) -> Result<(), OwnerError> {
         let machine = match self.may_lack_bytes {
