@@ -69,6 +69,20 @@ pub(crate) fn wake_for_real(word: &AtomicU32) {
     syscall_for_real(libc::SYS_futex, [word.as_ptr() as Word, wake, 1, 0, 0, 0]);
 }
 
+/// Returns the number that the kernel has for this thread.
+pub(crate) fn thread_id() -> Word {
+    syscall_for_real(libc::SYS_gettid, [0; 6])
+}
+
+/// Waits until a thread of this process has left the kernel, with all that it does at its end.
+pub(crate) fn wait_for_exit(thread: Word) {
+    let process = Word::from(std::process::id());
+    // Signal 0 only asks whether there is such a thread.
+    while syscall_for_real(libc::SYS_tgkill, [process, thread, 0, 0, 0, 0]) == 0 {
+        syscall_for_real(libc::SYS_sched_yield, [0; 6]);
+    }
+}
+
 /// Returns which of these epoll descriptors have events.
 pub(crate) fn have_events(epolls: &[c_int]) -> Vec<bool> {
     let poll = |fd: &c_int| pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };

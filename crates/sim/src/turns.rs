@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use pelago_random::Random;
 
-use crate::original;
+use crate::original::{self, Word};
 
 /// Waits without end.
 pub(crate) const FOR_EVER: u64 = u64::MAX;
@@ -54,6 +54,8 @@ pub(crate) struct Thread {
     turn: AtomicU32,
     /// 1 once it waits for its first turn.
     has_started: AtomicU32,
+    /// Its number in the kernel.
+    kernel_id: Cell<Word>,
 }
 
 /// The event for which a thread waits.
@@ -91,6 +93,9 @@ struct Turns {
     /// other addresses, and without it the run would be another one.
     story: String,
     tells_switches: bool,
+    /// The number in the kernel of the thread that has given the turn away for good. The next one
+    /// waits until it is gone.
+    leaving: Option<Word>,
 }
 
 struct Shared(UnsafeCell<Option<Turns>>);
@@ -134,6 +139,7 @@ pub(crate) fn begin(seed: u64, name: &str, tells_switches: bool) -> Machine {
         machines: Vec::new(),
         story: String::with_capacity(STORY_BYTES),
         tells_switches,
+        leaving: None,
     };
     // SAFETY: there is one thread.
     #[expect(unsafe_code, reason = "threads take turns")]
@@ -224,6 +230,7 @@ fn new_thread(machine: Machine) -> &'static Thread {
         stalled_until: Cell::new(0),
         turn: AtomicU32::new(0),
         has_started: AtomicU32::new(0),
+        kernel_id: Cell::new(0),
     };
     let thread: &'static Thread = Box::leak(Box::new(thread));
     threads.push(thread);
@@ -239,6 +246,7 @@ impl Thread {
     /// Waits for the first turn of the calling thread, which is this one.
     pub(crate) fn enter(&'static self) {
         CURRENT.set(self);
+        self.kernel_id.set(original::thread_id());
         self.has_started.store(1, Ordering::Release);
         original::wake_for_real(&self.has_started);
         self.wait_for_turn();
@@ -252,7 +260,9 @@ impl Thread {
         }
     }
 
-    /// Ends. The thread does not take turns any more.
+    /// Ends. The thread does not take turns any more. It still frees memory: the one that has the
+    /// turn next waits for that, or what it allocates would be at one address in one run and at
+    /// another in the next.
     pub(crate) fn end(&self) {
         self.wait.set(Wait::Ended);
         for thread in &turns().threads {
@@ -260,6 +270,7 @@ impl Thread {
                 thread.wait.set(Wait::Nothing);
             }
         }
+        turns().leaving = Some(self.kernel_id.get());
         turns().next().give_turn();
     }
 
@@ -376,6 +387,9 @@ impl Thread {
     fn wait_for_turn(&self) {
         while self.turn.swap(0, Ordering::Acquire) == 0 {
             original::wait_for_real(&self.turn);
+        }
+        if let Some(leaving) = turns().leaving.take() {
+            original::wait_for_exit(leaving);
         }
     }
 }
