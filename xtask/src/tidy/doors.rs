@@ -100,7 +100,7 @@ const DOORS: &[Door] = &[
         "opens a file below the descriptor of a folder of ours again",
     ),
     door("crates/store/src/content/spread.rs", "reads /sys and /proc"),
-    door("crates/store/src/owner/says.rs", "reads /proc"),
+    door("crates/store/src/owner/process_record.rs", "reads /proc"),
     door(
         "crates/store/src/table/fjall.rs",
         "works below the descriptor of the table's folder, which is ours",
