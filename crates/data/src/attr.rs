@@ -48,7 +48,7 @@ impl OpenFiles {
         Ok(attr)
     }
 
-    /// Whether a change of attributes changes more than the row.
+    /// Returns whether a change of attributes changes more than the row.
     fn concerns_bytes(&self, handle: Handle, set: &SetAttr) -> bool {
         let ino = handle.ino;
         match set {

@@ -68,7 +68,7 @@ impl ErrorSequence {
         Some(last.error)
     }
 
-    /// Whether there ever was an error.
+    /// Returns whether there ever was an error.
     pub(crate) fn has_any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }

@@ -139,7 +139,7 @@ impl Inode {
         }
     }
 
-    /// Whether a program may write the content file without a request.
+    /// Returns whether a program may write the content file without a request.
     pub(crate) fn has_external_writers(&self) -> bool {
         self.external_writers.load(Ordering::Acquire)
     }
@@ -174,7 +174,7 @@ impl Inode {
         self.state.try_lock_for(timeout)
     }
 
-    /// Whether the state is locked.
+    /// Returns whether the state is locked.
     pub(crate) fn is_locked(&self) -> bool {
         self.state.is_locked()
     }
@@ -216,12 +216,12 @@ impl InodeState {
         self.uncommitted.add(Uncommitted::Attr);
     }
 
-    /// Whether a commit must write something.
+    /// Returns whether a commit must write something.
     pub(crate) fn is_uncommitted(&self) -> bool {
         self.uncommitted != Uncommitted::Nothing
     }
 
-    /// Whether the bytes are in a content file.
+    /// Returns whether the bytes are in a content file.
     pub(crate) fn has_content(&self) -> bool {
         matches!(self.bytes, Bytes::ContentClosed(_) | Bytes::ContentOpen(_))
     }
@@ -277,7 +277,7 @@ impl Writeback {
         self.synced = self.synced.max(changes);
     }
 
-    /// Whether the openers know that every change since they wrote the `writing` row is safe.
+    /// Returns whether the openers know that every change since they wrote the `writing` row is safe.
     pub(crate) fn is_synced(&self) -> bool {
         self.has_row && self.changes == self.synced
     }

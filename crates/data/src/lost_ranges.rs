@@ -52,7 +52,7 @@ impl LostRanges {
         }
     }
 
-    /// Whether a file of this size has lost nothing any more.
+    /// Returns whether a file of this size has lost nothing any more.
     pub(crate) fn is_restored(&self, size: u64) -> bool {
         !self.name && self.ranges.first().is_none_or(|range| range.start >= size)
     }

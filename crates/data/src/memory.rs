@@ -34,7 +34,7 @@ impl MemoryBudget {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether more than half of the budget is taken.
+    /// Returns whether more than half of the budget is taken.
     pub(crate) fn is_half_taken(&self) -> bool {
         self.taken() > self.limit / 2
     }
@@ -44,12 +44,12 @@ impl MemoryBudget {
         MemoryShare { all: Arc::clone(&self.taken), bytes: 0 }
     }
 
-    /// Whether the file with this share may take `bytes` bytes instead.
+    /// Returns whether the file with this share may take `bytes` bytes instead.
     pub(crate) fn has_room(&self, share: &MemoryShare, bytes: usize) -> bool {
         self.taken().saturating_sub(share.bytes) + bytes <= self.limit
     }
 
-    /// Whether a file of this size may be kept in memory until it is committed.
+    /// Returns whether a file of this size may be kept in memory until it is committed.
     pub(crate) fn fits(&self, share: &MemoryShare, size: u64) -> bool {
         size <= self.inline_bytes as u64 && self.has_room(share, size as usize)
     }

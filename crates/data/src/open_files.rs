@@ -219,19 +219,19 @@ impl OpenFiles {
         self.opens.is_used_only_by(session, ino)
     }
 
-    /// Whether a loss of power may lose bytes of any content file.
+    /// Returns whether a loss of power may lose bytes of any content file.
     #[must_use]
     pub fn any_unsafe(&self) -> bool {
         self.writing.count() > 0
     }
 
-    /// Whether an open of this file may write it.
+    /// Returns whether an open of this file may write it.
     #[must_use]
     pub fn has_writers(&self, ino: InodeId) -> bool {
         self.opens.writers(ino) > 0
     }
 
-    /// Whether a loss of power may lose bytes of this file, whatever its row says.
+    /// Returns whether a loss of power may lose bytes of this file, whatever its row says.
     #[must_use]
     pub fn is_unsafe(&self, ino: InodeId) -> bool {
         self.writing.contains(ino)

@@ -110,7 +110,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether one more open may take this path now.
+    /// Returns whether one more open may take this path now.
     const fn admits(&self, path: PathKind) -> bool {
         match path {
             PathKind::Direct => true,
@@ -295,7 +295,7 @@ impl OpenTable {
         }
     }
 
-    /// Whether an inode has one opener.
+    /// Returns whether an inode has one opener.
     pub(crate) fn has_one_opener(&self, ino: InodeId) -> bool {
         self.state.lock().inodes.get(&ino).is_some_and(|shared| shared.openers == 1)
     }

@@ -61,7 +61,7 @@ impl OpenFiles {
         pinned
     }
 
-    /// Whether a change of this content file must keep its bytes for pins first, which blocks.
+    /// Returns whether a change of this content file must keep its bytes for pins first, which blocks.
     pub(crate) fn is_pinned(&self, ino: InodeId) -> bool {
         self.pins.contains(ino)
     }

@@ -53,7 +53,7 @@ impl Space {
         Self { content, reserve, short, left, was_whole, notify }
     }
 
-    /// Whether a request that brings new data may be tried.
+    /// Returns whether a request that brings new data may be tried.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -168,13 +168,13 @@ impl Space {
         Ok(())
     }
 
-    /// Whether the whole reserve is held.
+    /// Returns whether the whole reserve is held.
     #[must_use]
     pub fn holds_reserve(&self) -> bool {
         self.reserve.as_ref().is_some_and(|reserve| reserve.is_allocated())
     }
 
-    /// Whether new data is refused.
+    /// Returns whether new data is refused.
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.short.load(Ordering::Relaxed)

@@ -210,7 +210,7 @@ impl Rig {
         self.files.release(open, MayBlock::Yes).unwrap();
     }
 
-    /// Whether the table has a `writing` row of a file.
+    /// Returns whether the table has a `writing` row of a file.
     pub(crate) fn has_writing_row(&self, handle: Handle) -> bool {
         self.table.get(&key::writing(handle.ino)).unwrap().is_some()
     }
@@ -235,7 +235,7 @@ impl Rig {
         assert!(self.files.disk.content.remove(handle.ino, Generation::FIRST).unwrap());
     }
 
-    /// Whether the content file of an open file is open.
+    /// Returns whether the content file of an open file is open.
     pub(crate) fn is_content_open(&self, handle: Handle) -> bool {
         let inode = self.files.opens.inode(handle.ino).unwrap();
         let state = inode.lock();

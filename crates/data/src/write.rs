@@ -130,7 +130,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Whether the file may be kept in memory at this size until it is committed.
+    /// Returns whether the file may be kept in memory at this size until it is committed.
     pub(crate) fn fits_memory(&self, size: u64) -> bool {
         !self.state.has_content() && self.files.memory.fits(&self.state.memory, size)
     }

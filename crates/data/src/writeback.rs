@@ -131,7 +131,7 @@ impl OpenFiles {
     }
 }
 
-/// Whether the name of an open content file is known to be safe. Never waits for the lock: the
+/// Returns whether the name of an open content file is known to be safe. Never waits for the lock: the
 /// caller may hold it.
 fn has_safe_name(inode: &Inode) -> bool {
     let Ok(state) = inode.lock_if(MayBlock::No) else { return false };

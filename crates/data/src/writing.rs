@@ -166,7 +166,7 @@ impl WritingSet {
         }
     }
 
-    /// Whether a file has a row: a loss of power may lose its bytes, whatever its other row says.
+    /// Returns whether a file has a row: a loss of power may lose its bytes, whatever its other row says.
     pub(crate) fn contains(&self, ino: InodeId) -> bool {
         self.state.lock().entries.contains_key(&ino)
     }
@@ -303,12 +303,12 @@ impl WritingSet {
         self.state.lock().entries.keys().copied().collect()
     }
 
-    /// Whether a file is in error.
+    /// Returns whether a file is in error.
     pub(crate) fn is_in_error(&self, ino: InodeId) -> bool {
         self.any_in_error() && self.state.lock().lost.contains_key(&ino)
     }
 
-    /// Whether any file is in error.
+    /// Returns whether any file is in error.
     pub(crate) fn any_in_error(&self) -> bool {
         self.in_error.load(Ordering::Acquire) > 0
     }

@@ -1,25 +1,25 @@
-//! POSIX access control lists: their form as extended attributes, how list and mode follow each
-//! other, and what a new node inherits.
+//! POSIX access control lists: their encoding as extended attributes, their relation to the mode,
+//! and their inheritance by new nodes.
 //!
-//! The rules are those of POSIX 1003.1e draft 17 as Linux has them (`fs/posix_acl.c`); the kernel
-//! checks permissions. An access list with only an owner, a group and the others says no more than
-//! the mode, and is not stored. A longer list has a mask, which the mode shows as the rights of the
-//! group.
+//! The rules are those of POSIX 1003.1e draft 17 as Linux implements them (`fs/posix_acl.c`); the
+//! kernel checks permissions. An access list with entries for the owner, the owning group and
+//! others only is equivalent to the mode, and is not stored. A longer list has a mask, which the
+//! mode shows as the rights of the group.
 //!
 //! No I/O: `shard::acl` reads and writes the rows.
 
 use pelago_wire::{Code, Error, limits};
 
-/// A list that is valid.
+/// A valid list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Acl(Vec<Entry>);
 
-/// What a new node gets from the default list of its directory.
+/// The mode and the access list that a new node inherits from the default list of its directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Inherited {
     /// Its mode.
     pub(crate) mode: u16,
-    /// Its access list, unless the mode says as much.
+    /// Its access list; `None` if the mode is equivalent to it.
     pub(crate) access: Option<Acl>,
 }
 
@@ -28,7 +28,7 @@ struct Entry {
     tag: Tag,
     /// Read 4, write 2, execute 1.
     rights: u16,
-    /// The user or group of a named entry, otherwise [`NO_ID`].
+    /// The user or group of a named entry; [`NO_ID`] for other entries.
     id: u32,
 }
 
@@ -52,7 +52,7 @@ const NO_ID: u32 = u32::MAX;
 const RIGHTS: u16 = 0o7;
 
 impl Acl {
-    /// Decodes a list; `None` for one without entries, which means none.
+    /// Decodes a list; `None` for a list without entries, which stands for no list.
     ///
     /// # Errors
     /// `Invalid` for anything else, `TooBig` for more than [`limits::ACL_BYTES`].
@@ -90,7 +90,7 @@ impl Acl {
         mode & !0o777 | bits(Tag::Owner, 6) | bits(group, 3) | bits(Tag::Others, 0)
     }
 
-    /// Whether a mode says as much as this access list.
+    /// Returns whether a mode is equivalent to this access list.
     pub(crate) fn is_minimal(&self) -> bool {
         self.0.iter().all(|entry| entry.is_in_mode())
     }
@@ -107,7 +107,8 @@ impl Acl {
         self
     }
 
-    /// Returns what a node inherits that is made with `mode` in a directory with this default list.
+    /// Returns what a node inherits if it is created with `mode` in a directory with this default
+    /// list.
     pub(crate) fn inherit(mut self, mode: u16) -> Inherited {
         let has_mask = self.rights(Tag::Mask).is_some();
         for entry in &mut self.0 {
@@ -118,9 +119,9 @@ impl Acl {
         Inherited { mode: self.mode(mode), access: Some(self).filter(|list| !list.is_minimal()) }
     }
 
-    /// Returns the rights that this access list gives a user who is in these groups and does not
-    /// own the file (`posix_acl_permission` in Linux). `wanted`: if the user is in several groups
-    /// of the list, one that has all of these decides.
+    /// Returns the rights that this access list grants to a user who is in these groups and does
+    /// not own the file (`posix_acl_permission` in Linux). If the user is in several groups of the
+    /// list, the first one that has all `wanted` rights decides.
     pub(crate) fn rights_of(
         &self,
         uid: u32,
@@ -150,9 +151,10 @@ impl Acl {
         self.0.iter().find(|entry| entry.tag == tag).map(|entry| entry.rights)
     }
 
-    /// Owner, owning group and others exactly once; one mask, which may be missing if no user or
-    /// group is named; all in the order of [`Tag`]. Named users may come in any order and more than
-    /// once, and so may groups: as in Linux, the first of them counts.
+    /// Returns whether the list has owner, owning group and others exactly once, and one mask,
+    /// which may be missing if no user or group is named; all in the order of [`Tag`]. Named users
+    /// may come in any order and more than once, and so may groups: as in Linux, the first one
+    /// counts.
     fn is_valid(&self) -> bool {
         let count = |tag| self.0.iter().filter(|entry| entry.tag == tag).count();
         let names = count(Tag::User) + count(Tag::Group) > 0;
@@ -206,7 +208,8 @@ impl Tag {
     }
 
     /// Returns by how many bits the rights are shifted in the mode; `None` if the mode does not
-    /// show them. `has_mask`: the list has a mask, which the mode shows instead of the group.
+    /// show them. `has_mask`: true if the list has a mask, which the mode shows instead of the
+    /// group.
     const fn shift_in_mode(self, has_mask: bool) -> Option<u16> {
         match self {
             Self::Owner => Some(6),

@@ -1,9 +1,10 @@
-//! What memory has of a directory besides its row: count and times between two group commits, and
-//! the filter of its names.
+//! Directories in memory: the counts and times that their rows do not have between two group
+//! commits, and the filters of their names.
 //!
-//! One create costs one row: the count of the directory is not written with it. The first change
-//! after a group commit puts a row with the `dirty` flag into its own batch; the group commit
-//! writes the count without the flag. A worker counts a directory again that is flagged at start.
+//! A create writes one row: the count of the directory is not written with it. The first change
+//! after a group commit adds a row with the `dirty` flag to its own batch; the group commit writes
+//! the count without the flag. After an unclean stop a worker counts each directory whose row has
+//! the flag.
 
 use pelago_store::rows::Partition;
 use pelago_wire::id_map::IdMap;
@@ -17,10 +18,10 @@ pub(crate) use changes::{Changes, NameCount};
 
 mod changes;
 
-/// Directories in memory, at most; beyond that, those with nothing to write are forgotten.
+/// The most directories in memory. Beyond that, directories with nothing to write are forgotten.
 pub(crate) const DIRECTORIES: usize = 1 << 16;
 
-/// One directory.
+/// A directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     /// The number of names.
@@ -31,22 +32,22 @@ pub(crate) struct Directory {
     pub(crate) mtime: Time,
     /// As `mtime`, but never set back.
     pub(crate) ctime: Time,
-    /// The directory above; `None` until it is needed.
+    /// The parent directory; `None` until it is needed.
     pub(crate) parent: Option<InodeId>,
-    /// The row in the table has the `dirty` flag.
+    /// True if the row in the table has the `dirty` flag.
     pub(crate) is_dirty_in_table: bool,
-    /// The count was lost in an unclean stop and waits for a worker.
+    /// True if the count was lost in an unclean stop, and a worker must count again.
     pub(crate) needs_recount: bool,
-    /// Which names it may have.
+    /// The filter of its names.
     pub(crate) filter: FilterState,
 }
 
 /// The filter of a directory, if it is known.
 #[derive(Debug)]
 pub(crate) enum FilterState {
-    /// There is none: the engine is asked for each name.
+    /// There is none: each lookup of a name reads the engine.
     Absent,
-    /// A worker scans the names of a snapshot; these came and went since.
+    /// A worker scans the names of a snapshot; these are the changes since the snapshot.
     Building(Changes),
     /// The filter has all names.
     Ready(Filter),
@@ -68,8 +69,8 @@ impl Directory {
         }
     }
 
-    /// Returns a directory as its row says; without a row it has had no names, and `made` is the
-    /// time it shows. `started`: when this run of the server began.
+    /// Returns a directory with the values of its row. A directory without a row never had a name;
+    /// its times are `made`. `started`: the start of this run of the server.
     #[must_use]
     pub(crate) fn stored(row: Option<&Partition>, made: Time, started: Time) -> Self {
         let Some(row) = row else {
@@ -107,13 +108,14 @@ impl Directory {
         }
     }
 
-    /// Whether no name has this hash. `false` if that is not known.
+    /// Returns true if no name has this hash; false also if that is not known.
     #[must_use]
     pub(crate) fn lacks(&self, hash: NameHash) -> bool {
         matches!(&self.filter, FilterState::Ready(filter) if !filter.may_contain(hash))
     }
 
-    /// Whether it has no names for certain. The count is not enough: it may be wrong after a crash.
+    /// Returns true if the directory certainly has no names. The count proves nothing: it may be
+    /// wrong after a crash.
     #[must_use]
     pub(crate) fn is_surely_empty(&self) -> bool {
         matches!(&self.filter, FilterState::Ready(filter) if filter.is_empty())
@@ -157,21 +159,21 @@ impl Directory {
 
     /// Sets the times after a change of the names.
     pub(crate) fn touch(&mut self, now: Time) {
-        // Operations may come in another order than they read the clock. Only a time that was set
-        // by a caller is later than the last change.
+        // Operations may be applied in another order than they read the clock. So an `mtime` after
+        // the last change was set by a caller.
         let was_set = self.mtime > self.ctime;
         self.mtime = if was_set { now } else { self.mtime.max(now) };
         self.ctime = self.ctime.next().max(now);
     }
 }
 
-/// The directories that were used lately.
+/// The recently used directories.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
     known: IdMap<InodeId, Directory>,
-    /// Those whose count differs from the table's.
+    /// The directories whose count differs from the table's.
     changed: Vec<InodeId>,
-    /// How many were left after the last [`Directories::make_room`].
+    /// The number of directories after the last [`Directories::make_room`].
     left: usize,
 }
 
@@ -181,7 +183,7 @@ impl Directories {
         self.known.get(&ino)
     }
 
-    /// Returns a directory to change, if it is in memory.
+    /// Returns a mutable reference to a directory, if it is in memory.
     pub(crate) fn get_mut(&mut self, ino: InodeId) -> Option<&mut Directory> {
         self.known.get_mut(&ino)
     }
@@ -191,13 +193,13 @@ impl Directories {
         self.known.insert(ino, directory);
     }
 
-    /// Removes a directory that is gone.
+    /// Forgets a directory that was removed.
     pub(crate) fn remove(&mut self, ino: InodeId) {
         self.known.remove(&ino);
     }
 
-    /// The row of a directory has the `dirty` flag, or must be written without it: the next group
-    /// commit writes its count.
+    /// Records that the row of a directory has the `dirty` flag, or must be written without it: the
+    /// next group commit writes its count.
     pub(crate) fn flagged_dirty(&mut self, ino: InodeId) {
         if let Some(directory) = self.known.get_mut(&ino) {
             directory.is_dirty_in_table = true;
@@ -205,13 +207,13 @@ impl Directories {
         }
     }
 
-    /// Returns the directories whose count is to be written. Some may be gone.
+    /// Returns the directories whose count must be written. Some of them may be removed.
     #[must_use]
     pub(crate) fn changed(&self) -> &[InodeId] {
         &self.changed
     }
 
-    /// All counts were written.
+    /// Records that all counts were written.
     pub(crate) fn clear_changed(&mut self) {
         self.changed.clear();
     }
@@ -226,22 +228,23 @@ impl Directories {
         self.known.values().map(bytes).sum()
     }
 
-    /// Returns all that are in memory.
+    /// Returns all directories in memory.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (InodeId, &Directory)> {
         self.known.iter().map(|(ino, directory)| (*ino, directory))
     }
 
-    /// Forgets all: after the table was opened again.
+    /// Forgets all directories, after the table was opened again.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
         self.changed.clear();
     }
 
-    /// If there are too many, forgets half of those that have nothing to write and are not being
-    /// scanned. Called between two operations.
+    /// Forgets, if there are too many directories, half of those that have nothing to write and are
+    /// not being scanned. Called between two operations.
     #[inline]
     pub(crate) fn make_room(&mut self) {
-        // If nearly all are busy, it is not tried again for each one that is added.
+        // If nearly all must stay, the next attempt waits for more directories: not each insertion
+        // pays for one.
         if self.known.len() < DIRECTORIES.max(self.left + DIRECTORIES / 4) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Which batches are done, which are safe, and which callers wait for that.
+//! Durability of batches: the sequences up to which batches are done and safe, and the callers that
+//! wait until a batch is safe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use pelago_wire::{Code, Error};
 
 use crate::writeback_errors::WritebackErrors;
 
-/// Called once: when the batch is safe, or with the reason why it may never be.
+/// A callback, called once: when the batch is safe, or with an error if it may never be.
 pub(crate) type WhenSafe = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// Sequences of a shard's batches, counted from 1 in each run of the server.
@@ -18,13 +19,13 @@ pub struct Durability {
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// How often batches that were done and not safe may have been lost.
+    /// Counts the times at which batches that were done and not safe may have been lost.
     invalidations: AtomicU64,
-    /// The inodes whose changes were done and then lost.
+    /// The inodes that lost changes that were done.
     pub writeback_errors: WritebackErrors,
 }
 
-/// A caller that waits.
+/// A waiting caller.
 struct Callback {
     /// The batch.
     sequence: u64,
@@ -36,13 +37,13 @@ struct Callback {
 #[derive(Default)]
 struct Waiting {
     callbacks: Vec<Callback>,
-    /// A group commit is wanted before its time.
+    /// True if a group commit is requested before its time.
     is_wanted: bool,
     has_stopped: bool,
 }
 
 impl Durability {
-    /// The batch `sequence` was applied. Called in order, under the lock of the shard.
+    /// Records that the batch `sequence` was applied. Called in order, under the lock of the shard.
     pub(crate) fn applied(&self, sequence: u64) {
         self.done.store(sequence, Ordering::Release);
     }
@@ -59,16 +60,16 @@ impl Durability {
         self.safe.load(Ordering::Acquire)
     }
 
-    /// All batches up to `sequence` are safe: calls back, on this thread, the callers that waited
-    /// for them.
+    /// Records that all batches up to `sequence` are safe. Calls back, on this thread, the callers
+    /// that waited for them.
     pub fn persisted(&self, sequence: u64) {
         self.advance_safe(sequence);
         let ready = self.waiting.lock().take(|waiting| waiting.sequence <= sequence);
         ready.into_iter().for_each(|waiting| (waiting.when_safe)(Ok(())));
     }
 
-    /// As [`Durability::persisted`], for callers that hold locks: a group commit that comes before
-    /// its time calls back.
+    /// Does the same as [`Durability::persisted`] for callers that hold locks: it calls nobody
+    /// back, but requests a group commit, which does.
     pub(crate) fn persisted_under_lock(&self, sequence: u64) {
         self.advance_safe(sequence);
         let mut waiting = self.waiting.lock();
@@ -83,9 +84,11 @@ impl Durability {
         self.safe.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Batches that are done and not safe may be lost, although their sequences are behind.
+    /// Records that batches which are done and not safe may be lost. A later safe sequence does not
+    /// prove that such a batch is safe.
     pub fn invalidate(&self) {
-        // Under the lock: a caller of `when_safe` either waits already, or finds the new count.
+        // Under the lock, so that a caller of `when_safe` either waits already, or finds the new
+        // count.
         let _waiting = self.waiting.lock();
         self.invalidations.fetch_add(1, Ordering::AcqRel);
     }
@@ -96,15 +99,15 @@ impl Durability {
         self.invalidations.load(Ordering::Acquire)
     }
 
-    /// A group commit failed: calls back every caller that waits with the error, because what
-    /// failed may never become safe.
+    /// Calls back every waiting caller with the error, after a group commit failed: their batches
+    /// may never become safe.
     pub fn fail_all(&self, error: Error) {
         let waiting = std::mem::take(&mut self.waiting.lock().callbacks);
         waiting.into_iter().for_each(|waiting| (waiting.when_safe)(Err(error)));
     }
 
-    /// The batches from before the last [`Durability::invalidate`] are lost: calls back the callers
-    /// that wait for them with the error.
+    /// Calls back with the error the callers that wait for batches from before the last
+    /// [`Durability::invalidate`]: these are lost.
     pub fn fail_invalidated(&self, error: Error) {
         let invalidations = self.invalidations();
         let lost = self.waiting.lock().take(|waiting| waiting.invalidations != invalidations);
@@ -112,8 +115,9 @@ impl Durability {
     }
 
     /// Calls `when_safe` once all batches up to `sequence` are safe: at once if they are, otherwise
-    /// after a group commit, which comes before its time. `invalidations` is the count from before
-    /// the batch was written: if it has changed, the batch may be lost, and the call gets an error.
+    /// after a group commit, which is requested before its time. `invalidations` is the count from
+    /// before the batch was written: if it has changed, the batch may be lost, and `when_safe` gets
+    /// an error.
     pub fn when_safe(&self, sequence: u64, invalidations: u64, when_safe: WhenSafe) {
         {
             let mut waiting = self.waiting.lock();
@@ -137,14 +141,14 @@ impl Durability {
         when_safe(Ok(()));
     }
 
-    /// Asks for a group commit before its time.
+    /// Requests a group commit before its time.
     pub fn flush_soon(&self) {
         self.waiting.lock().is_wanted = true;
         self.changed.notify_all();
     }
 
-    /// For the group committer: waits until a group commit is wanted, at most `interval`. Returns
-    /// `false` once [`Durability::stop`] was called.
+    /// Waits until a group commit is requested, at most `interval`. Called by the group committer.
+    /// Returns false once [`Durability::stop`] was called.
     pub fn wait_for_work(&self, interval: Duration) -> bool {
         let mut waiting = self.waiting.lock();
         if !waiting.is_wanted && !waiting.has_stopped {
@@ -154,7 +158,7 @@ impl Durability {
         !waiting.has_stopped
     }
 
-    /// No group commit comes any more: callers that wait, and those that will, get an error.
+    /// Ends all waits: no group commit follows, so present and later waiting callers get an error.
     pub fn stop(&self) {
         self.waiting.lock().has_stopped = true;
         self.changed.notify_all();

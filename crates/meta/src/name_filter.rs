@@ -1,9 +1,10 @@
-//! Which names a directory may have, in memory: a yes may be wrong, a no never is (I-7).
+//! A filter of the names of a directory, in memory: "may exist" may be wrong, "does not exist"
+//! never is (I-7).
 //!
-//! A create must know that its name is free. The engine would ask one filter for each of its runs;
-//! this one answers for the whole directory, if all its names are known. It is exact over 32-bit
-//! fingerprints: a fingerprint that several names share is counted, so that names can be removed
-//! (`docs/decisions/0003-name-filter.md`).
+//! A create must know that its name is free. The engine would consult one Bloom filter for each of
+//! its runs; this filter answers for the whole directory, once all its names were scanned. It is
+//! exact over 32-bit fingerprints: a fingerprint that several names share is counted, so that names
+//! can be removed (`docs/decisions/0003-name-filter.md`).
 //!
 //! The fingerprints of a large directory are in 65,536 buckets by their high halves, so that a name
 //! costs little more than the two bytes of the low half, and nothing is rebuilt as it grows.
@@ -13,15 +14,15 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use pelago_wire::NameHash;
 
-/// Names of a directory that is not large yet, at most: four to a bucket.
+/// The most names of a small directory: four for each bucket of a large one.
 const SMALL_NAMES: usize = 1 << 18;
-/// One for each high half of a fingerprint.
+/// The number of buckets: one for each high half of a fingerprint.
 const BUCKETS: usize = 1 << 16;
-/// A bucket grows by so many fingerprints.
+/// The number of fingerprints by which a bucket grows.
 const STEP: usize = 8;
-/// Bytes of a bucket without its fingerprints: itself, and the allocator's header.
+/// Bytes of a bucket without its fingerprints: the vector, and the allocator's header.
 const BUCKET_BYTES: usize = size_of::<Vec<u16>>() + 8;
-/// Fingerprints that are compared at once.
+/// The number of fingerprints that are compared at once.
 const LANES: usize = 16;
 
 /// The fingerprints of all names of one directory.
@@ -30,9 +31,9 @@ pub struct Filter(Fingerprints);
 
 #[derive(Debug)]
 enum Fingerprints {
-    /// Of up to [`SMALL_NAMES`] names.
+    /// Those of up to [`SMALL_NAMES`] names.
     Small(Small),
-    /// Of a directory that has or had more.
+    /// Those of a directory that has or had more names.
     Large(Large),
 }
 
@@ -47,9 +48,10 @@ struct Small {
 /// The fingerprints of a large directory.
 #[derive(Debug)]
 struct Large {
-    /// Low halves by their high halves, in no order; one that names share is there for each.
+    /// Low halves by their high halves, in no order; a fingerprint that several names share is
+    /// there once for each name.
     buckets: Box<[Vec<u16>]>,
-    /// Fingerprints for which the buckets have space.
+    /// The number of fingerprints for which the buckets have space.
     space: usize,
 }
 
@@ -87,7 +89,7 @@ impl Filter {
         }
     }
 
-    /// Whether there may be a name with this hash.
+    /// Returns whether there may be a name with this hash.
     #[must_use]
     pub(crate) fn may_contain(&self, hash: NameHash) -> bool {
         match &self.0 {
@@ -96,13 +98,13 @@ impl Filter {
         }
     }
 
-    /// Whether there is no name. `false` for a large directory that was emptied.
+    /// Returns true if there is no name; false for a large directory that was emptied.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         matches!(&self.0, Fingerprints::Small(small) if small.present.is_empty())
     }
 
-    /// Returns the bytes of memory that the filter of so many names takes at most.
+    /// Returns the most bytes of memory that the filter of `names` names takes.
     #[must_use]
     pub(crate) fn bytes_for(names: u64) -> u64 {
         if names <= SMALL_NAMES as u64 {

@@ -1,5 +1,5 @@
-//! The rights that a process has to a file of the table, for answers that the kernel does not
-//! check: those of a search.
+//! Permission checks for processes: the rights of a process to a file of the table. For the answers
+//! to searches, which the kernel does not check.
 
 use pelago_store::rows::Rnode;
 use pelago_wire::{ModeRights, Permissions};
@@ -8,8 +8,8 @@ use crate::acl::Acl;
 
 pub use pelago_wire::Process;
 
-/// Returns whether mode or access list of a file or directory grant these rights. `list` reads the
-/// access list; it is called if there is one, and it decides. One that is missing grants nothing.
+/// Returns whether the mode, or the access list, of a file or directory grants these rights. `list`
+/// reads the access list, and is called only if the rnode has one; a missing list grants nothing.
 ///
 /// # Errors
 /// Those of `list`.

@@ -1,5 +1,5 @@
-//! The first step of a run: makes sure that the table is this volume's, and finds the epoch and the
-//! first id.
+//! The first step of a run: the check that the table belongs to the volume, and the new epoch and
+//! first inode id.
 
 use std::ops::ControlFlow;
 
@@ -9,25 +9,25 @@ use pelago_store::table::{self, Batch, Table};
 use pelago_store::volume::{Owner, VolumeId};
 use pelago_wire::{InodeId, ShardId, Time};
 
-/// Where a shard continues.
+/// The values with which a shard continues in a new run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Start {
-    /// The epoch of this run, from 1.
+    /// The epoch of this run, at least 1.
     pub epoch: u32,
-    /// The first counter that no inode has had.
+    /// The first counter that no inode was given.
     pub next_id: u64,
 }
 
-/// What a new table begins with.
+/// The first rows of a new table.
 #[derive(Debug, Clone, Default)]
 pub struct FirstRows {
     /// The owner of the root directory.
     pub owner: Owner,
-    /// The other sites that the volume has, with their numbers.
+    /// The other sites of the volume, by their numbers.
     pub sites: Vec<(u16, SiteRow)>,
 }
 
-/// Why a table cannot be served.
+/// An error that prevents a run with a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
@@ -42,15 +42,15 @@ pub enum RecoverError {
         /// The volume that was started.
         wanted: VolumeId,
     },
-    /// There are rows, but none that names their volume.
+    /// The table has rows, but no row with the identity of its volume.
     #[error("the table has rows, but none that names its volume; run `pelago check`")]
     NoIdentity,
-    /// A row that is needed to start cannot be read.
+    /// A row that a start needs cannot be read.
     #[error(
         "the row of the volume's identity or of its high-water mark is damaged; run `pelago check`"
     )]
     Damaged(#[from] RowError),
-    /// A row that is needed to start is missing.
+    /// A row that a start needs is missing.
     #[error("the row of the high-water mark of inode ids is missing; run `pelago check`")]
     NoHighWater,
     /// The epoch has no next value.
@@ -58,9 +58,9 @@ pub enum RecoverError {
     Epochs,
 }
 
-/// Makes sure that the table is this volume's, and begins a new run; a table without any row gets
-/// its first ones. Writes one batch. Every later batch that survives a crash does so together with
-/// this one, so that no two runs share an epoch.
+/// Checks that the table belongs to this volume, and begins a new run. Writes the first rows into
+/// an empty table. Writes one batch; if a later batch survives a crash, this one does too, so that
+/// no two runs share an epoch.
 ///
 /// # Errors
 /// [`RecoverError`]; nothing was written then.
@@ -82,7 +82,7 @@ pub fn begin(
     let (stamp, high_water) = HighWater::decode(&value)?;
     let epoch = stamp.epoch.checked_add(1).ok_or(RecoverError::Epochs)?;
     let mut batch = Batch::new();
-    // On a full disk nothing could be removed without it.
+    // A server must start on a full disk, so that files can be removed.
     batch.allow_reserve();
     batch.put(key::high_water(shard.shard), high_water.encode(Stamp { epoch, sequence: 0 }));
     table.write(&batch)?;

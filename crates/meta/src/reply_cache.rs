@@ -2,20 +2,21 @@
 //!
 //! A client that lost its connection cannot know whether its last requests were carried out. It
 //! sends them again with the same ids. The reply to each request that changes names or attributes
-//! is stored in a row of the batch of the change itself: either both are there, or neither. That to
-//! a change of bytes in rows is stored in a batch behind it, before it is sent. A request that
-//! failed has changed nothing, and is carried out again.
+//! is a row in the batch of the change: either both are there, or neither. The reply to a
+//! truncation, or to a write of bytes that are a row, is stored in a batch of its own, after the
+//! change and before the reply is sent. A request that failed has changed nothing, and is carried
+//! out again.
 //!
-//! After a loss of power a client repeats what was answered too. Batches are lost from the newest
-//! on, so a change whose reply is stored was not lost, and one that was answered without its reply
-//! being left was.
+//! After a loss of power a client also repeats requests that were answered. The newest batches are
+//! lost first: so if the stored reply is still there, the change is too; if the stored reply is
+//! gone, the change is lost.
 //!
-//! The reply to an append is stored before its bytes are written, if these go to a content file. It
-//! says where they go, so that a repetition writes them to the same place.
+//! The reply to an append to a content file is stored before the bytes are written. It has the
+//! offset of the bytes, so that a repetition writes them at the same offset.
 //!
-//! Direct calls cannot lose a reply, so none is stored for them. A reply is deleted once the client
-//! has said that it has it and it is safe: by a later batch that stores another one, or with the
-//! session. Memory keeps which replies are stored (`StoredReplies`).
+//! Direct calls cannot lose a reply, so none is stored for them. A reply that is safe and that the
+//! client has acknowledged is deleted by a later batch that stores another reply; all others are
+//! deleted at the end of the session. `StoredReplies` is the list of stored replies, in memory.
 //!
 //! A stored reply is encoded as on the wire (`docs/protocol.md`).
 
@@ -29,31 +30,32 @@ use pelago_wire::{
     Context, InodeId, Reply, RequestId, SessionId, SessionRecord, Time, WriteEra, codec,
 };
 
-/// Stored replies that one batch deletes, beside the one that it stores.
+/// The most stored replies that one batch deletes.
 const DELETED_AT_ONCE: usize = 4;
 
-/// The time of an operation, and the request that it carries out.
+/// The context of an operation: its time, its request, and its conditions.
 #[derive(Debug, Clone, Copy)]
 pub struct OpContext {
-    /// The time that its changes show.
+    /// The time of its changes.
     pub now: Time,
     /// The request; `None` if its reply is not stored.
     pub request_key: Option<RequestKey>,
-    /// Whose change it is; `None` for upkeep.
+    /// The session that makes the change; `None` for upkeep.
     pub author: Option<SessionId>,
-    /// [`crate::durability::Durability::invalidations`] before the caller read what the operation
-    /// relies on; with another count at its commit the operation fails.
+    /// The value of [`crate::durability::Durability::invalidations`] before the caller read the
+    /// data that the operation relies on. If the count has changed, the commit fails.
     pub invalidations: Option<u64>,
-    /// What the names of the operation must lead to; with other inodes it fails with `Busy`.
+    /// The inodes to which the names of the operation must lead; with others the operation fails
+    /// with `Busy`.
     pub expected: Option<ExpectedNodes>,
 }
 
 /// The inodes that the names of an operation led to before it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpectedNodes {
-    /// That of the name, of a rename the old one.
+    /// The inode of the name; for a rename, of the old name.
     pub first: Option<InodeId>,
-    /// That of the new name of a rename.
+    /// The inode of the new name of a rename.
     pub second: Option<InodeId>,
 }
 
@@ -62,23 +64,24 @@ pub struct ExpectedNodes {
 pub struct RequestKey {
     session: SessionId,
     request: RequestId,
-    /// The client has the replies up to this request.
+    /// The client has acknowledged the replies up to this request.
     acknowledged: u64,
 }
 
-/// The sessions that may come back, and which replies are stored for each.
+/// The sessions that may resume, each with the list of its stored replies.
 #[derive(Debug, Default)]
 pub(crate) struct StoredReplies {
     of_session: KeyedMap<SessionId, OfSession>,
 }
 
-/// What is known of a session.
+/// A session and its stored replies.
 #[derive(Debug)]
 struct OfSession {
     record: SessionRecord,
-    /// The next run of the server will not know the session: it has no row.
+    /// True if the session has no row, so that the next run of the server will not know it.
     is_forgotten: bool,
-    /// The requests whose replies are stored, with the sequence of the batch of each.
+    /// The requests whose replies are stored, each with the sequence of the batch that stored it; 0
+    /// for an earlier epoch.
     replies: BTreeMap<u64, u64>,
 }
 
@@ -92,7 +95,7 @@ pub(crate) struct ReplyStored {
 }
 
 impl ReplyStored {
-    /// The client does not wait until the reply is safe.
+    /// Lets the client go on before the reply is safe.
     pub(crate) fn need_not_be_safe(&mut self) {
         self.sequence = 0;
     }
@@ -105,70 +108,68 @@ impl StoredReplies {
         self.of_session.insert(session, of_session);
     }
 
-    /// Adds a reply of the last run to a session.
+    /// Adds a reply that the last run stored for a session.
     pub(crate) fn add(&mut self, session: SessionId, request: RequestId) {
         if let Some(of_session) = self.of_session.get_mut(&session) {
-            // What the last run left is safe: this run begins with it.
+            // The rows with which this run begins are safe.
             of_session.replies.insert(request.0, 0);
         }
     }
 
-    /// All replies are safe that an epoch has left to the next one.
+    /// Marks all replies as those of an earlier epoch, which are safe.
     pub(crate) fn begin_epoch(&mut self) {
         for of_session in self.of_session.values_mut() {
             of_session.replies.values_mut().for_each(|sequence| *sequence = 0);
         }
     }
 
-    /// Returns all sessions, with the record that the row of each has; `None` for those that have
-    /// no row.
+    /// Returns all sessions, each with the record in its row; `None` if it has no row.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (SessionId, Option<&SessionRecord>)> + '_ {
         self.of_session
             .iter()
             .map(|(session, it)| (*session, (!it.is_forgotten).then_some(&it.record)))
     }
 
-    /// Returns the record that the row of a session has; `None` if it has no row.
+    /// Returns the record in the row of a session; `None` if it has no row.
     pub(crate) fn row(&self, session: SessionId) -> Option<SessionRecord> {
         let of_session = self.of_session.get(&session).filter(|it| !it.is_forgotten);
         of_session.map(|it| it.record)
     }
 
-    /// Notes the era of a session's leases on bytes.
+    /// Sets the era of a session's leases on bytes.
     pub(crate) fn set_era(&mut self, session: SessionId, era: WriteEra) {
         if let Some(of_session) = self.of_session.get_mut(&session) {
             of_session.record.era = era;
         }
     }
 
-    /// Notes whether a session has no row.
+    /// Sets whether a session has no row.
     pub(crate) fn set_forgotten(&mut self, session: SessionId, is_forgotten: bool) {
         if let Some(of_session) = self.of_session.get_mut(&session) {
             of_session.is_forgotten = is_forgotten;
         }
     }
 
-    /// Returns the record of a session that has no row.
+    /// Returns the record of a session without a row; `None` for any other session.
     pub(crate) fn forgotten(&self, session: SessionId) -> Option<SessionRecord> {
         let of_session = self.of_session.get(&session).filter(|it| it.is_forgotten);
         of_session.map(|it| it.record)
     }
 
-    /// Returns the sequence of the last batch that stores a reply to the request; 0 if there is
-    /// none, and if an earlier run has stored it.
+    /// Returns the sequence of the last batch that stored a reply to the request; 0 if there is
+    /// none, or if an earlier epoch stored it.
     pub(crate) fn sequence(&self, session: SessionId, request: u64) -> u64 {
         let of_session = self.of_session.get(&session);
         of_session.and_then(|it| it.replies.get(&request)).copied().unwrap_or(0)
     }
 
-    /// Returns whether an earlier run has stored a reply to the request, and this one has not.
+    /// Returns whether an earlier epoch stored a reply to the request, and this one did not.
     pub(crate) fn is_of_earlier_run(&self, session: SessionId, request: u64) -> bool {
         let of_session = self.of_session.get(&session);
         of_session.and_then(|it| it.replies.get(&request)) == Some(&0)
     }
 
-    /// Returns whether a reply was stored; that it is still there only the table knows, which may
-    /// have lost it.
+    /// Returns whether a reply was stored. The table may have lost it.
     pub(crate) fn names(&self, request_key: &RequestKey) -> bool {
         let of_session = self.of_session.get(&request_key.session);
         of_session.is_some_and(|it| it.replies.contains_key(&request_key.request.0))
@@ -214,7 +215,7 @@ impl OpContext {
         expected: None,
     };
 
-    /// That of batches which show no time of their own and answer no request.
+    /// The context of batches that have no time of their own and answer no request.
     pub(crate) const UPKEEP: Self = Self::NONE;
 
     /// Returns the context of a request.
@@ -246,9 +247,9 @@ impl RequestKey {
         key::cached_reply(self.session, self.request)
     }
 
-    /// Puts the reply into the batch of the change, and deletes old ones that are `safe` and that
-    /// the client has. Returns the change of memory; `None`, and stores nothing, for a session that
-    /// has ended.
+    /// Adds the reply to the batch of the change, and deletes old replies that the client has
+    /// acknowledged and whose sequence is at most `safe`. Returns the change of memory; `None`, and
+    /// stores nothing, for a session that has ended.
     pub(crate) fn put(
         &self,
         batch: &mut Batch,
@@ -271,7 +272,7 @@ impl RequestKey {
     }
 }
 
-/// Encodes the reply to a change of rows; `None` for any other.
+/// Encodes the reply to a change of rows; `None` for any other reply.
 fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let stored = match reply {
         Reply::Done

@@ -1,7 +1,7 @@
-//! Rows that were used lately, so that most operations do not ask the engine.
+//! A cache of recently used rows, so that most operations do not read the engine.
 //!
 //! The caches are part of a shard's state and change under its lock, after the batch that changed
-//! the rows was written. They always equal the table.
+//! the rows was written. Their rows always equal those of the table.
 
 use std::mem::size_of;
 
@@ -11,7 +11,7 @@ use quick_cache::unsync::Cache;
 use pelago_store::rows::Rnode;
 use pelago_wire::{FileKind, Handle, InodeId, Name, NameHash};
 
-/// Where the rnode of a node is.
+/// The location of a node's rnode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RowLocation {
     /// In the row of its only name.
@@ -23,19 +23,19 @@ pub(crate) enum RowLocation {
         /// The name.
         name: Name,
     },
-    /// In a row of its own: a directory, a file that has or had several names, or one that has
-    /// none.
+    /// In a row of its own: a directory, a file that has or had several names, or a file without a
+    /// name.
     Own,
-    /// At another site: a directory, of which only the name is here.
+    /// At another site: a directory whose name only is here.
     Elsewhere,
 }
 
-/// An rnode and its location.
+/// A node: its rnode, and the location of that.
 #[derive(Debug, Clone)]
 pub struct Node {
     /// The rnode.
     pub rnode: Rnode,
-    /// Where it is.
+    /// Its location.
     pub(crate) location: RowLocation,
 }
 
@@ -50,7 +50,7 @@ impl Node {
     }
 }
 
-/// What a name leads to.
+/// The target of a name: an inode, and whether its rnode is in the row of the name.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
     /// The name, because several may have one hash.
@@ -59,7 +59,7 @@ pub(crate) struct Named {
     pub(crate) ino: InodeId,
     /// The kind of the inode.
     pub(crate) kind: FileKind,
-    /// Whether the rnode is in the row of the name.
+    /// True if the rnode is in the row of the name.
     pub(crate) is_embedded: bool,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct RowCache {
 }
 
 impl RowCache {
-    /// Returns caches that together take about `bytes`.
+    /// Returns caches that together take about `bytes` bytes.
     #[must_use]
     pub(crate) fn new(bytes: usize) -> Self {
         let nodes = bytes / 3 * 2;
@@ -91,33 +91,33 @@ impl RowCache {
         self.nodes.insert(node.rnode.ino, node);
     }
 
-    /// Removes a node that is gone.
+    /// Removes a node that was deleted.
     pub(crate) fn remove_node(&mut self, ino: InodeId) {
         self.nodes.remove(&ino);
     }
 
-    /// Returns what a name leads to, if that is cached.
+    /// Returns the target of a name, if it is cached.
     pub(crate) fn named(&self, dir: InodeId, hash: NameHash, name: &Name) -> Option<&Named> {
         self.names.get(&(dir, hash)).filter(|named| named.name == *name)
     }
 
-    /// Adds or replaces what a name leads to.
+    /// Adds or replaces the target of a name.
     pub(crate) fn put_named(&mut self, dir: InodeId, hash: NameHash, named: Named) {
         self.names.insert((dir, hash), named);
     }
 
-    /// Removes a name that is gone.
+    /// Removes a name that was deleted.
     pub(crate) fn remove_named(&mut self, dir: InodeId, hash: NameHash) {
         self.names.remove(&(dir, hash));
     }
 
-    /// Forgets all: after the table was opened again.
+    /// Removes all rows, after the table was opened again.
     pub(crate) fn clear(&mut self) {
         self.nodes.clear();
         self.names.clear();
     }
 
-    /// Returns the bytes of memory that they take.
+    /// Returns the bytes of memory that the caches take.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
         self.nodes.weight() + self.names.weight()

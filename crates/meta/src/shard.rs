@@ -10,13 +10,13 @@
 //! never take the lock themselves.
 //!
 //! Memory beside the table:
-//! - `RowCache`: rows used lately, equal to the table's;
+//! - `RowCache`: recently used rows, equal to the table's;
 //! - `Directories`: counts and times of directories between two group commits;
-//! - `OpenInodes`: which inodes are open, and the size and times that open files have before they
-//!   are committed. Every attribute that leaves the shard has them merged in, under the same lock
-//!   that a commit takes, so that no caller sees the past of a file. It has a lock of its own: a
-//!   write into an open file and its release wait for no operation;
-//! - `RemovedFiles`: files that were removed a moment ago, and can be brought back for a while.
+//! - `OpenInodes`: the open inodes, and the size and times of open files that are not committed
+//!   yet. They are merged into every attribute that leaves the shard, under the lock that a commit
+//!   takes too, so that no caller sees an older state of a file. It has a lock of its own: a write
+//!   into an open file and its release wait for no operation;
+//! - `RemovedFiles`: recently removed files, which can be brought back for a while.
 //!
 //! Lock order: an open file, then the `writing` rows of `data`, then the movers of directories,
 //! then a shard's state, then one leaf (open inodes, removed files, durability, tables
@@ -99,23 +99,23 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
-/// What a shard is made of.
+/// The parts of a shard.
 pub struct Parts {
-    /// Its number, and that of its site.
+    /// Its number, and the number of its site.
     pub id: ShardId,
     /// Its rows.
     pub table: SharedTable,
     /// The volume's hash of names.
     pub hasher: NameHasher,
-    /// Told of each batch that is applied.
+    /// Notified of each batch that is applied.
     pub durability: Arc<Durability>,
-    /// The run of the shard: one more than the newest stamp in the table.
+    /// The epoch of this run: one more than that of the newest stamp in the table.
     pub epoch: u32,
-    /// The first counter that no inode has had.
+    /// The first counter that no inode was given.
     pub next_id: u64,
     /// Bytes of memory for cached rows.
     pub cache_bytes: usize,
-    /// When this run began.
+    /// The start of this run.
     pub started: Time,
 }
 
@@ -131,49 +131,49 @@ pub struct Shard {
     state: Mutex<State>,
     open_inodes: OpenInodes,
     removed: RemovedFiles,
-    /// Locked for writing by a rename of a directory that climbed a long way and was outdated too
-    /// often; for reading, and without waiting under the lock of the state, by every other rename
-    /// that moves a directory to another one.
+    /// Locked for writing by the rename of a directory whose long climb was outdated too often; for
+    /// reading, and without waiting under the lock of the state, by every other rename that moves a
+    /// directory to another parent.
     movers: RwLock<()>,
-    /// Whether any file may have extended attributes. Never cleared.
+    /// True if any file may have extended attributes. Never cleared.
     has_xattrs: AtomicBool,
-    /// Whether there is a row for each tag, and no other.
+    /// True if there is a row for each tag, and no other row of a tag.
     tags_are_complete: AtomicBool,
-    /// Whether the volume has several sites.
+    /// True if the volume has several sites.
     has_sites: AtomicBool,
-    /// Whether there are sessions of other processes.
+    /// True if there are sessions of other processes.
     has_sessions: AtomicBool,
-    /// Where searches found files.
+    /// The names under which searches found files.
     place_hints: Arc<PlaceHints>,
 }
 
-/// What the lock of a shard guards.
+/// The state that the lock of a shard guards.
 struct State {
     /// The sequence of the newest batch; 0 before the first of this run.
     sequence: u64,
     ids: InodeIds,
     rows: RowCache,
     directories: Directories,
-    /// Counts directories that moved to another one, and times that the rows were forgotten. While
-    /// it stays the same, so does which directory is below which.
+    /// Counts moves of directories to another parent, and the times at which the cached rows were
+    /// forgotten. While it stays the same, no directory has another parent.
     directory_moves: u64,
     /// Inodes whose rows changed since the last group commit began.
     changed: Changed,
-    /// What the search index does not know yet; `None` while there is none.
+    /// The changes that the search index does not have yet; `None` while there is no index.
     feed: Option<Feed>,
-    /// The rows that the mirror does not have; `None` while there is no mirror.
+    /// The changed rows that the mirror does not have; `None` while there is no mirror.
     changed_rows: Option<ChangedRows>,
     /// The sessions of other processes, and the replies that are stored for them.
     replies: StoredReplies,
-    /// Whose the changes are that are not safe, while there are such sessions.
+    /// The sessions of the changes that are not safe, while there are such sessions.
     unsafe_changes: UnsafeChanges,
-    /// How often the lock was taken.
+    /// The number of times that the lock was taken.
     #[cfg(test)]
     locked_times: u64,
 }
 
 impl State {
-    /// Forgets what is in memory of the rows.
+    /// Forgets the cached rows and directories.
     fn forget_rows(&mut self) {
         self.rows.clear();
         self.directories.clear();
@@ -182,7 +182,7 @@ impl State {
 }
 
 impl Shard {
-    /// Returns a shard over rows that were recovered.
+    /// Returns a shard over a table that was recovered.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let state = State {

@@ -1,8 +1,8 @@
-//! The tree of names as it was at one moment, for searches.
+//! A snapshot of the tree of names, for searches.
 //!
-//! A search reads many rows, and no operation shall wait for it: so it reads a snapshot of the
-//! table, without the lock and the caches of the shard. What only memory knows, the times of
-//! directories and of open files, is not here.
+//! A search reads many rows, and no operation may wait for it: so it reads a snapshot of the table,
+//! without the lock and the caches of the shard. Values that are only in memory, the times of
+//! directories and of open files, are missing here.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::process::{self, Process};
 use crate::row_cache::{Node, RowLocation};
 use crate::shard::{Shard, stored};
 
-/// The tree of names as it was at one moment.
+/// A snapshot of the tree of names.
 pub struct Tree {
     rows: Snapshot,
     hasher: NameHasher,
     hints: Arc<PlaceHints>,
 }
 
-/// A name in a directory and the row that it leads to.
+/// A name in a directory, and its row.
 #[derive(Debug, Clone)]
 pub struct TreeEntry {
     /// The name.
     pub name: Name,
     /// Its hash.
     pub hash: NameHash,
-    /// What it refers to.
+    /// Its row.
     pub row: NameRow,
 }
 
@@ -48,18 +48,18 @@ pub struct TagPart {
     pub rows: KeyRange,
 }
 
-/// A file that a reading of all rows came to.
+/// A file that a scan of the rows found.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "nearly all are of the large one")]
 pub enum ReadFile {
-    /// All of it is in the row of its name.
+    /// A file whose rnode is in the row of its name.
     Named(Node),
-    /// Its rnode has a row of its own, which the reading may not have come to.
+    /// A file whose rnode has a row of its own, which the scan may not have reached.
     Own(InodeId),
 }
 
 impl ReadFile {
-    /// Returns its number.
+    /// Returns the id of the file.
     #[must_use]
     pub fn ino(&self) -> InodeId {
         match self {
@@ -70,7 +70,7 @@ impl ReadFile {
 }
 
 impl Shard {
-    /// Returns the tree as it is now.
+    /// Returns a snapshot of the tree.
     ///
     /// # Errors
     /// If the table has stopped.
@@ -80,7 +80,7 @@ impl Shard {
     }
 }
 
-/// The stamp of a row that is to be read again in any case.
+/// The stamp of a row that must be read again in any case.
 const NEWEST: Stamp = Stamp { epoch: u32::MAX, sequence: u64::MAX };
 
 /// Returns the file that a row of a name, an rnode or a partition belongs to, and the batch that
@@ -95,14 +95,14 @@ fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, ReadFile)>, R
                     Some((stamp, ReadFile::Named(Node { rnode, location })))
                 }
                 (NameRow::Link { ino, .. }, _) => Some((stamp, ReadFile::Own(ino))),
-                // As where a handle is sought.
+                // A name that is invalid is not found by a handle either.
                 (NameRow::Rnode(_), Err(_)) => None,
             }
         }
         Some(Key::Inode { ino }) => Some((Rnode::decode(value)?.0, ReadFile::Own(ino))),
         Some(Key::Partition { dir, .. }) => {
             let (stamp, row) = Partition::decode(value)?;
-            // What memory knew of it, a crash has taken back.
+            // A crash has lost the values that were in memory.
             let stamp = if row.dirty { NEWEST } else { stamp };
             Some((stamp, ReadFile::Own(dir)))
         }
@@ -111,7 +111,7 @@ fn changed_file(key: &[u8], value: &[u8]) -> Result<Option<(Stamp, ReadFile)>, R
 }
 
 impl Tree {
-    /// Returns the file of a handle; `None` if it is gone.
+    /// Returns the file of a handle; `None` if it was removed.
     ///
     /// # Errors
     /// If the table fails, or a row is damaged.
@@ -139,7 +139,7 @@ impl Tree {
         stored::rnode(&*self.rows, ino)
     }
 
-    /// Returns the name of a directory, and the directory that has it; `None` for the root.
+    /// Returns the parent of a directory, and its name there; `None` for the root.
     ///
     /// # Errors
     /// As [`Tree::node`].
@@ -186,7 +186,7 @@ impl Tree {
         self.hasher.hash(name)
     }
 
-    /// Returns what a name in a directory leads to.
+    /// Returns the row of a name in a directory.
     ///
     /// # Errors
     /// As [`Tree::node`].
@@ -197,8 +197,8 @@ impl Tree {
         Ok(Some(row))
     }
 
-    /// Returns up to `most` entries of a directory, in the order of their hashes, from behind a
-    /// name or from the first one.
+    /// Returns up to `most` entries of a directory, in the order of their hashes, after the name
+    /// `behind`, or from the first one on.
     ///
     /// # Errors
     /// If the table fails. A damaged row is left out, and the log names it.
@@ -229,10 +229,10 @@ impl Tree {
     }
 
     /// Returns the files whose names or attributes changed after a batch, or all files, among the
-    /// next `most` rows; and where the next call continues, `None` at the end. A file with several
-    /// names may come more than once. Files that were removed are not found so. After a batch comes
-    /// also each directory whose times are not in its row: after a crash they are others than
-    /// before.
+    /// next `most` rows; and the key at which the next call continues, `None` at the end. A file
+    /// with several names may be returned more than once. Removed files are not found. With a
+    /// batch, each directory whose times are not in its row is returned too: a crash may have
+    /// changed them.
     ///
     /// # Errors
     /// As [`Tree::entries`].
@@ -242,8 +242,9 @@ impl Tree {
         from: Option<&[u8]>,
         most: usize,
     ) -> Result<(Vec<ReadFile>, Option<Vec<u8>>), Error> {
-        // The kinds of names and of rnodes of their own follow each other. Each file has a name,
-        // but its name need not change with it.
+        // The rows of names and of inodes follow each other; those of partitions come later. A scan
+        // for all files needs only the names; a scan for changed files needs all three kinds,
+        // because the name of a file need not change with it.
         let first = key::all(RowKind::Name);
         let last = key::all(RowKind::Partition);
         let from = from.unwrap_or(&first.from);
@@ -275,8 +276,10 @@ impl Tree {
         Ok((files, next.or_else(|| (!is_last).then_some(last.from))))
     }
 
-    /// Returns up to `most` files that have a tag with a value, or one that is long and begins
-    /// alike, in the order of their inode numbers from `from` on, where they were when they got it.
+    /// Returns up to `most` files that have a tag with this value, in the order of their inode ids
+    /// from `from` on. If the value is too long for a key, files with another value of the same
+    /// first bytes and the same hash may be among them. The handles have the locations at the time
+    /// when the tag was set.
     ///
     /// # Errors
     /// If the table fails. A damaged row is left out, and the log names it.
@@ -308,8 +311,8 @@ impl Tree {
         Ok(files)
     }
 
-    /// Calls `each` with the files of rows of tags, where they were when they got them, until it
-    /// breaks.
+    /// Calls `each` with the files of a range of rows of tags until it breaks. The handles have the
+    /// locations at the time when the tags were set.
     ///
     /// # Errors
     /// As [`Tree::tagged`].

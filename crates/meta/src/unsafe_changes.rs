@@ -1,42 +1,42 @@
-//! Whose the changes are that are done and not safe.
+//! The sessions that made the changes which are done and not safe (commit on sharing).
 //!
-//! A client that lives repeats what a loss of power takes, if what it builds on is there. So a
-//! change of one session that builds on one of another is answered only once that is safe: the
-//! other client may not come back. The server's own mount counts as a session, which never comes
-//! back. (Lustre calls it commit on sharing.)
+//! After a loss of power a client repeats its lost changes; that works only if the changes on which
+//! they build are there. So if a change of one session builds on an unsafe change of another one,
+//! its reply waits until that is safe: the other client may not come back. The server's own mount
+//! counts as a session that never comes back. Lustre calls this commit on sharing.
 
 use std::hash::{Hash, Hasher};
 
 use pelago_wire::id_map::KeyedMap;
 use pelago_wire::{InodeId, NameHash, SessionId, limits};
 
-/// What a change changes, or builds on.
+/// A thing that a change modifies, or builds on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// An inode: it was made or removed, or its names or its attributes changed.
+    /// An inode: it was created or removed, or its names or attributes changed.
     Inode(InodeId),
     /// The names with this hash in a directory.
     Name(InodeId, NameHash),
-    /// That a directory has fewer names than it had. The removal of a directory builds on it.
+    /// The removal of names from a directory. The removal of the directory builds on it.
     FewerNames(InodeId),
-    /// Which directory is below which. A move of a directory builds on it: none may be moved below
-    /// itself.
+    /// The tree of all directories. A move of a directory builds on it: no directory may be moved
+    /// below itself.
     Tree,
 }
 
-/// What a change does with a [`Subject`].
+/// The relation of a change to a [`Subject`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It builds on it.
+    /// The change builds on the subject.
     Read,
-    /// It builds on it, and changes it.
+    /// The change builds on the subject, and modifies it.
     Write,
-    /// It changes it, and would do so whatever others have changed.
+    /// The change modifies the subject, whatever others have changed.
     BlindWrite,
 }
 
 impl Hash for Subject {
-    /// Each change of the server's own mount is noted too, so that this must be cheap.
+    /// Hashes cheaply: each change of the server's own mount is recorded too.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Inode(ino) => state.write_u64(ino.raw()),
@@ -47,63 +47,64 @@ impl Hash for Subject {
     }
 }
 
-/// The changes that are not safe, while there are sessions of other processes.
+/// The changes that are not safe. Recorded only while there are sessions of other processes.
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeChanges {
     newest: Period,
-    /// What `newest` was before: nothing may walk over so many changes under the lock of all names
-    /// to forget some of them.
+    /// The period before `newest`. Safe changes are forgotten by the period: a walk over single
+    /// changes would take too long under the lock of all names.
     older: Period,
-    /// The newest batch of each session that builds on an unsafe change of another one, or that
-    /// has its row.
+    /// For each session the newest batch that builds on an unsafe change of another session, or
+    /// that has the row of the session.
     shared: KeyedMap<SessionId, u64>,
-    /// Any session may have made the changes up to this sequence.
+    /// The changes up to this sequence may be those of any session.
     unknown: u64,
 }
 
 /// The newest change of a subject.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
-    /// Its session; `None` if unsafe changes of several sessions do not build on each other.
+    /// Its session; `None` if several sessions have unsafe changes of the subject that do not build
+    /// on each other.
     author: Option<SessionId>,
     /// The sequence of its batch.
     sequence: u64,
 }
 
-/// The changes of some time, which are forgotten together.
+/// The changes of a period, which are forgotten together.
 #[derive(Debug, Default)]
 struct Period {
     changes: KeyedMap<Subject, Newest>,
-    /// The sequence of the newest of them.
+    /// The sequence of the newest change.
     last: u64,
 }
 
 impl Newest {
-    /// Returns whether it, or one before it, is unsafe and of another session.
+    /// Returns whether this change, or one before it, is unsafe and of another session.
     fn is_of_other(self, session: SessionId, safe: u64) -> bool {
         self.author != Some(session) && self.sequence > safe
     }
 }
 
 impl UnsafeChanges {
-    /// Begins to track changes; those up to this sequence were not.
+    /// Begins to record changes. Those up to this sequence were not recorded.
     pub(crate) fn begin(&mut self, sequence: u64) {
         self.unknown = sequence;
     }
 
-    /// The row of a session is in this batch: without it the next run does not know the session,
-    /// and its client can repeat nothing.
+    /// Records that the row of a session is in this batch. Without the row the next run does not
+    /// know the session, and its client can repeat nothing.
     pub(crate) fn begin_session(&mut self, session: SessionId, sequence: u64) {
         self.shared.insert(session, sequence);
     }
 
-    /// Ends to track changes.
+    /// Ends the recording of changes.
     pub(crate) fn end(&mut self) {
         *self = Self::default();
     }
 
-    /// Notes what the batch `sequence` of a session does with this. Batches up to the sequence
-    /// `safe` are safe.
+    /// Records the access of the batch `sequence` of a session to a subject. Batches up to the
+    /// sequence `safe` are safe.
     pub(crate) fn note(
         &mut self,
         session: SessionId,
@@ -135,27 +136,27 @@ impl UnsafeChanges {
         newest.changes.get(&subject).or_else(|| older.changes.get(&subject))
     }
 
-    /// Returns how many changes take memory.
+    /// Returns the number of recorded changes.
     fn tracked(&self) -> usize {
         self.newest.changes.len() + self.older.changes.len()
     }
 
-    /// Returns whether an unsafe change of another session has changed this.
+    /// Returns whether an unsafe change of another session has modified this subject.
     pub(crate) fn is_of_other(&self, session: SessionId, subject: Subject, safe: u64) -> bool {
         let newest = self.newest_of(subject);
         self.unknown > safe || newest.is_some_and(|newest| newest.is_of_other(session, safe))
     }
 
-    /// Returns whether an unsafe batch of this session builds on one of another session, or has its
-    /// row.
+    /// Returns whether an unsafe batch of this session builds on a change of another session, or
+    /// has the row of this session.
     pub(crate) fn is_shared(&self, session: SessionId, safe: u64) -> bool {
         self.shared.get(&session).is_some_and(|sequence| *sequence > safe)
     }
 
-    /// Forgets the older changes once all of them are safe.
+    /// Forgets the older period once all its changes are safe.
     pub(crate) fn forget_safe(&mut self, safe: u64) {
         if self.older.last <= safe {
-            // Its memory is used again.
+            // The memory of the map is used again.
             self.older.changes.clear();
             std::mem::swap(&mut self.newest, &mut self.older);
         }

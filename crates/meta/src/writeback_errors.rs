@@ -1,9 +1,10 @@
-//! Inodes whose changes were answered and then lost, because the journal could not be made safe.
+//! Writeback errors of rows: the inodes that lost answered changes, because the journal could not
+//! be made safe.
 //!
-//! Linux reports bytes that could not be written back through `fsync`; here rows can be lost the
-//! same way. [`WritebackErrors`] knows which inodes changed since the last group commit, and which
-//! of them lost that change. An open file moves its loss to its own error sequence (in `data`); the
-//! loss of a directory, or of a file that is not open, stays here until it is reported.
+//! Linux reports bytes that could not be written back through `fsync`; rows can be lost in the same
+//! way. [`WritebackErrors`] has the inodes that changed since the last group commit, and those that
+//! lost such a change. An open file moves its loss to its own error sequence (in `data`); the loss
+//! of a directory, or of a file that is not open, stays here until it is reported.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +13,11 @@ use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdSet;
 use pelago_wire::{InodeId, limits};
 
-/// Inodes that changed, up to [`limits::CHANGED_INODES`].
+/// Changed inodes, up to [`limits::CHANGED_INODES`].
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     inos: IdSet<InodeId>,
-    /// There were more.
+    /// True if there were more.
     has_more: bool,
 }
 
@@ -30,7 +31,7 @@ impl Changed {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no changed inode.
     pub(crate) fn is_empty(&self) -> bool {
         self.inos.is_empty() && !self.has_more
     }
@@ -45,10 +46,10 @@ impl Changed {
     }
 }
 
-/// Changes that are not safe yet, and changes that were lost.
+/// The inodes with changes that are not safe yet, and the inodes that lost changes.
 #[derive(Debug, Default)]
 pub struct WritebackErrors {
-    /// Whether any change was ever lost: spares the lock on every open.
+    /// True if any change was ever lost. Spares the lock on every open.
     any: AtomicBool,
     /// A leaf; taken under the lock of the table of opens too.
     state: Mutex<State>,
@@ -56,31 +57,31 @@ pub struct WritebackErrors {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What changed before the group commit that is under way, and is not safe.
+    /// The inodes that changed before the group commit under way, and are not safe.
     committing: Changed,
     lost: BTreeMap<InodeId, Loss>,
     /// The last loss of the inodes for which `lost` had no room.
     others: Option<Loss>,
-    /// How often changes were lost.
+    /// The number of losses so far.
     losses: u64,
 }
 
-/// A loss of one inode.
+/// The loss of changes of one inode.
 #[derive(Debug, Clone, Copy)]
 struct Loss {
-    /// [`State::losses`] with this one.
+    /// The value of [`State::losses`], this loss included.
     number: u64,
-    /// A caller was told.
+    /// True if it was reported to a caller.
     is_reported: bool,
 }
 
 impl WritebackErrors {
-    /// A group commit is about to make these changes safe.
+    /// Tracks changes that a group commit is about to make safe.
     pub(crate) fn track(&self, changed: Changed) {
         self.state.lock().committing.extend(changed);
     }
 
-    /// All tracked changes are safe.
+    /// Records that all tracked changes are safe.
     pub fn clear(&self) {
         self.state.lock().committing = Changed::default();
     }
@@ -103,8 +104,8 @@ impl WritebackErrors {
         true
     }
 
-    /// Records the loss of one inode: a file is closed with an error that no descriptor was told
-    /// of.
+    /// Records the loss of changes of one inode: a file was closed with an error that was reported
+    /// to no descriptor.
     pub fn record_inode(&self, ino: InodeId) {
         let mut state = self.state.lock();
         let loss = state.next_loss();
@@ -112,15 +113,15 @@ impl WritebackErrors {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Returns how often changes were lost. A descriptor of a directory notes it at its open, for
+    /// Returns the number of losses so far. The open of a directory records it for
     /// [`WritebackErrors::report`].
     #[must_use]
     pub fn count(&self) -> u64 {
         if self.any.load(Ordering::Acquire) { self.state.lock().losses } else { 0 }
     }
 
-    /// Takes the loss of a file that is being opened; its error sequence reports it from then on.
-    /// Returns whether there is one that was not reported yet.
+    /// Removes the loss of a file that is being opened; its error sequence reports it from then on.
+    /// Returns whether there was a loss that was not reported yet.
     #[must_use]
     pub fn take(&self, ino: InodeId) -> bool {
         if !self.any.load(Ordering::Acquire) {
@@ -133,8 +134,8 @@ impl WritebackErrors {
         }
     }
 
-    /// Returns whether the caller must be told that an inode lost changes, and notes that it was:
-    /// it must if the loss was not reported yet, or if it came after `since`, a
+    /// Returns whether a loss of an inode must be reported to the caller, and records that it was:
+    /// true if the loss was not reported yet, or if it came after `since`, a
     /// [`WritebackErrors::count`].
     #[must_use]
     pub fn report(&self, ino: InodeId, since: Option<u64>) -> bool {
@@ -165,7 +166,7 @@ impl State {
 }
 
 impl Loss {
-    /// Notes that a caller is told. Returns whether it is the first.
+    /// Marks the loss as reported. Returns whether this is the first report.
     fn report(&mut self) -> bool {
         !std::mem::replace(&mut self.is_reported, true)
     }

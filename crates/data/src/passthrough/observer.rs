@@ -133,7 +133,7 @@ impl Observer {
         self.source.borrow_content()
     }
 
-    /// Whether a process can still write the content file; true if the kernel cannot tell.
+    /// Returns whether a process can still write the content file; true if the kernel cannot tell.
     pub(crate) fn has_writers(&self) -> bool {
         let has_writers = self.source.borrow_content().and_then(|content| content.has_writers());
         has_writers.unwrap_or_else(|error| {

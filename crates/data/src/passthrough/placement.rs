@@ -63,12 +63,12 @@ impl Placement {
         Self { mode, can_detect_writers, sizes: Mutex::default() }
     }
 
-    /// Whether files are opened by passthrough at all.
+    /// Returns whether files are opened by passthrough at all.
     pub(crate) fn passes(&self) -> bool {
         self.can_detect_writers && self.mode != Passthrough::Never
     }
 
-    /// Whether a file that is created in this directory begins with a content file.
+    /// Returns whether a file that is created in this directory begins with a content file.
     pub(crate) fn begins_with_content(&self, dir: InodeId, flags: OpenFlags) -> bool {
         match self.mode {
             Passthrough::Never => false,
@@ -105,7 +105,7 @@ impl SizeHistory {
         self.averages.insert(dir, Average { bytes: average, at: self.now });
     }
 
-    /// Whether the files of a directory were large lately.
+    /// Returns whether the files of a directory were large lately.
     fn are_large(&self, dir: InodeId) -> bool {
         self.averages.get(&dir).is_some_and(|average| average.bytes > LARGE_BYTES)
     }

@@ -62,7 +62,7 @@ impl PinTable {
         Self { budget: Budget::new(limits), ..Self::default() }
     }
 
-    /// Whether the present version of a content file is pinned. If nothing is, this is a look at a
+    /// Returns whether the present version of a content file is pinned. If nothing is, this is a look at a
     /// number.
     pub(crate) fn contains(&self, ino: InodeId) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.entries.lock().contains_key(&ino)

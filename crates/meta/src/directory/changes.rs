@@ -1,14 +1,14 @@
-//! Changes of a directory's names while they are scanned.
+//! Changes of a directory's names during a scan.
 
 use pelago_wire::NameHash;
 
 use crate::name_filter::Filter;
 
-/// Changes that are recorded one by one: 4 MiB.
+/// The most changes that are recorded one by one: 4 MiB.
 pub(crate) const RECORDED_CHANGES: usize = 1 << 18;
 
-/// The names that were added and removed since a scan began. How many is always known; which ones
-/// only up to [`RECORDED_CHANGES`].
+/// The names that were added and removed since a scan began: always their numbers, and each change
+/// in order up to [`RECORDED_CHANGES`].
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     added: NameCount,
@@ -30,7 +30,7 @@ pub(crate) struct NameCount {
 #[derive(Debug)]
 struct Change {
     hash: NameHash,
-    /// Added, or else removed.
+    /// True if the name was added, false if it was removed.
     is_added: bool,
 }
 
@@ -47,7 +47,7 @@ impl Changes {
         self.record(Change { hash, is_added: false });
     }
 
-    /// Whether there were more than are recorded.
+    /// Returns whether there were more changes than are recorded.
     #[must_use]
     pub(crate) const fn were_too_many(&self) -> bool {
         self.too_many
@@ -64,7 +64,8 @@ impl Changes {
         }
     }
 
-    /// Returns the filter now, given that of the start; `None` if not all changes were recorded.
+    /// Returns the filter now, given that of the start of the scan; `None` if not all changes were
+    /// recorded.
     #[must_use]
     pub(crate) fn filter_on(&self, mut filter: Filter) -> Option<Filter> {
         if self.too_many {

@@ -1,8 +1,8 @@
-//! Access control lists as rows: stored as extended attributes, while the mode follows them and
-//! they follow the mode.
+//! Rows of access control lists: extended attributes that change with the mode, and that change the
+//! mode.
 //!
-//! The flags of an rnode say which lists there are, so that a file or directory without any costs
-//! no read of a row that does not exist.
+//! The flags of an rnode say which lists exist, so that a file or directory without lists costs no
+//! read of a missing row.
 
 use pelago_store::key;
 use pelago_store::rows::{Rnode, Xattr};
@@ -18,22 +18,22 @@ use crate::acl::Acl;
 /// A kind of list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum List {
-    /// Who may do what with a file or directory.
+    /// The access list: the rights to a file or directory.
     Access,
-    /// What a directory hands down to new nodes in it.
+    /// The default list: inherited by new nodes in a directory.
     Default,
 }
 
 /// An extended attribute to set.
 #[derive(Debug, Clone, Copy)]
 pub struct SetXattr<'a> {
-    /// Its name, prefix included.
+    /// Its name, with the prefix.
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
-    /// Whether it must exist, or must not.
+    /// The condition: that it exists, or that it does not.
     pub flags: XattrFlags,
-    /// Clear the setgid bit if it is an access list.
+    /// True if the setgid bit is cleared when it is an access list.
     pub kill_setgid: bool,
 }
 
@@ -51,7 +51,7 @@ impl List {
     /// Both kinds.
     pub(super) const ALL: [Self; 2] = [Self::Access, Self::Default];
 
-    /// Returns the name of the extended attribute.
+    /// Returns the name of the extended attribute with the list.
     pub(super) const fn name(self) -> &'static [u8] {
         match self {
             Self::Access => ACL_ACCESS,
@@ -68,7 +68,7 @@ impl List {
         }
     }
 
-    /// Whether a node has such a list.
+    /// Returns whether a node has a list of this kind.
     pub(super) fn is_on(self, rnode: &Rnode) -> bool {
         match self {
             Self::Access => rnode.flags.has_acl,
@@ -76,7 +76,7 @@ impl List {
         }
     }
 
-    /// Sets whether a node has such a list.
+    /// Sets whether a node has a list of this kind.
     pub(super) fn set_flag(self, rnode: &mut Rnode, has: bool) {
         match self {
             Self::Access => rnode.flags.has_acl = has,
@@ -84,8 +84,8 @@ impl List {
         }
     }
 
-    /// Gives a node this list: changes its mode, and returns the bytes to store; `None` if there is
-    /// nothing to store.
+    /// Sets the list of a node: changes its mode, and returns the bytes to store; `None` if there
+    /// is nothing to store.
     ///
     /// # Errors
     /// `Invalid`, `TooBig`; `NotSupported` for a symbolic link; `AccessDenied` for a default list
@@ -114,7 +114,7 @@ impl List {
 }
 
 impl Rights {
-    /// Returns what a new node gets in a directory.
+    /// Returns the rights of a new node in a directory.
     ///
     /// # Errors
     /// `Corrupt` if the directory's list is damaged; if the table fails.
@@ -130,7 +130,7 @@ impl Rights {
         Ok(Self::from_list(Some(stored_list(locked, dir.ino, ACL_DEFAULT)?), new))
     }
 
-    /// Returns what a new node gets in a directory with this default list.
+    /// Returns the rights of a new node in a directory with this default list.
     pub(super) fn from_list(list: Option<Acl>, new: &NewInode) -> Self {
         let Some(list) = list else {
             return Self { mode: new.mode.masked(), access: None, default: None };
@@ -158,7 +158,7 @@ impl Rights {
     }
 }
 
-/// Makes the access list of a node, if it has one, follow a change of the mode.
+/// Adjusts the access list of a node, if it has one, to its changed mode.
 ///
 /// # Errors
 /// As [`Rights::inherited`].
@@ -170,7 +170,7 @@ pub(super) fn follow_mode(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<(), Error>
     Ok(())
 }
 
-/// Returns a list that exists according to the flags of its node.
+/// Returns a list that the flags of its node say exists.
 fn stored_list(locked: &Locked<'_>, ino: InodeId, name: &[u8]) -> Result<Acl, Error> {
     let list = stored::xattr(&*locked.shard.table, ino, name)?.map(|bytes| Acl::decode(&bytes));
     if let Some(Ok(Some(list))) = list {

@@ -1,8 +1,8 @@
-//! Whether a node is below a directory, and whether it has stayed there.
+//! The check that a node is below a directory, and has stayed there.
 //!
-//! A caller who may use only what is below one directory asks before an operation and again after
-//! it. Both answers are equal only if neither the node nor a directory above it has moved in
-//! between, also if it has come back.
+//! A caller that may use only the tree below one directory checks before an operation and again
+//! after it. Both results are equal only if neither the node nor a directory above it has moved in
+//! between, not even away and back.
 
 use std::ops::ControlFlow;
 
@@ -15,29 +15,29 @@ use super::locked::Locked;
 use super::{Shard, stored};
 use crate::row_cache::{Node, RowLocation};
 
-/// Names of a file that are looked at.
+/// The most names of a file that are examined.
 const NAMES: usize = 64;
-/// How often a path is climbed that directories move on meanwhile.
+/// The most attempts to climb a path on which directories move meanwhile.
 const ATTEMPTS: usize = 8;
 
-/// Where a node was at one moment, of which something is below the directory that was asked about.
+/// The position of a node, below the given directory, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Below {
     /// The node.
     ino: InodeId,
-    /// A directory that has a name of the node, or had its last one, or the node itself if it is
-    /// the directory that was asked about.
+    /// A directory that has a name of the node, or had its last name; or the node itself, if it is
+    /// the given directory.
     dir: InodeId,
-    /// How often the row of a file was changed: each change of its names is one.
+    /// The version of a file: each change of its names counts it up. `None` for a directory.
     version: Option<u64>,
     /// [`State::directory_moves`](super::State).
     directory_moves: u64,
 }
 
 impl Shard {
-    /// Returns where a node is, if it is `top` or below it by any of its names. The hint of the
-    /// handle is no proof. A file without a name is nowhere; but for a caller that has it open
-    /// (`has_it_open`) it is where it has lost its last name.
+    /// Returns the position of a node, if it is `top` or below it by any of its names. The hint of
+    /// the handle proves nothing. A file without a name is below no directory; but for a caller
+    /// that has it open (`has_it_open`) it is still in the directory of its last name.
     ///
     /// # Errors
     /// `Stale` if there is no such node; `Busy` if directories move all the time.
@@ -71,7 +71,7 @@ impl Shard {
             let below = first_below(self, top, &dirs);
             let is_outdated = self.lock().state.directory_moves != directory_moves;
             match below {
-                // A directory may have gone while it was climbed.
+                // A directory may have been removed during the climb.
                 _ if is_outdated => {}
                 below => return Ok(below?.map(found_in)),
             }
@@ -95,7 +95,7 @@ fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<InodeId>, Error> 
     let ino = node.rnode.ino;
     if node.rnode.kind == FileKind::Directory {
         return match locked.parent_of(ino) {
-            // Its name is at another site.
+            // The name is at another site.
             Err(error) if error.code == Code::Elsewhere => Ok(Vec::new()),
             parent => Ok(vec![parent?]),
         };
@@ -118,8 +118,8 @@ fn dirs_of(locked: &mut Locked<'_>, node: &Node) -> Result<Vec<InodeId>, Error> 
     Ok(dirs)
 }
 
-/// Returns whether `dir` is `top` or below it. Its first steps are those that most paths have, and
-/// take what is in memory; the rest reads the table.
+/// Returns whether `dir` is `top` or below it. The first steps, which suffice for most paths, use
+/// the cached parents under the lock; the rest of a long path reads the table without it.
 fn is_below(shard: &Shard, top: InodeId, dir: InodeId) -> Result<bool, Error> {
     let mut here = dir;
     let mut locked = shard.lock();
@@ -128,7 +128,7 @@ fn is_below(shard: &Shard, top: InodeId, dir: InodeId) -> Result<bool, Error> {
             return Ok(here == top);
         }
         here = match locked.parent_of(here) {
-            // What is above it is not known here, and what is not known is not granted.
+            // The directories above are not known here, so nothing is granted.
             Err(error) if error.code == Code::Elsewhere => return Ok(false),
             parent => parent?,
         };

@@ -1,4 +1,4 @@
-//! Brings back files that were removed a moment ago; see [`RemovedFiles`].
+//! Bringing back recently removed files, which are in [`RemovedFiles`].
 //!
 //! [`RemovedFiles`]: super::removed::RemovedFiles
 
@@ -17,47 +17,48 @@ use super::{Shard, xattr};
 use crate::row_cache::{Node, RowLocation};
 
 impl Shard {
-    /// Sets whether files that have lost their last name can be brought back for a while. If not,
-    /// those that could are forgotten, so that the worker `orphans` may remove their bytes. Returns
-    /// whether there were any.
+    /// Sets whether files that lose their last name can be brought back for a while. If not,
+    /// forgets the files that could be, so that the worker `orphans` may remove their bytes.
+    /// Returns whether there were any.
     pub fn remember_removed(&self, remember: bool) -> bool {
         self.removed.is_on.store(remember, Ordering::Release);
         !remember && self.removed.clear()
     }
 
-    /// Forgets the files that were removed too long ago. Returns whether any were forgotten since
-    /// the last call that have left an orphan row, and how long the oldest of the others is kept.
+    /// Forgets the files that were removed too long ago. Returns whether any file that has an
+    /// orphan row was forgotten since the last call, and the time until the oldest of the other
+    /// files is forgotten.
     pub fn expire_removed(&self, now: Instant) -> (bool, Option<Duration>) {
         self.removed.expire(now)
     }
 
-    /// Forgets a file that was removed, and that nothing refers to any more. Returns whether it was
-    /// kept and has left an orphan row, so that the worker `orphans` has work.
+    /// Forgets a removed file to which nothing refers any more. Returns whether it could be brought
+    /// back and has an orphan row, so that the worker `orphans` has work.
     pub fn forget_removed(&self, ino: InodeId) -> bool {
         self.removed.forget(ino)
     }
 
-    /// Returns whether the worker `orphans` is to be notified that files are remembered which it
-    /// does not know of; it is told once.
+    /// Returns whether the worker `orphans` must be notified of removed files that it does not
+    /// know. Returns true once for these files.
     pub fn has_removed_news(&self) -> bool {
         self.removed.is_news.load(Ordering::Acquire)
             && self.removed.is_news.swap(false, Ordering::AcqRel)
     }
 
-    /// Returns whether a file was removed a moment ago and can be brought back.
+    /// Returns whether a file was removed recently and can be brought back.
     #[must_use]
     pub fn can_bring_back(&self, ino: InodeId) -> bool {
         self.removed.with_gone(ino, |_| ()).is_some()
     }
 
-    /// Returns the attributes of a file that was removed a moment ago.
+    /// Returns the attributes of a recently removed file.
     #[must_use]
     pub fn removed_attr(&self, ino: InodeId) -> Option<Attr> {
         self.removed.with_gone(ino, |gone| gone.rnode.attr())
     }
 
-    /// Brings back a file that was removed a moment ago, without a name: it is removed again unless
-    /// it is opened. Returns whether it is there.
+    /// Brings back a recently removed file, without a name: it is removed again unless it is
+    /// opened. Returns whether the file exists now.
     ///
     /// # Errors
     /// If the table fails, or was opened again since; `TooBig` if its extended attributes are more
@@ -76,7 +77,7 @@ impl Shard {
     }
 }
 
-/// Puts the rows again that went with the last name of a file, and its orphan row.
+/// Restores the rows that were deleted with the last name of a file, and adds its orphan row.
 fn put_back(txn: &mut Txn<'_>, gone: &GoneFile) -> Result<(), Error> {
     let mut node = Node { rnode: gone.rnode.clone(), location: RowLocation::Own };
     node.rnode.flags.moved = false;
@@ -104,8 +105,8 @@ fn put_inline(txn: &mut Txn<'_>, before: &dyn TableRead, ino: InodeId) -> Result
 }
 
 impl Txn<'_> {
-    /// Takes what is needed to bring a file back whose rows this batch deletes. Returns whether it
-    /// can be.
+    /// Records a file whose rows this batch deletes, so that it can be brought back. Returns
+    /// whether it can be.
     pub(super) fn remember(&mut self, mut rnode: Rnode, has_xattr_rows: bool) -> bool {
         let is_on = self.shard.removed.is_on.load(Ordering::Acquire);
         if !is_on || rnode.kind != FileKind::Regular {

@@ -1,6 +1,7 @@
-//! Which rows have changed since the last cut, for the mirror of the volume.
+//! The rows that changed since the last cut, for the mirror of the volume.
 //!
-//! Nothing is collected for a volume without a mirror: each batch looks at an option.
+//! Nothing is collected for a volume without a mirror: a batch then pays for the check of an
+//! option.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,45 +14,45 @@ use pelago_wire::{Error, limits};
 
 use super::Shard;
 
-/// Bytes of memory of a key beside its own bytes.
+/// Bytes of memory of a key, without its own bytes.
 const KEY_MEMORY: usize = 48;
 
-/// The rows that a mirror does not have.
+/// The changed rows that a mirror does not have.
 #[derive(Debug, Default)]
 pub struct ChangedRows {
     keys: BTreeSet<Vec<u8>>,
     /// Bytes of memory that the keys take.
     memory: usize,
-    /// Bytes of the changes, of a row that changed twice those of both.
+    /// Bytes of all changes: a row that changed twice counts twice.
     bytes: u64,
-    /// When the first of them changed.
+    /// The time of the first change.
     since: Option<Instant>,
-    /// There were more than fit: all is copied again.
+    /// True if there were more rows than the limit: then all rows are copied again.
     has_more: bool,
 }
 
-/// What a mirror does not have of rows.
+/// The amount of row changes that a mirror does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowRisk {
     /// Bytes of the changes.
     pub bytes: u64,
-    /// Bytes of memory that it takes to know which rows.
+    /// Bytes of memory of the keys.
     pub memory: usize,
-    /// When the first of them changed.
+    /// The time of the first change.
     pub since: Option<Instant>,
-    /// There were more than fit.
+    /// True if there were more rows than the limit.
     pub has_more: bool,
 }
 
-/// The state of a shard between two batches, and what has changed before.
+/// The state of a shard between two batches, and the rows that changed before.
 pub struct RowCut {
-    /// The rows of that moment.
+    /// The rows at that moment.
     pub snapshot: Snapshot,
-    /// Which of them have changed since the cut before.
+    /// The rows that changed since the previous cut.
     pub changed: ChangedRows,
-    /// The newest batch before it.
+    /// The sequence of the newest batch before the cut.
     pub sequence: u64,
-    /// [`crate::durability::Durability::invalidations`] then.
+    /// The value of [`crate::durability::Durability::invalidations`] at that moment.
     pub invalidations: u64,
 }
 
@@ -89,7 +90,7 @@ impl ChangedRows {
         self.keys.iter().map(Vec::as_slice)
     }
 
-    /// Returns what it is.
+    /// Returns the amount of changes.
     #[must_use]
     pub fn risk(&self) -> RowRisk {
         let Self { memory, bytes, since, has_more, .. } = *self;
@@ -129,24 +130,24 @@ impl Shard {
         txn.commit().map(drop)
     }
 
-    /// Begins to collect which rows change, and forgets what was collected.
+    /// Begins to collect the rows that change, and forgets those that were collected.
     pub fn collect_changes(&self) {
         self.lock().state.changed_rows = Some(ChangedRows::default());
     }
 
-    /// Collects nothing any more.
+    /// Ends the collection.
     pub fn end_collecting(&self) {
         self.lock().state.changed_rows = None;
     }
 
-    /// Returns what has changed since the last cut; `None` if it is not collected.
+    /// Returns the amount of changes since the last cut; `None` if they are not collected.
     #[must_use]
     pub fn row_risk(&self) -> Option<RowRisk> {
         self.lock().state.changed_rows.as_ref().map(ChangedRows::risk)
     }
 
-    /// Cuts: takes a snapshot between two batches, and what has changed before. `also` is called at
-    /// that moment, when no batch can be written.
+    /// Makes a cut: takes a snapshot between two batches, and the rows that changed before. `also`
+    /// is called at that moment, when no batch can be written.
     ///
     /// # Errors
     /// If the table has stopped; nothing is cut then.
@@ -163,7 +164,7 @@ impl Shard {
         })
     }
 
-    /// Makes the changes of a cut those of the next one.
+    /// Adds the changes of a cut to those of the next cut.
     pub fn take_back(&self, cut: ChangedRows) {
         let mut locked = self.lock();
         let Some(changed) = &mut locked.state.changed_rows else { return };

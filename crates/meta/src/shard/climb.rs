@@ -1,9 +1,8 @@
-//! Whether one directory is above another, so that no rename makes a loop (I-11).
+//! The climb from a directory to the root, which proves that a rename makes no loop (I-11).
 //!
-//! Directories have no depth and no limit of it. The first steps upwards are taken under the
-//! shard's lock; the rest of a long path is read without it, and counts if no directory has moved
-//! to another one meanwhile ([`State::directory_moves`](super::State)). Only such a move changes
-//! which directory is above which.
+//! Directories do not record their depth, and it has no limit. The first steps upwards are taken
+//! under the shard's lock. The rest of a long path is read without it; the result is valid if no
+//! directory has got another parent meanwhile ([`State::directory_moves`](super::State)).
 
 use pelago_store::cycle::CycleFinder;
 use pelago_wire::{Code, Error, FileKind, InodeId, limits};
@@ -14,56 +13,56 @@ use super::{Shard, State, stored};
 use crate::directory::Directory;
 use crate::row_cache::Node;
 
-/// A path upwards that is too long for one hold of the lock.
+/// A climb that is too long for one hold of the lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Climb {
     path: Path,
-    /// Where the steps under the lock ended.
+    /// The directory at which the steps under the lock ended.
     here: InodeId,
 }
 
-/// The result of a long path upwards.
+/// The result of a long climb.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Climbed {
     path: Path,
     end: PathEnd,
 }
 
-/// The question where the path from `dir` upwards ends, and whether `above` is on it.
+/// A path from `dir` upwards: to `above`, if that is on it, or to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Path {
     above: InodeId,
     dir: InodeId,
-    /// [`State::directory_moves`](super::State) before the first step.
+    /// The value of [`State::directory_moves`](super::State) before the first step.
     directory_moves: u64,
 }
 
-/// Where a path upwards ends.
+/// The end of a path upwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PathEnd {
-    /// At the directory that is looked for.
+    /// The directory `above` of the path.
     Above,
-    /// At the root.
+    /// The root.
     Root,
-    /// At this directory, whose name is at another site.
+    /// This directory, whose name is at another site.
     Left(InodeId),
 }
 
-/// A path upwards, as far as it was climbed.
+/// The result of a climb under the lock.
 enum Ascent {
     Known(PathEnd),
     Long(Climb),
 }
 
-/// Makes sure that a node that moves to `to` does not come to be below itself. Returns the path
-/// that is left to climb, if the answer is not known yet.
+/// Checks that a node which moves to `to` does not get below itself. Returns the climb that is
+/// left, if the result is not known yet.
 ///
 /// A path that leaves this site is not climbed further: the directories there may move meanwhile.
-/// It makes no loop if the old name's path leaves at the same directory, because what is above that
-/// is above the node already.
+/// The move makes no loop if the path of the old name leaves this site at the same directory,
+/// because all directories above that one are above the node already.
 ///
 /// # Errors
-/// `WouldLoop`; `CrossHome` if the path leaves this site elsewhere than the old one.
+/// `WouldLoop`; `CrossHome` if the path leaves this site at another directory than the old path.
 pub(super) fn expect_no_loop(
     locked: &mut Locked<'_>,
     from: &DirEntryKey,
@@ -94,7 +93,7 @@ pub(super) fn expect_no_loop(
     }
 }
 
-/// Climbs from `dir`, unless that was done without the lock.
+/// Climbs from `dir`, unless one of the `climbed` results is of this path.
 fn climb_from(
     locked: &mut Locked<'_>,
     above: InodeId,
@@ -130,7 +129,7 @@ fn climb_near(locked: &mut Locked<'_>, path: Path) -> Result<Ascent, Error> {
 /// Climbs the rest of a path, without the lock.
 ///
 /// # Errors
-/// `Stale` if a directory on it is gone; `Corrupt` if it never ends.
+/// `Stale` if a directory on the path was removed; `Corrupt` if the path never ends.
 pub(super) fn climb(shard: &Shard, climb: Climb) -> Result<Climbed, Error> {
     let Climb { path, mut here } = climb;
     let mut steps = CycleFinder::from(here);
@@ -152,7 +151,7 @@ pub(super) fn climb(shard: &Shard, climb: Climb) -> Result<Climbed, Error> {
 }
 
 impl Climbed {
-    /// Whether a directory has moved to another one since.
+    /// Returns whether a directory has got another parent since.
     pub(super) fn is_outdated(&self, state: &State) -> bool {
         self.path.directory_moves != state.directory_moves
     }

@@ -1,4 +1,4 @@
-//! Makes files, directories and links of every kind.
+//! The creation of files, directories and symbolic links.
 
 use pelago_store::rows::{Rnode, RnodeFlags};
 use pelago_wire::{
@@ -60,9 +60,9 @@ impl Shard {
         Ok(entry)
     }
 
-    /// Makes a file without a name, by the rules of a directory, which does not change. The file is
-    /// open from the beginning: [`Shard::link`] gives it a name, or its last [`Shard::release`]
-    /// ends it.
+    /// Creates a file without a name, with the owner and rights that it would inherit in `dir`,
+    /// which does not change. The file is open from the beginning: [`Shard::link`] gives it a name,
+    /// or its last [`Shard::release`] removes it.
     ///
     /// # Errors
     /// `Stale`, `NotDirectory` for the directory.
@@ -82,7 +82,7 @@ impl Shard {
     }
 }
 
-/// Makes a node under a free name.
+/// Creates a node under a free name.
 ///
 /// # Errors
 /// `Exists`; `Stale`, `NotDirectory` for the directory.
@@ -119,7 +119,8 @@ pub(super) fn create(
     Ok(Entry { handle, attr })
 }
 
-/// Makes a file without a name, by the rules of a directory, which does not change.
+/// Creates a file without a name, with the owner and rights that it would inherit in `dir`, which
+/// does not change.
 ///
 /// # Errors
 /// `Stale`, `NotDirectory` for the directory.
@@ -139,7 +140,7 @@ pub(super) fn create_unnamed(
     Ok(entry)
 }
 
-/// Returns a new node of a directory, and the rights that it inherits there. Takes its id, so the
+/// Returns a new rnode for a directory, and the rights that it inherits there. Takes an id, so the
 /// batch must still be empty.
 ///
 /// # Errors
@@ -158,7 +159,7 @@ pub(super) fn new_rnode_in(
     Ok((rnode, rights))
 }
 
-/// Returns the id of a new node: that which an earlier run has given it, if its client says so.
+/// Returns the id of a new node: for a replay, the id that an earlier run gave to it.
 pub(super) fn new_id(txn: &mut Txn<'_>, context: &Context) -> Result<InodeId, Error> {
     if let Some(node) = context.replayed.and_then(|replayed| replayed.node) {
         if txn.claim_id(node)? {
@@ -177,7 +178,7 @@ pub(super) fn new_rnode(
     rights: &Rights,
     now: Time,
 ) -> Rnode {
-    // A setgid directory gives its group to what is made in it, and its bit to directories.
+    // A setgid directory passes its group on to new nodes in it, and its bit to new directories.
     let inherit = parent.mode & SETGID != 0;
     let is_directory = new.kind == FileKind::Directory;
     let mode = if inherit && is_directory { rights.mode | SETGID } else { rights.mode } & 0o7777;

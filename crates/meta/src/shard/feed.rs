@@ -1,7 +1,7 @@
-//! What the search index has not been told yet: the files that changed since its last commit.
+//! The feed of the search index: the files that changed since its last commit.
 //!
-//! The feed is off until an index exists; then it costs an operation a look at an option. It holds
-//! handles as the operations leave them, so that a search can look at these files itself and is
+//! The feed is off until an index exists; an operation then pays for the check of an option. It has
+//! the handles as the operations leave them, so that a search can examine these files itself and is
 //! exact although the index is behind.
 
 use std::sync::Arc;
@@ -15,31 +15,33 @@ use pelago_wire::{Error, Handle, InodeId, limits};
 use super::Shard;
 use super::locked::Locked;
 
-/// Files that changed.
+/// The changed files.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// Those that the index was not given.
+    /// The files that the index was not given.
     fresh: IdMap<InodeId, Handle>,
-    /// Those that it was given, and that its last commit does not have; later ones are right. They
-    /// change hands as they are: what reads them has the lock of the shard for a moment only.
+    /// The files that the index was given and that its last commit does not have; of two entries
+    /// the later is right. The maps are shared and never changed, so that a reader holds the lock
+    /// of the shard for a moment only.
     given: Vec<Files>,
-    /// There were more than fit since the index was given some.
+    /// True if there were more files than the limit since the index was given files.
     has_more: bool,
-    /// There were more than fit before.
+    /// True if there were more files than the limit before that.
     given_has_more: bool,
 }
 
-/// Files that changed in a time.
+/// The files that changed in a period.
 type Files = Arc<IdMap<InodeId, Handle>>;
 
-/// What the index is given.
+/// The changes that the index is given.
 #[derive(Debug)]
 pub struct FedChanges {
-    /// The files, where they are now, or where they were last.
+    /// The handles of the files, with their present or last locations.
     pub files: Vec<Handle>,
-    /// The newest batch that is in it.
+    /// The newest batch whose changes are included.
     pub stamp: Stamp,
-    /// There were more files than fit: whatever changed since the last commit may be missing.
+    /// True if there were more files than the limit: any file that changed since the last commit
+    /// may be missing.
     pub has_more: bool,
 }
 
@@ -65,7 +67,7 @@ impl Locked<'_> {
 }
 
 impl Shard {
-    /// Begins to record the files that change, and forgets what was recorded. Returns the newest
+    /// Begins to record the files that change, and forgets the recorded ones. Returns the newest
     /// batch before that.
     pub fn begin_feed(&self) -> Stamp {
         let mut locked = self.lock();
@@ -74,8 +76,8 @@ impl Shard {
         Stamp { sequence: next.sequence - 1, ..next }
     }
 
-    /// Returns the last commits of the indexes, as the rows have them; none if there were none, or
-    /// if the row is damaged: then the indexes are built again.
+    /// Returns the last commits of the indexes, as the row has them; the default if there is no row
+    /// or if it is damaged: then the indexes are built again.
     ///
     /// # Errors
     /// If the table fails.
@@ -86,8 +88,7 @@ impl Shard {
         Ok(decoded.map(|(_, commits)| commits).unwrap_or_default())
     }
 
-    /// Writes that these are the last commits of the indexes. It must be safe before the commits
-    /// are made.
+    /// Writes the last commits of the indexes. The row must be safe before the commits are made.
     ///
     /// # Errors
     /// If the table fails.
@@ -98,13 +99,13 @@ impl Shard {
         Ok(())
     }
 
-    /// Forgets what was recorded, and records no more.
+    /// Ends the recording, and forgets the recorded files.
     pub fn end_feed(&self) {
         self.lock().state.feed = None;
     }
 
-    /// Returns what the index was not given since its last commit, together with what it was given
-    /// without a commit.
+    /// Returns the files that changed since the last commit of the index, also those that it was
+    /// given before without a commit.
     pub fn take_fed(&self) -> FedChanges {
         let mut locked = self.lock();
         let next = locked.next_stamp();
@@ -125,8 +126,8 @@ impl Shard {
         FedChanges { files: files.into_values().collect(), stamp, has_more }
     }
 
-    /// The index has committed what it was given. If there was more, it has read all rows that are
-    /// newer than its commit before.
+    /// Records that the index has committed the files that it was given. If there were more, it has
+    /// read all rows that are newer than its previous commit.
     pub fn committed_fed(&self) {
         let mut locked = self.lock();
         let Some(feed) = &mut locked.state.feed else { return };
@@ -136,8 +137,8 @@ impl Shard {
         drop(given);
     }
 
-    /// Adds a file that the index knows wrongly, unless a change of it is known: the handle of that
-    /// is newer.
+    /// Adds a file whose entry in the index is wrong, unless a change of the file is recorded: the
+    /// handle of the change is newer.
     pub fn feed(&self, handle: Handle) {
         if let Some(feed) = &mut self.lock().state.feed
             && !feed.fresh.contains_key(&handle.ino)
@@ -147,9 +148,9 @@ impl Shard {
         }
     }
 
-    /// Calls `each` with the files that the last commit of the index does not have as they are now,
-    /// and `unplaced` with those of which memory does not know where they are. Returns `false` if
-    /// it does not know all of them.
+    /// Calls `each` with the files that changed since the last commit of the index, and `unplaced`
+    /// with those whose location is not in memory. Returns false if some of these files are not
+    /// recorded.
     pub fn visit_fed(
         &self,
         mut each: impl FnMut(Handle),

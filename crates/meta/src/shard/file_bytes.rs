@@ -1,4 +1,4 @@
-//! Commits the bytes, size and times of an open file to its rows.
+//! Commits of an open file: its bytes, size and times go to its rows.
 
 use pelago_store::key;
 use pelago_store::rows::{self, Orphan, Writing};
@@ -12,31 +12,32 @@ use crate::row_cache::Node;
 /// A commit of an open file.
 #[derive(Debug, Clone, Copy)]
 pub struct BytesChange<'a> {
-    /// Size, blocks and times; `None` leaves those of the row.
+    /// Size, blocks and times; `None` keeps those of the row.
     pub live: Option<LiveAttrs>,
-    /// Time of the last read; `None` leaves that of the row, or writes the one that waits for the
+    /// Time of the last read; `None` keeps that of the row, or writes the time that waits for the
     /// next group commit.
     pub atime: Option<Time>,
-    /// What becomes of the inline bytes.
+    /// The change of the inline bytes.
     pub inline: InlineBytes<'a>,
-    /// The content file that has the bytes from now on; `None` leaves that of the row.
+    /// The content file that has the bytes from now on; `None` keeps that of the row.
     pub generation: Option<Generation>,
-    /// What becomes of the `writing` row.
+    /// The change of the `writing` row.
     pub writing_row: WritingRow,
-    /// Clear setuid, and setgid if the group may execute, as a write without privilege does.
+    /// True if setuid is cleared, and setgid if the group may execute, as by a write without
+    /// privilege.
     pub kill_privileges: bool,
-    /// The append that has changed the bytes, whose reply is stored.
+    /// The append that changed the bytes; its reply is stored.
     pub append: Option<Appended>,
 }
 
-/// An append, and where its bytes are.
+/// An append, and the position of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
     /// The request.
     pub request_key: RequestKey,
     /// The offset of the first byte.
     pub at: u64,
-    /// How many bytes it has written.
+    /// The number of bytes that were written.
     pub bytes: u64,
 }
 
@@ -58,25 +59,25 @@ impl Appended {
     }
 }
 
-/// What becomes of a file's inline bytes.
+/// The change of a file's inline bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InlineBytes<'a> {
-    /// They stay, if there are any.
+    /// No change.
     Keep,
-    /// These are all bytes of the file.
+    /// They are replaced by these, all bytes of the file.
     Put(&'a [u8]),
-    /// They are deleted: the file is empty, or its bytes are in a content file.
+    /// They are deleted, because the file is empty or its bytes are in a content file.
     Delete,
 }
 
-/// What becomes of a file's `writing` row.
+/// The change of a file's `writing` row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritingRow {
-    /// It stays, if there is one.
+    /// No change.
     Keep,
-    /// It is written, for the content file of this change or else of the row.
+    /// It is written, for the content file of this change, else for that of the row.
     Put,
-    /// It is deleted: the bytes are safe, and no program writes them.
+    /// It is deleted, because the bytes are safe and no program writes them.
     Delete,
 }
 
@@ -92,13 +93,14 @@ impl BytesChange<'_> {
         append: None,
     };
 
-    /// Whether this is a part of a truncation: its end, or the `writing` row that comes before.
+    /// Returns whether this commit is part of a truncation: its last step, or the `writing` row
+    /// before that.
     fn frees_space(&self, node: &Node) -> bool {
         let is_shorter = self.live.is_some_and(|live| live.size < node.rnode.size);
         is_shorter || self.writing_row == WritingRow::Put && self.generation.is_none()
     }
 
-    /// Changes the rnode. Returns whether it differs.
+    /// Changes the rnode. Returns whether it is different now.
     fn apply(&self, node: &mut Node) -> bool {
         let rnode = &mut node.rnode;
         let before = rnode.clone();
@@ -130,7 +132,7 @@ impl BytesChange<'_> {
         true
     }
 
-    /// Puts the rows beside the rnode.
+    /// Puts the other rows of the file.
     fn put_beside(&self, txn: &mut Txn<'_>, node: &Node) {
         let ino = node.rnode.ino;
         match self.inline {
@@ -139,7 +141,7 @@ impl BytesChange<'_> {
             InlineBytes::Delete => txn.delete(key::inline(ino)),
         }
         if self.generation.is_some() && node.rnode.links == 0 {
-            // The worker that removes the file finds its content by the orphan row.
+            // The worker that removes the file finds its content file by the orphan row.
             txn.put(key::orphan(ino), &Orphan { generation: node.rnode.generation });
         }
         match (self.writing_row, node.rnode.generation) {
@@ -189,7 +191,8 @@ pub(super) fn commit(
     Ok((attr, locked.state.sequence))
 }
 
-/// Stores the reply of an append by itself; one that has written nothing has none.
+/// Stores the reply of an append in a batch of its own; deletes it if the append has written
+/// nothing.
 ///
 /// # Errors
 /// If the table fails.

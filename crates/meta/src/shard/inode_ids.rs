@@ -1,9 +1,9 @@
-//! Ids for new inodes: never one twice, not even across a crash of the machine (I-3).
+//! Ids for new inodes: no id is used twice, not even after a crash of the machine (I-3).
 //!
 //! Ids come from blocks of [`ID_BLOCK`]. A high-water mark above a block is written and made safe
-//! before the first id of the block is used: the first create of a run waits once for the disk;
-//! later blocks are written when the one before is half used, and are safe long before they are
-//! needed.
+//! before the first id of the block is used: the first create of a run waits for the disk once. The
+//! mark of each later block is written when the previous block is half used, and is safe long
+//! before its ids are needed.
 
 use std::collections::HashSet;
 
@@ -22,24 +22,24 @@ use super::stored;
 pub(super) struct InodeIds {
     shard: ShardId,
     next: u64,
-    /// Counters below are this run's to use.
+    /// This run may use counters below this one.
     ready: u64,
-    /// The high-water mark: counters below are written as used, which is safe once the batch with
+    /// The high-water mark that was last written. It is safe once the batch
     /// [`InodeIds::written_at`] is.
     written: u64,
     written_at: u64,
-    /// Counters below are those of earlier epochs.
+    /// Counters below this one are those of earlier epochs.
     first: u64,
-    /// Counters of earlier epochs that inodes have in this one.
+    /// Counters of earlier epochs that were claimed in this epoch.
     claimed: HashSet<u64>,
 }
 
-/// What must happen before [`InodeIds::take`].
+/// The step that must come before [`InodeIds::take`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// Nothing.
     Nothing,
-    /// Write this high-water mark, in any batch from now on.
+    /// Write this high-water mark; the batch need not be safe yet.
     Write(u64),
     /// Write this high-water mark and make it safe first.
     WriteAndWait(u64),
@@ -56,7 +56,7 @@ impl InodeIds {
         Self { shard, next, ready: next, written: next, written_at: 0, first: next, claimed }
     }
 
-    /// Returns what must happen before the next id is taken, if all batches up to the sequence
+    /// Returns the step that must come before the next id is taken. All batches up to the sequence
     /// `safe` are safe.
     #[must_use]
     #[inline]
@@ -74,14 +74,14 @@ impl InodeIds {
         if self.written_at > safe { Need::Wait(self.written_at) } else { Need::Nothing }
     }
 
-    /// The batch with this sequence wrote the high-water mark `to`.
+    /// Records that the batch with this sequence wrote the high-water mark `to`.
     pub(super) fn wrote(&mut self, to: u64, sequence: u64) {
         assert!(to > self.written, "I-3: the high-water mark of inode ids would go back");
         self.written = to;
         self.written_at = sequence;
     }
 
-    /// Takes the next id, after what [`InodeIds::need`] returned has happened.
+    /// Takes the next id, after the step that [`InodeIds::need`] returned.
     ///
     /// # Errors
     /// [`Code::NoSpace`] if the shard has used all of its 2³⁶ ids.
@@ -96,8 +96,8 @@ impl InodeIds {
         Ok(id)
     }
 
-    /// Claims an id that an earlier epoch has given to an inode which was lost. Returns whether it
-    /// can have done so, and no other inode has claimed the id.
+    /// Claims the id that an earlier epoch gave to an inode which was lost. Returns false if no
+    /// earlier epoch can have given the id, or if it was claimed already.
     pub(super) fn claim(&mut self, id: InodeId) -> bool {
         let counter = id.counter();
         let is_ours = id.home() == self.shard;
@@ -105,9 +105,10 @@ impl InodeIds {
         is_ours && is_earlier && self.claimed.insert(counter)
     }
 
-    /// The table was opened again and may have lost the last high-water mark. Ids in use are not
-    /// concerned: their mark was safe before the first of them was taken. Inodes may be lost: from
-    /// now on all ids so far are those of an earlier epoch. Returns the mark that is safe.
+    /// Adapts the ids to a table that was opened again, and may have lost the last high-water mark.
+    /// Ids in use are not affected: their mark was safe before the first of them was taken. Inodes
+    /// may be lost: from now on all ids so far are those of an earlier epoch. Returns the mark that
+    /// is safe.
     pub(super) fn invalidate(&mut self) -> u64 {
         self.written = self.ready;
         self.first = self.next;
@@ -115,13 +116,14 @@ impl InodeIds {
         self.ready
     }
 
-    /// [`InodeIds::next`] was written as the high-water mark: the next id needs a new one.
+    /// Records that [`InodeIds::next`] was written as the high-water mark: the next id needs a new
+    /// mark.
     pub(super) fn returned(&mut self) {
         self.ready = self.next;
         self.written = self.next;
     }
 
-    /// Returns the counter with which the next run begins, if this one ends cleanly.
+    /// Returns the counter with which the next run begins, if this run ends cleanly.
     #[must_use]
     pub(super) fn next(&self) -> u64 {
         self.next
@@ -129,7 +131,7 @@ impl InodeIds {
 }
 
 impl Locked<'_> {
-    /// Takes an id for a new inode. Now and then that writes a batch of its own.
+    /// Takes an id for a new inode. Once per block this writes a batch of its own.
     #[inline]
     pub(super) fn take_id(&mut self) -> Result<InodeId, Error> {
         match self.state.ids.need(self.shard.durability.safe()) {
@@ -144,16 +146,16 @@ impl Locked<'_> {
         self.state.ids.take()
     }
 
-    /// Takes the id of an inode that an earlier epoch has made, and that was lost. Returns `false`
-    /// if that epoch cannot have given the id, or if something has it: an inode in memory, in a row
-    /// of its own, where a rename has moved it, or under the name that the handle gives; or rows
-    /// beside an inode, among them those that say that its content file is in use.
+    /// Claims the id of an inode that an earlier epoch created, and that was lost. Returns false if
+    /// that epoch cannot have given the id, or if the id is in use: by an inode in memory, in a row
+    /// of its own, under the name of its `moved` row, or under the name of the handle; or by other
+    /// rows of an inode, among them those that protect its content file.
     ///
-    /// What was lost was lost with all that was made later, so that an honest client's id has none
-    /// of these; a content file without a row may be there, and is emptied. Not found is a file
-    /// that has one name, had no other, and has neither inline bytes nor extended attributes, if
-    /// the client gives its number with another name. Only a scan of all names would find it, and
-    /// no client learns the number without the name.
+    /// A lost batch is lost with all later ones, so that an honest client's id has none of these
+    /// rows. A content file without a row may exist, and is emptied. One case is not found: a file
+    /// that never had another name, has neither inline bytes nor extended attributes, and whose id
+    /// the client sends with another name. Only a scan of all names would find it, and no client
+    /// learns the id without the name.
     pub(super) fn claim_id(&mut self, node: Handle) -> Result<bool, Error> {
         let id = node.ino;
         let beside = [key::inline, key::orphan, key::writing, key::xattr_names];

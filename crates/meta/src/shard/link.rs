@@ -1,4 +1,4 @@
-//! Gives a file one more name.
+//! Hard links: a further name for a file, or its first name.
 
 use pelago_store::key;
 use pelago_store::rows::{NameRow, ParentPointer};
@@ -10,22 +10,23 @@ use super::txn::{DirEntryKey, Txn};
 use crate::reply_cache::OpContext;
 use crate::row_cache::{Named, Node, RowLocation};
 
-/// What a link did.
+/// The result of a link.
 pub(super) struct Linked {
     /// The file with its new name.
     pub(super) entry: Entry,
-    /// Whether this is its first name.
+    /// True if this is its first name.
     pub(super) was_unnamed: bool,
-    /// Its first name, if that was the only one: it refers to the row of the file now.
+    /// Its previous only name, if its rnode was in the row of that: this row refers to the rnode
+    /// now.
     pub(super) first: Option<(DirEntryKey, Named)>,
 }
 
 impl Shard {
-    /// Gives a file one more name, or its first.
+    /// Adds a name to a file, perhaps its first.
     ///
     /// # Errors
-    /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has
-    /// lost its last name; `Stale`; `NotDirectory` for the directory.
+    /// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that lost
+    /// its last name; `Stale`; `NotDirectory` for the directory.
     pub fn link(
         &self,
         file: Handle,
@@ -48,12 +49,13 @@ impl Shard {
     }
 }
 
-/// Gives a file one more name, or its first. With the second name its rnode moves to a row of its
-/// own, and stays there; that of a file that was made without a name is there from the beginning.
+/// Adds a name to a file, perhaps its first. With the second name the rnode moves to a row of its
+/// own, and stays there. The rnode of a file that was created without a name is there from the
+/// beginning.
 ///
 /// # Errors
-/// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that has lost
-/// its last name; `Stale`; `NotDirectory` for the directory.
+/// `NotPermitted` for a directory, `Exists`, `TooManyLinks`, `NotFound` for a file that lost its
+/// last name; `Stale`; `NotDirectory` for the directory.
 pub(super) fn link(txn: &mut Txn<'_>, file: Handle, key: &DirEntryKey) -> Result<Linked, Error> {
     let mut node = txn.node(file)?;
     if node.rnode.kind == FileKind::Directory {
@@ -85,15 +87,15 @@ pub(super) fn link(txn: &mut Txn<'_>, file: Handle, key: &DirEntryKey) -> Result
     Ok(Linked { entry, was_unnamed, first })
 }
 
-/// Whether a file without a name was made so and is open. A file that has lost its names gets no
-/// other; the rows of one that is not open may be gone already.
+/// Returns whether a file without a name was created without one and is open. A file that lost its
+/// names gets no other name; the rows of a file that is not open may be deleted already.
 fn awaits_a_name(txn: &Txn<'_>, node: &Node) -> bool {
     let was_made_so = node.rnode.deleted_at == Time::default();
     was_made_so && txn.shard.open_inodes.contains(node.rnode.ino)
 }
 
-/// Moves a node that is embedded in its only name to a row of its own. Returns that name, which
-/// refers to the row from then on.
+/// Moves the rnode of a node that is embedded in its only name to a row of its own. Returns that
+/// name, which refers to the row from then on.
 fn move_to_own_row(txn: &mut Txn<'_>, node: &mut Node) -> Option<(DirEntryKey, Named)> {
     let RowLocation::Name { dir, hash, name } =
         std::mem::replace(&mut node.location, RowLocation::Own)

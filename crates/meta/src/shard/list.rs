@@ -2,13 +2,13 @@
 //!
 //! A page is read from a snapshot without the shard's lock, so that a long listing stops no other
 //! operation. Attributes are filled in under the lock. If a batch was written in between, rows of
-//! the page may be old; then the page is read again under the lock: an attribute that leaves a
-//! shard is never older than the last change it answered (I-4). That second read begins at a key
-//! that is known by then, and has no more rows than the page.
+//! the page may be old, and the page is read again under the lock: an attribute that leaves a shard
+//! is never older than the last answered change (I-4). The first key of this second read is known
+//! by then, and it has no more rows than the page.
 //!
-//! Names whose hashes are equal in the bits that a cookie has are told apart by ranks ([`Cookie`]).
-//! A client that continues behind a ranked cookie says the name that it was behind, so that the
-//! page begins there; if only the rank is known, names are counted up to it.
+//! Names whose hashes are equal in the bits of a cookie are distinguished by ranks ([`Cookie`]). A
+//! client that continues after a ranked cookie sends the name that had this cookie, so that the
+//! page begins after it; if only the rank is known, names are counted up to it.
 
 use std::ops::ControlFlow;
 
@@ -28,13 +28,13 @@ use crate::row_cache::{Named, Node};
 pub struct Page<'a> {
     /// The directory.
     pub dir: Handle,
-    /// The cookie behind which the page begins.
+    /// The cookie after which the page begins.
     pub after: Cookie,
-    /// The name that a ranked cookie was given to, if that is known.
+    /// The name that has the ranked cookie, if it is known.
     pub behind: Option<&'a Name>,
     /// The number of entries, clamped to 1 and [`limits::LIST_ENTRIES`].
     pub entries: usize,
-    /// Whether entries have handles and attributes.
+    /// True if entries have handles and attributes.
     pub attributes: bool,
 }
 
@@ -48,13 +48,13 @@ struct Listing {
     cookie: Cookie,
 }
 
-/// Where a page begins.
+/// The start of a page.
 struct Start {
     /// The first key.
     from: Vec<u8>,
-    /// The first bits of hashes whose names are counted …
+    /// The first bits of the hashes whose names are counted …
     prefix: u64,
-    /// … and how many of them come before the first key; `None` until they are counted.
+    /// … and the number of these names before the first key; `None` until they are counted.
     before: Option<u64>,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn list(shard: &Shard, page: Page<'_>) -> Result<Listed, Error> {
     };
     let mut scan = |from: &[u8], to: &[u8], visit: &mut Visitor<'_>| {
         match snapshot.scan(from, to, visit) {
-            // The table was opened again in between; it shows what is there now as well.
+            // The table was opened again in between: its present rows will do as well.
             Err(table::Error::StaleSnapshot) => shard.table.scan(from, to, visit),
             scanned => scanned,
         }
@@ -103,7 +103,7 @@ pub(super) fn list(shard: &Shard, page: Page<'_>) -> Result<Listed, Error> {
     Ok((with_attributes(&mut locked, page.dir.ino, rows, sequence)?, end))
 }
 
-/// Returns where a page begins; `None` if no name can be there.
+/// Returns the start of a page; `None` if no name can follow.
 fn start(shard: &Shard, page: Page<'_>, scan: &mut Scan<'_>) -> Result<Option<Start>, Error> {
     let dir = page.dir.ino;
     let Some((first, rank)) = page.after.rank() else {
@@ -154,7 +154,7 @@ fn full_entry(locked: &mut Locked<'_>, dir: InodeId, row: Listing) -> Result<Dir
             node
         }
         NameRow::Link { .. } => match locked.node_named(&key, &named) {
-            // Its attributes are at its home.
+            // Its attributes are at its home site.
             Err(error) if error.code == Code::Elsewhere => return Ok(listed),
             found => found?,
         },
@@ -166,8 +166,8 @@ fn full_entry(locked: &mut Locked<'_>, dir: InodeId, row: Listing) -> Result<Dir
 
 type Scan<'a> = dyn FnMut(&[u8], &[u8], &mut Visitor<'_>) -> Result<(), table::Error> + 'a;
 
-/// Returns the rows of a page, and whether the listing ends with them. Names before it are counted
-/// only if `may_count`.
+/// Returns the rows of a page, and whether the listing ends with them. The names before the page
+/// are counted only if `may_count`.
 fn read_page(
     page: Page<'_>,
     start: &mut Start,
@@ -208,8 +208,8 @@ fn read_page(
     Ok((rows, next.is_none()))
 }
 
-/// Gives ranked cookies to names whose neighbour would have the same cookie. `next` is the hash
-/// behind the page.
+/// Sets ranked cookies for names whose neighbour would have the same cookie. `next` is the hash
+/// after the page.
 fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(), Error> {
     let mut prefix = start.prefix;
     let mut rank = start.before.unwrap_or(0);
@@ -228,8 +228,8 @@ fn rank(rows: &mut [Listing], next: Option<NameHash>, start: &Start) -> Result<(
     Ok(())
 }
 
-/// Skips `rank` names of a prefix. Returns the key behind them, and how many there were: fewer if
-/// the prefix has no more.
+/// Skips `rank` names with a prefix. Returns the key after them, and their number: fewer if the
+/// prefix has no more names.
 fn skip(
     dir: InodeId,
     from: Vec<u8>,
@@ -264,7 +264,7 @@ fn count(from: &[u8], to: &[u8], scan: &mut Scan<'_>) -> Result<u64, Error> {
     Ok(rows)
 }
 
-/// Returns the lowest key behind this one.
+/// Returns the least key that is greater than this one.
 fn behind(mut key: Vec<u8>) -> Vec<u8> {
     key.push(0);
     key

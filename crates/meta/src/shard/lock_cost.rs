@@ -1,5 +1,5 @@
-//! For tests: how many rows are read and written under one hold of a shard's lock, and that no
-//! thread takes it twice.
+//! Counters for tests: the rows that are read and written under one hold of a shard's lock. They
+//! also check that no thread takes it twice.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -15,11 +15,11 @@ use super::State;
 thread_local! {
     /// The cost since this thread took the lock; `None` while it does not hold it.
     static CURRENT: Cell<Option<LockCost>> = const { Cell::new(None) };
-    /// The highest of each cost under any hold of this thread.
+    /// The maximum of each count over all holds by this thread.
     static MAX: Cell<LockCost> = const { Cell::new(LockCost::ZERO) };
 }
 
-/// Rows and bytes.
+/// The rows and bytes of one hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LockCost {
     pub(crate) rows_read: usize,
@@ -30,7 +30,7 @@ pub(crate) struct LockCost {
 impl LockCost {
     const ZERO: Self = Self { rows_read: 0, bytes_read: 0, rows_written: 0 };
 
-    /// Returns the highest cost of one hold by this thread since the last call.
+    /// Returns the maximum cost of a hold by this thread since the last call.
     pub(crate) fn take_max() -> Self {
         MAX.replace(Self::ZERO)
     }
@@ -50,7 +50,7 @@ impl LockCost {
     }
 }
 
-/// Asserts that this thread may wait: it holds the lock of no shard.
+/// Asserts that this thread may wait, because it holds the lock of no shard.
 pub(super) fn assert_not_locked() {
     assert!(CURRENT.get().is_none(), "I-9: a thread waits while it holds the lock of a shard");
 }

@@ -1,7 +1,7 @@
 //! A shard whose lock is held.
 //!
-//! [`Locked`] is what the functions of an operation work on: while one exists, no other thread
-//! reads or changes the state. How it finds rows is in [`super::lookup`].
+//! The functions of an operation work on a [`Locked`]: while one exists, no other thread reads or
+//! changes the state. Its methods that find rows are in [`super::lookup`].
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use super::lock_cost::StateGuard;
 #[cfg(not(test))]
 type StateGuard<'a> = pelago_store::sync::MutexGuard<'a, super::State>;
 
-/// How often a caller tries the lock before it sleeps: for 20 to 100 microseconds.
+/// The number of attempts to take the lock before a caller sleeps: 20 to 100 microseconds.
 const SPINS: u32 = 2_000;
 
 /// A shard whose lock is held by this thread.
@@ -33,13 +33,13 @@ impl Shard {
         let mut state = self.lock_state();
         #[cfg(test)]
         (state.locked_times += 1);
-        // Not when a directory comes in: an operation relies on those that it has read.
+        // Not when a directory is added: an operation relies on the directories that it has loaded.
         state.directories.make_room();
         Locked { shard: self, state }
     }
 
-    /// An operation takes a few microseconds, less than putting a thread to sleep and waking it. So
-    /// a caller spins for the time of some operations before it sleeps.
+    /// Takes the lock. An operation takes a few microseconds, less than putting a thread to sleep
+    /// and waking it. So a caller spins for the time of some operations before it sleeps.
     fn lock_state(&self) -> StateGuard<'_> {
         #[cfg(test)]
         super::lock_cost::assert_not_locked();
@@ -56,7 +56,7 @@ impl Shard {
 }
 
 impl Locked<'_> {
-    /// Returns the stamp of the batch that is written next.
+    /// Returns the stamp of the next batch.
     pub(super) fn next_stamp(&self) -> Stamp {
         let epoch = self.shard.epoch.load(Ordering::Relaxed);
         Stamp { epoch, sequence: self.state.sequence + 1 }
@@ -68,7 +68,7 @@ impl Locked<'_> {
     /// If the table fails; nothing has changed then.
     #[inline]
     pub(super) fn write(&mut self, batch: &Batch) -> Result<(), Error> {
-        // Before the write: one that fails may be in the journal all the same.
+        // Before the write: a batch whose write fails may be in the journal all the same.
         if let Some(changed) = &mut self.state.changed_rows {
             changed.add(batch);
         }

@@ -1,4 +1,4 @@
-//! Finds nodes by handle and by name, and the directory above one. Memory is asked before the
+//! Lookups: nodes by handle and by name, and the parents of directories. The caches come before the
 //! table.
 
 use pelago_store::report::row_damaged;
@@ -12,7 +12,7 @@ use crate::directory::Directory;
 use crate::row_cache::{Named, Node};
 
 impl Shard {
-    /// Returns what a name leads to.
+    /// Returns the node to which a name leads.
     ///
     /// # Errors
     /// `NotFound`; `Elsewhere` for a directory of another site; `NotDirectory`, `Stale` for the
@@ -21,7 +21,7 @@ impl Shard {
         let key = self.entry_key(dir.ino, name);
         let mut found = lookup(&mut self.lock(), &key)?;
         let mut refreshed = None;
-        // Its attributes are read again after each refresh, which is done without the lock; the
+        // The attributes are read again after each refresh, which is done without the lock; the
         // name may lead to another file by then.
         while refreshed != Some(found.attr.ino) && self.open_inodes.refresh(found.attr.ino) {
             refreshed = Some(found.attr.ino);
@@ -30,7 +30,7 @@ impl Shard {
         Ok(found)
     }
 
-    /// Returns the directory above a directory. The root is above itself.
+    /// Returns the parent of a directory. The root is its own parent.
     ///
     /// # Errors
     /// `NotDirectory`, `Stale`; `Elsewhere` if its name is at another site.
@@ -39,8 +39,8 @@ impl Shard {
     }
 }
 
-/// Returns what a name leads to. The attributes of a file that is written without requests are
-/// those of its last refresh.
+/// Returns the node to which a name leads. The attributes of a file that is written without
+/// requests are those of its last refresh.
 ///
 /// # Errors
 /// `NotFound`; `NotDirectory`, `Stale` for the directory.
@@ -49,7 +49,7 @@ pub(super) fn lookup(locked: &mut Locked<'_>, key: &DirEntryKey) -> Result<Entry
     locked.entry_of(&node)
 }
 
-/// Returns the directory above a directory. The root is above itself.
+/// Returns the parent of a directory. The root is its own parent.
 ///
 /// # Errors
 /// `NotDirectory`, `Stale`.
@@ -60,7 +60,8 @@ pub(super) fn parent(locked: &mut Locked<'_>, dir: Handle) -> Result<Entry, Erro
     locked.entry_of(&node)
 }
 
-/// Names of a directory that are counted under the lock; a worker counts larger directories.
+/// The most names of a directory that are counted under the lock; a worker counts larger
+/// directories.
 pub(super) const RECOUNT_NAMES: usize = limits::LOCK_ROWS / 16;
 
 impl Locked<'_> {
@@ -77,7 +78,7 @@ impl Locked<'_> {
         Ok(node)
     }
 
-    /// Returns what a name in a directory that was loaded leads to.
+    /// Returns the target of a name in a loaded directory.
     pub(super) fn named(&mut self, key: &DirEntryKey) -> Result<Option<Named>, Error> {
         let directory = self.state.directories.get(key.dir);
         if directory.is_some_and(|directory| directory.lacks(key.hash)) {
@@ -98,7 +99,7 @@ impl Locked<'_> {
         Ok(Some(named))
     }
 
-    /// Returns the node that a name leads to.
+    /// Returns the node of the target of a name.
     ///
     /// # Errors
     /// `Elsewhere` if it is a directory of another site.
@@ -111,7 +112,8 @@ impl Locked<'_> {
             false => Handle::own(named.ino),
         };
         self.node(handle).map_err(|error| match error.code {
-            // The name has a row and the node has none: damage, and no stale handle of the caller.
+            // The name has a row and the node has none: that is damage, not a stale handle of the
+            // caller.
             Code::Stale => Code::Corrupt.into(),
             _ => error,
         })
@@ -128,7 +130,7 @@ impl Locked<'_> {
         self.node_named(key, &named)
     }
 
-    /// Makes sure that a handle is a directory's, and that its counts are in memory.
+    /// Checks that a handle is that of a directory, and loads its counts into memory.
     ///
     /// # Errors
     /// `Stale`, `NotDirectory`.
@@ -149,8 +151,8 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// Returns a directory as its rows say. A count that was lost in an unclean stop is counted
-    /// again here if the directory is small, so that no program sees a wrong one.
+    /// Returns a directory with the values of its rows. A count that was lost in an unclean stop is
+    /// counted again here if the directory is small, so that no program sees a wrong count.
     fn stored_directory(&self, rnode: &Rnode) -> Result<Directory, Error> {
         let table = &*self.shard.table;
         let row = stored::partition(table, rnode.ino)?;
@@ -163,7 +165,7 @@ impl Locked<'_> {
         Ok(directory)
     }
 
-    /// Returns the directory above a directory that was loaded. The root is above itself.
+    /// Returns the parent of a loaded directory. The root is its own parent.
     pub(super) fn parent_of(&mut self, dir: InodeId) -> Result<InodeId, Error> {
         if dir == InodeId::ROOT {
             return Ok(dir);
@@ -179,13 +181,13 @@ impl Locked<'_> {
         Ok(parent)
     }
 
-    /// Returns the handle of a node, and its attributes as they are now.
+    /// Returns the handle of a node, and its present attributes.
     pub(super) fn entry_of(&self, node: &Node) -> Result<Entry, Error> {
         Ok(Entry { handle: node.handle(), attr: self.attr_of(&node.rnode)? })
     }
 
-    /// Returns the attributes of a node as they are now; for a file that is written without
-    /// requests, as they were at the last refresh.
+    /// Returns the present attributes of a node; for a file that is written without requests, those
+    /// of the last refresh.
     pub(super) fn attr_of(&self, rnode: &Rnode) -> Result<Attr, Error> {
         let attr = rnode.attr();
         if rnode.kind != FileKind::Directory {
@@ -198,8 +200,8 @@ impl Locked<'_> {
     }
 }
 
-/// Merges counts and times into the attributes of a directory. A directory that was removed shows
-/// no links; any other shows its own name, its `.`, and the `..` of each directory in it.
+/// Merges counts and times into the attributes of a directory. The links of a directory are its own
+/// name, its `.`, and the `..` of each directory in it; a removed directory has none.
 fn directory_attr(attr: Attr, directory: &Directory) -> Attr {
     let links = u32::try_from(directory.directories).unwrap_or(u32::MAX).saturating_add(2);
     Attr {
@@ -211,7 +213,7 @@ fn directory_attr(attr: Attr, directory: &Directory) -> Attr {
     }
 }
 
-/// Returns a time that is certainly later than `before`: `now`, if the clock has moved on.
+/// Returns a time that is later than `before`: `now`, if the clock has advanced.
 pub(super) fn later_than(before: Time, now: Time) -> Time {
     now.max(before.next())
 }

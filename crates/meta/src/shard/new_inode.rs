@@ -1,13 +1,13 @@
-//! What a new file, directory or link is to be.
+//! The attributes of a new file, directory or link.
 
 use pelago_wire::{Code, Error, FileKind, NewMode, limits};
 
-/// What to make.
+/// The attributes of a new inode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewInode {
     /// The kind.
     pub kind: FileKind,
-    /// The mode, before a default access control list of the directory.
+    /// The mode, before the default access control list of the directory is applied.
     pub mode: NewMode,
     /// The device number; 0 for all but devices.
     pub rdev: u32,
@@ -16,19 +16,19 @@ pub struct NewInode {
 }
 
 impl NewInode {
-    /// Returns an ordinary file.
+    /// Returns the attributes of a regular file.
     #[must_use]
     pub fn file(mode: NewMode) -> Self {
         Self { kind: FileKind::Regular, mode, rdev: 0, target: Vec::new() }
     }
 
-    /// Returns a directory.
+    /// Returns the attributes of a directory.
     #[must_use]
     pub fn directory(mode: NewMode) -> Self {
         Self { kind: FileKind::Directory, mode, rdev: 0, target: Vec::new() }
     }
 
-    /// Returns a symbolic link.
+    /// Returns the attributes of a symbolic link.
     #[must_use]
     pub fn symlink(target: Vec<u8>) -> Self {
         Self { kind: FileKind::Symlink, mode: NewMode::exactly(0o777), rdev: 0, target }

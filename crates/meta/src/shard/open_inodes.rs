@@ -1,4 +1,4 @@
-//! Inodes that are open, and what is known of open files before it is in their rows.
+//! Open inodes, with the attributes of open files that are not in their rows yet.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use pelago_wire::{Attr, Handle, InodeId, Time};
 
 use super::read_times::ReadTimes;
 
-/// The open inodes of a shard. They are added under the shard's lock and removed without it: an
-/// operation that finds under that lock that an inode is not open can rely on it until it unlocks.
-/// A leaf.
+/// The open inodes of a shard. They are added under the shard's lock and removed without it: if an
+/// operation finds under that lock that an inode is not open, that stays true until it unlocks. A
+/// leaf lock.
 #[derive(Debug, Default)]
 pub(super) struct OpenInodes {
     inner: Mutex<Inner>,
-    /// How many have an [`AttrSource`].
+    /// The number of inodes that have an [`AttrSource`].
     attr_sources: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     open: IdMap<InodeId, OpenInode>,
-    /// Removed under a shard's lock only.
+    /// Entries are removed only under the shard's lock.
     reads: ReadTimes,
 }
 
 #[derive(Debug, Default)]
 struct OpenInode {
-    /// How many references there are; never 0.
+    /// The number of references; never 0.
     references: u32,
-    /// It has no name yet, or lost its last one, or an operation is about to remove that.
+    /// True if it has no name yet, or lost its last name, or an operation is about to remove that.
     is_unnamed: bool,
-    /// The directory of the last name that it has lost.
+    /// The directory of its last name, after it lost that.
     last_dir: Option<InodeId>,
-    /// Size and times that are not committed yet.
+    /// The uncommitted size and times.
     live: Option<LiveAttrs>,
-    /// Time of the last read, if its row does not have it yet.
+    /// The time of the last read, if its row does not have it yet.
     atime: Option<Time>,
     attr_source: Option<Arc<dyn AttrSource>>,
 }
 
-/// Size and times of an open file that its row does not have yet.
+/// The size and times of an open file that its row does not have yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveAttrs {
     /// Bytes.
@@ -51,12 +51,12 @@ pub struct LiveAttrs {
     pub blocks: u64,
     /// Last change of the bytes.
     pub mtime: Time,
-    /// Last change of the bytes or of the times; that of the row may be later.
+    /// Last change of the bytes or of the times; the `ctime` of the row may be later.
     pub ctime: Time,
 }
 
 impl LiveAttrs {
-    /// Returns the attributes of the row as they are now.
+    /// Returns the attributes of the row with these values merged in.
     #[must_use]
     pub fn merge(&self, attr: Attr) -> Attr {
         Attr {
@@ -69,13 +69,14 @@ impl LiveAttrs {
     }
 }
 
-/// Attributes of an open file that programs write without requests.
+/// A source of the attributes of an open file that programs write without requests.
 pub trait AttrSource: fmt::Debug + Send + Sync {
-    /// Reads the attributes again. May wait for the disk: never called under a lock of the shard.
+    /// Reads the attributes again. May wait for the disk, so it is never called under a lock of the
+    /// shard.
     fn refresh(&self);
 
-    /// Returns the attributes as they were at the last refresh, given those that are known without
-    /// it. A time of the last read that differs goes to the row next. Waits for nothing.
+    /// Merges the values of the last refresh into the attributes that are known without it. If the
+    /// time of the last read differs, it is written to the row next. Does not wait.
     fn merge(&self, attr: Attr) -> Attr;
 }
 
@@ -102,13 +103,13 @@ impl OpenInodes {
         open.is_unnamed
     }
 
-    /// Whether an inode is open.
+    /// Returns whether an inode is open.
     pub(super) fn contains(&self, ino: InodeId) -> bool {
         self.inner.lock().open.contains_key(&ino)
     }
 
-    /// The last name, in `dir`, is about to be removed. Returns whether the inode is open; then
-    /// [`OpenInodes::release`] reports its last reference.
+    /// Records that the last name, in `dir`, is about to be removed. Returns whether the inode is
+    /// open; then [`OpenInodes::release`] reports its last reference.
     pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get_mut(&ino) else { return false };
@@ -117,18 +118,18 @@ impl OpenInodes {
         true
     }
 
-    /// Returns the directory in which an open inode had its last name, if it has lost that while it
-    /// was open.
+    /// Returns the directory of the last name of an open inode, if it lost that name while it was
+    /// open.
     pub(super) fn last_dir(&self, ino: InodeId) -> Option<InodeId> {
         self.inner.lock().open.get(&ino).and_then(|open| open.last_dir)
     }
 
-    /// The inode has got its first name.
+    /// Records that the inode has its first name.
     pub(super) fn set_named(&self, ino: InodeId) {
         self.change(ino, |open| open.is_unnamed = false);
     }
 
-    /// Returns the inodes whose size and times may be others than those of their rows.
+    /// Returns the inodes whose size and times may differ from those of their rows.
     pub(super) fn uncommitted(&self) -> Vec<InodeId> {
         let inner = self.inner.lock();
         let is_uncommitted = |open: &OpenInode| open.live.is_some() || open.attr_source.is_some();
@@ -136,7 +137,7 @@ impl OpenInodes {
         open.map(|(ino, _)| *ino).collect()
     }
 
-    /// Sets size and times that the row does not have; `None` if it has the newest.
+    /// Sets the size and times that the row does not have; `None` if the row has them.
     pub(super) fn set_live_attrs(&self, ino: InodeId, live: Option<LiveAttrs>) {
         self.change(ino, |open| open.live = live);
     }
@@ -151,12 +152,12 @@ impl OpenInodes {
         self.inner.lock().read_time(ino)
     }
 
-    /// The row has the time of the last read, or a caller has set another one.
+    /// Records that the row has the time of the last read, or that a caller has set another time.
     pub(super) fn read_time_is_known(&self, ino: InodeId) {
         self.committed(ino, false);
     }
 
-    /// The row has the time of the last read and, if `live`, size and times.
+    /// Records that the row has the time of the last read and, if `live`, size and times.
     pub(super) fn committed(&self, ino: InodeId, live: bool) {
         let mut inner = self.inner.lock();
         inner.reads.remove(ino);
@@ -166,8 +167,8 @@ impl OpenInodes {
         }
     }
 
-    /// A reader of an open file leaves: moves the time of its read to those that wait for a group
-    /// commit. Returns `false`, and does nothing, if too many wait.
+    /// Moves the time of a closing reader to those that wait for a group commit. Returns false, and
+    /// does nothing, if too many wait.
     pub(super) fn queue_read_time(&self, handle: Handle) -> bool {
         let mut inner = self.inner.lock();
         let Inner { open, reads } = &mut *inner;
@@ -181,12 +182,12 @@ impl OpenInodes {
         true
     }
 
-    /// Returns some of the files whose time of the last read waits for a group commit.
+    /// Returns some files whose time of the last read waits for a group commit.
     pub(super) fn some_queued_reads(&self) -> Vec<Handle> {
         self.inner.lock().reads.some()
     }
 
-    /// Returns the attributes of a row as they are now.
+    /// Returns the present attributes of an inode, given those of its row.
     pub(super) fn merge(&self, ino: InodeId, attr: Attr) -> Attr {
         let mut inner = self.inner.lock();
         let attr = Attr { atime: inner.read_time(ino).unwrap_or(attr.atime), ..attr };
@@ -220,7 +221,7 @@ impl OpenInodes {
         self.count_attr_sources(had, has);
     }
 
-    /// Called under the lock of [`Inner`].
+    /// Adjusts the number of sources. Called under the lock of [`Inner`].
     fn count_attr_sources(&self, had: bool, has: bool) {
         match (had, has) {
             (false, true) => {
@@ -242,7 +243,7 @@ impl OpenInodes {
 }
 
 impl Inner {
-    /// A reader that has the file open has read later than one that has left.
+    /// Returns the newest time of a read: that of an open reader, else that of a closed one.
     fn read_time(&self, ino: InodeId) -> Option<Time> {
         let open = self.open.get(&ino).and_then(|open| open.atime);
         open.or_else(|| self.reads.get(ino))

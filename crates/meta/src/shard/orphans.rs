@@ -1,4 +1,4 @@
-//! Removes files that have no name and are not open.
+//! The removal of orphans: files that have no name and are not open.
 
 use std::sync::atomic::Ordering;
 
@@ -9,11 +9,11 @@ use pelago_wire::{Error, Generation, InodeId};
 use super::txn::Txn;
 use super::{Shard, stored, xattr};
 
-/// The sequence of the last batch that deleted rows, and the newest content file that they named.
+/// The sequence of the last batch that deleted rows, and the generation of the newest content file.
 pub(super) type RemovedRows = (u64, Option<Generation>);
 
-/// Deletes the rows of a file, except its orphan row: from then on it cannot be opened. `None`, and
-/// nothing is done, if it is open or has a name, or can be brought back.
+/// Deletes the rows of a file, except its orphan row: from then on it cannot be opened. Returns
+/// `None` and does nothing if the file is open, has a name, or can be brought back.
 pub(super) fn remove_unnamed(shard: &Shard, ino: InodeId) -> Result<Option<RemovedRows>, Error> {
     let Some((mut sequence, generation, mut xattrs_are_left)) = remove_rows(shard, ino)? else {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(super) fn remove_unnamed(shard: &Shard, ino: InodeId) -> Result<Option<Remov
     Ok(Some((sequence, generation)))
 }
 
-/// Returns also whether extended attributes are left.
+/// Deletes the rows in one batch. Returns also whether extended attributes are left.
 fn remove_rows(
     shard: &Shard,
     ino: InodeId,
@@ -39,7 +39,7 @@ fn remove_rows(
     let (generation, xattrs_are_left) = match stored::rnode(&*shard.table, ino)? {
         Some(rnode) if rnode.links > 0 => return Ok(None),
         Some(rnode) => (rnode.generation, delete_all(&mut txn, &rnode)?),
-        // Its rows went with its last name, except many extended attributes.
+        // Its rows were deleted with its last name, except if it had many extended attributes.
         None => (None, shard.has_xattrs.load(Ordering::Acquire)),
     };
     txn.batch.allow_reserve();
@@ -48,8 +48,8 @@ fn remove_rows(
     Ok(Some((locked.state.sequence, generation, xattrs_are_left)))
 }
 
-/// Deletes the orphan rows of files whose other rows and content files are gone for good, and their
-/// `writing` rows.
+/// Deletes the orphan rows and `writing` rows of files whose other rows and content files are
+/// safely removed.
 pub(super) fn delete_rows(txn: &mut Txn<'_>, inos: &[InodeId]) {
     txn.batch.allow_reserve();
     for ino in inos {
@@ -62,7 +62,7 @@ pub(super) fn delete_rows(txn: &mut Txn<'_>, inos: &[InodeId]) {
     }
 }
 
-/// Returns whether extended attributes are left.
+/// Deletes all rows of an rnode. Returns whether extended attributes are left.
 fn delete_all(txn: &mut Txn<'_>, rnode: &Rnode) -> Result<bool, Error> {
     txn.delete(key::inode(rnode.ino));
     if rnode.flags.inline {

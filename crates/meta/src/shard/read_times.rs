@@ -1,24 +1,24 @@
-//! Times of reads, as with `relatime`: which reads count, and how those of closed files get into
-//! their rows, many in one batch.
+//! Times of reads, by the rules of `relatime`: the reads that count, and the writes of these times
+//! to the rows of closed files, many in one batch.
 
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{Attr, Code, Error, Handle, InodeId, Time};
 
 use super::Shard;
 
-/// Seconds after which a read counts again.
+/// The seconds after which a read counts again.
 pub const ATIME_INTERVAL_SECONDS: i64 = 24 * 60 * 60;
-/// Times of reads that wait for the next group commit, at most.
+/// The most times of reads that wait for the next group commit.
 const QUEUED: usize = 4096;
-/// Of those, so many are written in one batch, while other operations wait for the shard.
+/// The most times in one batch: other operations wait for the shard meanwhile.
 const WRITTEN_AT_ONCE: usize = 32;
 
-/// When files were read last whose readers have left, until their rows have it.
+/// The times of the last reads of closed readers that the rows do not have yet.
 #[derive(Debug, Default)]
 pub(super) struct ReadTimes(IdMap<InodeId, (Handle, Time)>);
 
 impl ReadTimes {
-    /// Whether too many wait for a group commit.
+    /// Returns whether no more times may be added.
     pub(super) fn is_full(&self) -> bool {
         self.0.len() >= QUEUED
     }
@@ -38,14 +38,14 @@ impl ReadTimes {
         self.0.remove(&ino);
     }
 
-    /// Returns as many files as one batch may have.
+    /// Returns the files of one batch.
     pub(super) fn some(&self) -> Vec<Handle> {
         self.0.values().take(WRITTEN_AT_ONCE).map(|(handle, _)| *handle).collect()
     }
 }
 
-/// Whether a read of a file with these attributes counts. A change that is dated in the future does
-/// not make every read count.
+/// Returns whether a read of a file with these attributes counts. A change with a time in the
+/// future does not make every read count.
 #[must_use]
 pub fn atime_is_due(attr: &Attr, now: Time) -> bool {
     let is_unread = |change: Time| attr.atime <= change && change < now;
@@ -53,10 +53,10 @@ pub fn atime_is_due(attr: &Attr, now: Time) -> bool {
     is_unread(attr.mtime) || is_unread(attr.ctime) || interval >= ATIME_INTERVAL_SECONDS
 }
 
-/// Writes the times that wait. What fails stays for the next time.
+/// Writes the queued times. Those that fail stay queued.
 pub(super) fn commit(shard: &Shard) -> Result<(), Error> {
-    // No more rounds than there can be times now: a group commit does not wait for readers that
-    // leave meanwhile.
+    // No more rounds than the queue can need now: a group commit does not wait for readers that
+    // close meanwhile.
     for _ in 0..QUEUED.div_ceil(WRITTEN_AT_ONCE) {
         let some = shard.open_inodes.some_queued_reads();
         if some.is_empty() {
@@ -67,8 +67,7 @@ pub(super) fn commit(shard: &Shard) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the times of some files in one batch. For other servers the files are the same versions
-/// as before.
+/// Writes the times of some files in one batch. The versions of the files do not change.
 pub(super) fn write(shard: &Shard, handles: &[Handle]) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
     let mut nodes = Vec::with_capacity(handles.len());

@@ -1,4 +1,4 @@
-//! Removes names, and files with their last name.
+//! The removal of names: of a file with its last name, and of empty directories.
 
 use std::ops::ControlFlow;
 
@@ -15,17 +15,18 @@ use crate::directory::Directory;
 use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
 
-/// What a removed name led to.
+/// The node of a removed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Removed {
-    /// The attributes afterwards; `links` counts the names that are left (a directory: 0).
+    /// The attributes after the removal; `links` is the number of names that are left (0 for a
+    /// directory).
     pub attr: Attr,
-    /// Whether an orphan row was written for the worker `orphans`, which may remove the file now.
+    /// True if an orphan row was written for the worker `orphans`, which may remove the file now.
     pub orphaned: bool,
 }
 
 impl Shard {
-    /// Removes a name that is no directory's.
+    /// Removes a name of a node that is not a directory.
     ///
     /// # Errors
     /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
@@ -41,7 +42,7 @@ impl Shard {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the directory above.
+    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the parent.
     pub fn remove_dir(
         &self,
         dir: Handle,
@@ -66,7 +67,7 @@ impl Shard {
     }
 }
 
-/// Removes a name that is no directory's.
+/// Removes a name of a node that is not a directory.
 ///
 /// # Errors
 /// `NotFound`, `IsDirectory`; `Stale`, `NotDirectory` for the directory.
@@ -91,7 +92,7 @@ pub(super) fn unlink(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Er
 ///
 /// # Errors
 /// `NotFound`, `NotDirectory`, `NotEmpty`; `Elsewhere` for a directory of another site; `Stale` for
-/// the directory above.
+/// the parent.
 pub(super) fn remove_dir(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed, Error> {
     let node = txn.find_entry(key)?;
     txn.expect(node.rnode.ino, None)?;
@@ -106,8 +107,8 @@ pub(super) fn remove_dir(txn: &mut Txn<'_>, key: &DirEntryKey) -> Result<Removed
     Ok(removed)
 }
 
-/// Makes sure that a directory has no names. If memory does not know that, the table is scanned for
-/// a row; the count is never trusted, because it may be wrong after a crash.
+/// Checks that a directory has no names. If its filter does not prove that, the table is scanned
+/// for a row; the count is never trusted, because it may be wrong after a crash.
 ///
 /// # Errors
 /// `NotEmpty`; if the table fails.
@@ -125,7 +126,7 @@ pub(super) fn expect_empty(locked: &Locked<'_>, dir: InodeId) -> Result<(), Erro
     if empty { Ok(()) } else { Err(Code::NotEmpty.into()) }
 }
 
-/// Removes one name of a file, and with its last name the file. While it is open its rows stay.
+/// Removes a name of a file, and with its last name the file. While the file is open its rows stay.
 /// `replaced`: as for [`Txn::remove_name`].
 pub(super) fn remove_file(
     txn: &mut Txn<'_>,
@@ -142,19 +143,18 @@ pub(super) fn remove_file(
         txn.put_node(node);
         return Ok(Removed { attr, orphaned: false });
     }
-    // Before the batch: an opener that leaves from here on waits for it, and then reports the
-    // orphan.
+    // Before the batch: a release from here on waits for the batch, and then reports the orphan.
     if txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir) {
         keep_unnamed(txn, node);
         return Ok(Removed { attr, orphaned: false });
     }
     let left = delete_rows(txn, &node)?;
-    // The worker hears of it when it can be brought back no more.
+    // The worker is notified when the file can no longer be brought back.
     let is_remembered = txn.remember(node.rnode, left.xattrs);
     Ok(Removed { attr, orphaned: left.orphan && !is_remembered })
 }
 
-/// Removes an empty directory with its name. `replaced`: as for [`Txn::remove_name`].
+/// Removes an empty directory and its name. `replaced`: as for [`Txn::remove_name`].
 pub(super) fn remove_directory(
     txn: &mut Txn<'_>,
     key: &DirEntryKey,
@@ -169,7 +169,7 @@ pub(super) fn remove_directory(
     Ok(Removed { attr, orphaned })
 }
 
-/// Deletes the rows of an empty directory that has no name. Returns whether it has an orphan row.
+/// Deletes the rows of an empty directory without a name. Returns whether it has an orphan row.
 pub(super) fn discard_directory(txn: &mut Txn<'_>, node: &Node) -> Result<bool, Error> {
     let ino = node.rnode.ino;
     txn.delete(key::partition(ino, 0));
@@ -177,7 +177,7 @@ pub(super) fn discard_directory(txn: &mut Txn<'_>, node: &Node) -> Result<bool, 
     Ok(delete_rows(txn, node)?.orphan)
 }
 
-/// Keeps the rnode of an open file that has lost its last name, in a row of its own.
+/// Moves the rnode of an open file that lost its last name to a row of its own.
 fn keep_unnamed(txn: &mut Txn<'_>, mut node: Node) {
     if node.rnode.flags.moved {
         txn.delete(key::moved(node.rnode.ino));
@@ -188,15 +188,15 @@ fn keep_unnamed(txn: &mut Txn<'_>, mut node: Node) {
     txn.put_unnamed(node);
 }
 
-/// What is left of a node whose rows were deleted.
+/// The rows that are left of a removed node.
 struct Left {
-    /// Extended attributes, because they are many.
+    /// True if extended attributes are left, because they are many.
     xattrs: bool,
-    /// An orphan row, because of these or of a content file.
+    /// True if there is an orphan row, because of these or of a content file.
     orphan: bool,
 }
 
-/// Deletes the rows of a node without a name, except what is left to a worker.
+/// Deletes the rows of a node without a name, except those that are left to a worker.
 fn delete_rows(txn: &mut Txn<'_>, node: &Node) -> Result<Left, Error> {
     let rnode = &node.rnode;
     if node.location == RowLocation::Own {

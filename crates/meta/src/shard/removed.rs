@@ -1,16 +1,18 @@
-//! Files that were removed a moment ago: they have lost their last name, and are not open.
+//! Recently removed files: they lost their last name, are not open, and can be brought back for a
+//! while.
 //!
 //! A kernel may refer to such a file without an open: by a mount of that single file, a descriptor
-//! made with `O_PATH`, or a call that has resolved its path and uses the file next. The server does
-//! not know what kernels refer to, and most often nothing does. So the rows go with the name, and
-//! nothing is written for it; but the rnode, and a snapshot of the table from before, are kept here
-//! for [`limits::REMOVED_SECONDS`]. Who names the file by its handle in that time, brings it back:
-//! then its rows are what they would be had it been open when it lost its name. The worker
-//! `orphans` leaves its content file alone until then. A file that was open when it lost its name
-//! has its rows still when it is closed, and keeps them for as long.
+//! opened with `O_PATH`, or a call that has resolved its path and uses the file next. The server
+//! does not know to which files kernels refer; for most removed files no reference exists. So the
+//! rows are deleted with the name, and nothing else is written; but the rnode, and a snapshot of
+//! the table from before the removal, are kept here for [`limits::REMOVED_SECONDS`]. A request with
+//! the handle of the file in that time brings it back: then its rows are those of a file that was
+//! open when it lost its name. The worker `orphans` does not remove its content file until then. A
+//! file that was open when it lost its name still has its rows when it is closed, and keeps them
+//! for the same time.
 //!
 //! FORGET by the kernel of the server's own mount ends that time, if there is no other session.
-//! Nothing of it survives the process: a file that was not brought back is gone then.
+//! None of this survives the process: then files that were not brought back are lost.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,51 +25,53 @@ use pelago_store::table::Snapshot;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, limits};
 
-/// The shortest time for which a file can be brought back, if nothing forgets it before.
+/// The shortest time for which a file can be brought back, unless it is forgotten before.
 const KEPT: Duration = Duration::from_secs(limits::REMOVED_SECONDS);
-/// The shortest time between two looks that are noted: a file is kept so much longer at most.
+/// The shortest time between two recorded looks. A file is kept longer by at most this time.
 const SLACK: Duration = Duration::from_millis(250);
 
-/// The number of the newest files that are compared one by one with an id that is looked up: most
-/// often a kernel forgets a file right after its removal.
+/// The number of newest files that a lookup compares one by one: most often a kernel forgets a file
+/// right after its removal.
 const NEAR: usize = 8;
-/// The number of files for which an empty queue keeps memory.
+/// The capacity that an empty queue keeps.
 const SMALL: usize = 64;
 
-/// The files that were removed a moment ago. They are added under the shard's lock, and removed
-/// without it. A leaf.
+/// The recently removed files. They are added under the shard's lock, and removed without it. A
+/// leaf lock.
 ///
-/// Each removal adds one, and next to none is brought back. So adding one is a copy to the end of a
-/// queue: it reads no clock, allocates nothing, and enters no map.
+/// Each removal adds a file, and very few files are brought back. So adding a file is a copy to the
+/// end of a queue: it reads no clock, allocates nothing, and changes no map.
 #[derive(Default)]
 pub(super) struct RemovedFiles {
     inner: Mutex<Inner>,
-    /// Files are remembered at all.
+    /// True if removed files are recorded at all.
     pub(super) is_on: AtomicBool,
     count: AtomicUsize,
-    /// The worker is to be told that there are some.
+    /// True if the worker must be notified of new files.
     pub(super) is_news: AtomicBool,
 }
 
-/// The files have consecutive numbers, in the order in which they were added.
+/// The state under the lock. Files have consecutive numbers, in the order in which they were added.
 #[derive(Default)]
 struct Inner {
     /// The oldest first.
     files: VecDeque<(InodeId, Rows)>,
     /// The number of the oldest.
     first: u64,
-    /// The numbers of those that are below `indexed`. The others follow with the next look-up.
+    /// The numbers of the files below `indexed`. The others are added by the next lookup.
     numbers: IdMap<InodeId, u64>,
     indexed: u64,
-    /// Looks of the worker, the oldest first, while files are there that were added before.
+    /// The recorded looks of the worker, the oldest first. A look is kept while files are there
+    /// that were added before it.
     looks: VecDeque<Look>,
-    /// Some were forgotten since the worker was told, and have left an orphan row.
+    /// True if files with an orphan row were forgotten since the last look of the worker.
     any_forgotten: bool,
-    /// The worker comes by itself, or is about to be told.
+    /// True if the worker will look by itself, or is about to be notified.
     worker_knows: bool,
 }
 
-/// A look of the worker: its time, and the number of the first file that was added after it.
+/// A look of the worker at the files: its time, and the number of the first file that was added
+/// after it.
 struct Look {
     time: Instant,
     end: u64,
@@ -76,24 +80,24 @@ struct Look {
 #[expect(clippy::large_enum_variant, reason = "nearly all files are gone, and a box costs more")]
 enum Rows {
     Gone(GoneFile),
-    /// They were brought back, or never went.
+    /// They exist: they were brought back, or never deleted.
     There,
-    /// Nothing refers to the file any more. It stays until all that were added before are gone.
+    /// The file was forgotten. Its entry stays until all older ones are removed.
     Forgotten,
 }
 
-/// What is kept of a file whose rows are gone.
+/// The data with which a file whose rows were deleted can be brought back.
 pub(super) struct GoneFile {
-    /// As it was after its last name was removed.
+    /// The rnode after the last name was removed.
     pub(super) rnode: Rnode,
-    /// The table from before; `None` if no row beside the rnode is needed.
+    /// The table before the removal; `None` if no row other than the rnode is needed.
     pub(super) before: Option<Snapshot>,
-    /// The rows of its extended attributes, except access control lists, are still there.
+    /// True if the rows of its extended attributes, except access control lists, are still there.
     pub(super) has_xattr_rows: bool,
 }
 
 impl Rows {
-    /// Returns whether there is an orphan row, so that the worker `orphans` has work.
+    /// Returns whether the file has an orphan row, so that the worker `orphans` has work.
     const fn have_orphan(&self) -> bool {
         match self {
             Self::Gone(gone) => gone.has_xattr_rows || gone.rnode.generation.is_some(),
@@ -115,8 +119,8 @@ impl RemovedFiles {
         self.push(gone.rnode.ino, Rows::Gone(gone));
     }
 
-    /// Adds a file without a name that was closed, unless it is there: opening it again and again
-    /// does not keep it. Returns whether it is there.
+    /// Adds a closed file without a name, unless it is there already: repeated opens do not extend
+    /// its time. Returns whether it is there.
     pub(super) fn closed(&self, ino: InodeId) -> bool {
         let is_on = self.is_on.load(Ordering::Acquire);
         if is_on && !self.contains(ino) {
@@ -141,12 +145,12 @@ impl RemovedFiles {
         }
     }
 
-    /// Returns whether the worker must leave a file alone.
+    /// Returns whether a file is there, so that the worker must not remove it.
     pub(super) fn contains(&self, ino: InodeId) -> bool {
         !self.is_empty() && self.inner.lock().find(ino).is_some()
     }
 
-    /// Forgets a file. Returns whether it was kept, and has left an orphan row.
+    /// Forgets a file. Returns whether it was there and has an orphan row.
     pub(super) fn forget(&self, ino: InodeId) -> bool {
         if self.is_empty() {
             return false;
@@ -181,7 +185,7 @@ impl RemovedFiles {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Takes what is kept of a file that is gone: it is about to be back.
+    /// Takes the data of a file whose rows were deleted, in order to bring it back.
     pub(super) fn take_gone(&self, ino: InodeId) -> Option<GoneFile> {
         match mem::replace(self.inner.lock().find(ino)?, Rows::There) {
             Rows::Gone(gone) => Some(gone),
@@ -189,7 +193,7 @@ impl RemovedFiles {
         }
     }
 
-    /// Calls `with` with what is kept of a file that is gone.
+    /// Calls `with` with the data of a file whose rows were deleted.
     pub(super) fn with_gone<T>(
         &self,
         ino: InodeId,
@@ -204,10 +208,10 @@ impl RemovedFiles {
         }
     }
 
-    /// Forgets the files that were added too long before `now`. Returns whether any were forgotten
-    /// since the last call that have left an orphan row, and when to call again.
+    /// Forgets the files that were added too long before `now`. Returns whether any file with an
+    /// orphan row was forgotten since the last call, and the time until the next call.
     pub(super) fn expire(&self, now: Instant) -> (bool, Option<Duration>) {
-        // They are dropped without the lock.
+        // Snapshots are dropped without the lock.
         let mut snapshots = Vec::new();
         let mut inner = self.inner.lock();
         let is_over = |look: &mut Look| now.duration_since(look.time) >= KEPT;
@@ -229,7 +233,7 @@ impl RemovedFiles {
 }
 
 impl Inner {
-    /// Returns what is kept of a file, unless it was forgotten.
+    /// Returns the entry of a file, unless it was forgotten.
     fn find(&mut self, ino: InodeId) -> Option<&mut Rows> {
         let near = self.files.iter().rev().take(NEAR).position(|(other, _)| *other == ino);
         let index = match near {
@@ -242,7 +246,8 @@ impl Inner {
         }
     }
 
-    /// Returns where a file is in the queue, after the numbers of all were entered.
+    /// Returns the position of a file in the queue, after adding the numbers of all files to the
+    /// map.
     fn index_of(&mut self, ino: InodeId) -> Option<usize> {
         let known = usize::try_from(self.indexed - self.first).ok()?;
         for (number, (ino, _)) in (self.indexed..).zip(self.files.iter().skip(known)) {
@@ -252,7 +257,7 @@ impl Inner {
         usize::try_from(self.numbers.get(&ino)? - self.first).ok()
     }
 
-    /// Forgets the oldest file in place. Returns its snapshot, to be dropped without the lock.
+    /// Forgets the oldest file. Returns its snapshot, to be dropped without the lock.
     fn forget_oldest(&mut self) -> Option<Snapshot> {
         let (ino, rows) = self.files.front_mut()?;
         self.any_forgotten |= rows.have_orphan();
@@ -272,8 +277,8 @@ impl Inner {
         snapshot
     }
 
-    /// Notes a look if files were added since the last one, unless that was a moment ago. Returns
-    /// whether all files were added before a look.
+    /// Records a look if files were added since the last one, unless that was less than [`SLACK`]
+    /// ago. Returns whether all files were added before a recorded look.
     fn note_look(&mut self, now: Instant) -> bool {
         let end = self.first + self.files.len() as u64;
         let is_seen = match self.looks.back() {

@@ -1,8 +1,8 @@
-//! Moves names.
+//! Renames, exchanges of two names, and whiteouts.
 //!
-//! A rename is one attempt under the lock if it moves no directory far. Otherwise the attempt
-//! returns a [`Climb`]; [`rename`] climbs without the lock and attempts again, until no directory
-//! has moved in between.
+//! A rename is one attempt under the lock, unless it moves a directory to a parent far from the
+//! root. Then the attempt returns a [`Climb`]; [`rename`] climbs without the lock and attempts
+//! again, until no directory has moved in between.
 
 use pelago_store::key;
 use pelago_store::rows::Moved;
@@ -21,19 +21,19 @@ use super::txn::{DirEntryKey, Txn};
 use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
 
-/// What a rename did.
+/// The result of a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renamed {
     /// The node that moved, with its new hint.
     pub moved: Handle,
     /// The node that was replaced.
     pub replaced: Option<Removed>,
-    /// The node that changed places with it, with its new hint.
+    /// The other node of an exchange, with its new hint.
     pub(crate) exchanged: Option<Entry>,
 }
 
 impl Shard {
-    /// Moves a name, as `renameat2` does. May climb a long way up the tree, outside of the lock.
+    /// Renames a node, as `renameat2` does. May climb a long path up the tree, without the lock.
     ///
     /// # Errors
     /// `NotFound`, `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `WouldLoop`; `Stale` for
@@ -48,8 +48,8 @@ impl Shard {
         rename(self, context, names, flags, op.into())
     }
 
-    /// As [`Shard::rename`], for threads that must not wait; `None`, and nothing is done, if it
-    /// would take long.
+    /// Renames as [`Shard::rename`] does, for threads that must not wait. Returns `None` and does
+    /// nothing if it would take long.
     ///
     /// # Errors
     /// As [`Shard::rename`].
@@ -76,7 +76,7 @@ impl Renamed {
     }
 }
 
-/// The old name and the new one.
+/// The old and the new name of a rename.
 #[derive(Debug, Clone, Copy)]
 pub struct Move<'a> {
     /// The directory of the old name.
@@ -89,7 +89,7 @@ pub struct Move<'a> {
     pub to: &'a Name,
 }
 
-/// One rename, as [`attempt`] needs it.
+/// The arguments of an [`attempt`].
 struct Wanted<'a> {
     context: &'a Context,
     from: DirEntryKey,
@@ -101,18 +101,18 @@ struct Wanted<'a> {
 #[expect(clippy::large_enum_variant, reason = "it is returned once, and memory for it costs more")]
 enum Attempt {
     Renamed(Renamed),
-    /// The new directory is far from the root: the rest of the way must be climbed first.
+    /// The new directory is far from the root: the rest of the path must be climbed first.
     TooFar(Climb),
-    /// A directory has moved since the way was climbed.
+    /// A directory has moved since the path was climbed.
     Outdated,
-    /// Another rename has reserved all moves of directories for itself.
+    /// Another rename has reserved all moves of directories.
     Reserved,
 }
 
-/// A rename whose climb was outdated more often reserves all moves of directories for once.
+/// The most outdated climbs of a rename before it reserves all moves of directories.
 const OUTDATED_CLIMBS: u32 = 4;
 
-/// Moves a name. May climb a long way, outside of the shard's lock.
+/// Renames a node. May climb a long path, without the shard's lock.
 pub(super) fn rename(
     shard: &Shard,
     context: &Context,
@@ -132,7 +132,7 @@ pub(super) fn rename(
                 climbed.clear();
                 outdated += 1;
                 if outdated > OUTDATED_CLIMBS && reservation.is_none() {
-                    // Others move directories faster than this rename climbs.
+                    // Other renames move directories faster than this one climbs.
                     reservation = Some(shard.movers.write());
                 }
             }
@@ -141,7 +141,7 @@ pub(super) fn rename(
     }
 }
 
-/// Moves a name in one attempt; `None`, and nothing is done, if that is not enough.
+/// Renames a node in one attempt. Returns `None` and does nothing if that is not enough.
 pub(super) fn rename_at_once(
     shard: &Shard,
     context: &Context,
@@ -167,7 +167,8 @@ fn wanted<'a>(
     Wanted { context, from, to, flags }
 }
 
-/// `has_reservation`: this rename holds [`Shard::movers`] for itself.
+/// Attempts a rename under the lock. `has_reservation`: true if this rename has locked
+/// [`Shard::movers`] for writing.
 fn attempt(
     mut txn: Txn<'_>,
     wanted: Wanted<'_>,
@@ -229,7 +230,7 @@ fn attempt(
     Ok(Attempt::Renamed(renamed))
 }
 
-/// Returns why a node does not take the name of a directory of another site.
+/// Returns the error for a rename to the name of a directory of another site.
 fn not_over_a_directory_elsewhere(node: &Node, flags: RenameFlags) -> Code {
     match flags {
         RenameFlags::NoReplace | RenameFlags::Whiteout { replace: false } => Code::Exists,
@@ -242,7 +243,8 @@ fn not_over_a_directory_elsewhere(node: &Node, flags: RenameFlags) -> Code {
     }
 }
 
-/// Moves a node to a name that is free or that another node loses. A whiteout takes the old name.
+/// Moves a node to a free name, or to that of another node, which loses it. A whiteout takes the
+/// old name.
 fn replace(
     txn: &mut Txn<'_>,
     from: &DirEntryKey,
@@ -270,7 +272,7 @@ fn replace(
     Ok(renamed)
 }
 
-/// Returns a new whiteout for a name, made by the rules of its directory.
+/// Returns a new whiteout for a name, with the rights that it inherits in its directory.
 fn whiteout(
     txn: &mut Txn<'_>,
     context: &Context,
@@ -283,7 +285,7 @@ fn whiteout(
     Ok((Node { rnode, location: from.location() }, rights))
 }
 
-/// Removes the node that has the new name.
+/// Removes the node that has the new name of a rename.
 fn remove_target(
     txn: &mut Txn<'_>,
     to: &DirEntryKey,
@@ -301,7 +303,7 @@ fn remove_target(
     }
 }
 
-/// Lets two nodes change places.
+/// Exchanges the names of two nodes.
 fn exchange(
     txn: &mut Txn<'_>,
     from: &DirEntryKey,
@@ -328,13 +330,13 @@ fn is_directory(node: &Node) -> bool {
     node.rnode.kind == FileKind::Directory
 }
 
-/// Sets the time of the last change to that of the rename.
+/// Sets the `ctime` of a node to the time of the rename.
 fn touch(txn: &Txn<'_>, node: &mut Node) {
     node.rnode.ctime = later_than(node.rnode.ctime, txn.now);
     node.rnode.version += 1;
 }
 
-/// Puts a node whose old name was removed under its new one.
+/// Adds the new name of a node whose old name was removed.
 fn move_node(txn: &mut Txn<'_>, mut node: Node, from: &DirEntryKey, to: &DirEntryKey) -> Handle {
     let ino = node.rnode.ino;
     if matches!(node.location, RowLocation::Name { .. }) {

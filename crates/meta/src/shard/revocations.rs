@@ -1,4 +1,4 @@
-//! The credentials that were taken back: each has a row for ever.
+//! Rows of revoked credentials, which stay for ever.
 
 use std::ops::ControlFlow;
 
@@ -10,8 +10,7 @@ use pelago_wire::Error;
 use super::Shard;
 
 impl Shard {
-    /// Returns the ids of the credentials that were taken back. A row whose value is damaged counts
-    /// too.
+    /// Returns the ids of the revoked credentials. A row whose value is damaged counts too.
     ///
     /// # Errors
     /// If the table fails.
@@ -28,7 +27,7 @@ impl Shard {
         Ok(credentials)
     }
 
-    /// Takes a credential back.
+    /// Revokes a credential.
     ///
     /// # Errors
     /// If the table fails.
@@ -38,7 +37,7 @@ impl Shard {
         revocation: &RevocationRow<'_>,
     ) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
-        // A full disk must not keep a guest in.
+        // A full disk must not prevent a revocation.
         txn.batch.allow_reserve();
         txn.put(key::revocation(credential), revocation);
         txn.commit().map(drop)

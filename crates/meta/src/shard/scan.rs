@@ -1,7 +1,7 @@
-//! Scans of directories: their counts after an unclean stop, and the filters of their names.
+//! Scans of directories, for their counts after an unclean stop and the filters of their names.
 //!
-//! A worker scans a snapshot without the shard's lock. Meanwhile the directory records which names
-//! come and go, so that the result is right when the scan ends (I-7).
+//! A worker scans a snapshot without the shard's lock. Meanwhile the directory records the names
+//! that are added and removed, so that the result is right when the scan ends (I-7).
 
 use std::ops::ControlFlow;
 
@@ -16,9 +16,9 @@ use super::locked::Locked;
 use crate::directory::{Changes, FilterState, NameCount};
 use crate::name_filter::Filter;
 
-/// Rows of counts that one call reads.
+/// The most rows of counts that one call reads.
 const PARTITIONS_AT_ONCE: usize = 1024;
-/// Rows of names that one call reads.
+/// The most rows of names that one call reads.
 const NAMES_AT_ONCE: usize = 4096;
 
 /// A scan of a directory's names that has begun.
@@ -27,7 +27,7 @@ pub struct Scan {
     pub dir: InodeId,
     /// The table as it was when the scan began.
     pub snapshot: Snapshot,
-    /// Whether the directory's count was lost in an unclean stop.
+    /// True if the directory's count was lost in an unclean stop.
     pub recounts: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Scanned {
 /// Some results, and the key at which the next call continues; `None` after the last row.
 pub(super) type Part<T> = (Vec<T>, Option<Vec<u8>>);
 
-/// Returns a directory in use whose names should be scanned: one whose count was lost, or else one
+/// Returns a directory in memory whose names should be scanned: one whose count was lost, else one
 /// whose filter takes less than `room` bytes.
 pub(super) fn next(state: &State, room: u64) -> Option<InodeId> {
     let mut found = None;
@@ -118,8 +118,8 @@ pub(super) fn find_embedded(
     Ok((found, next))
 }
 
-/// Begins a scan: from now on the directory records which names come and go. `None` if it is gone,
-/// or needs no scan any more.
+/// Begins a scan: from now on the directory records the names that are added and removed. Returns
+/// `None` if it was removed, or needs no scan any more.
 pub(super) fn begin(locked: &mut Locked<'_>, dir: InodeId) -> Result<Option<Scan>, Error> {
     match locked.load_directory(Handle::own(dir)) {
         Err(error) if error.code == Code::Stale => return Ok(None),
@@ -135,8 +135,9 @@ pub(super) fn begin(locked: &mut Locked<'_>, dir: InodeId) -> Result<Option<Scan
     Ok(Some(Scan { dir, snapshot, recounts: directory.needs_recount }))
 }
 
-/// Ends a scan: applies the recorded changes to its result. `None`: it failed. Returns whether so
-/// much was recorded that the filter is unknown: another scan at once would end no better.
+/// Ends a scan: applies the recorded changes to its result; `None` if it failed. Returns true if
+/// too many changes were recorded, so that there is no filter: another scan at once would end in
+/// the same way.
 pub(super) fn end(state: &mut State, dir: InodeId, scanned: Option<Scanned>) -> bool {
     let Some(directory) = state.directories.get_mut(dir) else { return false };
     let FilterState::Building(changes) =

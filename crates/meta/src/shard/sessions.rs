@@ -1,4 +1,4 @@
-//! The sessions of other processes: the rows by which the next run of the server knows them.
+//! Rows of the sessions of other processes, by which the next run of the server knows them.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,9 @@ use pelago_wire::{Error, RequestId, SessionId, SessionRecord, WriteEra, limits};
 use super::Shard;
 use super::locked::Locked;
 
-/// Returns the sessions of the last run, and notes which replies are stored for them. Deletes the
-/// replies of sessions that have ended. A damaged row is logged, and its session has ended.
+/// Returns the sessions of the last run, and records the replies that are stored for them. Deletes
+/// the replies of sessions that have ended. A damaged row is logged, and its session counts as
+/// ended.
 pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Error> {
     let mut sessions = Vec::new();
     let range = key::all(RowKind::Session);
@@ -41,8 +42,8 @@ pub(super) fn load(shard: &Shard) -> Result<Vec<(SessionId, SessionRecord)>, Err
         note_replies(shard, &replies)?;
     }
     if !sessions.is_empty() {
-        // A killed process has left batches that only the system has: clients are told that what a
-        // stored reply answers is safe.
+        // A killed process leaves batches in the page cache. They are made safe here, because
+        // clients are told that the changes of stored replies are safe.
         shard.table.persist().map_err(|error| table_failed("making sessions safe", &error))?;
     }
     Ok(sessions)
@@ -64,10 +65,10 @@ fn next_replies(shard: &Shard, from: &[u8]) -> Result<Vec<(SessionId, RequestId)
     Ok(replies)
 }
 
-/// Notes the replies of sessions that are known, and deletes the others.
+/// Records the replies of known sessions, and deletes the others.
 fn note_replies(shard: &Shard, replies: &[(SessionId, RequestId)]) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
-    // A server must come up on a full disk.
+    // A server must start on a full disk.
     txn.batch.allow_reserve();
     for (session, request) in replies {
         if txn.state.replies.has(*session) {
@@ -79,7 +80,7 @@ fn note_replies(shard: &Shard, replies: &[(SessionId, RequestId)]) -> Result<(),
     txn.commit().map(drop)
 }
 
-/// Begins a session; one that has begun stays as it is.
+/// Begins a session. Without effect if it has begun already.
 pub(super) fn begin(
     shard: &Shard,
     session: SessionId,
@@ -89,7 +90,7 @@ pub(super) fn begin(
     if txn.state.replies.has(session) {
         return Ok(());
     }
-    // A full disk can be emptied through a session too.
+    // A session may be needed to free space on a full disk.
     txn.batch.allow_reserve();
     txn.put(key::session(session), record);
     let before = txn.state.sequence;
@@ -104,16 +105,16 @@ pub(super) fn begin(
     Ok(())
 }
 
-/// Begins a new epoch in the same run, after the table was opened again: what is left is safe then,
-/// and each session has its row, unless it was forgotten. `next_id`: the high-water mark of the
-/// inode ids.
+/// Begins a new epoch in the same run, after the table was opened again: makes the remaining
+/// batches safe, and writes the row of each session that was not forgotten. `next_id`: the
+/// high-water mark of the inode ids.
 pub(super) fn begin_epoch(locked: &mut Locked<'_>, next_id: u64) -> Result<(), table::Error> {
     let Locked { shard, state } = locked;
     let epoch = shard.epoch.load(Ordering::Relaxed).saturating_add(1);
     let stamp = Stamp { epoch, sequence: state.sequence + 1 };
     let mut batch = Batch::new();
     batch.allow_reserve();
-    // It tells the next run the newest epoch.
+    // By its stamp the next run knows the newest epoch.
     batch.put(key::high_water(shard.id.shard), HighWater { next: next_id }.encode(stamp));
     for (session, record) in state.replies.rows() {
         match record {
@@ -144,7 +145,7 @@ pub(super) fn forget(shard: &Shard, session: SessionId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts the row of a session again that was forgotten.
+/// Writes the row of a forgotten session again.
 pub(super) fn remember(shard: &Shard, session: SessionId) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
     let Some(record) = txn.state.replies.forgotten(session) else { return Ok(()) };
@@ -157,8 +158,8 @@ pub(super) fn remember(shard: &Shard, session: SessionId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Begins eras of leases on bytes: puts the rows of these sessions with them. One that is forgotten
-/// keeps none; it has the era once it is remembered.
+/// Begins new eras of leases on bytes: writes them into the rows of these sessions. A forgotten
+/// session has no row; its era is written when it is remembered.
 pub(super) fn begin_write_eras(shard: &Shard, eras: &[(SessionId, WriteEra)]) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();
     txn.batch.allow_reserve();
@@ -172,7 +173,7 @@ pub(super) fn begin_write_eras(shard: &Shard, eras: &[(SessionId, WriteEra)]) ->
     Ok(())
 }
 
-/// Ends a session: deletes its row and the replies that are stored for it, at most about
+/// Ends a session: deletes its row and its stored replies, of which there are at most about
 /// [`limits::SESSION_MUTATIONS`].
 pub(super) fn end(shard: &Shard, session: SessionId) -> Result<(), Error> {
     let mut txn = shard.begin_upkeep();

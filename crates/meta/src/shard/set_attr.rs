@@ -1,4 +1,4 @@
-//! Changes attributes.
+//! Changes of attributes.
 
 use pelago_store::key;
 use pelago_store::rows::Rnode;
@@ -11,8 +11,8 @@ use super::txn::Txn;
 use crate::reply_cache::OpContext;
 
 impl Shard {
-    /// Changes attributes in the row. The caller changes a size, and the times of an open file
-    /// that has [`LiveAttrs`](crate::shard::LiveAttrs).
+    /// Changes attributes in the row. The caller itself changes a size, and the times of an open
+    /// file that has [`LiveAttrs`](crate::shard::LiveAttrs).
     ///
     /// # Errors
     /// `Stale`; `Invalid` for a mode or a time out of range.
@@ -47,7 +47,7 @@ pub(super) fn check(set: &SetAttr) -> Result<(), Error> {
     Ok(())
 }
 
-/// Changes attributes in the row, but no size. Returns all attributes afterwards.
+/// Changes attributes in the row, except a size. Returns all attributes after the change.
 ///
 /// # Errors
 /// `Stale`; `Corrupt` if the file's access control list is damaged.
@@ -76,7 +76,8 @@ pub(super) fn set_attr(txn: &mut Txn<'_>, handle: Handle, set: &SetAttr) -> Resu
     Ok(attr)
 }
 
-/// The modification time that a directory shows is that of its partition.
+/// Sets the modification time of a directory in its partition, which has the time that `stat`
+/// shows.
 fn set_directory_mtime(txn: &mut Txn<'_>, dir: Handle, mtime: Time) {
     let Some(directory) = txn.state.directories.get(dir.ino) else { return };
     let mut row = directory.row(directory.is_dirty_in_table);
@@ -87,7 +88,8 @@ fn set_directory_mtime(txn: &mut Txn<'_>, dir: Handle, mtime: Time) {
 
 fn change(rnode: &mut Rnode, set: &SetAttr, now: Time) {
     let changes_owner = set.uid.is_some() || set.gid.is_some();
-    // The privileges were the old owner's, so any change of the owner ends them.
+    // The setuid and setgid bits grant rights of the old owner, so any change of the owner clears
+    // them.
     if (set.kill_privileges || changes_owner) && rnode.kind != FileKind::Directory {
         rnode.mode = without_privileges(rnode.mode);
         if set.kill_setgid {

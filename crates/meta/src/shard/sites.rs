@@ -1,9 +1,9 @@
-//! The other sites of the volume, and directories whose name is at one site and whose rows are at
+//! Other sites of the volume, and directories that have their name at one site and their rows at
 //! another.
 //!
-//! A directory's name and its parent pointer are rows of its parent's home; its rnode, and the
-//! names in it, are rows of its own home. So a name here may lead to a directory that has no rnode
-//! here, and a directory here may have no parent pointer here.
+//! The name and the parent pointer of a directory are rows at the home site of its parent; its
+//! rnode, and the names in it, are rows at its own home site. So a name here may lead to a
+//! directory whose rnode is elsewhere, and a directory here may have its parent pointer elsewhere.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -23,37 +23,37 @@ use crate::acl::Acl;
 use crate::reply_cache::OpContext;
 use crate::row_cache::{Node, RowLocation};
 
-/// What a name leads to, or the directory above one, for a server of another site.
+/// The target of a name, or the parent of a directory, for a server of another site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stepped {
-    /// Names it in later requests, to its home.
+    /// The handle of the node, for requests to its home site.
     pub node: Handle,
     /// Its attributes; `None` if its home is at another site.
     pub attr: Option<Attr>,
 }
 
-/// What a directory inherits from one of another site in which it is made.
+/// The attributes that a new directory inherits from its parent at another site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inherited {
-    /// The attributes of the directory above.
+    /// The attributes of the parent.
     pub parent: Attr,
-    /// Its default access control list, as the value of the extended attribute.
+    /// The default access control list of the parent, as the value of the extended attribute.
     pub default_acl: Option<Vec<u8>>,
 }
 
 impl Shard {
-    /// Returns whether the rows of a node are here.
+    /// Returns whether this site is the home of a node, so that its rows are here.
     pub fn is_home_of(&self, ino: InodeId) -> bool {
         ino.site() == self.id.site
     }
 
-    /// Says that the volume has several sites: from now on a directory without a parent pointer may
-    /// have its name elsewhere.
+    /// Records that the volume has several sites: from now on a directory without a parent pointer
+    /// may have its name at another site.
     pub fn set_has_sites(&self) {
         self.has_sites.store(true, Ordering::Release);
     }
 
-    /// Returns why a directory has no name here.
+    /// Returns the error for a directory without a name here.
     pub(super) fn without_a_name(&self) -> Code {
         match self.has_sites.load(Ordering::Acquire) {
             true => Code::Elsewhere,
@@ -61,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// Returns the other sites, with their numbers, in the order of these.
+    /// Returns the other sites, in the order of their numbers.
     ///
     /// # Errors
     /// If the table fails, or a row is damaged.
@@ -91,7 +91,7 @@ impl Shard {
         txn.commit().map(drop)
     }
 
-    /// Returns what a name in a directory leads to, also if that has its home at another site.
+    /// Returns the target of a name in a directory, also if its home is another site.
     ///
     /// # Errors
     /// `NotFound`; `NotDirectory`, `Stale` for the directory.
@@ -108,7 +108,7 @@ impl Shard {
         locked.load_directory(Handle::own(dir.ino))?;
         let named = locked.named(&key)?.ok_or(Code::NotFound)?;
         match self.is_home_of(named.ino) {
-            // The name leads to something else by now.
+            // The name leads to another node by now.
             true => locked
                 .node_named(&key, &named)
                 .and_then(|node| locked.entry_of(&node))
@@ -117,10 +117,10 @@ impl Shard {
         }
     }
 
-    /// Returns the directory above a directory of any site, if the name of that is here.
+    /// Returns the parent of a directory of any site, if the name of the directory is here.
     ///
     /// # Errors
-    /// `Elsewhere` if it has no name here; `Stale`, `NotDirectory`.
+    /// `Elsewhere` if the directory has no name here; `Stale`, `NotDirectory`.
     pub fn step_up(&self, dir: Handle) -> Result<Stepped, Error> {
         if self.is_home_of(dir.ino) {
             return self.parent(dir).map(Stepped::from);
@@ -130,10 +130,10 @@ impl Shard {
         self.entry(Handle::own(parent)).map(Stepped::from)
     }
 
-    /// Makes a directory that will get its name at another site. Until then it is in no directory.
+    /// Creates a directory that will get its name at another site. Until then it has no name.
     ///
     /// # Errors
-    /// `Invalid` if the list that it inherits is none; `NoSpace`; if the table fails.
+    /// `Invalid` if the inherited list cannot be decoded; `NoSpace`; if the table fails.
     pub fn make_nameless_dir(
         &self,
         context: &Context,
@@ -160,7 +160,7 @@ impl Shard {
         Ok(Entry { handle, attr })
     }
 
-    /// Removes a directory that has got no name.
+    /// Removes a directory that was created here and got no name.
     ///
     /// # Errors
     /// `Stale`; `NotEmpty`; if the table fails.
@@ -172,10 +172,10 @@ impl Shard {
         txn.commit().map(drop)
     }
 
-    /// Gives a name to a directory of another site, which its server has made.
+    /// Adds the name of a directory that the server of another site created.
     ///
     /// # Errors
-    /// `Exists`; `Invalid` for a directory that is none of another site, or has a name; `Stale`,
+    /// `Exists`; `Invalid` if the directory is not of another site, or has a name; `Stale`,
     /// `NotDirectory` for the directory of the name.
     pub fn add_dir(
         &self,
@@ -211,7 +211,7 @@ impl From<Entry> for Stepped {
 }
 
 impl Node {
-    /// Returns a directory of another site, of which only the name is here.
+    /// Returns the node of a directory of another site, whose name only is here.
     fn elsewhere(ino: InodeId, now: Time) -> Self {
         let rnode = Rnode { ino, ..Rnode::root(Owner::default(), now) };
         Self { rnode, location: RowLocation::Elsewhere }
@@ -219,8 +219,8 @@ impl Node {
 }
 
 impl Txn<'_> {
-    /// Returns the node of a name that is about to move: of a directory of another site all that
-    /// the move needs, which is its number.
+    /// Returns the node of a name that is about to move. The node of a directory of another site
+    /// has only its id, which is all that the move needs.
     ///
     /// # Errors
     /// As [`Locked::find_entry`](super::locked::Locked::find_entry), but not `Elsewhere`.

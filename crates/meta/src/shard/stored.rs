@@ -1,5 +1,5 @@
-//! Rows as the table or a snapshot has them, decoded. None of these reads needs the lock of the
-//! shard; most callers hold it.
+//! Reads of decoded rows from the table or a snapshot. None of them needs the lock of the shard;
+//! most callers hold it.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ pub(crate) fn get(table: &dyn TableRead, key: &[u8]) -> Result<Option<Vec<u8>>, 
     table.get(key).map_err(|error| table_failed("reading", &error))
 }
 
-/// Returns the node of a handle: at the hint, in `inodes`, or where `moved` says.
+/// Returns the node of a handle, found by its hint, in a row of its own, or by its `moved` row.
 pub(crate) fn node(table: &dyn TableRead, handle: Handle) -> Result<Option<Node>, Error> {
     if handle.is_under_a_name()
         && let Some(node) = node_with_hash(table, handle.dir, handle.hash, handle.ino)?
@@ -72,7 +72,7 @@ pub(crate) fn rnode(table: &dyn TableRead, ino: InodeId) -> Result<Option<Rnode>
     Ok(Some(rnode))
 }
 
-/// Returns counts and times of a directory.
+/// Returns the counts and times of a directory.
 pub(crate) fn partition(table: &dyn TableRead, dir: InodeId) -> Result<Option<Partition>, Error> {
     let key = key::partition(dir, 0);
     let Some(value) = get(table, &key)? else { return Ok(None) };
@@ -80,7 +80,7 @@ pub(crate) fn partition(table: &dyn TableRead, dir: InodeId) -> Result<Option<Pa
     Ok(Some(row))
 }
 
-/// Returns one of the names of a node that has a row of its own.
+/// Returns the first name of a node that has a row of its own.
 pub(crate) fn first_name_of(
     table: &dyn TableRead,
     ino: InodeId,
@@ -123,7 +123,7 @@ pub(crate) fn count_names(
         count.names += 1;
         match NameRow::decode(value) {
             Ok((_, row)) => count.directories += u64::from(row.kind() == FileKind::Directory),
-            // A damaged row is a name all the same; opening it fails.
+            // A damaged row is still a name; an open of it fails.
             Err(error) => drop(row_damaged(key, error)),
         }
         if count.names > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -1,9 +1,9 @@
-//! The changes of tags in a batch, counted where extended attributes change and where the rows of
-//! tags do: the numbers are equal (I-12).
+//! Counts of the tag changes in a batch: those of extended attributes, and those of the rows of
+//! tags. The two are equal (I-12).
 
 use pelago_wire::xattr::tag_key;
 
-/// Numbers of changes in one batch.
+/// The numbers of tag changes in one batch.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct TagChanges {
     attributes: u32,
@@ -16,12 +16,12 @@ impl TagChanges {
         self.attributes += u32::from(tag_key(name).is_some());
     }
 
-    /// Counts the change of the row of a tag, for the extended attribute of this name if it is one.
+    /// Counts the change of the row of a tag, if the extended attribute of this name is a tag.
     pub(super) fn note_row(&mut self, name: &[u8]) {
         self.rows += u32::from(tag_key(name).is_some());
     }
 
-    /// Returns whether each tag that changes has its row changed.
+    /// Returns whether as many rows of tags change as tags.
     pub(super) const fn is_complete(self) -> bool {
         self.attributes == self.rows
     }

@@ -1,7 +1,7 @@
-//! Makes the rows of tags complete in a volume that was written by a program without such rows.
+//! Completion of the rows of tags in a volume that was written by a program without such rows.
 //!
-//! Rows are read without the lock. What seems wrong is looked at again under it, some at a time,
-//! because operations change tags meanwhile; they leave their own rows right.
+//! Rows are read without the lock. A row that seems wrong is examined again under the lock, some
+//! rows at a time, because operations change tags meanwhile; these leave their own rows right.
 
 use std::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use super::txn::Txn;
 use super::xattr::{names_of, split};
 use super::{Shard, stored};
 
-/// Rows that one call reads without the lock.
+/// The most rows that one call reads without the lock.
 const ROWS_AT_ONCE: usize = 1024;
 /// Bytes of values after which a call reads no further row.
 const BYTES_AT_ONCE: usize = 1 << 20;
@@ -28,7 +28,7 @@ const BYTES_AT_ONCE: usize = 1 << 20;
 pub(super) fn strays(table: &dyn Table, from: &[u8]) -> Result<Part<Vec<u8>>, Error> {
     let mut keys = Vec::new();
     let next = each(table, RowKind::Tag, from, &mut |key, _| {
-        // What cannot be parsed is no row of a tag.
+        // A key that cannot be parsed is that of no tag.
         let of_tag = match Key::parse(key) {
             Some(Key::Tag { tag, ino, .. }) => {
                 let name = [TAG_PREFIX.as_bytes(), tag.as_bytes()].concat();
@@ -44,7 +44,7 @@ pub(super) fn strays(table: &dyn Table, from: &[u8]) -> Result<Part<Vec<u8>>, Er
     Ok((keys, next))
 }
 
-/// Deletes those rows of tags that no file has.
+/// Deletes these rows of tags, except those of tags that a file has.
 pub(super) fn delete_strays(shard: &Shard, keys: &[Vec<u8>]) -> Result<(), Error> {
     for keys in keys.chunks(TAGS_AT_ONCE) {
         let mut txn = shard.begin_upkeep();
@@ -83,11 +83,11 @@ pub(super) fn without_rows(table: &dyn Table, from: &[u8]) -> Result<Part<InodeI
     Ok((inos, next))
 }
 
-/// Puts the rows of all tags of these files. Returns the files that were not found where their
-/// handles say.
+/// Puts the rows of all tags of these files. Returns the files that were not found at the location
+/// in their handles.
 pub(super) fn put_rows(shard: &Shard, handles: &[Handle]) -> Result<Vec<InodeId>, Error> {
     let mut lost = Vec::new();
-    // The file that is next, and the name after which its next tag is.
+    // The files that are left, and the name after which the next tag of the first file comes.
     let mut handles = handles;
     let mut after = Vec::new();
     while !handles.is_empty() {
@@ -115,15 +115,15 @@ pub(super) fn put_rows(shard: &Shard, handles: &[Handle]) -> Result<Vec<InodeId>
     Ok(lost)
 }
 
-/// Puts the rows of a file's tags behind the name `after`, at most `room`. Returns whether there
-/// may be more; `None` if the file is not found.
+/// Puts the rows of a file's tags after the name `after`, at most `room`. Returns whether there may
+/// be more; `None` if the file is not found.
 fn put_some(
     txn: &mut Txn<'_>,
     handle: Handle,
     after: &mut Vec<u8>,
     room: &mut usize,
 ) -> Result<Option<bool>, Error> {
-    // The cache keeps what programs use.
+    // A node that is read here is not cached: the cache is for the nodes that programs use.
     let cached = txn.state.rows.node(handle.ino).cloned();
     let node = match cached {
         Some(node) => node,
@@ -190,8 +190,8 @@ fn key_of(tag: &str, ino: InodeId, xattr: Option<&[u8]>) -> Option<Vec<u8>> {
     Some(key::tag(tag, row.value, ino))
 }
 
-/// Returns `None` if a row is damaged: it is logged, and `pelago check` repairs it. The worker goes
-/// on.
+/// Returns `None` if a row is damaged. That is logged, and `pelago check` repairs it; the worker
+/// goes on.
 fn unless_damaged<T>(result: Result<T, Error>) -> Result<Option<T>, Error> {
     match result {
         Err(error) if error.code == Code::Corrupt => Ok(None),

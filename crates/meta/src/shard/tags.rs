@@ -1,8 +1,8 @@
 //! Rows of tags: one for each extended attribute that is a tag, written and deleted by the batch
 //! that changes the attribute (I-12).
 //!
-//! The key of such a row has the value of the tag. So the old value is read before a tag changes or
-//! goes, and of no other extended attribute.
+//! The key of such a row has the value of the tag. So the old value of a tag is read before it
+//! changes or is removed; of other extended attributes no value is read.
 
 use pelago_store::key;
 use pelago_store::rows::Tag;
@@ -14,11 +14,11 @@ use super::stored;
 use super::txn::Txn;
 use crate::row_cache::Node;
 
-/// Tags whose values are read under one hold of the lock.
+/// The most tags whose values are read under one hold of the lock.
 pub(super) const TAGS_AT_ONCE: usize = limits::LOCK_ROWS / 64;
 
-/// Puts the row of an extended attribute that gets this value. Without effect if it is no tag.
-/// `exists`: it has had another one.
+/// Puts the row of a tag that gets this value. Without effect for an extended attribute that is no
+/// tag. `exists`: true if it has a value already.
 ///
 /// # Errors
 /// If the table fails, or the old value is damaged.
@@ -43,7 +43,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Deletes the row of an extended attribute that is removed. Without effect if it is no tag.
+/// Deletes the row of a tag that is removed. Without effect for an extended attribute that is no
+/// tag.
 ///
 /// # Errors
 /// If the table fails, or the value is damaged.
@@ -69,7 +70,7 @@ pub(super) fn stored_key(
     Ok(value.map(|value| key::tag(tag, &value, ino)))
 }
 
-/// Puts the row with this key, which says where the node is.
+/// Puts the row of a tag with this key and the location of the node.
 pub(super) fn put(txn: &mut Txn<'_>, node: &Node, key: Vec<u8>) {
     let Handle { dir, hash, .. } = node.handle();
     txn.put(key, &Tag { dir, hash });

@@ -1,4 +1,4 @@
-//! One operation: its batch, and the changes of memory that follow the batch.
+//! The transaction of one operation: its batch, and the changes of memory that follow the batch.
 //!
 //! The functions of an operation collect both in a [`Txn`]. [`Txn::commit`] writes the batch, and
 //! only then changes memory, so that a failed write leaves both as they were (I-1).
@@ -39,12 +39,12 @@ impl DirEntryKey {
         RowLocation::Name { dir: self.dir, hash: self.hash, name: self.name.clone() }
     }
 
-    /// As [`DirEntryKey::location`], without a copy of the name.
+    /// Returns the same as [`DirEntryKey::location`], without a copy of the name.
     pub(super) fn into_location(self) -> RowLocation {
         RowLocation::Name { dir: self.dir, hash: self.hash, name: self.name }
     }
 
-    /// Returns the key of the row that leads from an inode back to this name.
+    /// Returns the key of the parent pointer from an inode to this name.
     pub(super) fn parent_pointer(&self, ino: InodeId) -> Vec<u8> {
         key::parent_pointer(ino, self.dir, self.hash, self.name.as_bytes())
     }
@@ -63,8 +63,8 @@ impl Shard {
         Txn::new(self.lock(), op, CHANGES_OF_REMOVAL)
     }
 
-    /// Takes the lock for a batch that changes no name and no attribute of its own accord: those of
-    /// the workers, of the group commit, and of open files that are committed.
+    /// Takes the lock for a batch that is no operation of a session: a batch of a worker, of the
+    /// group commit, or of the commit of an open file.
     pub(super) fn begin_upkeep(&self) -> Txn<'_> {
         Txn::new(self.lock(), OpContext::UPKEEP, 0)
     }
@@ -81,21 +81,21 @@ pub(super) struct Txn<'a> {
     pub(super) batch: Batch,
     /// The stamp of every row in the batch.
     stamp: Stamp,
-    /// The time that changes of this operation show.
+    /// The time of the changes of this operation.
     pub(super) now: Time,
     /// The request whose reply is stored with the batch.
     request_key: Option<RequestKey>,
-    /// As [`OpContext::author`].
+    /// The value of [`OpContext::author`].
     author: Option<SessionId>,
-    /// As [`OpContext::invalidations`].
+    /// The value of [`OpContext::invalidations`].
     invalidations: Option<u64>,
-    /// As [`OpContext::expected`].
+    /// The value of [`OpContext::expected`].
     expected: Option<ExpectedNodes>,
     /// Changes of memory, in the order in which they are made.
     changes: Vec<MemoryChange>,
     /// Directories whose `dirty` flag is in the batch.
     flagged: Vec<InodeId>,
-    /// Tags that the batch changes.
+    /// Counts of the tags that the batch changes.
     pub(super) tags: TagChanges,
 }
 
@@ -107,18 +107,18 @@ enum MemoryChange {
     NodeRemoved(InodeId),
     /// A file that can be brought back for a while.
     FileRemoved(GoneFile),
-    /// A directory, and the one above it.
+    /// A directory, and its parent.
     DirectoryMade(InodeId, InodeId),
     DirectoryRemoved(InodeId),
-    /// A directory, and the one that it is in now.
+    /// A directory, and its new parent.
     DirectoryMoved(InodeId, InodeId),
     DirectoryTimeSet(InodeId, Time),
     ReplyStored(ReplyStored),
 }
 
-/// Most operations on names change memory in two places: a name and a node, or two names.
+/// The changes of memory by most operations on names: a name and a node, or two names.
 pub(super) const USUAL_CHANGES: usize = 2;
-/// A removal changes memory in three: the name, the node, and the files that can be brought back.
+/// The changes of memory by a removal: the name, the node, and the files that can be brought back.
 const CHANGES_OF_REMOVAL: usize = 3;
 
 impl<'a> Deref for Txn<'a> {
@@ -136,8 +136,8 @@ impl<'a> DerefMut for Txn<'a> {
 }
 
 impl<'a> Txn<'a> {
-    /// Begins an operation on a locked shard. `changes`: how often it may change memory without
-    /// another allocation.
+    /// Begins an operation on a locked shard. `changes`: the number of changes of memory for which
+    /// space is allocated.
     #[inline]
     pub(super) fn new(locked: Locked<'a>, op: OpContext, changes: usize) -> Self {
         let OpContext { now, request_key, author, invalidations, expected } = op;
@@ -156,7 +156,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Checks that the names lead to the inodes that were announced.
+    /// Checks that the names lead to the announced inodes.
     ///
     /// # Errors
     /// `Busy`.
@@ -192,7 +192,7 @@ impl<'a> Txn<'a> {
             assert!(changes.is_empty(), "I-1: memory would change without a batch");
             return Ok(locked);
         }
-        // Under the shard's lock, under which the table is opened again.
+        // The table is opened again under the shard's lock, which is held here.
         if invalidations.is_some_and(|before| before != locked.shard.durability.invalidations()) {
             return Err(Code::Io.into());
         }
@@ -230,7 +230,7 @@ impl<'a> Txn<'a> {
         self.batch.delete(key);
     }
 
-    /// Stores the reply in the batch, for a repetition of the same request.
+    /// Adds the reply to the batch, for a repetition of the same request.
     pub(super) fn store_reply(&mut self, reply: &Reply) {
         if let Some(request_key) = self.request_key {
             let stored = &self.locked.state.replies;
@@ -240,8 +240,8 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Stores the reply to an append, whose bytes go to a content file. Its client keeps them no
-    /// longer than until the answer, so it need not know when the row is safe.
+    /// Adds the reply to an append whose bytes go to a content file. Its client holds the bytes
+    /// only until the reply, so it need not know when the row is safe.
     pub(super) fn store_place(&mut self, reply: &Reply) {
         let before = self.changes.len();
         self.store_reply(reply);
@@ -250,7 +250,7 @@ impl<'a> Txn<'a> {
         }
     }
 
-    /// Takes an id for a new inode. Now and then that writes a batch of its own.
+    /// Takes an id for a new inode. Once per block of ids this writes a batch of its own.
     ///
     /// # Errors
     /// If the table fails; `NoSpace` if the shard has no ids left.
@@ -261,7 +261,7 @@ impl<'a> Txn<'a> {
         Ok(id)
     }
 
-    /// The names of a directory change: puts its `dirty` flag into the batch, unless the table has
+    /// Adds the `dirty` flag of a directory whose names change to the batch, unless the table has
     /// it.
     pub(super) fn flag_dirty(&mut self, dir: InodeId) {
         let Some(directory) = self.locked.state.directories.get(dir) else { return };
@@ -289,8 +289,8 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::NameAdded(entry_key.clone(), named));
     }
 
-    /// Removes a name of a node. `replaced`: the batch puts another node under the same name, so
-    /// that the row need not be deleted.
+    /// Removes a name of a node. `replaced`: true if the batch puts another node under the same
+    /// name, so that the row need not be deleted.
     pub(super) fn remove_name(&mut self, entry_key: &DirEntryKey, node: &Node, replaced: bool) {
         if !replaced {
             self.delete(entry_key.row_key());
@@ -301,14 +301,14 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::NameRemoved(entry_key.clone(), node.rnode.kind));
     }
 
-    /// Changes the row of a node. A node that is embedded in a name which changes too is written by
-    /// [`Txn::put_name`] and needs [`Txn::cache_node`] only.
+    /// Puts the row of a node, and caches it. A node that is embedded in a name of this batch is
+    /// written by [`Txn::put_name`], and needs [`Txn::cache_node`] only.
     pub(super) fn put_node(&mut self, node: Node) {
         put_node(&mut self.batch, &node, self.stamp);
         self.cache_node(node);
     }
 
-    /// Puts the row of a node into the batch, and leaves memory to the caller.
+    /// Puts the row of a node, and leaves the cache to the caller.
     pub(super) fn put_row_of(&mut self, node: &Node) {
         put_node(&mut self.batch, node, self.stamp);
     }
@@ -322,7 +322,7 @@ impl<'a> Txn<'a> {
         self.put_node(node);
     }
 
-    /// Keeps a node in the cache whose row is in the batch already.
+    /// Caches a node whose row is in the batch already.
     pub(super) fn cache_node(&mut self, node: Node) {
         self.changes.push(MemoryChange::NodeChanged(node));
     }
@@ -332,12 +332,12 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::NodeRemoved(ino));
     }
 
-    /// Remembers a file whose rows the batch deletes.
+    /// Records a file whose rows the batch deletes, so that it can be brought back.
     pub(super) fn file_removed(&mut self, gone: GoneFile) {
         self.changes.push(MemoryChange::FileRemoved(gone));
     }
 
-    /// Begins the counts of a directory that the batch makes.
+    /// Begins the counts of a directory that the batch creates.
     pub(super) fn add_directory(&mut self, ino: InodeId, parent: InodeId) {
         self.changes.push(MemoryChange::DirectoryMade(ino, parent));
     }
@@ -347,20 +347,21 @@ impl<'a> Txn<'a> {
         self.changes.push(MemoryChange::DirectoryRemoved(ino));
     }
 
-    /// Notes that the batch moves a directory into another one.
+    /// Records that the batch moves a directory to another parent.
     pub(super) fn move_directory(&mut self, ino: InodeId, parent: InodeId) {
         assert!(ino != parent, "I-11: a directory moves into itself");
         self.changes.push(MemoryChange::DirectoryMoved(ino, parent));
     }
 
-    /// Sets the time of a directory's last change to any time, as `utimensat` does.
+    /// Sets the `mtime` of a directory to any time, as `utimensat` does.
     pub(super) fn set_directory_mtime(&mut self, ino: InodeId, mtime: Time) {
         self.changes.push(MemoryChange::DirectoryTimeSet(ino, mtime));
     }
 }
 
 impl MemoryChange {
-    /// Tells the search index which files it changes; of a directory also the times.
+    /// Adds the files that it changes to the feed of the search index; also a directory whose times
+    /// change.
     fn feed(&self, feed: &mut Feed) {
         match self {
             Self::NameAdded(key, named) => {
@@ -381,7 +382,7 @@ impl MemoryChange {
         }
     }
 
-    /// Calls `each` with what the change builds on or changes.
+    /// Calls `each` with the subjects on which the change builds, or which it changes.
     fn subjects(&self, mut each: impl FnMut(Subject, Access)) {
         let inode = |ino: &InodeId| Subject::Inode(*ino);
         match self {
@@ -414,7 +415,8 @@ impl MemoryChange {
 }
 
 impl Locked<'_> {
-    /// Notes whose the changes of a batch are, and whether they build on those of others.
+    /// Records the session of the changes of a batch, and whether they build on changes of other
+    /// sessions.
     fn note_unsafe(&mut self, author: SessionId, sequence: u64, changes: &[MemoryChange]) {
         let safe = self.shard.durability.safe();
         let noted = &mut self.state.unsafe_changes;

@@ -1,5 +1,5 @@
-//! What a shard does beside its operations: the counts of directories at a group commit, the last
-//! batch of a run, and the reopening of a table that has stopped.
+//! Upkeep of a shard: the counts of directories at a group commit, the last batch of a run, and the
+//! reopening of a table that has stopped.
 
 use pelago_store::rows::HighWater;
 use pelago_store::{key, table};
@@ -7,8 +7,9 @@ use pelago_wire::Error;
 
 use super::Shard;
 
-/// Writes the counts of all directories that changed since the last time. Returns the sequence of
-/// the newest batch. `is_last`: the batch may use the reserve, because no other one follows.
+/// Writes the counts of all directories that changed since the last call. Returns the sequence of
+/// the newest batch. `is_last`: true if no other batch of counts follows, so that this one may use
+/// the reserve.
 pub(super) fn write_counts(shard: &Shard, is_last: bool) -> Result<u64, Error> {
     let mut txn = shard.begin_upkeep();
     if txn.state.directories.changed().is_empty() {
@@ -35,10 +36,9 @@ pub(super) fn write_counts(shard: &Shard, is_last: bool) -> Result<u64, Error> {
     Ok(locked.state.sequence)
 }
 
-/// Writes the last batches of a clean run: times of reads, counts, and the end of the ids that were
-/// used.
+/// Writes the last batches of a clean run: times of reads, counts, and the end of the used ids.
 pub(super) fn finish(shard: &Shard) -> Result<(), Error> {
-    // As in a group commit, a time of a read that is lost breaks no promise.
+    // As in a group commit, the loss of the time of a read breaks no promise.
     if let Err(error) = super::read_times::commit(shard) {
         tracing::debug!(%error, "times of reads are not written");
     }
@@ -51,15 +51,15 @@ pub(super) fn finish(shard: &Shard) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens the table again if it has stopped, and forgets what is in memory of its rows. No operation
-/// runs in between: a row that is derived from a lost one would fit none of the others. If there
-/// are sessions of other processes, a new epoch begins, so that their clients repeat what may be
-/// lost. Returns whether what was not safe is lost.
+/// Opens the table again after it stopped, and forgets the cached rows. No operation runs in
+/// between: a row that was derived from a lost row would contradict the others. If there are
+/// sessions of other processes, a new epoch begins, so that their clients repeat the requests that
+/// may be lost. Returns whether the batches that were not safe are lost.
 pub(super) fn reopen(shard: &Shard) -> Result<bool, table::Error> {
     let mut locked = shard.lock();
     let loses = shard.table.reopen()?;
     locked.state.forget_rows();
-    // Some have their names again, and their snapshots are stale.
+    // Some of these files have their names again, and their snapshots are stale.
     shard.removed.clear();
     let next_id = locked.state.ids.invalidate();
     if !locked.state.replies.is_empty() {

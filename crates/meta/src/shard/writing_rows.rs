@@ -1,5 +1,5 @@
-//! Deletes `writing` rows of files that are closed and safe. A commit of a file writes its row, and
-//! may delete it ([`super::WritingRow`]).
+//! The deletion of `writing` rows of closed and safe files. The commit of a file writes its row,
+//! and may delete it ([`super::WritingRow`]).
 
 use pelago_store::key;
 use pelago_wire::InodeId;

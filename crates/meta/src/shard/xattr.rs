@@ -1,9 +1,9 @@
-//! Extended attributes.
+//! Extended attributes as rows.
 //!
-//! Their names are in one row, so that an operation which sets, lists or removes some reads no
-//! values: those may be gigabytes. Access control lists are not among the names, because the rnode
-//! has a flag for each. Only the old value of a tag is read, because the key of its row in
-//! [`super::tags`] has it.
+//! The names of a file's attributes are in one row, so that an operation that sets, lists or
+//! removes attributes reads no values, which may be gigabytes. Access control lists are not among
+//! the names, because the rnode has a flag for each. Only the old value of a tag is read, because
+//! it is in the key of the row of the tag ([`super::tags`]).
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use super::{Shard, stored};
 use crate::reply_cache::OpContext;
 use crate::row_cache::Node;
 
-/// Extended attributes of a removed file that are deleted under one hold of the lock.
+/// The most extended attributes of a removed file that are deleted under one hold of the lock.
 const DELETED_AT_ONCE: usize = limits::LOCK_ROWS / 8;
 
 impl Shard {
@@ -35,7 +35,7 @@ impl Shard {
     /// `NoXattr`, also for a file that is gone; `Range`, `Invalid`, `NotSupported` for the name.
     pub fn get_xattr(&self, handle: Handle, name: &[u8]) -> Result<Vec<u8>, Error> {
         let list = check_name(name)?;
-        // `ls -l` asks for two of each file, and most volumes have none at all.
+        // `ls -l` reads two attributes of each file, and most volumes have none at all.
         if !self.has_xattrs.load(Ordering::Acquire) {
             return Err(Code::NoXattr.into());
         }
@@ -51,8 +51,8 @@ impl Shard {
         list(&mut self.lock(), caller, handle)
     }
 
-    /// Sets an extended attribute. An access control list changes the mode; one that says no more
-    /// than the mode is not stored.
+    /// Sets an extended attribute. An access control list changes the mode; a list that is
+    /// equivalent to the mode is not stored.
     ///
     /// # Errors
     /// `Exists` and `NoXattr` as the flags demand; `Range`, `Invalid`, `NotSupported` for the name;
@@ -93,7 +93,7 @@ impl Shard {
     }
 }
 
-/// Checks a name. Returns the kind of access control list that it stands for, if any.
+/// Checks a name. Returns the kind of access control list that has this name, if any.
 ///
 /// # Errors
 /// `Range` if it is too long, `NotSupported` for an unknown prefix, `Invalid` if nothing follows
@@ -124,7 +124,8 @@ pub(super) fn get(
     name: &[u8],
     list: Option<List>,
 ) -> Result<Vec<u8>, Error> {
-    // A node that is not in memory is not read first: that would take longer than finding nothing.
+    // A node that is not cached is not read first: that would take longer than to find no
+    // attribute.
     let may_exist = locked.state.rows.node(handle.ino).is_none_or(|node| match list {
         Some(list) => list.is_on(&node.rnode),
         None => node.rnode.flags.has_xattrs,
@@ -152,8 +153,8 @@ pub(super) fn list(
     Ok(if caller.uid == 0 { all } else { without_trusted(&all) })
 }
 
-/// Sets an extended attribute. An access list changes the mode; one that says no more than the mode
-/// is not stored.
+/// Sets an extended attribute. An access list changes the mode; a list that is equivalent to the
+/// mode is not stored.
 ///
 /// # Errors
 /// `Exists` and `NoXattr` as the flags demand; `TooBig` if the value, or all names together, are
@@ -184,10 +185,10 @@ pub(super) fn set(
     let lists = List::ALL.iter().filter(|list| list.is_on(&node.rnode));
     let all = lists.fold(names.len(), |sum, list| sum + list.name().len() + 1);
     if !exists && all + name.len() + 1 > limits::XATTR_LIST_BYTES {
-        // Other file systems say `NoSpace`. Here that means a full disk.
+        // Other file systems return `NoSpace`; here that means a full disk.
         return Err(Code::TooBig.into());
     }
-    // Before the first one exists. Files inherit only what another one was given.
+    // Set before the first attribute exists. Files inherit only lists that were set before.
     txn.shard.has_xattrs.store(true, Ordering::Release);
     match value {
         Some(value) => {
@@ -264,11 +265,11 @@ pub(super) fn delete_some(txn: &mut Txn<'_>, ino: InodeId) -> Result<bool, Error
     Ok(!rest.is_empty())
 }
 
-/// Puts the rows of extended attributes again that [`delete_few`] has deleted, as they were in a
-/// snapshot. `has_rows`: it has left those that are no access control lists.
+/// Restores the rows of extended attributes that [`delete_few`] deleted, from a snapshot.
+/// `has_rows`: true if it left the rows that are no access control lists.
 ///
 /// # Errors
-/// As [`delete_few`]; `TooBig` if they have too many bytes to be put with one batch.
+/// As [`delete_few`]; `TooBig` if they have too many bytes for one batch.
 pub(super) fn put_back(
     txn: &mut Txn<'_>,
     before: &dyn TableRead,
@@ -294,7 +295,7 @@ pub(super) fn put_back(
     Ok(())
 }
 
-/// Whether any file has extended attributes; `true` if the table fails.
+/// Returns whether any file has extended attributes; true if the table fails.
 pub(super) fn are_in(table: &dyn Table) -> bool {
     let from = key::xattrs_of(InodeId::from_raw(0)).from;
     let to = key::xattrs_of(InodeId::from_raw(u64::MAX)).to;
@@ -306,7 +307,7 @@ pub(super) fn are_in(table: &dyn Table) -> bool {
     found || visited.is_err()
 }
 
-/// Returns how many bytes the names have that are deleted under one hold of the lock.
+/// Returns the length of the names that are deleted under one hold of the lock.
 fn bytes_at_once(names: &[u8]) -> usize {
     let mut bytes = 0;
     let mut tags = 0;
@@ -340,7 +341,7 @@ fn names_in(table: &dyn TableRead, ino: InodeId) -> Result<Vec<u8>, Error> {
     Ok(row.names.to_vec())
 }
 
-/// Deletes an extended attribute; `names` as [`names_of`] returned them.
+/// Deletes an extended attribute. `names`: the names that [`names_of`] returned.
 ///
 /// # Errors
 /// If the table fails, or the value of a tag is damaged.
@@ -367,14 +368,14 @@ fn delete(
     Ok(())
 }
 
-/// Puts the row of an extended attribute. If it is a tag, [`tags::set`] puts that of the tag.
+/// Puts the row of an extended attribute. If it is a tag, [`tags::set`] puts the row of the tag.
 fn put(txn: &mut Txn<'_>, ino: InodeId, name: &[u8], value: &[u8]) {
     txn.tags.note_attribute(name);
     txn.put(key::xattr(ino, name), &Xattr { value });
 }
 
-/// Deletes the row of an extended attribute. If it is a tag, [`tags::remove`] deletes that of the
-/// tag.
+/// Deletes the row of an extended attribute. If it is a tag, [`tags::remove`] deletes the row of
+/// the tag.
 fn delete_row(txn: &mut Txn<'_>, ino: InodeId, name: &[u8]) {
     txn.tags.note_attribute(name);
     txn.delete(key::xattr(ino, name));

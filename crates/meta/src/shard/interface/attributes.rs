@@ -1,4 +1,4 @@
-//! Reads of one node.
+//! Reads of one node, and accessors of the shard.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::row_cache::Node;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Returns the attributes as they are now.
+    /// Returns the present attributes.
     ///
     /// # Errors
     /// `Stale`.
@@ -22,7 +22,7 @@ impl Shard {
         locked.attr_of(&node.rnode)
     }
 
-    /// Returns the handle with its newest hint, and the attributes as they are now.
+    /// Returns the handle with its newest hint, and the present attributes.
     ///
     /// # Errors
     /// `Stale`.
@@ -33,7 +33,7 @@ impl Shard {
         locked.entry_of(&node)
     }
 
-    /// Returns the row of a file and its location, without what open files know better.
+    /// Returns the row of a file and its location, without the newer values of open files.
     ///
     /// # Errors
     /// `Stale`.
@@ -41,7 +41,8 @@ impl Shard {
         self.lock().node(handle)
     }
 
-    /// Returns whether the row of a file has its size and times: it is no directory and not open.
+    /// Returns whether the row of a file has its present size and times: true unless it is a
+    /// directory or open.
     #[must_use]
     pub fn attrs_are_in_row(&self, ino: InodeId, kind: FileKind) -> bool {
         kind != FileKind::Directory && !self.open_inodes.contains(ino)
@@ -52,7 +53,7 @@ impl Shard {
         &*self.table
     }
 
-    /// Returns where searches found files.
+    /// Returns the names under which searches found files.
     pub(crate) fn place_hints(&self) -> Arc<PlaceHints> {
         Arc::clone(&self.place_hints)
     }
@@ -62,13 +63,13 @@ impl Shard {
         self.hasher
     }
 
-    /// Whether an inode has ever had this id.
+    /// Returns whether an inode was ever given this id.
     #[must_use]
     pub fn has_issued(&self, ino: InodeId) -> bool {
         ino.home() == self.id && ino.counter() < self.lock().state.ids.next()
     }
 
-    /// Whether the bytes of an inode are in a content file.
+    /// Returns whether the bytes of an inode are in a content file.
     ///
     /// # Errors
     /// `Stale`.

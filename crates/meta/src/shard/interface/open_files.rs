@@ -1,4 +1,4 @@
-//! Open files: references, attributes that are not committed yet, times of reads, and commits.
+//! Methods for open files: references, uncommitted attributes, times of reads, and commits.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::shard::{
 };
 
 impl Shard {
-    /// Adds a reference to an inode that is being opened: while it is open its rows stay, even
-    /// without a name. Returns the node as stored, and its attributes as they are now.
+    /// Adds a reference to an inode that is being opened: its rows stay while it is open, even
+    /// without a name. Returns the stored node, and its present attributes.
     ///
     /// # Errors
     /// `Stale`.
@@ -24,9 +24,9 @@ impl Shard {
         Ok((node, attr))
     }
 
-    /// Removes a reference. Returns whether the worker `orphans` has work: the inode has neither
-    /// name nor reference now, and is not remembered for a while. Takes the lock only if it has no
-    /// name.
+    /// Removes a reference. Returns whether the worker `orphans` has work: the inode has neither a
+    /// name nor a reference now, and cannot be brought back. Takes the lock only if the inode has
+    /// no name.
     pub fn release(&self, ino: InodeId) -> bool {
         if !self.open_inodes.release(ino) {
             return false;
@@ -37,27 +37,27 @@ impl Shard {
         !is_remembered || self.has_removed_news()
     }
 
-    /// Whether an open file or an unfinished release refers to an inode.
+    /// Returns whether an open file or an unfinished release refers to an inode.
     #[must_use]
     pub fn is_open(&self, ino: InodeId) -> bool {
         self.open_inodes.contains(ino)
     }
 
-    /// Sets size and times that the row of an open file does not have yet; `None` if it has the
-    /// newest. Without effect if the file is not open.
+    /// Sets the size and times that the row of an open file does not have yet; `None` if the row
+    /// has them. Without effect if the file is not open.
     pub fn set_live_attrs(&self, ino: InodeId, live: Option<LiveAttrs>) {
         self.open_inodes.set_live_attrs(ino, live);
     }
 
-    /// Sets the source of attributes for an open file that programs write without requests; `None`
-    /// if they do so no more. Without effect if the file is not open.
+    /// Sets the source of attributes of an open file that programs write without requests; `None`
+    /// if they no longer do. Without effect if the file is not open.
     pub fn set_attr_source(&self, ino: InodeId, source: Option<Arc<dyn AttrSource>>) {
         self.open_inodes.set_attr_source(ino, source);
     }
 
-    /// Notes a read of an open file, if it counts: `always`, or as with `relatime`
-    /// ([`atime_is_due`]). It is shown at once, and is in the row with the next commit or with
-    /// [`Shard::queue_read_time`]. Returns whether it counts.
+    /// Records the time of a read of an open file, if the read counts: `always`, or by the rules of
+    /// `relatime` ([`atime_is_due`]). The time is visible at once, and is written to the row with
+    /// the next commit or by [`Shard::queue_read_time`]. Returns whether the read counts.
     ///
     /// # Errors
     /// `Stale`.
@@ -73,8 +73,8 @@ impl Shard {
         Ok(counts)
     }
 
-    /// A reader of an open file leaves: the time of its read is written with the next group commit,
-    /// or at once if too many wait for that.
+    /// Queues the time of the read of a closing reader: it is written with the next group commit,
+    /// or at once if too many times are queued.
     ///
     /// # Errors
     /// As [`Shard::commit_read_times`].
@@ -85,7 +85,7 @@ impl Shard {
         read_times::write(self, &[handle])
     }
 
-    /// Writes the times of reads that wait for it. What fails stays for the next time.
+    /// Writes the queued times of reads. Those that fail stay queued.
     ///
     /// # Errors
     /// If the table fails.
@@ -93,11 +93,11 @@ impl Shard {
         read_times::commit(self)
     }
 
-    /// Commits an open file: afterwards its row is up to date, and its [`LiveAttrs`] are forgotten.
+    /// Commits an open file: afterwards its row is up to date, and its [`LiveAttrs`] are removed.
     /// Returns the attributes, and the sequence of the batch.
     ///
     /// # Errors
-    /// `Stale` if the file is gone; if the table fails, and then nothing has changed.
+    /// `Stale` if the file was removed; if the table fails, and then nothing has changed.
     pub fn commit_bytes(
         &self,
         handle: Handle,

@@ -1,4 +1,4 @@
-//! What the group commit, the workers and the service need beside operations.
+//! Methods for the group commit, the workers and the service.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ use crate::shard::{
 use crate::unsafe_changes::Subject;
 
 impl Shard {
-    /// Writes the counts of all directories that changed since the last time, so that the next
+    /// Writes the counts of all directories that changed since the last call, so that the next
     /// [`table::Table::persist`] makes them safe with the changes. Returns the sequence of the
     /// newest batch.
     ///
@@ -35,8 +35,7 @@ impl Shard {
         self.durability.writeback_errors.track(changed);
     }
 
-    /// Writes the last batches of a clean run: times of reads, counts, and the end of the ids that
-    /// were used.
+    /// Writes the last batches of a clean run: times of reads, counts, and the end of the used ids.
     ///
     /// # Errors
     /// If the table fails.
@@ -44,29 +43,30 @@ impl Shard {
         upkeep::finish(self)
     }
 
-    /// Opens the table again if it has stopped, forgets what is in memory of its rows, and trusts
-    /// no row that may be lost. Begins a new epoch if there are sessions of other processes.
-    /// Returns whether what was not safe is lost.
+    /// Opens the table again after it stopped, and forgets the cached rows. Begins a new epoch if
+    /// there are sessions of other processes. Returns whether the batches that were not safe are
+    /// lost.
     ///
     /// # Errors
-    /// The table's; it must be opened again then.
+    /// Those of the table; it must be opened again then.
     pub fn reopen(&self) -> Result<bool, table::Error> {
         upkeep::reopen(self)
     }
 
-    /// Forgets what is in memory of the rows.
+    /// Forgets the cached rows and directories.
     pub fn forget_rows(&self) {
         self.lock().state.forget_rows();
     }
 
-    /// Returns the bytes of memory that cached rows and filters take.
+    /// Returns the bytes of memory of the cached rows, and of the filters.
     #[must_use]
     pub fn memory_bytes(&self) -> (u64, u64) {
         let locked = self.lock();
         (locked.state.rows.bytes(), locked.state.directories.filter_bytes())
     }
 
-    /// Returns the reply to a request, if it is stored. Most are not, which costs no read.
+    /// Returns the reply to a request, if it is stored. If it is not, as for most requests, nothing
+    /// is read.
     ///
     /// # Errors
     /// If the table fails, or the row is damaged.
@@ -77,13 +77,13 @@ impl Shard {
         }
     }
 
-    /// Returns whether the reply to a request is one that an earlier epoch has stored.
+    /// Returns whether an earlier epoch stored the reply to a request.
     #[must_use]
     pub fn has_reply_of_earlier_epoch(&self, session: SessionId, mutation: u64) -> bool {
         self.lock().state.replies.is_of_earlier_run(session, mutation)
     }
 
-    /// Stores the reply to a request whose change is in rows already.
+    /// Stores the reply to a request whose change is written already.
     ///
     /// # Errors
     /// If the table fails.
@@ -91,10 +91,10 @@ impl Shard {
         replies::store(self, context, reply)
     }
 
-    /// Returns whether the answer to a change of this session waits until all is safe that is done:
-    /// it builds on an unsafe change of another session, which may not come back after a loss of
-    /// power, or the next run would not know this one. `opened`: the inode that the session has
-    /// opened.
+    /// Returns whether the reply to a change of this session must wait until all done batches are
+    /// safe: because the change builds on an unsafe change of another session, which may not come
+    /// back after a loss of power, or because the next run would not know this session. `opened`:
+    /// the inode that the session has opened.
     #[must_use]
     pub fn builds_on_others(&self, session: SessionId, opened: Option<InodeId>) -> bool {
         if !self.has_sessions.load(Ordering::Acquire) {
@@ -109,21 +109,21 @@ impl Shard {
             || opened.is_some_and(is_of_other)
     }
 
-    /// Returns the present epoch; see [`Shard::reopen`].
+    /// Returns the present epoch, which [`Shard::reopen`] may change.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Returns the sequence of the newest batch with a change of this request; 0 if this epoch has
-    /// written none.
+    /// Returns the sequence of the newest batch that stored a reply to this request; 0 if this
+    /// epoch has stored none.
     #[must_use]
     pub fn sequence_of(&self, session: SessionId, mutation: u64) -> u64 {
         self.lock().state.replies.sequence(session, mutation)
     }
 
-    /// Returns the sessions of the last run. Called once, before the first request. What that run
-    /// has left for them is safe then.
+    /// Returns the sessions of the last run, and makes their rows safe. Called once, before the
+    /// first request.
     ///
     /// # Errors
     /// If the table fails.
@@ -131,9 +131,9 @@ impl Shard {
         sessions::load(self)
     }
 
-    /// Begins a session of another process; one that has begun stays as it is. The next run of the
-    /// server knows it, unless the machine loses power before the next group commit: then none of
-    /// its changes is left either.
+    /// Begins a session of another process. Without effect if it has begun already. The next run of
+    /// the server knows the session, unless the machine loses power before the next group commit:
+    /// then all its changes are lost too.
     ///
     /// # Errors
     /// If the table fails.
@@ -149,8 +149,8 @@ impl Shard {
         sessions::forget(self, session)
     }
 
-    /// Puts the row of a session again that [`Shard::forget_session`] has deleted, so that the next
-    /// run of the server knows it; does nothing for any other session.
+    /// Writes again the row of a session that [`Shard::forget_session`] deleted, so that the next
+    /// run of the server knows it. Without effect for any other session.
     ///
     /// # Errors
     /// If the table fails; the next run will not know the session.
@@ -158,8 +158,8 @@ impl Shard {
         sessions::remember(self, session)
     }
 
-    /// Begins eras of leases on bytes: once this is safe, the next run of the server refuses what
-    /// the clients of these sessions have kept back in earlier ones.
+    /// Begins new eras of leases on bytes: once the rows are safe, the next run of the server
+    /// refuses the bytes that the clients of these sessions held back in earlier eras.
     ///
     /// # Errors
     /// If the table fails.
@@ -167,7 +167,7 @@ impl Shard {
         sessions::begin_write_eras(self, eras)
     }
 
-    /// Ends a session, and forgets the replies that are stored for it.
+    /// Ends a session, and deletes the replies that are stored for it.
     ///
     /// # Errors
     /// If the table fails; the next run of the server then waits for the session.
@@ -175,8 +175,8 @@ impl Shard {
         sessions::end(self, session)
     }
 
-    /// Returns a directory in use whose names should be scanned: one whose count was lost in an
-    /// unclean stop, or else one whose filter takes less than `room` bytes.
+    /// Returns a directory in memory whose names should be scanned: one whose count was lost in an
+    /// unclean stop, else one whose filter takes less than `room` bytes.
     #[must_use]
     pub fn next_to_scan(&self, room: u64) -> Option<InodeId> {
         scan::next(&self.lock().state, room)
@@ -191,8 +191,8 @@ impl Shard {
         scan::dirs_to_recount(&*self.table, from)
     }
 
-    /// Begins a scan: from now on the shard records which names come and go. `None` if the
-    /// directory is gone, or needs no scan any more.
+    /// Begins a scan: from now on the shard records the names that are added and removed. Returns
+    /// `None` if the directory was removed, or needs no scan any more.
     ///
     /// # Errors
     /// If the table fails.
@@ -200,9 +200,9 @@ impl Shard {
         scan::begin(&mut self.lock(), dir)
     }
 
-    /// Ends a scan: its result, with what was recorded since it began, is known from now on.
-    /// `None`: it failed. Returns whether so much was recorded that the filter is unknown: another
-    /// scan at once would end no better.
+    /// Ends a scan: its result, with the changes recorded since it began, is used from now on;
+    /// `None` if it failed. Returns true if too many changes were recorded, so that there is no
+    /// filter: another scan at once would end in the same way.
     pub fn end_scan(&self, dir: InodeId, scanned: Option<Scanned>) -> bool {
         scan::end(&mut self.lock().state, dir, scanned)
     }
@@ -227,15 +227,15 @@ impl Shard {
         scan::find_embedded(&*self.table, from, is_wanted)
     }
 
-    /// Returns whether there is a row for each tag, and no other: whether a search for tags may
-    /// rely on the rows of kind [`pelago_store::key::RowKind::Tag`].
+    /// Returns whether there is a row of kind [`pelago_store::key::RowKind::Tag`] for each tag, and
+    /// no other, so that a search for tags may rely on them.
     #[must_use]
     pub fn tags_are_complete(&self) -> bool {
         self.tags_are_complete.load(Ordering::Acquire)
     }
 
-    /// Notes that there is a safe row for each tag, and no other. It stays so: each operation that
-    /// changes a tag changes its row too.
+    /// Records that there is a safe row for each tag, and no other row of a tag. It stays so: each
+    /// operation that changes a tag changes its row too.
     pub fn set_tags_complete(&self) {
         self.tags_are_complete.store(true, Ordering::Release);
     }
@@ -250,7 +250,7 @@ impl Shard {
         tag_scan::strays(&*self.table, from)
     }
 
-    /// Deletes those of these rows of tags that no file has.
+    /// Deletes these rows of tags, except those of tags that a file has.
     ///
     /// # Errors
     /// If the table fails.
@@ -268,8 +268,8 @@ impl Shard {
         tag_scan::without_rows(&*self.table, from)
     }
 
-    /// Puts the rows of all tags of these files. Returns the files that were not found where their
-    /// handles say.
+    /// Puts the rows of all tags of these files. Returns the files that were not found at the
+    /// location in their handles.
     ///
     /// # Errors
     /// If the table fails.
@@ -278,8 +278,8 @@ impl Shard {
     }
 
     /// Deletes the rows of a file that has no name and is not open, except its orphan row: from
-    /// then on it cannot be opened. Returns the sequence of the last batch, and the newest content
-    /// file that the rows named; `None`, and nothing is done, if the file is open or has a name, or
+    /// then on it cannot be opened. Returns the sequence of the last batch, and the generation of
+    /// its newest content file. Returns `None` and does nothing if the file is open, has a name, or
     /// can be brought back.
     ///
     /// # Errors
@@ -288,8 +288,8 @@ impl Shard {
         orphans::remove_unnamed(self, ino)
     }
 
-    /// Deletes the orphan rows of files that [`Shard::remove_unnamed`] removed and whose content
-    /// files are gone for good.
+    /// Deletes the orphan rows of files that [`Shard::remove_unnamed`] removed, and whose content
+    /// files are safely removed.
     ///
     /// # Errors
     /// If the table fails.
