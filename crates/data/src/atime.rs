@@ -1,16 +1,16 @@
-//! The access time of files, as with `relatime`.
+//! Access times of files, by the rules of `relatime`.
 //!
-//! The shard learns at once of a read that changes the access time. The row gets it with the next
-//! commit of the file, or with the group commit after the end of an open that read: one batch for
-//! many reads, and none for each file. Reads that cannot change it cost one comparison: the row, or
-//! the last read that was reported to the shard, says until when.
+//! A read that changes the access time is reported to the shard at once. The row gets the time with
+//! the next commit of the file, or with the group commit after the end of an open that read: one
+//! batch for many reads, not one for each file. A read that cannot change the access time costs one
+//! comparison with a time that was derived from the row, or from the last reported read.
 //!
 //! A read by a descriptor of the content file changes the access time of *that* file, if the disk
-//! keeps access times, by the disk's own `relatime`. This is a sign, not an authority: if it has
-//! moved while an open is there whose reads count, the file was read then, and the times in the row
-//! decide whether the read changes the access time. If they would and the disk's would not, the
-//! content file gets an old access time before its descriptor is handed out. An access time that a
-//! program sets is set in the content file too, so that it wins, and the next read counts again.
+//! keeps access times, by the disk's own `relatime`. This time shows only that the file was read:
+//! if it moves while an open is there whose reads count, the times in the row decide whether the
+//! read changes the access time. If a read would change the time in the row but not that of the
+//! disk, the content file gets an old access time before its descriptor is handed out. An access
+//! time that a program sets is set in the content file too, so that it stays until the next read.
 
 use std::sync::atomic::Ordering;
 
@@ -24,7 +24,7 @@ use crate::inode_guard::InodeGuard;
 use crate::passthrough::observer::Observer;
 
 impl Inode {
-    /// Notes attributes that were read from the row: until when no read changes the access time.
+    /// Derives from the attributes in the row the time until which no read changes the access time.
     pub(crate) fn note_atime(&self, attr: &Attr) {
         if !atime_is_due(attr, clock::now()) {
             let until = attr.atime.seconds.saturating_add(ATIME_INTERVAL_SECONDS);
@@ -32,20 +32,20 @@ impl Inode {
         }
     }
 
-    /// Notes that the shard has an access time that the row does not have yet.
+    /// Records that the shard has an access time that the row does not have yet.
     pub(crate) fn note_atime_uncommitted(&self) {
         self.atime_uncommitted.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that attributes have changed: the next read asks the shard again.
+    /// Records that attributes have changed: the next read is reported to the shard again.
     pub(crate) fn invalidate_atime(&self) {
         self.atime_fresh_until.store(i64::MIN, Ordering::Relaxed);
     }
 }
 
 impl InodeGuard<'_> {
-    /// Notes a read, which never fails for that; with `always` it changes the access time whatever
-    /// was read before.
+    /// Records a read. A failure is ignored, because the read itself succeeded. With `always` the
+    /// read changes the access time in any case.
     pub(crate) fn note_read(&self, always: bool) {
         let files = self.files;
         let inode = self.inode;
@@ -55,7 +55,7 @@ impl InodeGuard<'_> {
             return;
         }
         let until = now.seconds.saturating_add(ATIME_INTERVAL_SECONDS);
-        // Before the shard is asked: if attributes change meanwhile, the next read counts.
+        // Before the call of the shard: if attributes change meanwhile, the next read counts.
         inode.atime_fresh_until.store(until, Ordering::Relaxed);
         if files.shard.record_read(inode.handle, now, always) == Ok(true) {
             inode.note_atime_uncommitted();
@@ -63,7 +63,8 @@ impl InodeGuard<'_> {
     }
 
     /// Prepares a content file that is about to be read by a descriptor: if the next read changes
-    /// the access time, it must move that of the content file. A failure does not matter.
+    /// the access time in the row, it must move that of the content file too. A failure does not
+    /// matter.
     pub(crate) fn prepare_passthrough_read(&self, observer: &Observer) {
         let files = self.files;
         let now = clock::now();
@@ -81,8 +82,8 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Hands an access time that is not in the row to the group commit, because an opener leaves. A
-    /// failure loses it, and does not keep the file open.
+    /// Queues an access time that is not in the row for the group commit, because an opener leaves.
+    /// A failure loses the time, and does not keep the file open.
     pub(crate) fn commit_atime(&self) {
         let inode = self.inode;
         if inode.atime_uncommitted.load(Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! Changing attributes of files, together with what their open state and content file have of them.
+//! Changes of file attributes, in the row, the open inode and the content file.
 
 use pelago_meta::reply_cache::OpContext;
 use pelago_meta::shard::WritingRow;
@@ -48,7 +48,7 @@ impl OpenFiles {
         Ok(attr)
     }
 
-    /// Returns whether a change of attributes changes more than the row.
+    /// Returns whether a change of attributes concerns more than the row.
     fn concerns_bytes(&self, handle: Handle, set: &SetAttr) -> bool {
         let ino = handle.ino;
         match set {
@@ -78,7 +78,7 @@ impl InodeGuard<'_> {
             return files.shard.attr(self.handle());
         }
         if let Some(observer) = &self.state.observer {
-            // Before the row: what is observed is never older than the row.
+            // Before the row: the observed times are never older than those of the row.
             let timed = observer.set_times(&rest, op.now, self.inode.has_external_writers());
             timed.map_err(|error| files.disk.failed(&error))?;
         }

@@ -1,17 +1,17 @@
-//! Whether an operation may wait for the disk.
+//! Permission of an operation to wait for the disk, and its result without it.
 
 use pelago_wire::{Code, Error};
 
-/// Whether a caller may wait for the disk.
+/// The permission of a caller to wait for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MayBlock {
-    /// No: it serves others, as an event loop does.
+    /// It may not wait, because it serves others, as an event loop does.
     No,
-    /// Yes, as long as that takes.
+    /// It may wait as long as necessary.
     Yes,
 }
 
-/// Why an operation was not carried out.
+/// The error of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpError {
     /// It failed.

@@ -1,13 +1,13 @@
-//! Memory for large reads, used again: fresh memory costs a page fault for each 4 KiB.
+//! Reused buffers for large reads: fresh memory costs a page fault for each 4 KiB.
 
 use std::sync::Arc;
 
 use pelago_store::sync::Mutex;
 use pelago_wire::{Buffer, Lender, limits};
 
-/// Free buffers of [`limits::IO_BYTES`] that are kept, at the most.
+/// The most free buffers of [`limits::IO_BYTES`] that are kept.
 const KEPT: usize = 32;
-/// Reads up to this size get memory of their own.
+/// Reads up to this size get fresh memory.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// Free buffers for large reads.
@@ -17,8 +17,8 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
-    /// Returns a buffer that `read` fills: it gets `size` bytes, at most [`limits::IO_BYTES`], and
-    /// returns how many it filled from their start.
+    /// Returns a buffer that `read` fills. It gets `size` bytes, at most [`limits::IO_BYTES`], and
+    /// returns the number of bytes that it filled, from the start.
     ///
     /// # Errors
     /// Those of `read`.

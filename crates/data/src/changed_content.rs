@@ -1,16 +1,16 @@
-//! Which bytes of content files have changed since the last cut, for the mirror of the volume.
+//! The bytes of content files that changed since the last cut, for the mirror of the volume.
 //!
-//! Whatever changes a content file says so twice: before ([`ContentChanges::announce`]), and after
-//! ([`ContentChanges::note`]), because a cut may come in between. A cut takes what has changed out
-//! of here, under the lock of the shard and of this at once. Then a thread reads these bytes, as
-//! they were at the cut: a program that changes some of them before they are read puts the old ones
-//! aside first, into memory and then into a file without a name, and a content file that loses its
-//! name is handed over with its descriptor. If that takes more than its limit, the cut is given up,
-//! and its changes are those of the next one.
+//! Each change of a content file is recorded twice: before ([`ContentChanges::announce`]), and
+//! after ([`ContentChanges::note`]), because a cut may come in between. A cut takes the recorded
+//! changes, under the lock of the shard and under this lock. Then a thread reads these bytes as
+//! they were at the cut: a write that changes some of them before they are read first saves the old
+//! bytes, in memory and beyond a limit in a file without a name; and a content file that loses its
+//! name is handed over with its descriptor. If that exceeds a limit, the cut is given up, and its
+//! changes are added to the next cut.
 //!
-//! Nothing is kept here of a volume without a mirror: each change looks at one flag.
+//! Nothing is recorded for a volume without a mirror: a change then pays for the check of one flag.
 //!
-//! The lock is a leaf.
+//! The lock is a leaf lock.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,15 +33,15 @@ mod tests;
 /// A content file: its inode and its generation.
 pub type ContentKey = (InodeId, Generation);
 
-/// Ranges of one file, from which on they are kept in larger units.
+/// The most exact ranges of one file. Beyond that its ranges are rounded to larger units.
 const FILE_RANGES: usize = 4096;
-/// Bytes of such a unit.
+/// Bytes of a larger unit.
 const COARSE_BYTES: u64 = 1 << 20;
-/// Bytes of memory of a range, and of a file beside its ranges.
+/// Bytes of memory of a range, and of a file without its ranges.
 const RANGE_MEMORY: usize = 48;
 const FILE_MEMORY: usize = 160;
 
-/// The bytes of content files that a mirror does not have.
+/// The changed bytes of content files that a mirror does not have.
 #[derive(Debug, Default)]
 pub struct ContentChanges {
     is_collected: AtomicBool,
@@ -50,21 +50,21 @@ pub struct ContentChanges {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// What has changed since the last cut.
+    /// The changes since the last cut.
     files: BTreeMap<ContentKey, FileChanges>,
-    /// Ranges in `files`.
+    /// The number of ranges in `files`.
     ranges: usize,
-    /// When the first of them changed.
+    /// The time of the first change.
     since: Option<Instant>,
-    /// The same of the cut.
+    /// The time of the first change of the cut.
     cut_since: Option<Instant>,
     /// The last cut, until all of it is read.
     cut: Option<Cut>,
-    /// There was more than fits: nothing is noted until all is copied.
+    /// True if there were more changes than the limit: nothing is recorded until all is copied.
     has_more: bool,
 }
 
-/// What has changed of a file.
+/// The changes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct FileChanges {
     ranges: Ranges,
@@ -75,26 +75,26 @@ struct FileChanges {
 /// A piece of a content file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentPiece {
-    /// Bytes: at most [`limits::GROUP_BYTES`].
+    /// At most [`limits::GROUP_BYTES`] bytes.
     Bytes {
-        /// Where they are.
+        /// Their offset.
         offset: u64,
         /// The bytes.
         bytes: Vec<u8>,
     },
     /// Zeros that take no space.
     Hole {
-        /// Where they begin.
+        /// Their offset.
         offset: u64,
-        /// How many they are.
+        /// Their number.
         length: u64,
     },
 }
 
-/// Why a cut cannot be read to its end.
+/// The reason why a cut cannot be read to its end.
 #[derive(Debug)]
 pub enum CutError {
-    /// Too much of it has changed before it was read.
+    /// Too many of its bytes changed before they were read.
     GivenUp,
     /// The disk failed.
     Disk(content::Error),
@@ -107,33 +107,32 @@ impl From<content::Error> for CutError {
 }
 
 impl ContentChanges {
-    /// Begins to collect what changes.
+    /// Begins to record changes.
     pub fn begin(&self) {
         *self.inner.lock() = Inner::default();
         self.is_collected.store(true, Ordering::Release);
     }
 
-    /// Collects nothing any more.
+    /// Ends the recording.
     pub fn end(&self) {
         self.is_collected.store(false, Ordering::Release);
         *self.inner.lock() = Inner::default();
     }
 
-    /// Returns whether something has changed since the last cut.
+    /// Returns whether there are changes since the last cut.
     #[must_use]
     pub fn any(&self) -> bool {
         let inner = self.inner.lock();
         inner.has_more || inner.since.is_some()
     }
 
-    /// Returns whether more has changed than fits: all is to be copied.
+    /// Returns whether there were more changes than the limit, so that all must be copied.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.inner.lock().has_more
     }
 
-    /// Returns the bytes that have changed and are not read, and the memory that it takes to know
-    /// them.
+    /// Returns the number of changed bytes that were not read, and the memory of the records.
     #[must_use]
     pub fn risk(&self) -> ContentRisk {
         let inner = self.inner.lock();
@@ -146,7 +145,7 @@ impl ContentChanges {
         }
     }
 
-    /// Takes what has changed out, as the cut that is read next. The caller holds the lock of the
+    /// Makes the recorded changes the cut that is read next. The caller holds the lock of the
     /// shard.
     pub fn cut(&self) {
         let mut inner = self.inner.lock();
@@ -156,14 +155,14 @@ impl ContentChanges {
         inner.cut_since = inner.since.take();
     }
 
-    /// Forgets the cut: the mirror has it.
+    /// Forgets the cut, which the mirror has.
     pub fn finish_cut(&self) {
         let mut inner = self.inner.lock();
         inner.cut = None;
         inner.cut_since = None;
     }
 
-    /// Makes the changes of the cut those of the next one.
+    /// Adds the changes of the cut to those of the next cut.
     pub fn take_back(&self) {
         self.inner.lock().take_back();
     }
@@ -185,7 +184,7 @@ impl ContentChanges {
         content: &ContentStore,
     ) -> Result<Option<CutReader<'a>>, CutError> {
         let opened = content.open_file(key.0, key.1, FileAccess::Read)?;
-        // After that: if its name was taken away since, this is the right one.
+        // After the open: if the file lost its name since, this is still the right file.
         let inner = self.inner.lock();
         let cut = inner.cut.as_ref().filter(|cut| !cut.is_given_up()).ok_or(CutError::GivenUp)?;
         let Some(file) = cut.handed(key).or_else(|| opened.map(Arc::new)) else { return Ok(None) };
@@ -195,8 +194,8 @@ impl ContentChanges {
         Ok(Some(CutReader { changes: self, key, file, size, mtime }))
     }
 
-    /// Notes that bytes of a content file, which has this size, are about to change: those that
-    /// are to be read for a cut are kept.
+    /// Records that bytes of a content file of this size are about to change, and saves those of
+    /// them that must still be read for a cut.
     pub(crate) fn announce(
         &self,
         store: &ContentStore,
@@ -211,14 +210,14 @@ impl ContentChanges {
         }
     }
 
-    /// Returns whether bytes of a content file are to be read for a cut.
+    /// Returns whether bytes of a content file must still be read for a cut.
     pub(crate) fn is_unread(&self, key: ContentKey) -> bool {
         self.is_collected.load(Ordering::Acquire)
             && self.inner.lock().cut.as_ref().is_some_and(|cut| cut.has_unread(key))
     }
 
-    /// Notes that a content file is about to be removed, with its rows: keeps it if it is to be
-    /// read for a cut, and forgets what has changed of it since.
+    /// Records that a content file is about to be removed, with its rows: keeps the file if it must
+    /// still be read for a cut, and forgets its changes since.
     pub(crate) fn remove(&self, key: ContentKey, content: &ContentStore) {
         self.hand_over(key, content);
         if self.is_collected.load(Ordering::Acquire) {
@@ -229,15 +228,15 @@ impl ContentChanges {
         }
     }
 
-    /// Notes that bytes of a content file have changed, which has this size now.
+    /// Records that bytes of a content file have changed, and its size now.
     pub(crate) fn note(&self, key: ContentKey, range: &Range<u64>, size: u64) {
         if self.is_collected.load(Ordering::Acquire) {
             self.add(key, range, size, true);
         }
     }
 
-    /// Notes that the name of a content file is about to be taken away, or to lead to another file:
-    /// keeps the file if it is to be read for a cut.
+    /// Records that a content file is about to lose its name, or that the name will lead to another
+    /// file. Keeps the file if it must still be read for a cut.
     pub(crate) fn hand_over(&self, key: ContentKey, content: &ContentStore) {
         if !self.is_collected.load(Ordering::Acquire) || !self.wants_file(key) {
             return;
@@ -257,7 +256,7 @@ impl ContentChanges {
         self.inner.lock().cut.as_ref().is_some_and(|cut| cut.wants_file(key))
     }
 
-    /// Puts into memory the bytes of a range that are to be read for a cut.
+    /// Saves the bytes of a range that must still be read for a cut.
     fn keep_old(&self, store: &ContentStore, content: &ContentFile, range: &Range<u64>) {
         let key = (content.ino(), content.generation());
         let parts = match &self.inner.lock().cut {
@@ -284,7 +283,7 @@ impl ContentChanges {
         }
     }
 
-    /// Adds a range; the size counts if the file has changed already, or is not known here yet.
+    /// Adds a range. The size is recorded if the file has changed already, or is not recorded yet.
     fn add(&self, key: ContentKey, range: &Range<u64>, size: u64, has_changed: bool) {
         let mut inner = self.inner.lock();
         let inner = &mut *inner;
@@ -314,7 +313,7 @@ impl Inner {
         self.files.len() * FILE_MEMORY + self.ranges * RANGE_MEMORY
     }
 
-    /// Forgets all changes if there are more than fit.
+    /// Forgets all changes if there are more than the limit.
     fn expect_room(&mut self) {
         if self.memory() > limits::MIRROR_CHANGES_BYTES {
             self.files.clear();
@@ -345,18 +344,18 @@ impl Inner {
     }
 }
 
-/// What a mirror does not have of content files.
+/// The amount of changed content that a mirror does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContentRisk {
-    /// Bytes of content.
+    /// The number of changed bytes.
     pub bytes: u64,
-    /// When the first of them changed.
+    /// The time of the first change.
     pub since: Option<Instant>,
-    /// Bytes of memory that it takes to know which.
+    /// Bytes of memory of the records.
     pub memory: usize,
 }
 
-/// Reads a content file as it was at the cut.
+/// A reader of a content file as it was at the cut.
 #[derive(Debug)]
 pub struct CutReader<'a> {
     changes: &'a ContentChanges,
@@ -373,14 +372,15 @@ impl CutReader<'_> {
         self.size
     }
 
-    /// Returns the time of the last change. It may be that of a change after the cut, which the
-    /// next group has too.
+    /// Returns the time of the last change. It may be that of a change after the cut, which is in
+    /// the next group too.
     #[must_use]
     pub const fn mtime(&self) -> Time {
         self.mtime
     }
 
-    /// Returns the next piece of what has changed before the cut, in no order; `None` at the end.
+    /// Returns the next piece of the bytes that changed before the cut, in no order; `None` at the
+    /// end.
     ///
     /// # Errors
     /// [`CutError`].
@@ -406,7 +406,7 @@ impl CutReader<'_> {
         }
     }
 
-    /// Returns a piece that was read if it is as it was at the cut; of one that has changed in part
+    /// Returns a piece that was read if it has not changed since the cut; if it changed in part,
     /// the first part that has not.
     fn confirm(&self, piece: ContentPiece) -> Result<Option<ContentPiece>, CutError> {
         let range = piece.range();
@@ -419,7 +419,7 @@ impl CutReader<'_> {
 }
 
 impl ContentPiece {
-    /// Returns where the piece is.
+    /// Returns the range of the piece.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         match self {
@@ -441,7 +441,8 @@ impl ContentPiece {
     }
 }
 
-/// Reads the first piece of a range of a content file; what is beyond its end counts as a hole.
+/// Reads the first piece of a range of a content file. A part beyond the end of the file counts as
+/// a hole.
 ///
 /// # Errors
 /// [`content::Error`] if a system call fails.

@@ -1,5 +1,5 @@
-//! Committing: writing into rows what open files have, at FLUSH, at fsync, with the last release,
-//! and at each group commit.
+//! Commits: the bytes, size and times of open files are written to rows, at FLUSH, at fsync, with
+//! the last release, and at each group commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::inode::{Bytes, Uncommitted, Unreleased};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
 
-/// How long a background job waits for an inode that another thread has locked.
+/// The time that a background job waits for an inode that another thread has locked.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl OpenFiles {
-    /// Commits all small files whose bytes are not in the table yet. What fails is tried again by
-    /// the next call. Returns whether none was left out because another thread had it.
+    /// Commits all small files whose bytes are not in the table yet. The next call tries failed
+    /// commits again. Returns false if a file was left out because another thread had it locked.
     ///
     /// # Errors
     /// The last failure.
@@ -32,7 +32,8 @@ impl OpenFiles {
                 continue;
             };
             match guard.commit_and_release() {
-                // The table lost the row, and the openers learn of it: trying again cannot help.
+                // The table lost the row, and the openers get an error: another attempt cannot
+                // help.
                 Ok(()) | Err(Error { code: Code::Stale }) => {}
                 Err(error) => {
                     self.dirty.insert(ino);
@@ -43,7 +44,7 @@ impl OpenFiles {
         result
     }
 
-    /// Commits every open file: the last step before a clean end.
+    /// Commits every open file, as the last step before a clean end.
     ///
     /// # Errors
     /// The last failure.
@@ -58,8 +59,8 @@ impl OpenFiles {
         result
     }
 
-    /// Commits a file if it is open, before a rename puts it over another one: a crash then keeps
-    /// no later batch without its bytes.
+    /// Commits a file if it is open, before a rename puts it over another one, so that no later
+    /// batch survives a crash without its bytes.
     ///
     /// # Errors
     /// Those of [`OpenFiles::flush`].
@@ -87,15 +88,15 @@ impl OpenFiles {
 }
 
 impl InodeGuard<'_> {
-    /// Writes what the row does not have yet, and what becomes of the `writing` row.
+    /// Writes the values that the row does not have yet, and changes the `writing` row.
     ///
     /// # Errors
-    /// `Stale` if the row is gone; `NoSpace`; if the table or the disk fails.
+    /// `Stale` if the row was deleted; `NoSpace`; if the table or the disk fails.
     pub(crate) fn commit(&mut self, row: WritingRow) -> Result<(), Error> {
         self.commit_append(None, row)
     }
 
-    /// As [`InodeGuard::commit`], with the reply of the append that has changed the bytes.
+    /// Commits as [`InodeGuard::commit`] does, with the reply of the append that changed the bytes.
     pub(crate) fn commit_append(
         &mut self,
         append: Option<Appended>,
@@ -143,7 +144,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Adds to a commit what it says of a content file.
+    /// Adds the values of the content file to a commit.
     fn describe_content(&mut self, change: &mut BytesChange<'_>) -> Result<(), Error> {
         if let Some(generation) = self.state.bytes.generation()
             && self.state.uncommitted == Uncommitted::All
@@ -176,7 +177,7 @@ impl InodeGuard<'_> {
         Ok(())
     }
 
-    /// Notes that the row has everything; `stored` are the bytes of the inline row, if the commit
+    /// Records that the row has all values. `stored`: the length of the inline row, if the commit
     /// wrote or deleted it.
     fn note_committed(&mut self, stored: Option<usize>) {
         let files = self.files;
@@ -187,7 +188,7 @@ impl InodeGuard<'_> {
             files.writing.open(ino, generation);
             self.state.writeback.has_row = true;
         }
-        // If openers wait for their release, the group commit must still come to this inode.
+        // If openers wait for their release, the group commit must still process this inode.
         if self.state.uncommitted >= Uncommitted::Bytes
             && self.state.unreleased == Unreleased::default()
         {
@@ -205,7 +206,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Notes that the table has lost the row: no later commit can keep what was acknowledged.
+    /// Records that the table has lost the row: no later commit can save the acknowledged changes.
     fn note_row_lost(&mut self) {
         self.state.uncommitted = Uncommitted::Nothing;
         if !std::mem::replace(&mut self.state.row_lost, true) {

@@ -1,4 +1,4 @@
-//! An open content file, which holds one of the descriptors that the server may have.
+//! An open content file, with a permit for one of the server's descriptors.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl OpenContent {
         self.permit.another()
     }
 
-    /// Notes a use, so that idle content files are closed before this one.
+    /// Records a use, so that idle content files are closed before this one.
     pub(crate) fn note_use(&self) {
         self.permit.note_use();
     }

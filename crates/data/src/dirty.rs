@@ -1,4 +1,4 @@
-//! Inodes whose changes the next group commit writes into their rows.
+//! The dirty inodes, whose changes the next group commit writes to their rows.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,15 +6,15 @@ use pelago_store::sync::Mutex;
 use pelago_wire::InodeId;
 use pelago_wire::id_map::IdSet;
 
-/// Bytes put into the table after which a group commit starts before its time.
+/// The bytes written to the table after which a group commit starts before its time.
 const HURRY_BYTES: usize = 4 << 20;
 
-/// Inodes with bytes that are in no row, and those that could not be committed or released.
+/// Inodes with bytes that are in no row, and inodes that could not be committed or released.
 #[derive(Debug, Default)]
 pub(crate) struct DirtySet {
-    /// A leaf in the lock order.
+    /// A leaf lock.
     inodes: Mutex<IdSet<InodeId>>,
-    /// Bytes put into the table since the last group commit.
+    /// Bytes that were written to the table since the last group commit.
     unsafe_bytes: AtomicUsize,
 }
 
@@ -24,7 +24,7 @@ impl DirtySet {
         self.inodes.lock().insert(ino);
     }
 
-    /// Removes an inode: its row has everything.
+    /// Removes an inode whose row has all its values.
     pub(crate) fn remove(&self, ino: InodeId) {
         self.inodes.lock().remove(&ino);
     }
@@ -35,7 +35,8 @@ impl DirtySet {
         std::mem::take(&mut *self.inodes.lock())
     }
 
-    /// Counts bytes that were put into the table. Returns whether a group commit should start now.
+    /// Counts bytes that were written to the table. Returns whether a group commit should start
+    /// now.
     pub(crate) fn count_unsafe(&self, bytes: usize) -> bool {
         let before = self.unsafe_bytes.fetch_add(bytes, Ordering::Relaxed);
         before < HURRY_BYTES && before + bytes >= HURRY_BYTES

@@ -1,4 +1,4 @@
-//! The content files of a volume, with what bounds them: disk space and descriptors.
+//! The content files of a volume, with their bounds: disk space and descriptors.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Returns the code for the caller of an operation on a content file that failed; logs the
-    /// cause unless the code says it all.
+    /// Returns the code for the caller of a failed operation on a content file. Logs the cause,
+    /// unless the code says it all.
     pub(crate) fn failed(&self, error: &content::Error) -> Error {
         if error.is_too_large() {
             return Code::FileTooLarge.into();

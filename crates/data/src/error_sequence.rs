@@ -1,8 +1,8 @@
 //! Writeback errors of a file, kept until each descriptor has reported them.
 //!
-//! This is Linux's `errseq_t` (`lib/errseq.c`): a file counts its errors, each descriptor remembers
-//! the count that it knows, and reports a newer error once. A descriptor that is opened after an
-//! error reports it too, unless another one did before.
+//! This is Linux's `errseq_t` (`lib/errseq.c`): a file counts its errors; each descriptor records
+//! the last count that it reported, and reports a newer error once. A descriptor that is opened
+//! after an error reports it too, unless another descriptor did before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,9 +12,9 @@ use pelago_wire::Error;
 /// The writeback errors of one file.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorSequence {
-    /// There was an error: spares the lock on every fsync of a healthy file.
+    /// True if there ever was an error. Spares the lock on every fsync of a healthy file.
     any: AtomicBool,
-    /// A leaf in the lock order.
+    /// A leaf lock.
     last: Mutex<Option<Last>>,
 }
 
@@ -24,12 +24,12 @@ struct Last {
     error: Error,
     /// Counted from 1.
     number: u64,
-    /// A descriptor has reported it.
+    /// True if a descriptor has reported it.
     seen: bool,
 }
 
 impl ErrorSequence {
-    /// The errors of a file that is opened after an `unseen` error, which no descriptor has
+    /// Returns the errors of a file that is opened after an `unseen` error, which no descriptor has
     /// reported.
     pub(crate) fn after(unseen: Option<Error>) -> Self {
         let errors = Self::default();
@@ -56,7 +56,7 @@ impl ErrorSequence {
         self.last.lock().filter(|last| last.seen).map_or(0, |last| last.number)
     }
 
-    /// Returns the newest error if it is newer than `since`, which becomes its count.
+    /// Returns the newest error if it is newer than `since`, and sets `since` to its count.
     pub(crate) fn check(&self, since: &mut u64) -> Option<Error> {
         if !self.has_any() {
             return None;

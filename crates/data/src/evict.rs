@@ -1,10 +1,9 @@
-//! Closing idle content files when descriptors run out.
+//! The eviction of idle content files when descriptors run out.
 //!
-//! They are opened again when they are needed; the programs that have such a file open do not
-//! notice.
+//! An evicted file is opened again when it is needed; the programs that have it open do not notice.
 //!
-//! A writeback error that a descriptor has not reported is lost when it is closed. So a file that
-//! may have one is synced first, and a failure is kept for the next sync of the file.
+//! A writeback error that a descriptor has not reported is lost when the descriptor is closed. So a
+//! file that may have one is synced first, and a failure is recorded for the next sync of the file.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::inode::{Bytes, Uncommitted};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
 
-/// Content files that are checked, at most, to find one that can be closed.
+/// The most content files that are checked to find one that can be closed.
 const SCAN: usize = 1024;
 
 impl OpenFiles {
@@ -47,8 +46,8 @@ impl OpenFiles {
         Err(refused)
     }
 
-    /// Closes the content file of an inode if that loses nothing. One that may have unsafe bytes is
-    /// synced first, if `may_sync` is set. Never waits for a lock: the caller holds one.
+    /// Closes the content file of an inode if that loses nothing. If `may_sync` is set, a file that
+    /// may have unsafe bytes is synced first. Never waits for a lock, because the caller holds one.
     fn close_idle(&self, ino: InodeId, may_sync: bool) -> bool {
         let Some(inode) = self.opens.inode(ino) else { return self.writing.close_kept(ino) };
         match self.lock_if(&inode, MayBlock::No) {

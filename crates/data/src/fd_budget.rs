@@ -1,7 +1,7 @@
-//! How many content files may be open at the same time, and which of them was used least recently.
+//! The budget of descriptors for content files, with the open files in the order of their last use.
 //!
-//! Each has a place in a queue by the time of its last use. A use only notes that time; the place
-//! follows when the first of the queue is wanted.
+//! Each open file has a place in a queue by the time of its last use. A use only records the time;
+//! the place is corrected when the first file of the queue is requested.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use pelago_store::sync::Mutex;
 use pelago_wire::{Code, Error, InodeId, limits};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are left to everything else in the process but connections.
+/// The descriptors that are left to the rest of the process, without connections.
 const OTHERS: u64 = 128;
-/// The most connections that a server has, with those without a session that are being closed and
+/// The most connections of a server, including those without a session that are being closed, and
 /// those over HTTP.
 const CONNECTIONS: u64 =
     (limits::SESSIONS + 2 * limits::STRANGERS + limits::HTTP_CONNECTIONS) as u64;
@@ -24,8 +24,7 @@ pub struct FdBudget {
     limit: usize,
     /// Counts up with each use.
     now: AtomicU64,
-    /// The permits that are taken, each at the use that its place was derived from. A leaf in the
-    /// lock order.
+    /// The taken permits, each at the use from which its place was derived. A leaf lock.
     queue: Mutex<BTreeMap<u64, Arc<Taken>>>,
 }
 
@@ -42,13 +41,13 @@ struct Taken {
     ino: InodeId,
     /// The time of its last use.
     used: AtomicU64,
-    /// Its key in the queue; changed under the lock of the queue only.
+    /// Its key in the queue; changed only under the lock of the queue.
     place: AtomicU64,
 }
 
 impl FdBudget {
-    /// A budget of the descriptors that the process may have, but for those of connections (a
-    /// quarter at most) and 128. Raises the soft limit of the process to its hard limit.
+    /// Returns a budget of the descriptors that the process may have, without those for connections
+    /// (a quarter at most) and 128 others. Raises the soft limit of the process to its hard limit.
     #[must_use]
     pub fn of_process() -> Arc<Self> {
         let now = getrlimit(Resource::Nofile);
@@ -62,7 +61,7 @@ impl FdBudget {
         Self::new(usize::try_from(limit).unwrap_or(limits::OPEN_FILES))
     }
 
-    /// A budget of `limit` budget.
+    /// Returns a budget of `limit` descriptors.
     #[must_use]
     pub fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, now: AtomicU64::new(0), queue: Mutex::default() })
@@ -91,7 +90,7 @@ impl FdBudget {
     }
 
     /// Returns the inode whose content file was used least recently. It counts as used now, so that
-    /// the next call returns the next one.
+    /// the next call returns the next inode.
     pub(crate) fn next(&self) -> Option<InodeId> {
         let mut queue = self.queue.lock();
         loop {
@@ -117,7 +116,7 @@ impl FdBudget {
     }
 }
 
-/// Returns how many of the process's descriptors content files may have.
+/// Returns the number of descriptors for content files, given the limit of the process.
 fn for_content(limit: u64) -> u64 {
     limit.saturating_sub(OTHERS + CONNECTIONS.min(limit / 4)).max(1)
 }
@@ -128,7 +127,7 @@ impl FdPermit {
         self.budget.take(self.taken.ino).ok()
     }
 
-    /// Notes that the content file is used now.
+    /// Records that the content file is used now.
     pub(crate) fn note_use(&self) {
         self.taken.used.store(self.budget.tick(), Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! One open inode: everything that has it open shares its bytes, size and times.
+//! An open inode: the bytes, size and times that all its opens share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -14,27 +14,27 @@ use crate::error_sequence::ErrorSequence;
 use crate::memory::{MemoryBudget, MemoryShare};
 use crate::passthrough::observer::Observer;
 
-/// Bytes of a block; the size of an inline file is rounded up to it.
+/// Bytes of a block. The disk space of an inline file is its size, rounded up to blocks.
 const BLOCK_BYTES: u64 = 4096;
 
 /// An inode that is open.
 pub(crate) struct Inode {
     /// Its handle at the first open.
     pub(crate) handle: Handle,
-    /// The directory in which it was created or found, if that is known.
+    /// The directory in which it was created or found, if known.
     pub(crate) dir: Option<InodeId>,
     /// Seconds of the clock before which no read changes the access time.
     pub(crate) atime_fresh_until: AtomicI64,
-    /// A read has changed the access time, and the row does not have it yet.
+    /// True if a read has changed the access time and the row does not have it yet.
     pub(crate) atime_uncommitted: AtomicBool,
-    /// Set while a program may write the content file without a request; size and times are then
+    /// True while a program may write the content file without a request. Size and times are then
     /// those of the content file. Changed under the lock of the state.
     external_writers: AtomicBool,
-    /// Errors that its descriptors must report.
+    /// The errors that its descriptors must report.
     pub(crate) errors: ErrorSequence,
     /// Held while the content file is synced and a failure is recorded: the kernel reports a
-    /// failure to one call for each descriptor, and no other sync may return before it is known.
-    /// Taken without the state.
+    /// failure to one call for each descriptor, and no other sync may return before it is recorded.
+    /// Taken without the lock of the state.
     pub(crate) sync_turn: Mutex<()>,
     state: Mutex<InodeState>,
 }
@@ -42,19 +42,19 @@ pub(crate) struct Inode {
 /// Bytes, size and times of an open inode.
 pub(crate) struct InodeState {
     pub(crate) bytes: Bytes,
-    /// Bytes; for [`Bytes::Memory`] its length.
+    /// The size in bytes; for [`Bytes::Memory`] its length.
     pub(crate) size: u64,
-    /// Units of 512 bytes; meaningful only for a content file.
+    /// The disk space in units of 512 bytes; meaningful only for a content file.
     pub(crate) blocks: u64,
     pub(crate) mtime: Time,
     pub(crate) ctime: Time,
-    /// The newest content file that the inode ever had.
+    /// The generation of the newest content file that the inode ever had.
     pub(crate) generation: Option<Generation>,
-    /// The table has an inline row with older or the same bytes.
+    /// True if the table has an inline row, with these or older bytes.
     pub(crate) has_inline_row: bool,
     pub(crate) uncommitted: Uncommitted,
     pub(crate) writeback: Writeback,
-    /// The table has lost the row: nothing can be committed any more.
+    /// True if the table has lost the row: no commit can succeed any more.
     pub(crate) row_lost: bool,
     pub(crate) unreleased: Unreleased,
     /// Its part of the memory of all open files.
@@ -63,13 +63,13 @@ pub(crate) struct InodeState {
     pub(crate) observer: Option<Arc<Observer>>,
 }
 
-/// Where the bytes are.
+/// The place of the bytes.
 pub(crate) enum Bytes {
-    /// Not known: the row was not read yet.
+    /// Unknown, because the row was not read yet.
     Unloaded,
     /// In the table, in the inline row.
     Inline,
-    /// All of them in memory.
+    /// In memory.
     Memory(Vec<u8>),
     /// In the content file of this generation, which is not open.
     ContentClosed(Generation),
@@ -77,24 +77,24 @@ pub(crate) enum Bytes {
     ContentOpen(Arc<OpenContent>),
 }
 
-/// What a commit must still write; each value includes those before it.
+/// The values that a commit must still write. Each variant includes those before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Uncommitted {
-    /// The row has everything.
+    /// None: the row has all values.
     #[default]
     Nothing,
     /// Size or times.
     Attr,
     /// Bytes in memory.
     Bytes,
-    /// Everything: the table lost batches, so that nothing written to it earlier counts.
+    /// All values: the table lost batches, so that no earlier write counts.
     All,
 }
 
-/// Whether the bytes of a content file are safe, as far as its openers know.
+/// The state of the writeback of a content file, as far as its openers know.
 #[derive(Debug, Default)]
 pub(crate) struct Writeback {
-    /// The `writing` row exists, and its end is decided when the last writer leaves.
+    /// True if the `writing` row exists. It is deleted or kept when the last writer leaves.
     pub(crate) has_row: bool,
     /// Counts up with each change of the content file.
     changes: u64,
@@ -110,15 +110,15 @@ pub(crate) struct Unreleased {
 }
 
 impl Inode {
-    /// An inode that is in the table; its row is read when it is needed. `unseen` is an earlier
-    /// error that no descriptor has reported.
+    /// Returns an inode whose row is read when it is needed. `unseen` is an earlier error that no
+    /// descriptor has reported.
     pub(crate) fn stored(handle: Handle, memory: &MemoryBudget, unseen: Option<Error>) -> Self {
         let dir = handle.is_under_a_name().then_some(handle.dir);
         let errors = ErrorSequence::after(unseen);
         Self { errors, ..Self::new(handle, dir, InodeState::new(Bytes::Unloaded, memory.share())) }
     }
 
-    /// A file that was just created in `dir`.
+    /// Returns the inode of a file that was just created in `dir`.
     pub(crate) fn created(entry: &Entry, dir: InodeId, memory: &MemoryBudget) -> Self {
         let mtime = entry.attr.mtime;
         let ctime = entry.attr.ctime;
@@ -150,7 +150,7 @@ impl Inode {
         self.external_writers.store(external_writers, Ordering::Release);
     }
 
-    /// Locks the state and waits as long as that takes.
+    /// Locks the state; waits as long as necessary.
     pub(crate) fn lock(&self) -> MutexGuard<'_, InodeState> {
         self.state.lock()
     }
@@ -199,7 +199,7 @@ impl InodeState {
         }
     }
 
-    /// Returns size and times as they are now.
+    /// Returns the present size and times.
     pub(crate) fn live(&self) -> LiveAttrs {
         let blocks = match self.has_content() {
             true => self.blocks,
@@ -208,8 +208,8 @@ impl InodeState {
         LiveAttrs { size: self.size, blocks, mtime: self.mtime, ctime: self.ctime }
     }
 
-    /// Notes that the bytes changed now. The change time never goes back, and the modification
-    /// time is the same.
+    /// Records that the bytes changed now. The change time never goes back, and the modification
+    /// time is set to the same.
     pub(crate) fn touch(&mut self, now: Time) {
         self.ctime = now.max(self.ctime.next());
         self.mtime = self.ctime;
@@ -226,7 +226,7 @@ impl InodeState {
         matches!(self.bytes, Bytes::ContentClosed(_) | Bytes::ContentOpen(_))
     }
 
-    /// Counts again how much memory the bytes take.
+    /// Updates the memory that the bytes take.
     pub(crate) fn count_memory(&mut self) {
         let bytes = match &self.bytes {
             Bytes::Memory(bytes) => bytes.len(),
@@ -248,20 +248,20 @@ impl Bytes {
 }
 
 impl Uncommitted {
-    /// Adds what else a commit must write.
+    /// Adds values that a commit must write.
     pub(crate) fn add(&mut self, more: Self) {
         *self = more.max(*self);
     }
 }
 
 impl Writeback {
-    /// Notes that the `writing` row was written for a change that is about to happen.
+    /// Records that the `writing` row was written, for a change that follows.
     pub(crate) fn begin(&mut self) {
         self.has_row = true;
         self.changes += 1;
     }
 
-    /// Notes a change of the content file.
+    /// Records a change of the content file.
     pub(crate) fn note_change(&mut self) {
         self.changes += 1;
     }
@@ -271,13 +271,14 @@ impl Writeback {
         self.changes
     }
 
-    /// Notes that the first `changes` changes are safe.
+    /// Records that the first `changes` changes are safe.
     pub(crate) fn note_synced(&mut self, changes: u64) {
         assert!(changes <= self.changes, "only changes that happened can be safe");
         self.synced = self.synced.max(changes);
     }
 
-    /// Returns whether the openers know that every change since they wrote the `writing` row is safe.
+    /// Returns whether the openers know that every change since they wrote the `writing` row is
+    /// safe.
     pub(crate) fn is_synced(&self) -> bool {
         self.has_row && self.changes == self.synced
     }

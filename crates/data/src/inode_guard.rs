@@ -1,7 +1,7 @@
 //! An open inode whose state is locked: the receiver of nearly every operation of this crate.
 //!
-//! The operations are in the files of their topics: reading in `read`, committing in `commit`, and
-//! so on. Each of them expects that no other open inode is locked by the same thread.
+//! The operations are in the files of their topics: reads in `read`, commits in `commit`, and so
+//! on. Each expects that the same thread has locked no other open inode.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct InodeGuard<'a> {
 }
 
 impl OpenFiles {
-    /// Locks an inode and waits as long as that takes.
+    /// Locks an inode; waits as long as necessary.
     pub(crate) fn lock<'a>(&'a self, inode: &'a Arc<Inode>) -> InodeGuard<'a> {
         InodeGuard { files: self, inode, state: inode.lock() }
     }
@@ -59,7 +59,7 @@ impl InodeGuard<'_> {
         self.inode.handle.ino
     }
 
-    /// Shows the shard size and times as they are now, so that every attribute has them.
+    /// Passes the present size and times to the shard, so that every attribute has them.
     pub(crate) fn publish(&self) {
         self.files.shard.set_live_attrs(self.ino(), Some(self.state.live()));
     }

@@ -1,10 +1,10 @@
-//! How many callers that serve others may wait for the disk at the same time.
+//! Permits to wait for the disk, for a bounded number of callers that serve others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Permits for callers with [`MayBlock::No`](crate::MayBlock::No) to wait for the disk all the
-/// same: while the disk is quick no request changes its thread, and if it stalls only so many
-/// callers do.
+/// Permits for callers with [`MayBlock::No`](crate::MayBlock::No) to wait for the disk
+/// nevertheless. While the disk is fast, no request needs another thread; if it stalls, only this
+/// number of callers stall.
 #[derive(Debug)]
 pub(crate) struct IoPermits {
     free: AtomicUsize,
@@ -15,7 +15,7 @@ pub(crate) struct IoPermits {
 pub(crate) struct IoPermit<'a>(&'a IoPermits);
 
 impl IoPermits {
-    /// `count` permits.
+    /// Returns `count` permits.
     pub(crate) const fn new(count: usize) -> Self {
         Self { free: AtomicUsize::new(count) }
     }

@@ -1,8 +1,8 @@
-//! The bytes of open files: in memory while a file is small, in a content file from then on.
+//! The bytes of open files: in memory while a file is small, later in a content file.
 //!
 //! [`OpenFiles`] is the interface: its public operations take the id of an open or the handle of a
 //! file. They lock the inode (`inode_guard`) and continue as methods of the guard, in the file of
-//! their topic. `passthrough` is about descriptors that the kernel was given.
+//! their topic. `passthrough` is about content files that the kernel reads and writes itself.
 
 #![forbid(unsafe_code)]
 

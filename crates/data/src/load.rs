@@ -1,4 +1,4 @@
-//! Reading the row of an open inode, and the bytes of a small file from the table.
+//! Loading: reads of the row of an open inode, and of the bytes of a small file, from the table.
 
 use pelago_store::key;
 use pelago_store::report::{row_damaged, table_failed};
@@ -9,11 +9,11 @@ use crate::inode::{Bytes, Uncommitted};
 use crate::inode_guard::InodeGuard;
 
 impl InodeGuard<'_> {
-    /// Reads the row if that was not done yet; measures the content file if programs may have
-    /// written it without a request.
+    /// Reads the row if it was not read yet; measures the content file if programs may have written
+    /// it without a request.
     ///
     /// # Errors
-    /// `Stale` if the row is gone; `Corrupt`; if the table or the disk fails.
+    /// `Stale` if the row was deleted; `Corrupt`; if the table or the disk fails.
     pub(crate) fn load(&mut self) -> Result<(), Error> {
         if self.state.row_lost {
             return Err(Code::Stale.into());
@@ -47,12 +47,12 @@ impl InodeGuard<'_> {
         if self.files.writing.contains(self.ino()) {
             return Ok(());
         }
-        // A power loss may keep bytes that were safe before their `writing` row was. The content
-        // file is right then, and the next commit corrects the row.
+        // After a power loss the disk may have bytes without their `writing` row, because they were
+        // safe before it. Then the content file is right, and the next commit corrects the row.
         self.take_content_size(generation)
     }
 
-    /// Takes size and times from the content file if its size is not the row's.
+    /// Takes size and times from the content file if its size differs from that in the row.
     ///
     /// # Errors
     /// If the disk fails.
@@ -85,7 +85,7 @@ impl InodeGuard<'_> {
     /// Reads the bytes of a small file from the table.
     ///
     /// # Errors
-    /// `Corrupt` if they are missing or not as many as the row says; if the table fails.
+    /// `Corrupt` if they are missing, or their number is not that in the row; if the table fails.
     pub(crate) fn read_inline_row(&self) -> Result<Vec<u8>, Error> {
         let ino = self.ino();
         let size = self.state.size;

@@ -1,8 +1,8 @@
-//! What a content file may have lost after a failed sync.
+//! The bytes that a content file may have lost in a failed sync.
 //!
 //! Linux drops the dirty pages of a file that it could not write back, and forgets the failure once
-//! it has reported it. A later sync that succeeds says nothing about those bytes. So a file stays
-//! in error until each of its bytes was written again.
+//! it has reported it. A later successful sync proves nothing about those bytes. So a file stays in
+//! error until each of its bytes was written again.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use pelago_wire::limits;
 pub(crate) struct LostRanges {
     /// Sorted, disjoint, none empty.
     ranges: Vec<Range<u64>>,
-    /// The name is lost too: only another content file gets one that is safe.
+    /// True if the name may be lost too: only another content file gets a safe name.
     name: bool,
-    /// The file was not written since the failure.
+    /// True if the file was not written since the failure.
     is_fresh: bool,
 }
 
 impl LostRanges {
-    /// All bytes of a file; its `name` too if its folder could not be synced.
+    /// Returns all bytes of a file, and its `name` if its folder could not be synced.
     pub(crate) fn all(name: bool) -> Self {
         let all = Range { start: 0, end: u64::MAX };
         Self { ranges: Vec::from([all]), name, is_fresh: true }
@@ -33,13 +33,13 @@ impl LostRanges {
         self.is_fresh = true;
     }
 
-    /// Notes that a caller is about to write. Returns whether it is the first since the failure.
+    /// Records that a caller is about to write. Returns whether it is the first since the failure.
     pub(crate) fn begin_rewrite(&mut self) -> bool {
         std::mem::take(&mut self.is_fresh)
     }
 
-    /// Removes bytes that were written again. With more ranges than [`limits::LOST_RANGES`] the
-    /// write is not noted, and the file stays in error for longer.
+    /// Removes bytes that were written again. If that makes more ranges than
+    /// [`limits::LOST_RANGES`], the write is ignored, and the file stays in error for longer.
     pub(crate) fn note_rewrite(&mut self, written: Range<u64>) {
         let mut left = Vec::with_capacity(self.ranges.len() + 1);
         for range in &self.ranges {
@@ -52,7 +52,7 @@ impl LostRanges {
         }
     }
 
-    /// Returns whether a file of this size has lost nothing any more.
+    /// Returns whether no lost byte of a file of this size is left.
     pub(crate) fn is_restored(&self, size: u64) -> bool {
         !self.name && self.ranges.first().is_none_or(|range| range.start >= size)
     }

@@ -1,30 +1,30 @@
-//! Memory of open files: how much their bytes may take, and buffers for reads.
+//! The memory of open files: the budget of their bytes, and buffers for reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::buffers::Buffers;
 
-/// The memory that the bytes of open files may take.
+/// The budget of memory for the bytes of open files.
 pub(crate) struct MemoryBudget {
     /// Bytes taken by all open files.
     taken: Arc<AtomicUsize>,
     /// Bytes that all open files may take.
     limit: usize,
-    /// Bytes of the largest file that is kept in memory until it is committed.
+    /// The size of the largest file that stays in memory until it is committed.
     inline_bytes: usize,
     /// Memory for replies to reads.
     pub(crate) buffers: Arc<Buffers>,
 }
 
-/// The memory of one open file, counted in that of all.
+/// The memory of one open file, which is counted in that of all.
 pub(crate) struct MemoryShare {
     all: Arc<AtomicUsize>,
     bytes: usize,
 }
 
 impl MemoryBudget {
-    /// A budget of `limit` bytes, for files of up to `inline_bytes` bytes.
+    /// Returns a budget of `limit` bytes, for files of up to `inline_bytes` bytes.
     pub(crate) fn new(limit: usize, inline_bytes: usize) -> Self {
         Self { taken: Arc::default(), limit, inline_bytes, buffers: Arc::default() }
     }
@@ -44,19 +44,19 @@ impl MemoryBudget {
         MemoryShare { all: Arc::clone(&self.taken), bytes: 0 }
     }
 
-    /// Returns whether the file with this share may take `bytes` bytes instead.
+    /// Returns whether the file with this share may change it to `bytes` bytes.
     pub(crate) fn has_room(&self, share: &MemoryShare, bytes: usize) -> bool {
         self.taken().saturating_sub(share.bytes) + bytes <= self.limit
     }
 
-    /// Returns whether a file of this size may be kept in memory until it is committed.
+    /// Returns whether a file of this size may stay in memory until it is committed.
     pub(crate) fn fits(&self, share: &MemoryShare, size: u64) -> bool {
         size <= self.inline_bytes as u64 && self.has_room(share, size as usize)
     }
 }
 
 impl MemoryShare {
-    /// Sets how many bytes this file takes.
+    /// Sets the number of bytes of this file.
     pub(crate) fn set(&mut self, bytes: usize) {
         if bytes >= self.bytes {
             self.all.fetch_add(bytes - self.bytes, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! How this crate tells background work that there is something to do.
+//! The callback by which this crate wakes a background worker.
 
 use std::sync::Arc;
 
-/// Wakes up a background worker; returns at once.
+/// A callback that wakes a background worker, and returns at once.
 pub type WakeWorker = Arc<dyn Fn() + Send + Sync>;

@@ -1,4 +1,4 @@
-//! Opening files, and what a program does when it closes a descriptor.
+//! Opens of files, and their FLUSH and RELEASE.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::open_table::PathKind;
 pub struct Opening {
     /// The attributes of the file after the open.
     pub attr: Attr,
-    /// How to reach the bytes.
+    /// The data path of the open.
     pub path: DataPath,
 }
 
@@ -66,7 +66,7 @@ impl OpenFiles {
         self.open_created(OpenKey::of(context, open), dir, flags, may_block, create)
     }
 
-    /// Opens the file that `create` creates, and holds in the shard, for a directory.
+    /// Opens the file that `create` creates in `dir`, and that is open in the shard.
     fn open_created(
         &self,
         open: OpenKey,
@@ -109,7 +109,8 @@ impl OpenFiles {
         may_block: MayBlock,
     ) -> Result<Opening, OpError> {
         self.opens.check_room(open)?;
-        // Bytes that a kernel writes to a descriptor are not counted against the free space.
+        // The server does not count the bytes that a kernel writes to a descriptor, so no open to
+        // write is by passthrough while the disk is nearly full.
         let must_count = flags.write && self.disk.space.is_short();
         let may_pass = flags.passthrough && self.placement.passes() && !must_count;
         if may_pass && self.shard.has_content(handle)? {
@@ -139,13 +140,13 @@ impl OpenFiles {
             // Other opens are by passthrough: the kernel may keep no pages of the file.
             return Ok(Opening { attr, path: DataPath::Direct });
         }
-        // Meanwhile the file got its content file, and was opened by passthrough.
+        // The file has got its content file meanwhile, and was opened by passthrough.
         self.lock(&inode).release(flags.write)?;
         self.open_passthrough(open, handle, flags, may_block)
     }
 
-    /// Opens an ordinary file under a number under which it was open before: in an earlier run of
-    /// the server, or still. Truncates nothing.
+    /// Opens an ordinary file under a number under which it was open in an earlier run of the
+    /// server, or still is. Truncates nothing.
     ///
     /// # Errors
     /// As [`OpenFiles::open`]; `Invalid` if another file is open under the number.
@@ -168,8 +169,8 @@ impl OpenFiles {
         Ok(Opening { attr: self.shard.attr(handle)?, path: path_by_requests(&known.inode) })
     }
 
-    /// Commits the bytes of an open file if they are in memory, and returns whether they are. Those
-    /// in a content file survive the death of the process without that.
+    /// Commits the bytes of an open file if they are in memory, and returns whether they are. Bytes
+    /// in a content file survive the death of the process without a commit.
     ///
     /// # Errors
     /// `BadOpen`; `Stale`; if the table fails.
@@ -182,7 +183,7 @@ impl OpenFiles {
         }
     }
 
-    /// Commits what was written through this open, as `close` does for each descriptor.
+    /// Commits the bytes that were written through this open, as `close` does for each descriptor.
     ///
     /// # Errors
     /// `BadOpen`; `NoSpace`; if the table or the disk fails; for an open to write, an error of the
@@ -198,7 +199,7 @@ impl OpenFiles {
             Ok(())
         };
         drop(guard);
-        // The close of a reader does not report what failed for a writer.
+        // The close of a reader does not report the error of a writer.
         let error = if opened.flags.write { self.check_errors(open, &opened.inode) } else { None };
         Ok(error.map_or(committed, Err)?)
     }
@@ -222,12 +223,12 @@ impl OpenFiles {
         Ok(guard.release(opened.flags.write)?)
     }
 
-    /// A session of this peer begins: its opens are in the share of the peer.
+    /// Begins a session of this peer: its opens are counted in the share of the peer.
     pub fn begin_session(&self, session: SessionId, peer: RecordedPeer) {
         self.opens.begin_session(session, peer);
     }
 
-    /// Ends all opens of a session that sends no request any more. Blocks on the disk.
+    /// Ends all opens of a session that sends no more requests. Blocks on the disk.
     pub fn end_session(&self, session: SessionId) {
         for open in self.opens.opens_of(session) {
             match self.release(open, MayBlock::Yes) {
@@ -243,7 +244,7 @@ impl OpenFiles {
         self.opens.end_session(session);
     }
 
-    /// Adds an opener to an inode. Each one leaves by [`InodeGuard::release`].
+    /// Adds an opener to an inode. Each opener leaves by [`InodeGuard::release`].
     ///
     /// # Errors
     /// `Stale`, `IsDirectory`, `Invalid` for another kind of file.
@@ -279,8 +280,8 @@ impl InodeGuard<'_> {
     }
 }
 
-/// Returns the path of an open whose bytes come by requests: beside passthrough the kernel may keep
-/// no pages of the file.
+/// Returns the path of an open by requests. While other opens are by passthrough the kernel may
+/// keep no pages of the file.
 fn path_by_requests(inode: &Inode) -> DataPath {
     if inode.has_external_writers() { DataPath::Direct } else { DataPath::Cached }
 }

@@ -1,4 +1,4 @@
-//! Opening the content file of an open inode.
+//! Opens of the content file of an inode.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Returns the content file, open to write too.
+    /// Returns the content file, open to read and write.
     ///
     /// # Errors
     /// Those of [`InodeGuard::open_content`].
@@ -41,7 +41,7 @@ impl InodeGuard<'_> {
         Ok(content)
     }
 
-    /// Returns the content file, open to read only. One that is open to write stays open beside it.
+    /// Returns the content file, open to read only. A descriptor that is open to write stays open.
     ///
     /// # Errors
     /// Those of [`InodeGuard::open_content`].
@@ -58,8 +58,8 @@ impl InodeGuard<'_> {
         Ok(content)
     }
 
-    /// Returns the content file with this access, which may have been kept open since the file was
-    /// closed.
+    /// Returns the content file, open for this access. Uses the descriptor that was kept open since
+    /// the file was closed, if it has this access.
     fn open_kept_or_new(&self, access: FileAccess) -> Result<Arc<OpenContent>, Error> {
         let files = self.files;
         let ino = self.ino();

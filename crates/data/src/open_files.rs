@@ -1,12 +1,12 @@
-//! All open files of a server: its parts, and what bounds them.
+//! All open files of a server, with their bounds.
 //!
-//! One [`Inode`](crate::inode::Inode) for each open inode is shared by all its opens. Its bytes are
-//! in memory up to the inline limit, and in a content file from then on; they never go back. Size
-//! and times go to the shard at once (`Shard::set_live`), so that every attribute is right, and to
+//! All opens of an inode share one [`Inode`](crate::inode::Inode). Its bytes are in memory up to
+//! the inline limit, and beyond it in a content file; they never move back. Size and times are
+//! passed to the shard at once (`Shard::set_live_attrs`), so that every attribute is right, and to
 //! the table at each commit.
 //!
-//! Nothing is read or opened before it is needed: a file that is created and closed empty touches
-//! the shard and two small maps.
+//! Nothing is read or opened before it is needed: a file that is created and closed empty costs an
+//! operation of the shard and two small map entries.
 //!
 //! Callers that serve others pass [`MayBlock::No`]: an operation that might have to wait for the
 //! disk returns [`OpError::WouldBlock`] with nothing done, and is repeated by a thread that may
@@ -40,25 +40,25 @@ use crate::pins::table::PinTable;
 use crate::space::Space;
 use crate::writing::WritingSet;
 
-/// What the open files of a server are made of.
+/// The parts of the open files of a server.
 pub struct Parts {
     /// The names and attributes of the files.
     pub shard: Arc<Shard>,
     /// The rows, among them the bytes of small files.
     pub table: SharedTable,
-    /// The bytes of all other files.
+    /// The content files: the bytes of all other files.
     pub content: Arc<ContentStore>,
-    /// Starts group commits; keeps errors that no descriptor has reported.
+    /// Starts group commits; records errors that no descriptor has reported.
     pub durability: Arc<Durability>,
     /// Decides whether new data is admitted.
     pub space: Arc<Space>,
-    /// Bounds the content files that are open.
+    /// Bounds the number of open content files.
     pub fd_budget: Arc<FdBudget>,
-    /// Nothing may be changed.
+    /// True if nothing may be changed.
     pub read_only: bool,
     /// Called when a file has lost its last name and its last opener.
     pub notify_orphans: WakeWorker,
-    /// Called when a file was closed that a program may still write.
+    /// Called when a closed file may still be written by a program.
     pub notify_pending_close: WakeWorker,
     /// Settings.
     pub options: Options,
@@ -67,23 +67,24 @@ pub struct Parts {
 /// Settings of the open files.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Bytes of the largest file that is kept in the table, up to [`limits::INLINE_BYTES`].
+    /// The size of the largest file that is stored in the table, up to [`limits::INLINE_BYTES`].
     pub inline_bytes: usize,
-    /// Bytes of all open files in memory.
+    /// The most bytes of open files in memory.
     pub open_bytes: usize,
-    /// Opens at the same time.
+    /// The most opens at the same time.
     pub open_files: usize,
-    /// Those of them that only the server's own session may have.
+    /// The number of these that only the server's own session may have.
     pub own_open_files: usize,
-    /// Those of all sessions of one peer: a machine, or a user of this one.
+    /// The most opens of all sessions of one peer: of a machine, or of a user of this machine.
     pub peer_open_files: usize,
-    /// Callers with [`MayBlock::No`] that may wait for the disk at the same time.
+    /// The number of callers with [`MayBlock::No`] that may wait for the disk at the same time.
     pub io_permits: usize,
-    /// When files are opened by passthrough.
+    /// The conditions for opens by passthrough.
     pub passthrough: Passthrough,
-    /// Whether the disk can tell if a process writes a file; without it there is no passthrough.
+    /// True if the file system can tell whether a process writes a file. Otherwise there is no
+    /// passthrough.
     pub can_detect_writers: bool,
-    /// What pins may take.
+    /// The limits of pins.
     pub pins: PinLimits,
 }
 
@@ -109,9 +110,9 @@ pub struct OpenFiles {
     pub(crate) shard: Arc<Shard>,
     /// The rows, among them the bytes of small files.
     pub(crate) table: SharedTable,
-    /// What is done and what is safe.
+    /// The done and the safe sequences.
     pub(crate) durability: Arc<Durability>,
-    /// The content files, with space and descriptors.
+    /// The content files, with their space and descriptors.
     pub(crate) disk: Disk,
     /// The opens by id, and the inodes that they share.
     pub(crate) opens: OpenTable,
@@ -123,22 +124,22 @@ pub struct OpenFiles {
     pub(crate) pending_close: PendingClose,
     /// The versions of files that deliveries read.
     pub(crate) pins: Arc<PinTable>,
-    /// What the mirror of the volume does not have of content files.
+    /// The changes of content files that the mirror of the volume does not have.
     pub(crate) changes: ContentChanges,
     /// Decides which files are opened by passthrough.
     pub(crate) placement: Placement,
-    /// The memory that bytes of open files may take.
+    /// The budget of memory for the bytes of open files.
     pub(crate) memory: MemoryBudget,
-    /// Callers with [`MayBlock::No`] that may wait for the disk.
+    /// The permits of callers with [`MayBlock::No`] to wait for the disk.
     pub(crate) io_permits: IoPermits,
     /// Called when a file has lost its last name and its last opener.
     pub(crate) notify_orphans: WakeWorker,
-    /// Nothing may be changed.
+    /// True if nothing may be changed.
     pub(crate) read_only: bool,
 }
 
 impl OpenFiles {
-    /// The files of a server; none is open yet.
+    /// Returns the open files of a server; no file is open yet.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
         let Parts { content, space, fd_budget, options, .. } = parts;
@@ -165,7 +166,7 @@ impl OpenFiles {
         }
     }
 
-    /// Returns the inode of an open, and how it was opened.
+    /// Returns the inode of an open, and the flags of the open.
     ///
     /// # Errors
     /// `BadOpen`.
@@ -179,7 +180,7 @@ impl OpenFiles {
         self.opens.count()
     }
 
-    /// Counts the opens, and the inodes in use without one.
+    /// Counts the opens, and the inodes in use without an open.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.opens.counts()
@@ -193,7 +194,7 @@ impl OpenFiles {
         Ok(self.opens.get(open)?.inode.handle.ino)
     }
 
-    /// Returns the handle of the file of an open, with the hint from when it was opened first.
+    /// Returns the handle of the file of an open, with the hint of its first open.
     ///
     /// # Errors
     /// `BadOpen`.
@@ -213,7 +214,7 @@ impl OpenFiles {
         self.memory.taken() as u64
     }
 
-    /// Returns whether this session has the file open, and nothing else uses it.
+    /// Returns whether this session has the file open, and no other session uses it.
     #[must_use]
     pub fn is_used_only_by(&self, session: SessionId, ino: InodeId) -> bool {
         self.opens.is_used_only_by(session, ino)
@@ -231,20 +232,20 @@ impl OpenFiles {
         self.opens.writers(ino) > 0
     }
 
-    /// Returns whether a loss of power may lose bytes of this file, whatever its row says.
+    /// Returns whether a loss of power may lose bytes of this file: it has a `writing` row.
     #[must_use]
     pub fn is_unsafe(&self, ino: InodeId) -> bool {
         self.writing.contains(ino)
     }
 
-    /// Returns what the mirror of the volume does not have of content files.
+    /// Returns the changes of content files that the mirror of the volume does not have.
     #[must_use]
     pub const fn changes(&self) -> &ContentChanges {
         &self.changes
     }
 
-    /// Begins to collect what changes of content files, for a mirror. Blocks until no change is
-    /// under way that began before.
+    /// Begins to record changes of content files, for a mirror. Blocks until all changes that began
+    /// before have ended.
     pub fn collect_changes(&self) {
         self.changes.begin();
         for inode in self.opens.inodes() {
@@ -252,22 +253,22 @@ impl OpenFiles {
         }
     }
 
-    /// Notes that the name of a content file is about to be taken away.
+    /// Records that a content file is about to lose its name.
     pub fn content_goes(&self, ino: InodeId, generation: Generation) {
         self.changes.hand_over((ino, generation), &self.disk.content);
     }
 
-    /// Notes that a content file is about to be removed, with its rows.
+    /// Records that a content file is about to be removed, with its rows.
     pub fn content_removed(&self, ino: InodeId, generation: Generation) {
         self.changes.remove((ino, generation), &self.disk.content);
     }
 
-    /// Notes that the disk was found full: new data is refused until there is room.
+    /// Records that the disk is full: new data is refused until there is room.
     pub fn note_disk_full(&self) {
         self.disk.space.note_full();
     }
 
-    /// Takes the permit to wait for the disk; callers that may block need none.
+    /// Takes a permit to wait for the disk. Callers that may block need none.
     ///
     /// # Errors
     /// [`OpError::WouldBlock`] if none is free.
@@ -278,7 +279,7 @@ impl OpenFiles {
         }
     }
 
-    /// Takes the permit for an operation that, once begun, waits for the inode and for the disk.
+    /// Takes a permit for an operation that, once begun, waits for the inode and for the disk.
     ///
     /// # Errors
     /// [`OpError::WouldBlock`] if none is free or another thread has the inode.
@@ -294,11 +295,11 @@ impl OpenFiles {
         self.io_permit(may_block)
     }
 
-    /// As [`OpenFiles::io_permit_for`], for an operation that changes the bytes: those that are
-    /// pinned are kept first, by a thread that may block.
+    /// Takes a permit as [`OpenFiles::io_permit_for`] does, for an operation that changes the
+    /// bytes. Only a thread that may block can do so if bytes must be copied first.
     ///
     /// # Errors
-    /// [`OpError::WouldBlock`] also if they are pinned.
+    /// [`OpError::WouldBlock`] also if bytes must be copied first.
     pub(crate) fn io_permit_to_change(
         &self,
         ino: InodeId,

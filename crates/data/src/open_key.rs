@@ -1,8 +1,8 @@
-//! What names an open in the open file table.
+//! The key of an open in the open file table.
 
 use pelago_wire::{Context, OpenId, SessionId};
 
-/// An open of one session: the session numbers its opens itself, so its number alone names nothing.
+/// The key of an open. Each session numbers its opens itself, so the key has both numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OpenKey {
     /// The session that has the file open.

@@ -1,7 +1,7 @@
 //! The open file table: the opens by session and number, and the inodes that they share.
 //!
-//! Each method takes one short lock, so that a file without bytes costs two small entries. The lock
-//! is a leaf in the lock order.
+//! Each method takes one short lock. An open of a file without bytes costs two small entries. The
+//! lock is a leaf lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,47 +20,48 @@ pub(crate) struct OpenTable {
     limit: OpenLimit,
 }
 
-/// Opens at the same time.
+/// The limits of opens at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenLimit {
-    /// Those of all sessions.
+    /// The limit of all sessions.
     pub(crate) total: usize,
-    /// Those of all sessions but the server's own.
+    /// The limit of all sessions but the server's own.
     pub(crate) others: usize,
-    /// Those of all sessions of one peer.
+    /// The limit of all sessions of one peer.
     pub(crate) share: usize,
 }
 
 #[derive(Default)]
 struct State {
     opens: KeyedMap<OpenKey, Opened>,
-    /// Opens of the server's own session.
+    /// The opens of the server's own session.
     own: usize,
-    /// Those of each other session that has a peer or an open.
+    /// The opens of each other session that has a peer or an open.
     by_session: IdMap<SessionId, SessionOpens>,
-    /// Those of all sessions of each peer that has one. The count is changed under this lock only.
+    /// The number of opens of all sessions of each peer. The count is changed only under this lock.
     by_peer: HashMap<RecordedPeer, Arc<AtomicUsize>>,
     inodes: IdMap<InodeId, Shared>,
-    /// Inodes in the table without an open.
+    /// The number of inodes in the table without an open.
     closed: usize,
 }
 
-/// The opens of a session, and of its peer.
+/// The number of opens of a session, and of its peer.
 struct SessionOpens {
     count: usize,
-    /// Those of all sessions of its peer. A session whose peer is not known is alone.
+    /// The number of opens of all sessions of its peer. A session with an unknown peer has a count
+    /// of its own.
     of_peer: Arc<AtomicUsize>,
-    /// The session has not ended.
+    /// True until the session ends.
     has_peer: bool,
 }
 
 /// The size of the open file table at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
-    /// Opens.
+    /// The number of opens.
     pub opens: usize,
-    /// Inodes that are in use without an open: a program may still write their content file, or
-    /// they are being opened or released.
+    /// The number of inodes in use without an open: a program may still write their content file,
+    /// or they are being opened or released.
     pub closed: usize,
 }
 
@@ -70,19 +71,19 @@ pub(crate) struct Opened {
     pub(crate) inode: Arc<Inode>,
     pub(crate) flags: OpenFlags,
     pub(crate) path: PathKind,
-    /// Errors of the inode that this open has reported or may ignore.
+    /// The count of errors of the inode that this open has reported or may ignore.
     errors_seen: u64,
 }
 
-/// How an open reaches the bytes. The kernel of a mount accepts only one of the last two for an
-/// inode at a time: it fails an open of the other kind with `EIO`.
+/// The kind of data path of an open. For an inode the kernel of a mount accepts only one of the
+/// last two kinds at a time: it fails an open of the other kind with `EIO`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PathKind {
-    /// By requests, from a caller without a kernel in between.
+    /// By requests, from a caller that is no kernel.
     Direct,
-    /// By requests of a kernel that may keep pages.
+    /// By requests of a kernel that may cache pages.
     Cached,
-    /// By a descriptor that the kernel was given.
+    /// By a descriptor of the content file in the kernel.
     Passthrough,
 }
 
@@ -93,24 +94,24 @@ impl PathKind {
     }
 }
 
-/// An inode and the number of its openers, including operations that only pass by.
+/// An inode and the number of its openers, including operations without an open.
 struct Shared {
     inode: Arc<Inode>,
     openers: u32,
     writers: u32,
-    /// Opens with an id.
+    /// The number of opens with an id.
     opens: u32,
-    /// Opens by [`PathKind::Cached`].
+    /// The number of opens by [`PathKind::Cached`].
     cached: u32,
-    /// Opens by [`PathKind::Passthrough`]. The kernel ends an open before it sends the release, so
-    /// neither count is ever lower than the kernel's.
+    /// The number of opens by [`PathKind::Passthrough`]. The kernel ends an open before it sends
+    /// the release, so neither count is ever lower than the kernel's.
     passthrough: u32,
-    /// The session of all opens since there was none; `None` if there are several.
+    /// The session of all opens since there last was none; `None` if they have several sessions.
     user: Option<SessionId>,
 }
 
 impl Shared {
-    /// Returns whether one more open may take this path now.
+    /// Returns whether another open may have this path now.
     const fn admits(&self, path: PathKind) -> bool {
         match path {
             PathKind::Direct => true,
@@ -129,7 +130,7 @@ impl Shared {
 }
 
 impl OpenTable {
-    /// An empty table for up to `limit` opens.
+    /// Returns an empty table with these limits.
     pub(crate) fn new(limit: OpenLimit) -> Self {
         Self { state: Mutex::default(), limit }
     }
@@ -139,13 +140,13 @@ impl OpenTable {
         self.state.lock().opens.len()
     }
 
-    /// Counts the opens, and the inodes without one.
+    /// Counts the opens, and the inodes without an open.
     pub(crate) fn counts(&self) -> Counts {
         let state = self.state.lock();
         Counts { opens: state.opens.len(), closed: state.closed }
     }
 
-    /// A session of this peer begins: its opens are in the share of the peer.
+    /// Begins a session of this peer: its opens are counted in the share of the peer.
     pub(crate) fn begin_session(&self, session: SessionId, peer: RecordedPeer) {
         let mut state = self.state.lock();
         let State { by_session, by_peer, .. } = &mut *state;
@@ -154,7 +155,7 @@ impl OpenTable {
         by_session.entry(session).or_insert(begun);
     }
 
-    /// A session has ended, and has released its opens.
+    /// Ends a session, which has released its opens.
     pub(crate) fn end_session(&self, session: SessionId) {
         let mut state = self.state.lock();
         if let Some(ended) = state.by_session.get_mut(&session) {
@@ -164,7 +165,7 @@ impl OpenTable {
         state.by_peer.retain(|_, opens| Arc::strong_count(opens) > 1);
     }
 
-    /// Checks that one more open is allowed, and that its number is free.
+    /// Checks that another open is allowed, and that its number is free.
     ///
     /// # Errors
     /// `TooManyOpen`, `Invalid`.
@@ -181,7 +182,7 @@ impl OpenTable {
         state.check_free(open)
     }
 
-    /// Adds an opener to an inode; `make` makes the inode if it is not in the table. It stays the
+    /// Adds an opener to an inode. `make` creates the inode if it is not in the table; it stays the
     /// only [`Inode`] of its id until the last [`OpenTable::leave`].
     pub(crate) fn enter(
         &self,
@@ -192,8 +193,8 @@ impl OpenTable {
         self.state.lock().enter(ino, writes, make)
     }
 
-    /// Adds an open whose opener has entered. Returns whether it may take this path: not if other
-    /// opens of the inode take the other one.
+    /// Adds an open whose opener has entered. Returns false, and adds nothing, if the path is not
+    /// possible beside those of other opens of the inode.
     ///
     /// # Errors
     /// `Invalid` if the number is in use.
@@ -211,7 +212,7 @@ impl OpenTable {
     /// reached by requests.
     ///
     /// # Errors
-    /// `Invalid` if the number is in use; the opener is the caller's to release.
+    /// `Invalid` if the number is in use; the caller must release the opener.
     pub(crate) fn insert_created(
         &self,
         open: OpenKey,
@@ -275,8 +276,8 @@ impl OpenTable {
         true
     }
 
-    /// Removes an opener. With the last one the inode leaves the table; `keep` is called before
-    /// that, under the lock, so that the next opener finds what it keeps.
+    /// Removes an opener. With the last opener the inode leaves the table; `keep` is called before
+    /// that, under the lock, so that the next opener finds the error that it records.
     pub(crate) fn leave(&self, ino: InodeId, writes: bool, keep: impl FnOnce(&Inode)) {
         let mut state = self.state.lock();
         let Some(shared) = state.inodes.get_mut(&ino) else { return };
@@ -295,7 +296,7 @@ impl OpenTable {
         }
     }
 
-    /// Returns whether an inode has one opener.
+    /// Returns whether an inode has exactly one opener.
     pub(crate) fn has_one_opener(&self, ino: InodeId) -> bool {
         self.state.lock().inodes.get(&ino).is_some_and(|shared| shared.openers == 1)
     }
@@ -389,7 +390,7 @@ impl State {
         opens.of_peer.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one open of a session less.
+    /// Counts one open less of a session.
     fn count_out(&mut self, session: SessionId) {
         if session == SessionId::DIRECT {
             assert!(self.own > 0, "each open of the server is counted until it is removed");

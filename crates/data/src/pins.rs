@@ -1,13 +1,14 @@
-//! Pins: a delivery reads the bytes of one version of a file while programs may change the file.
+//! Pins, by which a delivery reads the bytes of one version of a file while programs may change the
+//! file.
 //!
-//! A pin costs nothing until then: it reads the content file, whose descriptor all pins of a
-//! version share. Whatever changes a content file calls `InodeGuard::keep_pinned` first
-//! ([`keep`]): the pinned bytes get a file without a name, or the pins end with `Changed`. A
-//! truncation to nothing leaves the old content file to the pins, and so does a removal. Nothing of
-//! a pin is in a row or has a name on the disk, so none outlives the process.
+//! A pin copies nothing until then: it reads the content file, whose descriptor all pins of a
+//! version share. Each change of a content file calls `InodeGuard::keep_pinned` first ([`keep`]):
+//! the pinned bytes are copied to a file without a name, or the pins end with `Changed`. After a
+//! truncation to 0 bytes or a removal the pins keep the old content file. A pin has no row and no
+//! name on the disk, so it does not outlive the process.
 //!
-//! A pin waits for no writer, and no writer waits for a pin: a reader looks afterwards whether what
-//! it has read was still the version, and else reads the copy.
+//! A pin waits for no writer, and no writer waits for a pin: after a read, a pin checks that the
+//! bytes were still those of the version, and else reads the copy.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub struct Pin {
     _share: Share,
 }
 
-/// Where the bytes of a pin are.
+/// The place of the bytes of a pin.
 enum PinnedBytes {
     /// In memory: the file is small.
     Memory { bytes: Vec<u8>, _share: Share },
@@ -61,18 +62,19 @@ impl OpenFiles {
         pinned
     }
 
-    /// Returns whether a change of this content file must keep its bytes for pins first, which blocks.
+    /// Returns whether a change of this content file must first copy its bytes for pins, which
+    /// blocks.
     pub(crate) fn is_pinned(&self, ino: InodeId) -> bool {
         self.pins.contains(ino)
     }
 }
 
 impl InodeGuard<'_> {
-    /// Pins the bytes; the attributes are those that belong to them.
+    /// Pins the bytes, with the attributes that belong to them.
     fn pin(&mut self) -> Result<Pin, PinError> {
         let files = self.files;
         self.load()?;
-        // Each writer has entered before it changes anything, and does that under this lock.
+        // Each writer has entered before it changes bytes, and changes them under this lock.
         if files.opens.writers(self.ino()) > 0 || self.inode.has_external_writers() {
             return Err(PinError::Written);
         }

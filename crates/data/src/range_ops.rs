@@ -1,4 +1,4 @@
-//! Ranges of open files: reserved and freed, searched for data and holes, copied.
+//! Operations on ranges of open files: `fallocate`, the search for data and holes, and copies.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::open_key::OpenKey;
 use crate::open_table::Opened;
 use crate::write::{Write, Written};
 
-/// Bytes that one request copies at the most: it keeps the written file locked meanwhile.
+/// The most bytes that one request copies, because the written file is locked meanwhile.
 const COPY_BYTES: u64 = 16 << 20;
-/// Up to so many bytes a copy is a read and a write: all that memory can hold of one file.
+/// The most bytes that are copied by a read and a write: those that a file can have in memory.
 const SMALL_BYTES: u64 = limits::INLINE_BYTES as u64;
 
 /// A range to be reserved or freed.
@@ -27,9 +27,9 @@ pub struct Allocate {
     pub offset: u64,
     /// Bytes of the range.
     pub length: u64,
-    /// What to do with it.
+    /// The operation.
     pub mode: AllocateMode,
-    /// Clear setuid and setgid bits.
+    /// True if the setuid and setgid bits are cleared.
     pub kill_privileges: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Copy {
     pub to_offset: u64,
     /// Bytes to copy.
     pub length: u64,
-    /// Clear setuid and setgid bits of the file that is written.
+    /// True if the setuid and setgid bits of the written file are cleared.
     pub kill_privileges: bool,
 }
 
@@ -68,9 +68,9 @@ impl Allocate {
 }
 
 impl OpenFiles {
-    /// Reserves or frees a range, as `fallocate` does; both times change. A file in memory needs no
-    /// reservation: the table has room for its bytes. Returns whether the reply must wait until
-    /// everything that is done now is safe.
+    /// Reserves or frees a range, as `fallocate` does; `mtime` and `ctime` change. A file in memory
+    /// needs no reservation: the table has room for its bytes. Returns whether the reply must wait
+    /// until all done batches are safe.
     ///
     /// # Errors
     /// `BadOpen`, `Invalid` for an empty range, `FileTooLarge`, `NoSpace`, `NotSupported` if the
@@ -113,7 +113,8 @@ impl OpenFiles {
         Ok(opened.flags.sync)
     }
 
-    /// Finds the next data or hole at or after an offset; the end of the file counts as a hole.
+    /// Returns the offset of the next data or hole at or after an offset. The end of the file
+    /// counts as a hole.
     ///
     /// # Errors
     /// `BadOpen`, `NoData`; [`OpError::WouldBlock`].
@@ -136,18 +137,17 @@ impl OpenFiles {
         }
         let content = guard.open_content()?;
         drop(guard);
-        // This moves the descriptor's own offset, which nothing else uses.
+        // This moves the offset of the descriptor, which no other code uses.
         let found = content.seek(from.offset, from.whence);
         let found = found.map_err(|error| range_failed(&self.disk, &error))?;
         found.ok_or_else(|| Code::NoData.into())
     }
 
-    /// Copies bytes; fewer at the end of the file that is read, and at most 16 MiB.
+    /// Copies bytes: fewer at the end of the source, and at most 16 MiB.
     ///
     /// # Errors
-    /// `BadOpen`, also if the file to be written is open to append; `Invalid` if the ranges overlap
-    /// in one file; `FileTooLarge`, `NoSpace`; `NotSupported` if the disk cannot;
-    /// [`OpError::WouldBlock`].
+    /// `BadOpen`, also if the target is open to append; `Invalid` if the ranges overlap in one
+    /// file; `FileTooLarge`, `NoSpace`; `NotSupported` if the disk cannot; [`OpError::WouldBlock`].
     pub fn copy_range(&self, copy: Copy, may_block: MayBlock) -> Result<Written, OpError> {
         let source = self.opens.get(copy.from)?;
         let target = self.writer(copy.to, may_block)?;
@@ -195,7 +195,7 @@ impl OpenFiles {
         Ok(opened)
     }
 
-    /// Copies from a content file into the file of another open, which stays locked meanwhile.
+    /// Copies from a content file into the file of another open, which is locked meanwhile.
     fn copy_content(
         &self,
         content: &OpenContent,
@@ -258,16 +258,16 @@ impl InodeGuard<'_> {
         // It may have changed a part.
         let key = (content.ino(), content.generation());
         self.files.changes.note(key, &changed, self.state.size);
-        // A request for more than there is does not mean that the disk is full.
+        // A request for more bytes than are free does not mean that the disk is full.
         match error.is_no_space() {
             true => Err(Code::NoSpace.into()),
             false => Err(range_failed(disk, &error)),
         }
     }
 
-    /// Cuts off what a reservation that failed half-way has left after the end, so that a failure
-    /// changes nothing. If programs write the file without requests, those bytes may be theirs, and
-    /// stay.
+    /// Truncates the bytes that a failed reservation left after the end of the file, so that a
+    /// failure changes nothing. If programs write the file without requests, these bytes may be
+    /// theirs, and stay.
     fn undo_allocate(&mut self, content: &OpenContent) {
         if self.inode.has_external_writers() {
             return;
@@ -288,7 +288,7 @@ impl InodeGuard<'_> {
     }
 }
 
-/// Returns the code for the caller of a range operation that failed.
+/// Returns the code for the caller of a failed range operation.
 fn range_failed(disk: &Disk, error: &content::Error) -> Error {
     if error.is_unsupported() {
         return Code::NotSupported.into();
@@ -299,10 +299,10 @@ fn range_failed(disk: &Disk, error: &content::Error) -> Error {
 fn allocate(content: &OpenContent, range: &Allocate) -> Result<(), content::Error> {
     let Allocate { offset, length, mode, .. } = *range;
     match content.allocate(mode, offset, length) {
-        // Not every file system can zero a range; a hole reads the same.
+        // Not every file system can zero a range. A hole reads the same.
         Err(error) if error.is_unsupported() && matches!(mode, AllocateMode::Zero { .. }) => {
             let reserve = AllocateMode::Reserve { keep_size: range.keeps_size() };
-            // First: if there is no room for it, no byte is lost.
+            // The reservation comes first: if there is no room for it, no byte is lost.
             content.allocate(reserve, offset, length)?;
             content.allocate(AllocateMode::PunchHole, offset, length)?;
             // If another program took the space since, a hole stays, which reads the same.

@@ -1,4 +1,4 @@
-//! Reading open files.
+//! Reads of open files.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,8 +13,8 @@ use crate::open_files::OpenFiles;
 use crate::open_key::OpenKey;
 
 impl OpenFiles {
-    /// Reads up to `size` bytes; fewer only at the end of the file. If there is `room` for them, it
-    /// may get them instead of a buffer of its own.
+    /// Reads up to `size` bytes; fewer only at the end of the file. They are read into `room`
+    /// instead of a new buffer, if it is given and large enough.
     ///
     /// # Errors
     /// `BadOpen`; those of the table and the disk; [`OpError::WouldBlock`] if the bytes are not in
@@ -44,7 +44,7 @@ impl OpenFiles {
         if let Bytes::Inline = guard.state.bytes {
             let bytes = guard.read_inline_row()?;
             if size == bytes.len() {
-                // A kernel that reads a file whole keeps its pages, and seldom asks again.
+                // A kernel that reads a whole file caches its pages, and rarely reads it again.
                 return Ok(Buffer::new(bytes));
             }
             if !self.memory.has_room(&guard.state.memory, bytes.len()) {
@@ -98,8 +98,9 @@ fn slice(bytes: &[u8], offset: u64, size: usize) -> Buffer {
     Buffer::new(bytes[from..to].to_vec())
 }
 
-/// Reads what the kernel has in its page cache, all or nothing. Whatever else happens, a short
-/// read, an error or a disk without such reads, a thread that may block finds out.
+/// Reads bytes that are all in the page cache, without waiting. In any other case, such as a short
+/// read, an error, or a file system without such reads, it returns [`OpError::WouldBlock`], so that
+/// a thread that may block reads again.
 pub(crate) fn read_cached(
     content: BorrowedFd<'_>,
     buffer: &mut [u8],

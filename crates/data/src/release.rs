@@ -1,4 +1,4 @@
-//! The end of an opener: its changes are committed before it leaves.
+//! The release of openers, whose changes are committed before they leave.
 
 use pelago_meta::shard::WritingRow;
 use pelago_wire::{Code, Error};
@@ -8,17 +8,18 @@ use crate::inode::{Bytes, Inode, Unreleased};
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
 
-/// What became of an opener.
+/// The result of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
-    /// It has left.
+    /// The opener has left.
     Done,
-    /// It stays as a writer: a program may still write the content file without a request.
+    /// The opener stays as a writer, because a program may still write the content file without a
+    /// request.
     Pending,
 }
 
 impl OpenFiles {
-    /// Releases closed files that no program can write any more. Returns how many.
+    /// Releases closed files that no program can write any more. Returns their number.
     ///
     /// # Errors
     /// The last failure to commit one of them, which is tried again.
@@ -32,7 +33,7 @@ impl OpenFiles {
             };
             let Some(guard) = self.lock_within(&inode, LOCK_TIMEOUT) else { continue };
             if self.opens.writers(ino) > 1 {
-                // It is open to write again: the release of that open tries it.
+                // It is open to write again: the release of that open tries again.
                 continue;
             }
             self.pending_close.remove(ino);
@@ -45,8 +46,8 @@ impl OpenFiles {
         result.map(|()| released)
     }
 
-    /// Keeps an error that no descriptor has reported for the next opener of an inode that is about
-    /// to leave the table.
+    /// Records an error that no descriptor has reported for the next opener of an inode that is
+    /// about to leave the table.
     fn keep_error(&self, inode: &Inode) {
         if inode.errors.unseen().is_some() {
             self.durability.writeback_errors.record_inode(inode.handle.ino);
@@ -69,7 +70,7 @@ impl InodeGuard<'_> {
         Ok(())
     }
 
-    /// Does the same without notifying.
+    /// Does the same as [`InodeGuard::release`], without the notification.
     ///
     /// # Errors
     /// Those of [`InodeGuard::commit`].
@@ -139,7 +140,7 @@ impl InodeGuard<'_> {
             if let Err(error) = files.lock(inode).release(writes)
                 && error.code != Code::Stale
             {
-                // That one is counted as unreleased again; so are the rest.
+                // This opener is counted as unreleased again, and so are the remaining ones.
                 let mut guard = files.lock(inode);
                 guard.state.unreleased.readers += left.readers;
                 guard.state.unreleased.writers += left.writers;
@@ -149,7 +150,7 @@ impl InodeGuard<'_> {
         committed
     }
 
-    /// Keeps the descriptor of a file open behind its last opener until its bytes are safe.
+    /// Keeps the descriptor of a file open after its last opener, until its bytes are safe.
     fn keep_descriptor(&self) {
         let files = self.files;
         let ino = self.ino();
@@ -163,7 +164,7 @@ impl InodeGuard<'_> {
 }
 
 impl Unreleased {
-    /// Takes one opener, readers first. Returns whether it is a writer.
+    /// Takes one opener, readers first. Returns true if it is a writer.
     fn next(&mut self) -> Option<bool> {
         let writes = self.readers == 0;
         let count = if writes { &mut self.writers } else { &mut self.readers };

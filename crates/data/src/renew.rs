@@ -1,11 +1,11 @@
-//! A new content file in the place of one that another server may still write.
+//! Copy on write of content files that a fenced owner of the shared store may still write.
 //!
-//! A server of a shared store that was taken for dead may only have been stopped. When it goes on,
-//! it writes what it was about to write into the content file that it has open. Its `writing` rows
-//! say which files these can be: before it wrote a file that a safe row names, they were safe. Such
-//! a file is *abandoned*: it is read as it is, and its first change copies it whole into a content
-//! file of the next generation, which the other server does not know. Until then its `writing` row
-//! stays, so that each later owner of the store knows it too.
+//! A server that was taken for dead may only have been paused. When it runs again, it may finish a
+//! write to a content file that it has open. The next owner finds these files by the `writing`
+//! rows: the row of a content file that a safe row names is safe before the file is written. Each
+//! of these files is *copy-on-write*: it is read as it is, and its first change copies it into a
+//! content file of the next generation, which the fenced server does not know. Until then its
+//! `writing` row stays, so that each later owner of the store treats it in the same way.
 
 use std::sync::Arc;
 
@@ -17,30 +17,32 @@ use crate::content_file::OpenContent;
 use crate::inode_guard::InodeGuard;
 use crate::open_files::OpenFiles;
 
-/// Bytes that one call copies at most.
+/// The most bytes that one call copies.
 const COPIED_AT_ONCE: u64 = 64 << 20;
 
 impl OpenFiles {
-    /// Returns whether a change of the content file may copy all of it first, or wait for the
-    /// journal: its bytes are pinned, or another server may still write it.
+    /// Returns whether a change of the content file may first copy all of it, or wait for the
+    /// journal: the store is shared, or the bytes are pinned.
     pub(crate) fn may_copy(&self, ino: InodeId) -> bool {
         self.disk.content.is_shared() || self.is_pinned(ino)
     }
 }
 
 impl InodeGuard<'_> {
-    /// Returns whether another server may still write the content file.
+    /// Returns whether the content file is copy-on-write.
     pub(crate) fn is_copy_on_write(&self) -> bool {
         let writing = &self.files.writing;
         self.state.generation.is_some_and(|known| writing.is_copy_on_write(self.ino(), known))
     }
 
-    /// Copies the first `size` bytes of a content file into one of the next generation, which takes
-    /// its place, and returns that, open to write. It has its `writing` row. What another server
-    /// has added to the old one since it was measured is not copied: no request has seen it.
+    /// Copies the first `size` bytes of the content file into a content file of the next
+    /// generation, which replaces it. Returns the new file, open to write and with its `writing`
+    /// row. Bytes that a fenced server has added since the old file was measured are not copied: no
+    /// request has read them.
     ///
     /// # Errors
-    /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file keeps the old one.
+    /// `NoSpace`, `TooManyOpen`; if the table or the disk fails. The file keeps the old content
+    /// file then.
     pub(crate) fn renew_content(&mut self, size: u64) -> Result<Arc<OpenContent>, Error> {
         let files = self.files;
         let ino = self.ino();
@@ -55,8 +57,8 @@ impl InodeGuard<'_> {
         let file = disk.content.create(ino, Shard::next_generation(before)).map_err(failed)?;
         let copied = copy_bytes(&old, &file, size)
             .and_then(|()| file.set_times(None, Some(self.state.mtime)))
-            // The row of the new file may be safe before this file is written again, and promises
-            // all bytes that were safe in the old one.
+            // The row of the new file may become safe at any time, and promises all bytes that were
+            // safe in the old file.
             .and_then(|()| file.sync(false));
         let copied = copied.and_then(|()| file.stat());
         let measured = copied.map_err(failed).and_then(|measured| {
@@ -75,7 +77,7 @@ impl InodeGuard<'_> {
             Ok(measured)
         });
         let measured = measured.inspect_err(|error| {
-            // If the table may have taken the batch all the same, the copy stays.
+            // If the batch may be in the table nevertheless, the copy stays.
             if !matches!(error.code, Code::Io | Code::Corrupt) {
                 drop(disk.content.remove(ino, file.generation()));
             }
@@ -88,8 +90,8 @@ impl InodeGuard<'_> {
         Ok(content)
     }
 
-    /// Takes a new content file in the place of the one of the generation `before`. The row says so
-    /// already.
+    /// Replaces the content file of the generation `before` by a new one. The row has the new
+    /// generation already.
     pub(crate) fn take_new_content(
         &mut self,
         content: Arc<OpenContent>,
@@ -98,9 +100,9 @@ impl InodeGuard<'_> {
         let files = self.files;
         let ino = self.ino();
         files.writing.clear_copy_on_write(ino);
-        // Pins keep the descriptor of the old one, which does not change any more.
+        // Pins keep the descriptor of the old file, which does not change any more.
         drop(files.pins.take(ino));
-        // Failures to write back the old bytes do not matter any more.
+        // Writeback errors of the old bytes do not matter any more.
         drop(files.writing.take_kept(ino));
         self.set_content(content);
         self.inode.invalidate_atime();
@@ -111,7 +113,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Removes a content file that the row names no more. If it fails, `pelago check` finds the
+    /// Removes a content file that the row no longer names. If that fails, `pelago check` finds the
     /// file.
     fn remove_replaced(&self, generation: Generation) {
         let files = self.files;
@@ -120,7 +122,8 @@ impl InodeGuard<'_> {
             drop(files.disk.content.remove(ino, generation));
             return;
         }
-        // The next owner of the store may not know the row yet, and would miss the file.
+        // The next owner of the store may not have the new row, and would miss the old file: it is
+        // removed once the row is safe.
         let content = Arc::clone(&files.disk.content);
         let durability = &files.durability;
         let remove = Box::new(move |safe: Result<(), Error>| {
@@ -145,7 +148,8 @@ fn copy_bytes(from: &ContentFile, to: &ContentFile, size: u64) -> Result<(), con
         while at < end {
             let length = (end - at).min(COPIED_AT_ONCE);
             match from.copy_to(at, to, at, length as usize)? {
-                // It is shorter, by damage: no server cuts a content file that others may have.
+                // The old file is shorter because of damage: no server truncates a content file of
+                // a shared store in place.
                 0 => return Ok(()),
                 copied => at += copied as u64,
             }

@@ -1,14 +1,14 @@
-//! Refusing new data before the disk is full, so that names can still be removed and bytes that
-//! were acknowledged can still be committed.
+//! Admission of new data, which ends before the disk is full, so that names can still be removed
+//! and acknowledged bytes can still be committed.
 //!
-//! While less than a floor is free, requests that bring new data fail with `NoSpace`
+//! While less space than a floor is free, requests with new data fail with `NoSpace`
 //! ([`Space::admit`]). Bytes for content files are also counted ([`Space::take`]), so that the
-//! floor holds between two measurements of the disk. Free is what every user may take: data takes
-//! nothing of what the file system keeps for root.
+//! floor holds between two measurements of the disk. The blocks that the file system reserves for
+//! root do not count as free.
 //!
-//! Other programs write to the same disk, so the floor cannot hold always. Then the journal has
-//! blocks ahead, and takes more of them out of the reserve (`store::table`). Until the reserve is
-//! whole again the floor is higher by its size.
+//! Other programs write to the same disk, so the floor cannot always hold. Then the journal has
+//! preallocated blocks, and takes more blocks from the reserve (`store::table`). Until the reserve
+//! is whole again the floor is higher by its size.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use pelago_wire::{Code, Error, VolumeStats, limits};
 
 use crate::notify::WakeWorker;
 
-/// The floor of a small disk is this part of it.
+/// The floor of a small disk is one part in this many.
 const FLOOR_PART: u64 = 32;
 
 /// The space of the disk below a volume.
@@ -28,18 +28,18 @@ pub struct Space {
     content: Arc<ContentStore>,
     /// `None` in tests.
     reserve: Option<Arc<Reserve>>,
-    /// New data is refused.
+    /// True if new data is refused.
     short: AtomicBool,
-    /// Bytes that content files may still take before the disk is measured again.
+    /// The bytes that content files may still take before the disk is measured again.
     left: AtomicU64,
-    /// The reserve was whole at some time of this run.
+    /// True if the reserve was whole at some time of this run.
     was_whole: AtomicBool,
     notify: WakeWorker,
 }
 
 impl Space {
-    /// The space that these content files and this reserve share. `notify` is called when the disk
-    /// is full.
+    /// Returns the space that these content files and this reserve share. `notify` is called when
+    /// the disk is full.
     #[must_use]
     pub fn new(
         content: Arc<ContentStore>,
@@ -53,7 +53,7 @@ impl Space {
         Self { content, reserve, short, left, was_whole, notify }
     }
 
-    /// Returns whether a request that brings new data may be tried.
+    /// Checks that a request with new data may be tried.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -61,8 +61,8 @@ impl Space {
         if self.is_short() { Err(Code::NoSpace.into()) } else { Ok(()) }
     }
 
-    /// Returns how many of `bytes` new bytes a content file may take, at least one. Measures the
-    /// disk now and then.
+    /// Takes space for up to `bytes` new bytes of a content file. Returns the number that was
+    /// taken, at least one. Measures the disk when the counted space is used up.
     ///
     /// # Errors
     /// `NoSpace`; if the disk fails.
@@ -82,14 +82,15 @@ impl Space {
         }
     }
 
-    /// Returns whether so many new bytes fit now. Measures the disk if they do not seem to.
+    /// Returns whether `bytes` new bytes fit now. Measures the disk if the counted space is too
+    /// small.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         let fits = || !self.is_short() && self.left.load(Ordering::Relaxed) >= bytes;
         fits() || (!self.is_short() && self.measure().is_ok() && fits())
     }
 
-    /// Counts as many of these bytes as are left. Returns how many.
+    /// Takes up to `bytes` bytes from the counted space. Returns the number that was taken.
     fn count_down(&self, bytes: u64) -> u64 {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let set = Ordering::Relaxed;
@@ -97,8 +98,8 @@ impl Space {
         self.left.fetch_update(set, fetch, less).map_or(0, |left| left.min(bytes))
     }
 
-    /// Notes that something failed for want of space: refuses new data until there is room again.
-    /// Does not block.
+    /// Records a failure for lack of space: new data is refused until there is room again. Does not
+    /// block.
     pub fn note_full(&self) {
         self.short.store(true, Ordering::Relaxed);
         (self.notify)();
@@ -124,15 +125,15 @@ impl Space {
     /// If the disk fails.
     pub fn refresh(&self) -> Result<(), Error> {
         self.measure()?;
-        // The journal has borrowed it, or there was no room for it when the server started.
+        // The journal has taken it, or there was no room for it when the server started.
         if !self.is_short() && !self.holds_reserve() {
             self.allocate_reserve()?;
         }
         Ok(())
     }
 
-    /// Measures the disk: what is free decides whether new data is admitted. Returns what was
-    /// measured, with `available` reduced to what is above the floor.
+    /// Measures the disk, and decides by the free space whether new data is admitted. Returns the
+    /// measurement, with `available` reduced by the floor.
     ///
     /// # Errors
     /// If the disk fails.
@@ -144,7 +145,8 @@ impl Space {
         let is_borrowed = self.was_whole.load(Ordering::Relaxed) && !self.holds_reserve();
         let floor = least + if is_borrowed { limits::RESERVE_BYTES } else { 0 };
         let was_short = self.is_short();
-        // Twice the least must be free before new data is admitted again: no flutter.
+        // Twice the least must be free before new data is admitted again, so that the state does
+        // not flap.
         let short = free < if was_short { floor + least } else { floor };
         let left = if short { 0 } else { free - floor };
         self.left.store(left, Ordering::Relaxed);
@@ -168,7 +170,7 @@ impl Space {
         Ok(())
     }
 
-    /// Returns whether the whole reserve is held.
+    /// Returns whether the whole reserve is allocated.
     #[must_use]
     pub fn holds_reserve(&self) -> bool {
         self.reserve.as_ref().is_some_and(|reserve| reserve.is_allocated())

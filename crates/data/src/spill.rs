@@ -1,4 +1,5 @@
-//! The first content file of a file, and what must be true before a content file is written.
+//! The spill of a file's bytes to its first content file, and the preparation of writes to a
+//! content file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::inode::{Bytes, Uncommitted};
 use crate::inode_guard::InodeGuard;
 
 impl InodeGuard<'_> {
-    /// Returns the content file of a file whose bytes in `range` are about to change: afterwards it
-    /// exists, and so does its `writing` row.
+    /// Returns the content file of a file whose bytes in `range` are about to change. Creates it
+    /// and its `writing` row if they are missing.
     ///
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails.
@@ -40,13 +41,13 @@ impl InodeGuard<'_> {
         self.keep_pinned();
         if self.files.writing.begin_rewrite(self.ino()) {
             // The kernel reports the failure that put the file in error to this descriptor too. It
-            // must not be taken for a failure of what is written from here on.
+            // must not count as a failure of the following writes.
             drop(content.sync(true));
         }
         Ok(content)
     }
 
-    /// Gives a file that was just created its content file, open for `access`.
+    /// Creates the content file of a file that was just created, open for `access`.
     ///
     /// # Errors
     /// `NoSpace`, `TooManyOpen`; if the table or the disk fails: the file stays in memory.
@@ -84,8 +85,8 @@ impl InodeGuard<'_> {
         let spilled = self.write_spilled(next, &bytes).and_then(|(file, blocks)| {
             let generation = file.generation();
             self.state.blocks = blocks;
-            // Once the file is there, and before its row: a cut that has the row has the file, or
-            // one before it had.
+            // After the file exists, and before its row: so a cut with the row has the file, or an
+            // earlier cut had it.
             let changed = 0..bytes.len() as u64;
             self.files.changes.note((ino, generation), &changed, changed.end);
             self.write_spilled_row(generation)?;
@@ -98,10 +99,9 @@ impl InodeGuard<'_> {
                 Ok(content)
             }
             Err(error) => {
-                // What is left of the content file is emptied when its generation is used again; in
-                // a shared folder it is a leftover for `pelago check`.
-                // If the table may have taken the batch all the same, its bytes stay. The file
-                // of this generation in a shared folder may be another server's.
+                // A leftover content file is emptied when its generation is used again; in a shared
+                // folder `pelago check` finds it. It is not removed if the batch may be in the
+                // table nevertheless, or if it may be that of another server, in a shared folder.
                 let content = &self.files.disk.content;
                 if !matches!(error.code, Code::Io | Code::Corrupt) && !content.is_shared() {
                     drop(content.remove(ino, next));
@@ -119,8 +119,8 @@ impl InodeGuard<'_> {
         generation: Generation,
         bytes: &[u8],
     ) -> Result<(ContentFile, u64), Error> {
-        // The table promised the bytes of its inline row: it may delete them only once they are
-        // safe elsewhere, with the name of that file.
+        // The bytes of an inline row may be safe. The row may be deleted only once they are safe in
+        // the content file, and the name of this too.
         let is_promised = self.state.has_inline_row && !bytes.is_empty();
         let write = || -> Result<(ContentFile, u64), content::Error> {
             let file = self.files.disk.content.create(self.ino(), generation)?;
@@ -151,8 +151,7 @@ impl InodeGuard<'_> {
         self.write_row(&change).map(drop)
     }
 
-    /// Writes the `writing` row of a content file that is about to change. It exists when this
-    /// returns.
+    /// Writes the `writing` row of a content file that is about to change, unless it exists.
     ///
     /// # Errors
     /// If the table or the disk fails; the row counts as absent then.
@@ -180,8 +179,8 @@ impl InodeGuard<'_> {
             if files.disk.content.is_shared()
                 && let Err(error) = files.table.persist()
             {
-                // A server that takes this one for dead must know that it may write the file. The
-                // table has stopped, so that the row is written again.
+                // A server that takes this one for dead must know that this one may write the file.
+                // The table has stopped, so the row is written again later.
                 files.writing.undo_open(unwritten);
                 return Err(table_failed("syncing the journal", &error));
             }
@@ -190,7 +189,7 @@ impl InodeGuard<'_> {
         Ok(())
     }
 
-    /// Sets the content file that has the bytes from now on, as its row says already.
+    /// Sets the content file that has the bytes from now on. The row names it already.
     pub(crate) fn set_content(&mut self, content: Arc<OpenContent>) {
         let files = self.files;
         let ino = self.ino();

@@ -1,4 +1,4 @@
-//! Making the bytes of one file safe, as `fsync` asks.
+//! Syncs of one file, as for `fsync`.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::open_key::OpenKey;
 use crate::writing::ErrorWatch;
 
 impl OpenFiles {
-    /// Commits what was written through this open and makes its bytes safe. The row is safe once
-    /// everything is that is done now.
+    /// Commits the file and makes its bytes safe. The row is safe once all batches that are done
+    /// now are safe.
     ///
     /// # Errors
     /// Those of [`OpenFiles::flush`]; an error of the file that this open has not reported.
@@ -29,7 +29,7 @@ impl OpenFiles {
         self.sync_open(open, &inode, data_only, may_block)
     }
 
-    /// Does the same for an open whose inode the caller has.
+    /// Does the same as [`OpenFiles::fsync`] for an open whose inode the caller has.
     pub(crate) fn sync_open(
         &self,
         open: OpenKey,
@@ -51,20 +51,21 @@ impl OpenFiles {
         inode.errors.has_any().then(|| self.opens.check_errors(open)).flatten()
     }
 
-    /// Returns what an open reports if its changes may never become safe, because of `cause`.
+    /// Returns the error that an open reports if its changes may never become safe, because of
+    /// `cause`.
     pub fn open_error(&self, open: OpenKey, cause: Error) -> Error {
         self.opens.check_errors(open).unwrap_or(cause)
     }
 
-    /// Returns what a sync of a directory reports if its changes may never become safe, because of
-    /// `cause`. An error that was kept for the directory counts as reported.
+    /// Returns the error that a sync of a directory reports if its changes may never become safe,
+    /// because of `cause`. An error that was recorded for the directory counts as reported now.
     pub fn directory_error(&self, dir: InodeId, cause: Error) -> Error {
         let _unseen = self.durability.writeback_errors.report(dir, None);
         cause
     }
 
-    /// Makes the bytes of a file safe if they are not yet, open or not, before a rename puts it
-    /// over another one. Blocks on the disk.
+    /// Makes the bytes of a file safe, open or not, before a rename puts it over another one.
+    /// Blocks on the disk.
     ///
     /// # Errors
     /// `Stale`; if the table or the disk fails, or the file is in error.
@@ -79,8 +80,8 @@ impl OpenFiles {
         synced.and(released)
     }
 
-    /// Refuses a file that has lost changes without any descriptor having reported it: its bytes
-    /// must not replace others. The error counts as reported now.
+    /// Checks that a file has no error that no descriptor has reported: otherwise its bytes must
+    /// not replace others. The error counts as reported now.
     ///
     /// # Errors
     /// The unreported error.
@@ -113,7 +114,7 @@ impl OpenFiles {
         let content = guard.open_content()?;
         guard.commit(WritingRow::Keep)?;
         if self.writing.is_in_error(ino) {
-            // The kernel would report success now: it has forgotten the bytes that it lost.
+            // The kernel would report success, because it has forgotten the lost bytes.
             return Err(Code::Io.into());
         }
         let changes = guard.state.writeback.changes();
@@ -162,7 +163,7 @@ impl OpenFiles {
         })
     }
 
-    /// Makes a file safe whose content file was not open all the time since its `writing` row was
+    /// Makes a file safe whose content file was closed for some time since its `writing` row was
     /// written.
     fn sync_unwatched(&self, content: &OpenContent, watch: ErrorWatch) -> Result<(), Error> {
         let ino = content.ino();
@@ -171,8 +172,8 @@ impl OpenFiles {
             self.sync_contents(&[(ino, generation)])?;
         }
         if watch == ErrorWatch::EarlierRun {
-            // The earlier run may have been told that cached pages are not on the disk, and that
-            // knowledge is lost: drop them, so that reads show what the disk has.
+            // An error of the cached pages may have been reported to the earlier run, and is lost
+            // now. The pages are dropped, so that reads return the bytes on the disk.
             content.drop_page_cache().map_err(|error| self.disk.failed(&error))?;
         }
         self.writing.restart_watch(ino);

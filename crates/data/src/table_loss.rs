@@ -1,4 +1,5 @@
-//! What open files do when the table has stopped and lost changes, and what they read at a start.
+//! Recovery of open files after the table lost changes, and their load of `writing` rows at a
+//! start.
 
 use std::ops::ControlFlow;
 
@@ -20,8 +21,8 @@ impl OpenFiles {
         }
     }
 
-    /// Notes that the table has stopped and may have lost what was written to it: the next commit
-    /// of each open file writes everything again, and what did not change is read again.
+    /// Records that the table has stopped and may have lost batches: the next commit of each open
+    /// file writes all values again, and unchanged inline bytes are read again.
     pub fn invalidate(&self) {
         self.writing.invalidate();
         for inode in self.opens.inodes() {
@@ -39,11 +40,10 @@ impl OpenFiles {
 
     /// Reads the `writing` rows again after [`OpenFiles::invalidate`], once the table was opened
     /// again. The row of a closed file may be older than its last commit, while its content file is
-    /// as it was left: if the `writing` row still exists the file is measured, as at a start.
+    /// not: if the `writing` row still exists the file is measured, as at a start.
     ///
     /// # Errors
-    /// If the table fails; the last failure of a file, which does not keep the others from being
-    /// measured.
+    /// If the table fails; the last failure of a file. The other files are measured nevertheless.
     pub fn remeasure(&self) -> Result<(), Error> {
         let mut rows = Vec::new();
         self.each_writing_row(&mut |ino, row| {
@@ -57,7 +57,7 @@ impl OpenFiles {
             }
             let handle = Handle { ino, dir: row.dir, hash: row.hash };
             match self.remeasure_closed(handle, row.generation) {
-                // The file is gone, or `pelago check` must decide.
+                // The file was removed, or `pelago check` must decide.
                 Err(error) if matches!(error.code, Code::Stale | Code::Corrupt) => {}
                 measured => result = result.and(measured),
             }
@@ -79,8 +79,7 @@ impl OpenFiles {
         measured.and(released)
     }
 
-    /// Reads the `writing` rows at a start, after the files were measured. Returns how many there
-    /// are.
+    /// Reads the `writing` rows at a start, after the files were measured. Returns their number.
     ///
     /// # Errors
     /// If the table fails.
@@ -94,9 +93,9 @@ impl OpenFiles {
         Ok(self.writing.count())
     }
 
-    /// Notes that each file with a `writing` row may have lost bytes that were answered and not
-    /// synced: the machine of the last owner of a shared store had them. Its next `fsync` says so,
-    /// once. Returns how many files there are.
+    /// Records for each file with a `writing` row that it may have lost answered bytes that were
+    /// not synced, because they were in memory of the machine of the last owner of a shared store.
+    /// The next `fsync` of the file reports it once. Returns the number of files.
     pub fn note_lost_bytes(&self) -> usize {
         let files = self.writing.inodes();
         for ino in &files {
@@ -105,13 +104,13 @@ impl OpenFiles {
         files.len()
     }
 
-    /// Returns whether an open file has an error of which none of its openers was told.
+    /// Returns whether an open file has an error that no descriptor has reported.
     pub fn has_untold_errors(&self) -> bool {
         self.opens.inodes().iter().any(|inode| inode.errors.unseen().is_some())
     }
 
-    /// Visits the `writing` rows in the table, a damaged one as `None`: it is deleted like any
-    /// other, and `pelago check` finds out to which file it belongs.
+    /// Calls `visit` with the `writing` rows in the table; with `None` for a damaged row, which is
+    /// deleted like any other, and which `pelago check` repairs.
     fn each_writing_row(
         &self,
         visit: &mut dyn FnMut(InodeId, Option<Writing>),

@@ -38,7 +38,7 @@ pub(crate) const READ_WRITE: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags
 /// To read.
 pub(crate) const READ: OpenFlags = OpenFlags { no_atime: true, ..OpenFlags::READ };
 
-/// Open files with what they are made of.
+/// Open files with their parts.
 pub(crate) struct Rig {
     pub(crate) files: OpenFiles,
     pub(crate) shard: Arc<Shard>,
@@ -54,17 +54,17 @@ pub(crate) struct FailingRig {
 }
 
 impl Rig {
-    /// A new volume.
+    /// Returns a rig with a new volume.
     pub(crate) fn new() -> Self {
         Self::with_descriptors(100)
     }
 
-    /// A new volume with so many descriptors for content files.
+    /// Returns a rig with a new volume, and this number of descriptors for content files.
     pub(crate) fn with_descriptors(descriptors: usize) -> Self {
         Self::over(Arc::new(tempfile::tempdir().unwrap()), descriptors, Options::default())
     }
 
-    /// A new volume with these limits of pins.
+    /// Returns a rig with a new volume, and these limits of pins.
     pub(crate) fn with_pins(pins: PinLimits) -> Self {
         let options = Options { pins, ..Options::default() };
         Self::over(Arc::new(tempfile::tempdir().unwrap()), 100, options)
@@ -75,13 +75,13 @@ impl Rig {
         Self::over_table(FakeTable::new(), dir, content, descriptors, options)
     }
 
-    /// The first owner of a new volume on a shared store.
+    /// Returns the first owner of a new volume on a shared store.
     pub(crate) fn shared() -> Self {
         Self::owner(FakeTable::new(), Arc::new(tempfile::tempdir().unwrap()))
     }
 
-    /// The next owner of the volume, which has what this one has made safe. This one does not know
-    /// of it, and goes on.
+    /// Returns the next owner of the volume, which has the batches that this one made safe. This
+    /// one does not notice, and continues.
     pub(crate) fn next_owner(&self) -> Self {
         Self::owner(self.table.fork_crashed(0), Arc::clone(&self.dir))
     }
@@ -93,7 +93,7 @@ impl Rig {
         rig
     }
 
-    /// Makes all that is done safe.
+    /// Makes all done batches safe.
     pub(crate) fn commit_all(&self) {
         self.files.commit_dirty().unwrap();
         let done = self.files.durability.done();
@@ -161,7 +161,7 @@ impl Rig {
         entry
     }
 
-    /// Returns the key of an open that is to come.
+    /// Returns the key of the next open.
     fn next_open(&self) -> OpenKey {
         let open = OpenId(self.last_open.fetch_add(1, Ordering::Relaxed) + 1);
         OpenKey { session: SessionId::DIRECT, open }
@@ -199,7 +199,7 @@ impl Rig {
         self.files.fsync(open, true, MayBlock::Yes).map_err(code)
     }
 
-    /// Commits what was written through an open.
+    /// Commits the bytes that were written through an open.
     pub(crate) fn flush(&self, open: OpenKey) -> Result<(), Code> {
         self.files.flush(open, MayBlock::Yes).map_err(code)
     }
@@ -244,8 +244,8 @@ impl Rig {
 }
 
 impl FailingRig {
-    /// A new volume with so many descriptors. Returns `None`, and prints why, if no file system can
-    /// be mounted here.
+    /// Returns a rig with this number of descriptors. Returns `None`, and prints why, if no file
+    /// system can be mounted here.
     pub(crate) fn with_descriptors(descriptors: usize) -> Option<Self> {
         let dir = Arc::new(tempfile::tempdir().unwrap());
         match Lossfs::mount(dir.path(), Model::new()) {
@@ -272,7 +272,7 @@ pub(crate) fn reopened(backing: &Backing, flags: OpenFlags) -> File {
     File::options().read(true).write(flags.write).append(flags.append).open(path).unwrap()
 }
 
-/// Returns so many bytes that differ from their neighbours.
+/// Returns `length` bytes that differ from their neighbours.
 pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|number| (number % 251) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Truncating open files.
+//! Truncations of open files.
 
 use pelago_meta::shard::{BytesChange, LiveAttrs, Shard, WritingRow};
 use pelago_store::clock;
@@ -10,7 +10,7 @@ use crate::inode::Bytes;
 use crate::inode_guard::InodeGuard;
 
 impl InodeGuard<'_> {
-    /// Cuts a loaded file off at `size` bytes, or extends it by a hole.
+    /// Truncates a loaded file to `size` bytes, or extends it by a hole.
     ///
     /// # Errors
     /// `FileTooLarge`, `NoSpace`; if the table or the disk fails.
@@ -51,7 +51,7 @@ impl InodeGuard<'_> {
         }
         let changed = size.min(self.state.size)..size.max(self.state.size);
         let content = self.content_to_write(&changed)?;
-        // The smaller size first: a cut in between must not take what is cut off for a hole.
+        // The smaller size first: a cut in between must not take the truncated bytes for a hole.
         let key = (content.ino(), content.generation());
         files.changes.note(key, &changed, changed.start);
         content.truncate(size).map_err(|error| files.disk.failed(&error))?;
@@ -59,8 +59,8 @@ impl InodeGuard<'_> {
         self.note_content_changed(&content, &changed)
     }
 
-    /// Cuts a file off by a new content file: a server that was taken for dead and goes on must not
-    /// cut bytes off that others have.
+    /// Truncates a file by a new content file. In a shared store no content file is truncated in
+    /// place: a fenced server that runs again would remove bytes of the next owner.
     fn cut_to_new_content(&mut self, size: u64) -> Result<(), Error> {
         if size == 0 {
             return self.replace_content();
@@ -71,8 +71,8 @@ impl InodeGuard<'_> {
         self.note_content_changed(&content, &changed)
     }
 
-    /// Empties a file by a new content file. One that was in error has lost nothing then, and
-    /// another server does not write the new one.
+    /// Empties a file by a new content file. This ends an error of the file, and no fenced server
+    /// writes the new content file.
     fn replace_content(&mut self) -> Result<(), Error> {
         let files = self.files;
         let ino = self.ino();

@@ -1,4 +1,4 @@
-//! Writing to open files: into memory while they are small, into a content file from then on.
+//! Writes to open files: into memory while a file is small, later into a content file.
 
 use std::ops::Range;
 
@@ -17,26 +17,26 @@ use crate::open_key::OpenKey;
 /// A write to an open file.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
-    /// Bytes from the start of the file; ignored with `append`.
+    /// The offset in bytes; ignored with `append`.
     pub offset: u64,
-    /// Write at the end of the file.
+    /// True to write at the end of the file.
     pub append: bool,
-    /// The request, if a repetition of this append must find where its bytes went.
+    /// The request, if a repetition of this append must write to the same offset.
     pub once: Option<RequestKey>,
     /// The bytes to write.
     pub bytes: &'a [u8],
-    /// Clear setuid and setgid bits.
+    /// True if the setuid and setgid bits are cleared.
     pub kill_privileges: bool,
 }
 
 /// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes written.
+    /// The number of bytes written.
     pub bytes: u64,
-    /// The size of the file afterwards.
+    /// The size of the file after the write.
     pub size: u64,
-    /// The reply must wait until everything that is done now is safe.
+    /// True if the reply must wait until all done batches are safe.
     pub sync: bool,
 }
 
@@ -75,7 +75,7 @@ impl OpenFiles {
             guard.write_memory(at, write.bytes)?;
             let bytes = write.bytes.len();
             if let Some(request_key) = write.once.filter(|_| write.append) {
-                // In one batch with the bytes, before another one can have them.
+                // The reply is in the batch of the bytes: no other batch may have these before.
                 let append = Appended { request_key, at, bytes: bytes as u64 };
                 guard.commit_append(Some(append), WritingRow::Keep)?;
             }
@@ -109,7 +109,7 @@ impl OpenFiles {
 
 impl InodeGuard<'_> {
     /// Returns how many of `bytes` bytes may be written into a content file at `at`. While new data
-    /// is refused, only bytes that have their blocks already may be.
+    /// is refused, only bytes that have blocks already may be written.
     ///
     /// # Errors
     /// `NoSpace`; if the disk fails.
@@ -122,7 +122,8 @@ impl InodeGuard<'_> {
         }
         let content = self.open_content()?;
         let hole = content.seek(at, Whence::Hole).map_err(|error| disk.failed(&error))?;
-        // A file system reports reserved blocks as a hole; a file with all its blocks has no other.
+        // A file system reports reserved blocks as a hole. A file that has all its blocks has no
+        // other holes.
         let has_all_blocks = self.state.blocks.saturating_mul(512) >= self.state.size;
         match has_all_blocks || hole.is_some_and(|hole| hole >= at + bytes) {
             true => Ok(bytes),
@@ -130,7 +131,7 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Returns whether the file may be kept in memory at this size until it is committed.
+    /// Returns whether the file may stay in memory at this size until it is committed.
     pub(crate) fn fits_memory(&self, size: u64) -> bool {
         !self.state.has_content() && self.files.memory.fits(&self.state.memory, size)
     }
@@ -149,7 +150,7 @@ impl InodeGuard<'_> {
     fn write_memory(&mut self, at: u64, new: &[u8]) -> Result<(), Error> {
         let bytes = self.bytes_in_memory()?;
         let from = at as usize;
-        // Zeros only for a gap: the rest is overwritten at once.
+        // Only a gap is filled with zeros: the rest is overwritten at once.
         if bytes.len() < from {
             bytes.resize(from, 0);
         }
@@ -161,7 +162,7 @@ impl InodeGuard<'_> {
         Ok(())
     }
 
-    /// Notes that bytes in memory have changed.
+    /// Records that bytes in memory have changed.
     pub(crate) fn note_memory_changed(&mut self) {
         self.inode.invalidate_atime();
         let state = &mut *self.state;
@@ -177,8 +178,8 @@ impl InodeGuard<'_> {
         self.publish();
     }
 
-    /// Appends to the content file, and stores before that where the bytes go. So a repetition,
-    /// also in the next run of the server, writes them to the same place. Returns how many bytes
+    /// Appends to the content file, after storing the offset of the bytes. So a repetition, also in
+    /// the next run of the server, writes them to the same offset. Returns the number of bytes that
     /// were written.
     fn append_once(
         &mut self,
@@ -191,8 +192,8 @@ impl InodeGuard<'_> {
         shard.store_append(&planned)?;
         let to = Some(at).filter(|_| !self.inode.has_external_writers());
         let result = self.write_content(to, bytes);
-        // Fewer bytes, or another place because a program writes the file without requests: others
-        // may append where these would have gone.
+        // Fewer bytes were written, or at another offset because a program writes the file without
+        // requests: other appends may use the rest of the planned range.
         let (at, written) = *result.as_ref().unwrap_or(&(at, 0));
         let done = Appended { at, bytes: written as u64, ..planned };
         if done != planned {
@@ -201,15 +202,15 @@ impl InodeGuard<'_> {
         result.map(|(_, written)| written)
     }
 
-    /// Writes into the content file, at its end for `None`. Returns where, and how many bytes were
-    /// written.
+    /// Writes into the content file, at its end for `None`. Returns the offset, and the number of
+    /// bytes that were written.
     fn write_content(&mut self, at: Option<u64>, bytes: &[u8]) -> Result<(u64, usize), Error> {
         let files = self.files;
         let start = at.unwrap_or(self.state.size);
         let content = self.content_to_write(&(start..start.saturating_add(bytes.len() as u64)))?;
         let result = match at {
             Some(at) => content.write_at(bytes, at).map(|()| (at, bytes.len())),
-            // The kernel finds the end: other programs append at the same time.
+            // The kernel finds the end, because other programs append at the same time.
             None => content.append(bytes),
         };
         let (at, written) = match result {
@@ -230,7 +231,7 @@ impl InodeGuard<'_> {
         Ok((at, written))
     }
 
-    /// Notes that bytes of the content file have changed, and measures it.
+    /// Records that bytes of the content file have changed, and measures it.
     pub(crate) fn note_content_changed(
         &mut self,
         content: &OpenContent,

@@ -1,9 +1,9 @@
-//! Making many content files safe, and what is recorded if that fails.
+//! Syncs of many content files, and the records of their failures.
 //!
 //! A failed sync is an error of the file ([`crate::error_sequence`]): each descriptor that was open
-//! reports it once. The file is then *in error* ([`crate::lost_ranges`]): its `writing` row stays,
-//! no later sync makes it safe, and nothing relies on its bytes, until all of them were written
-//! again.
+//! reports it once. The file is then *in error* ([`crate::lost_ranges`]): until all of its bytes
+//! were written again its `writing` row stays, no later sync makes it safe, and no other operation
+//! relies on its bytes.
 
 use pelago_store::content::{self, SyncError, SyncScope, subfolder_of};
 use pelago_store::report::content_failed;
@@ -16,8 +16,8 @@ use crate::open_files::OpenFiles;
 use crate::writing::ClosedRow;
 
 impl OpenFiles {
-    /// Makes the content files safe that have no writer any more, and deletes their `writing` rows.
-    /// Blocks on the disk. Returns how many rows were deleted.
+    /// Makes the content files without writers safe, and deletes their `writing` rows. Blocks on
+    /// the disk. Returns the number of deleted rows.
     ///
     /// # Errors
     /// If the disk or the table fails.
@@ -30,17 +30,17 @@ impl OpenFiles {
         let synced = self.sync_contents(&files);
         let earlier = rows.iter().filter(|row| row.is_from_earlier_run);
         for (ino, generation) in earlier.map(ClosedRow::file) {
-            // As after the sync of one file of an earlier run.
+            // As for a single file of an earlier run (`OpenFiles::sync_unwatched`).
             let dropped = self.disk.content.drop_page_cache(ino, generation);
             dropped.map_err(|error| content_failed(&error))?;
         }
-        // If the sync failed for some files, the others are safe all the same.
+        // If the sync failed for some files, the others are safe nevertheless.
         let deleted = self.writing.clear_synced(&rows, &self.shard);
         synced.and(deleted)
     }
 
-    /// Makes all content files safe that have a `writing` row, but those in error: the last step
-    /// but one before a clean end.
+    /// Makes all content files with a `writing` row safe, except those in error. It is the last
+    /// step but one before a clean end.
     ///
     /// # Errors
     /// If the disk fails.
@@ -48,32 +48,31 @@ impl OpenFiles {
         self.sync_and_record(&self.writing.healthy_files()).map_err(|failed| failed.source)
     }
 
-    /// Returns the files in error: their `writing` rows outlive a clean end.
+    /// Returns the files in error, whose `writing` rows stay after a clean end.
     pub fn inodes_in_error(&self) -> Vec<InodeId> {
         self.writing.inodes_in_error()
     }
 
-    /// Returns the files that another server may still write, since it was taken for dead: their
-    /// `writing` rows outlive a clean end.
+    /// Returns the copy-on-write files, whose `writing` rows stay after a clean end.
     pub fn inodes_copy_on_write(&self) -> Vec<InodeId> {
         self.writing.inodes_copy_on_write()
     }
 
-    /// Makes these content files safe; for a file that was removed, its removal.
+    /// Makes these content files safe; of a removed file, its removal.
     ///
     /// # Errors
-    /// If the disk fails: the openers of all files concerned report it.
+    /// If the disk fails; the openers of all affected files report it too.
     pub fn sync_contents(&self, files: &[(InodeId, Generation)]) -> Result<(), Error> {
         self.sync_and_record(files).map_err(|failed| self.disk.failed(&failed.source))
     }
 
-    /// Closes the descriptors that are kept open of closed files, as the end of the process does.
-    /// For tests that start a server again in the same process.
+    /// Closes the kept descriptors of closed files, as the end of the process does. For tests that
+    /// start a server again in the same process.
     pub fn close_kept(&self) {
         self.writing.close_all_kept();
     }
 
-    /// Forgets a content file that is about to be removed: its descriptor, and its error.
+    /// Forgets the descriptor and the error of a content file that is about to be removed.
     pub fn forget_content(&self, ino: InodeId) {
         self.writing.close_kept(ino);
         self.writing.clear_error(ino);
@@ -84,8 +83,8 @@ impl OpenFiles {
         self.record_failure(ino, LostRanges::all(false), error);
     }
 
-    /// Syncs content files, one call at a time: the kernel reports a failure to one of them, which
-    /// puts every file concerned in error before the next one starts.
+    /// Syncs content files, one call at a time: the kernel reports a failure to one call, which
+    /// puts all affected files in error before the next call begins.
     fn sync_and_record(&self, files: &[(InodeId, Generation)]) -> Result<(), SyncError> {
         let _turn = self.writing.sync_turn.lock();
         let synced = self.disk.content.sync_files(files);
@@ -131,8 +130,8 @@ impl OpenFiles {
     }
 }
 
-/// Returns whether the name of an open content file is known to be safe. Never waits for the lock: the
-/// caller may hold it.
+/// Returns whether the name of an open content file is known to be safe. Never waits for the lock,
+/// because the caller may hold it.
 fn has_safe_name(inode: &Inode) -> bool {
     let Ok(state) = inode.lock_if(MayBlock::No) else { return false };
     match &state.bytes {

@@ -1,10 +1,10 @@
-//! Which content files have a `writing` row, and when it can be deleted.
+//! The `writing` rows of content files, and the condition for their deletion.
 //!
 //! A `writing` row exists from before the first change of a content file until its bytes are safe
-//! and no opener may write it. The map here has what the table has, and which files still have
-//! writers.
+//! and no opener may write it. The map here has the rows of the table, and records which files
+//! still have writers.
 //!
-//! An entry also knows how much a sync of its content file can tell. Linux reports a failed
+//! An entry also records which failures a sync of its content file reports. Linux reports a failed
 //! writeback through each descriptor that was open at the time, and forgets it with the kernel's
 //! inode, which may leave memory once the last descriptor is closed. So the last descriptor of a
 //! closed file is kept here until the file is synced.
@@ -28,7 +28,7 @@ use crate::lost_ranges::LostRanges;
 #[derive(Debug, Default)]
 pub(crate) struct WritingSet {
     state: Mutex<State>,
-    /// Counts the files in error: spares the lock on each write.
+    /// The number of files in error: spares the lock on each write.
     in_error: AtomicUsize,
     /// The number of copy-on-write files: spares the lock on each write.
     copy_on_write_count: AtomicUsize,
@@ -40,11 +40,11 @@ pub(crate) struct WritingSet {
 #[derive(Debug, Default)]
 struct State {
     entries: IdMap<InodeId, Entry>,
-    /// Counts up each time a file loses its last writer.
+    /// Counts the times that a file lost its last writer.
     closes: u64,
-    /// Descriptors of closed files that are not synced, [`limits::UNSYNCED_FILES`] at the most.
+    /// The descriptors of closed files that are not synced, at most [`limits::UNSYNCED_FILES`].
     kept: IdMap<InodeId, Arc<OpenContent>>,
-    /// Files in error: a sync of theirs has failed.
+    /// The files in error, and the bytes that they may have lost.
     lost: IdMap<InodeId, LostRanges>,
     /// The copy-on-write files, each with the generation that is not changed ([`crate::renew`]).
     copy_on_write: IdMap<InodeId, Generation>,
@@ -53,27 +53,27 @@ struct State {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     generation: Generation,
-    /// The table may have lost the row: the next writer writes it again.
+    /// True if the table may have lost the row: the next writer writes it again.
     unconfirmed: bool,
     /// The value of `closes` when the last writer left; `None` while there is a writer.
     closed: Option<u64>,
     watch: ErrorWatch,
 }
 
-/// What a sync of a content file reports about the bytes that were written since its `writing` row
-/// was put.
+/// The failures that a sync of a content file reports, of the bytes that were written since its
+/// `writing` row was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorWatch {
-    /// Every failure: a descriptor was open all the time.
+    /// All failures, because a descriptor was open all the time.
     Complete,
-    /// Not every failure: no descriptor was open for some time. A sync of the whole file system
-    /// reports them.
+    /// Not all failures, because no descriptor was open for some time. A sync of the whole file
+    /// system reports them.
     Interrupted,
-    /// Nothing: a failure may have been reported to an earlier run of the server.
+    /// Perhaps none, because a failure may have been reported to an earlier run of the server.
     EarlierRun,
 }
 
-/// A row that is about to be written, and what was there before.
+/// A row that is about to be written, and its previous entry.
 #[derive(Debug)]
 pub(crate) struct Unwritten {
     ino: InodeId,
@@ -86,7 +86,7 @@ pub(crate) struct ClosedRow {
     ino: InodeId,
     generation: Generation,
     closed: u64,
-    /// The row was written by an earlier run of the server.
+    /// True if the row was written by an earlier run of the server.
     pub(crate) is_from_earlier_run: bool,
 }
 
@@ -97,12 +97,12 @@ impl ClosedRow {
     }
 }
 
-/// Rows that are deleted in one batch.
+/// The most rows that are deleted in one batch.
 const BATCH_ROWS: usize = 256;
 
 impl WritingSet {
-    /// Adds a writer. Returns `None` if the row exists already; else the caller writes it, and
-    /// calls [`WritingSet::undo_open`] if that fails.
+    /// Adds a writer. Returns `None` if the row exists already. Otherwise the caller must write it,
+    /// and call [`WritingSet::undo_open`] if that fails.
     pub(crate) fn open(&self, ino: InodeId, generation: Generation) -> Option<Unwritten> {
         let mut state = self.state.lock();
         let before = state.entries.get(&ino).copied();
@@ -114,8 +114,7 @@ impl WritingSet {
         (!exists).then_some(Unwritten { ino, before })
     }
 
-    /// Notes that the row could not be written. A file that may have had one is as unsafe as
-    /// before.
+    /// Records that the row could not be written, and restores the previous entry.
     pub(crate) fn undo_open(&self, unwritten: Unwritten) {
         let mut state = self.state.lock();
         let now = state.entries.remove(&unwritten.ino);
@@ -125,7 +124,7 @@ impl WritingSet {
         }
     }
 
-    /// Notes that the last writer has left, but the bytes are not known to be safe.
+    /// Records that the last writer has left, and the bytes are not known to be safe.
     pub(crate) fn close(&self, ino: InodeId) {
         let mut state = self.state.lock();
         state.closes += 1;
@@ -135,7 +134,7 @@ impl WritingSet {
         }
     }
 
-    /// Notes that the row was deleted.
+    /// Records that the row was deleted.
     pub(crate) fn remove(&self, ino: InodeId) {
         let mut state = self.state.lock();
         state.entries.remove(&ino);
@@ -145,15 +144,15 @@ impl WritingSet {
         drop(kept);
     }
 
-    /// Notes that the table may have lost rows. Those without writers wait for
-    /// [`WritingSet::restore`] or [`WritingSet::clear_synced`]; to delete an absent row is
+    /// Records that the table may have lost rows. Entries without writers wait for
+    /// [`WritingSet::restore`] or [`WritingSet::clear_synced`]; the deletion of a missing row is
     /// harmless.
     pub(crate) fn invalidate(&self) {
         self.state.lock().entries.values_mut().for_each(|entry| entry.unconfirmed = true);
     }
 
-    /// Adds a row that was found in the table, at a start or after [`WritingSet::invalidate`]. A
-    /// writer that came meanwhile has written it itself.
+    /// Adds a row that was found in the table, at a start or after [`WritingSet::invalidate`]. An
+    /// entry of a writer that came meanwhile stays.
     pub(crate) fn restore(&self, ino: InodeId, generation: Generation) {
         let mut state = self.state.lock();
         state.closes += 1;
@@ -166,7 +165,7 @@ impl WritingSet {
         }
     }
 
-    /// Returns whether a file has a row: a loss of power may lose its bytes, whatever its other row says.
+    /// Returns whether a file has a `writing` row, so that a loss of power may lose its bytes.
     pub(crate) fn contains(&self, ino: InodeId) -> bool {
         self.state.lock().entries.contains_key(&ino)
     }
@@ -176,7 +175,7 @@ impl WritingSet {
         self.state.lock().entries.len()
     }
 
-    /// Returns the rows that can be deleted once everything written until now is safe.
+    /// Returns the rows that can be deleted once all bytes written until now are safe.
     pub(crate) fn closed_rows(&self) -> Vec<ClosedRow> {
         let state = self.state.lock();
         let closed = |(ino, entry): (&InodeId, &Entry)| {
@@ -198,8 +197,9 @@ impl WritingSet {
         files.map(|(ino, entry)| (*ino, entry.generation)).collect()
     }
 
-    /// Deletes these rows: what was written when [`WritingSet::closed_rows`] returned them is safe.
-    /// Rows of files that were written since, or are in error, stay. Returns how many were deleted.
+    /// Deletes these rows, after the bytes that were written when [`WritingSet::closed_rows`]
+    /// returned them became safe. Rows of files that were written since, or are in error, stay.
+    /// Returns the number of deleted rows.
     ///
     /// # Errors
     /// If the table fails.
@@ -226,21 +226,21 @@ impl WritingSet {
     }
 }
 
-/// What syncs can report.
+/// The failures that syncs report.
 impl WritingSet {
-    /// Returns what a sync of this content file reports; `None` if it has no row.
+    /// Returns which failures a sync of this content file reports; `None` if it has no row.
     pub(crate) fn watch(&self, ino: InodeId) -> Option<ErrorWatch> {
         self.state.lock().entries.get(&ino).map(|entry| entry.watch)
     }
 
-    /// Notes that the content file is open, and everything written before is safe.
+    /// Records that the content file is open, and all bytes written before are safe.
     pub(crate) fn restart_watch(&self, ino: InodeId) {
         if let Some(entry) = self.state.lock().entries.get_mut(&ino) {
             entry.watch = ErrorWatch::Complete;
         }
     }
 
-    /// Notes that the last descriptor of the content file was closed, though it may have unsafe
+    /// Records that the last descriptor of the content file was closed although it may have unsafe
     /// bytes.
     pub(crate) fn interrupt_watch(&self, ino: InodeId) {
         self.state.lock().interrupt_watch(ino);
@@ -261,18 +261,18 @@ impl WritingSet {
         }
     }
 
-    /// Takes the descriptor that was kept of a file. The caller keeps it open, or opens another one
-    /// before closing it: so the kernel's inode stays in memory.
+    /// Takes the kept descriptor of a file. The caller keeps it open, or opens another one before
+    /// closing it, so that the kernel's inode stays in memory.
     pub(crate) fn take_kept(&self, ino: InodeId) -> Option<Arc<OpenContent>> {
         self.state.lock().kept.remove(&ino)
     }
 
-    /// Closes all descriptors that were kept, as the end of the process does.
+    /// Closes all kept descriptors, as the end of the process does.
     pub(crate) fn close_all_kept(&self) {
         self.state.lock().kept.clear();
     }
 
-    /// Closes the descriptor that was kept of a file. Returns whether there was one.
+    /// Closes the kept descriptor of a file. Returns whether there was one.
     pub(crate) fn close_kept(&self, ino: InodeId) -> bool {
         let mut state = self.state.lock();
         let kept = state.kept.remove(&ino);
@@ -286,8 +286,8 @@ impl WritingSet {
 
 /// Files in error.
 impl WritingSet {
-    /// Notes that a sync of this file has failed. Returns whether it has a row, and is in error
-    /// from now on.
+    /// Records that a sync of this file has failed. Returns whether the file has a row, so that it
+    /// is in error from now on.
     pub(crate) fn set_error(&self, ino: InodeId, lost: LostRanges) -> bool {
         let mut state = self.state.lock();
         let has_row = state.entries.contains_key(&ino);
@@ -318,15 +318,15 @@ impl WritingSet {
         self.state.lock().lost.keys().copied().collect()
     }
 
-    /// Notes that a caller is about to write to a file. Returns whether the file is in error and
+    /// Records that a caller is about to write to a file. Returns whether the file is in error and
     /// this is the first write since the failure.
     pub(crate) fn begin_rewrite(&self, ino: InodeId) -> bool {
         self.any_in_error()
             && self.state.lock().lost.get_mut(&ino).is_some_and(LostRanges::begin_rewrite)
     }
 
-    /// Notes that bytes of a file were written again; its size is `size` now. Once all of them
-    /// were, it is not in error any more.
+    /// Records that bytes of a file, whose size is `size` now, were written again. Once all of them
+    /// were, the file is no longer in error.
     pub(crate) fn note_rewrite(&self, ino: InodeId, written: Range<u64>, size: u64) {
         if !self.any_in_error() {
             return;
@@ -371,7 +371,7 @@ impl WritingSet {
             && self.state.lock().is_copy_on_write(ino, generation)
     }
 
-    /// Ends that for a file that has a new content file, which no other server writes.
+    /// Records that a file has a new content file, which no other server writes.
     pub(crate) fn clear_copy_on_write(&self, ino: InodeId) {
         let mut state = self.state.lock();
         state.copy_on_write.remove(&ino);

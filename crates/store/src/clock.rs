@@ -32,8 +32,9 @@ pub fn of_request(context: &Context) -> Time {
 /// The longest tick of the clock by which a file system stamps files.
 const TICK_NANOS: i128 = 10_000_000;
 
-/// Returns whether `stamped`, a time that the disk's file system gave to a file, is before `ours` only
-/// because its clock is coarse: it shows the start of a tick, while ours was read in the middle.
+/// Returns whether `stamped`, a time that the disk's file system gave to a file, is before `ours`
+/// only because its clock is coarse: it shows the start of a tick, while ours was read in the
+/// middle.
 #[must_use]
 pub fn is_late(stamped: Time, ours: Time) -> bool {
     let nanos = |time: Time| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);

@@ -1,4 +1,4 @@
-//! The content files of a cut that are not read yet, and their old bytes.
+//! A cut: its content files that are not read yet, and the saved old bytes of these.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use pelago_wire::limits;
 use super::ranges::Ranges;
 use super::{ContentKey, FileChanges};
 
-/// What a group is to have of content files, until all of it is read.
+/// The content of a group that is not read yet.
 #[derive(Debug, Default)]
 pub(super) struct Cut {
     files: BTreeMap<ContentKey, CutFile>,
@@ -18,9 +18,9 @@ pub(super) struct Cut {
     kept_bytes: usize,
     /// Old bytes beyond the limit of memory.
     spill: Option<Spill>,
-    /// Old files that have a descriptor.
+    /// The number of files that were handed over with a descriptor.
     handed: usize,
-    /// There was no room for old bytes: the group cannot be sent.
+    /// True if there was no room for old bytes, so that the group cannot be sent.
     is_given_up: bool,
 }
 
@@ -28,13 +28,13 @@ pub(super) struct Cut {
 #[derive(Debug)]
 struct CutFile {
     changes: FileChanges,
-    /// What is still to be read from the file.
+    /// The ranges that must still be read from the file.
     unread: Ranges,
-    /// Old bytes of what has changed since, by their places.
+    /// Saved old bytes of ranges that changed since, by their offsets.
     kept: BTreeMap<u64, Kept>,
-    /// The file, if its name leads to another one now, or nowhere.
+    /// The file, if it was handed over because it lost its name.
     handed: Option<Arc<ContentFile>>,
-    /// All of it was read.
+    /// True if all of it was read.
     is_read: bool,
 }
 
@@ -42,7 +42,7 @@ struct CutFile {
 #[derive(Debug)]
 enum Kept {
     Memory(Vec<u8>),
-    /// In the spill file: where, and how many.
+    /// In the spill file.
     Spilled {
         at: u64,
         length: usize,
@@ -75,7 +75,7 @@ impl Cut {
         Self { files: files.into_iter().map(with_unread).collect(), ..Self::default() }
     }
 
-    /// Returns what the cut was made of.
+    /// Returns the changes of which the cut was made.
     pub(super) fn into_changes(self) -> impl Iterator<Item = (ContentKey, FileChanges)> {
         self.files.into_iter().map(|(key, file)| (key, file.changes))
     }
@@ -100,7 +100,7 @@ impl Cut {
         self.files.values().map(|file| file.unread.bytes_below(u64::MAX)).sum()
     }
 
-    /// Returns which bytes of a range are to be read from the file before they change.
+    /// Returns the parts of a range that must be read from the file before they change.
     pub(super) fn unread(&self, key: ContentKey, range: &Range<u64>) -> Vec<Range<u64>> {
         match self.files.get(&key) {
             Some(file) if !self.is_given_up && file.handed.is_none() => file.unread.overlap(range),
@@ -108,13 +108,13 @@ impl Cut {
         }
     }
 
-    /// Returns whether bytes of a file are to be read.
+    /// Returns whether bytes must still be read from a file.
     pub(super) fn has_unread(&self, key: ContentKey) -> bool {
         let unread = |file: &CutFile| file.handed.is_none() && file.unread.count() > 0;
         !self.is_given_up && self.files.get(&key).is_some_and(unread)
     }
 
-    /// Takes old bytes of a file that is about to change. What was read meanwhile is dropped.
+    /// Saves old bytes of a file that is about to change, except those that were read meanwhile.
     pub(super) fn keep(
         &mut self,
         key: ContentKey,
@@ -138,7 +138,7 @@ impl Cut {
         }
     }
 
-    /// Puts old bytes into memory, or beyond its limit into a file. Returns `None` if there is no
+    /// Saves old bytes in memory, or beyond its limit in a file. Returns `None` if there is no
     /// room.
     fn put_aside(&mut self, key: ContentKey, old: &[u8], store: &ContentStore) -> Option<Kept> {
         if self.kept_bytes + old.len() <= limits::MIRROR_KEPT_BYTES {
@@ -159,7 +159,7 @@ impl Cut {
         Some(Kept::Spilled { at, length: old.len() })
     }
 
-    /// Drops what is kept: the group is cut again later.
+    /// Gives the cut up and drops the saved bytes: its group is cut again later.
     pub(super) fn give_up(&mut self) {
         self.is_given_up = true;
         self.kept_bytes = 0;
@@ -170,14 +170,14 @@ impl Cut {
         }
     }
 
-    /// Returns whether the file itself is to be kept before its name is taken away: also an empty
-    /// one is still to be found.
+    /// Returns whether a file must be kept when it loses its name: also an empty file, which the
+    /// reader must still find.
     pub(super) fn wants_file(&self, key: ContentKey) -> bool {
         let wanted = |file: &CutFile| file.handed.is_none() && !file.is_read;
         !self.is_given_up && self.files.get(&key).is_some_and(wanted)
     }
 
-    /// Takes over a file whose name is about to be taken away.
+    /// Takes over a file that is about to lose its name.
     pub(super) fn hand_over(&mut self, key: ContentKey, content: ContentFile) {
         if self.handed >= limits::MIRROR_KEPT_FILES {
             self.give_up();
@@ -194,10 +194,10 @@ impl Cut {
         self.files.get(&key)?.handed.clone()
     }
 
-    /// Takes the next old bytes that were put aside.
+    /// Takes the next saved bytes.
     ///
     /// # Errors
-    /// If they cannot be read again.
+    /// If they cannot be read from the spill file.
     pub(super) fn next_kept(
         &mut self,
         key: ContentKey,
@@ -220,24 +220,24 @@ impl Cut {
         Ok(Some(KeptPiece { offset, bytes }))
     }
 
-    /// Returns the first part of a range that is to be read from the file.
+    /// Returns the first part of a range that must still be read from the file.
     pub(super) fn unread_range(&self, key: ContentKey, range: &Range<u64>) -> Option<Range<u64>> {
         self.files.get(&key)?.unread.overlap(range).into_iter().next()
     }
 
-    /// Returns the next range that is to be read from the file.
+    /// Returns the next range that must be read from the file.
     pub(super) fn next_unread(&self, key: ContentKey) -> Option<Range<u64>> {
         self.files.get(&key)?.unread.first()
     }
 
-    /// Notes that bytes were read.
+    /// Records that bytes were read.
     pub(super) fn note_read(&mut self, key: ContentKey, range: &Range<u64>) {
         if let Some(file) = self.files.get_mut(&key) {
             drop(file.unread.remove(range));
         }
     }
 
-    /// Notes that all of a file is read, and forgets the one that was handed over.
+    /// Records that all of a file was read, and closes it if it was handed over.
     pub(super) fn finish_file(&mut self, key: ContentKey) {
         let Some(file) = self.files.get_mut(&key) else { return };
         file.is_read = true;

@@ -27,7 +27,7 @@ impl Ranges {
         self.ends.insert(merged.start, merged.end);
     }
 
-    /// Takes bytes out. Returns which of them were in the set.
+    /// Removes bytes. Returns those that were in the set.
     pub(super) fn remove(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         let found = self.overlap(range);
         for part in &found {
@@ -41,7 +41,7 @@ impl Ranges {
         found
     }
 
-    /// Returns which bytes of `range` are in the set, in order.
+    /// Returns the bytes of `range` that are in the set, in order.
     pub(super) fn overlap(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let before = self.ends.range(..range.start).next_back();
         let within = self.ends.range(range.start..range.end.max(range.start));

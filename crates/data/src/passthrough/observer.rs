@@ -1,16 +1,16 @@
-//! Observing a content file that programs reach without a request: through a descriptor that a
-//! kernel was given, or a mapping that outlives every open.
+//! The observer of a content file that programs reach without requests: through a descriptor in the
+//! kernel, or a mapping that outlives every open.
 //!
 //! While a program may write the content file that way, the file is *written externally*: its size,
-//! blocks and times are those of the content file, which is measured at every question for them.
-//! What was observed is kept in one place, [`Observer`], for the open inode and for every attribute
-//! that leaves the shard, so that times never go back. The change time is the row's until the
-//! content's moves; from then on it is the later of the two.
+//! blocks and times are those of the content file, which is measured whenever they are read. The
+//! measurements are in one place, [`Observer`], for the open inode and for every attribute that
+//! leaves the shard, so that times never go back. The change time is that of the row until the
+//! content file's changes; from then on it is the later of the two.
 //!
-//! External writes end when the last writer has left *and* the kernel says that no process can
+//! External writes end when the last writer has left *and* the kernel reports that no process can
 //! write the content file any more. Until then the close is *pending*: the file keeps a writer here
-//! and its `writing` row, and the kernel is asked again and again. No descriptor is spent on that:
-//! the content file is closed, and opened for each question.
+//! and its `writing` row, and the kernel is polled. That uses no descriptor: the content file is
+//! closed, and opened for each poll.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,34 +23,32 @@ use pelago_wire::{Attr, Generation, InodeId, SetAttr, SetTime, Time};
 
 use crate::content_file::OpenContent;
 
-/// What is observed of a content file that programs reach without a request.
+/// The observer of a content file that programs reach without requests.
 #[derive(Debug)]
 pub(crate) struct Observer {
     source: Source,
-    /// Held while the disk is asked, so that its answers are noted in the order in which they were
-    /// true. Taken before `observed`.
+    /// Held during a measurement, so that results are recorded in order. Taken before `observed`.
     measuring: Mutex<()>,
-    /// Never held while the disk is asked, so that showing attributes does not wait. A leaf in the
-    /// lock order.
+    /// Never held during a measurement, so that a read of attributes does not wait. A leaf lock.
     observed: Mutex<Observed>,
 }
 
-/// The content file that is observed.
+/// The observed content file.
 #[derive(Debug)]
 struct Source {
     store: Arc<ContentStore>,
     ino: InodeId,
     generation: Generation,
     /// Open to read only: a descriptor to write would count as a writer. `None` if no kernel has
-    /// its descriptor: it is then opened for each use. A leaf, after `observed`.
+    /// its descriptor; it is then opened for each use. A leaf lock, after `observed`.
     open: Mutex<Option<Arc<OpenContent>>>,
 }
 
 /// The content file, open to read only, for one use.
 pub(crate) enum Borrowed {
-    /// It is open for others too.
+    /// The descriptor that is open.
     Shared(Arc<OpenContent>),
-    /// It was opened for this use.
+    /// A descriptor that was opened for this use.
     Own(ContentFile),
 }
 
@@ -58,32 +56,32 @@ pub(crate) enum Borrowed {
 struct Observed {
     /// The last measurement of the content file.
     measured: ContentStat,
-    /// The access time of the content file that was compared last.
+    /// The last access time of the content file that was compared.
     atime: Time,
     /// Size and times that follow from the measurements; `None` while no program may write.
     live: Option<LiveAttrs>,
-    /// `live` has moved since [`Observer::observe`] returned it last.
+    /// True if `live` changed since [`Observer::observe`] last returned it.
     moved: bool,
-    /// `live` has moved since it was shown last. The row's change time may be later than the disk's
-    /// clock by then.
+    /// True if `live` changed since it was last merged into attributes. The change time in the row
+    /// may be later than the disk's clock by then.
     unshown: bool,
-    /// Opens whose reads count.
+    /// The number of opens whose reads count.
     readers: u32,
-    /// A failure of the disk was logged already.
+    /// True if a failure of the disk was logged already.
     warned: bool,
 }
 
-/// What a request of ours has just changed in the content file.
+/// The change that a request has just made in the content file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Touched {
     Nothing,
     Bytes,
-    /// The modification time, which counts although the disk may round it.
+    /// The modification time. This value counts, although the disk may round it.
     Mtime(Time),
 }
 
 impl Observer {
-    /// The observer of a content file that is not open, and that no program writes.
+    /// Returns the observer of a content file that is not open, and that no program writes.
     ///
     /// # Errors
     /// If the file is missing or the disk fails.
@@ -113,19 +111,19 @@ impl Observer {
         self.source.open.lock().clone()
     }
 
-    /// Sets the content file, which is open to read only from now on.
+    /// Sets the open content file, which is open to read only.
     pub(crate) fn open(&self, content: &Arc<OpenContent>) {
         *self.source.open.lock() = Some(Arc::clone(content));
     }
 
-    /// Closes the content file: no kernel gets its descriptor any more.
+    /// Closes the content file, whose descriptor no kernel gets any more.
     pub(crate) fn close(&self) {
         let closed = self.source.open.lock().take();
         // Closing a file may take long: not under the lock.
         drop(closed);
     }
 
-    /// Returns the content file for one use; it is opened for that if it is not open.
+    /// Returns the content file for one use. Opens it if it is not open.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -142,8 +140,9 @@ impl Observer {
         })
     }
 
-    /// Notes that programs may write from now on. The file is as `measured`, and is shown as
-    /// `live`. With `has_written` a program may have written it already, which counts too.
+    /// Records that programs may write from now on. `measured` is the state of the content file,
+    /// `live` that of the inode. With `has_written` a program may have written the file already,
+    /// which counts too.
     pub(crate) fn begin(&self, measured: ContentStat, live: LiveAttrs, has_written: bool) {
         let _measuring = self.measuring.lock();
         let mut observed = self.observed.lock();
@@ -164,12 +163,13 @@ impl Observer {
         });
     }
 
-    /// Notes that no program can write any more.
+    /// Records that no program can write any more.
     pub(crate) fn end(&self) {
         self.observed.lock().live = None;
     }
 
-    /// Notes that a request has changed the bytes: the times move even if the disk's clock has not.
+    /// Records that a request has changed the bytes: the times change even if the disk's clock has
+    /// not advanced.
     pub(crate) fn note_write(&self) {
         let _measuring = self.measuring.lock();
         drop(self.measure(Touched::Bytes));
@@ -180,7 +180,7 @@ impl Observer {
         self.observed.lock().measured
     }
 
-    /// Sets the access time of the content file, which changes nothing that is shown.
+    /// Sets the access time of the content file. This changes no attribute of the file.
     ///
     /// # Errors
     /// If the disk fails.
@@ -197,8 +197,8 @@ impl Observer {
         Ok(())
     }
 
-    /// Sets the times that a program sets for the file: the access time always, the modification
-    /// time if the file is `written_externally`, and so has that of its content file.
+    /// Sets times of the content file that a program sets for the file: the access time always, the
+    /// modification time if the file is `written_externally`.
     ///
     /// # Errors
     /// If the disk fails.
@@ -237,16 +237,16 @@ impl Observer {
         observed.readers += 1;
     }
 
-    /// Removes an open whose reads count. The caller has shown the attributes before, so that its
-    /// last read was noticed.
+    /// Removes an open whose reads count. The caller has read the attributes before, so that the
+    /// last read was recorded.
     pub(crate) fn remove_reader(&self) {
         let readers = &mut self.observed.lock().readers;
         assert!(*readers > 0, "each reader is added before it is removed");
         *readers -= 1;
     }
 
-    /// Measures the content file. Returns size and times, and whether they have moved since the
-    /// last call; `None` if no program may write.
+    /// Measures the content file. Returns size and times, and whether they changed since the last
+    /// call; `None` if no program may write.
     pub(crate) fn observe(&self) -> Option<(LiveAttrs, bool)> {
         let _measuring = self.measuring.lock();
         let mut observed = self.measure(Touched::Nothing);
@@ -254,7 +254,7 @@ impl Observer {
         observed.live.map(|live| (live, moved))
     }
 
-    /// Asks the disk and notes the answer. The caller holds `measuring`.
+    /// Measures the content file and records the result. The caller holds `measuring`.
     fn measure(&self, touched: Touched) -> MutexGuard<'_, Observed> {
         let now = self.source.measure();
         let mut observed = self.observed.lock();
@@ -319,7 +319,7 @@ impl Deref for Borrowed {
 }
 
 impl Observed {
-    /// Logs a failure of the disk once: it is asked often, for every attribute.
+    /// Logs a failure of the disk once: it is measured often, for every read of attributes.
     fn warn(&mut self, error: &content::Error) {
         if !std::mem::replace(&mut self.warned, true) {
             let source = &error.source;
@@ -330,7 +330,7 @@ impl Observed {
         }
     }
 
-    /// Notes a measurement.
+    /// Records a measurement.
     fn note(&mut self, now: ContentStat, touched: Touched) {
         let before = std::mem::replace(&mut self.measured, now);
         let Some(live) = &mut self.live else { return };

@@ -1,4 +1,4 @@
-//! Opening files by passthrough, or by requests if that cannot be.
+//! Opens by passthrough, or by requests if passthrough is not possible.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::open_table::PathKind;
 use crate::passthrough::observer::Observer;
 
 impl OpenFiles {
-    /// Opens a file that has a content file, for a caller that can use a descriptor of it. If that
-    /// cannot be now, the open is by requests.
+    /// Opens a file that has a content file, for a caller that can use a descriptor of it. If
+    /// passthrough is not possible now, the open is by requests.
     ///
     /// # Errors
     /// Those of [`OpenFiles::open`].
@@ -49,8 +49,8 @@ impl OpenFiles {
         }
     }
 
-    /// Opens a file that was just created, with a content file; if there can be none, it begins in
-    /// memory all the same.
+    /// Opens a file that was just created, with a content file. If that fails, the file begins in
+    /// memory.
     ///
     /// # Errors
     /// If the table or the disk fails.
@@ -90,7 +90,7 @@ impl OpenFiles {
 }
 
 impl InodeGuard<'_> {
-    /// Opens the file by passthrough if that can be now, else by requests.
+    /// Opens the file by passthrough if that is possible now, else by requests.
     fn choose_path(&mut self, open: OpenKey, flags: OpenFlags) -> Result<Opening, Error> {
         let opens = &self.files.opens;
         let ino = self.ino();
@@ -98,10 +98,10 @@ impl InodeGuard<'_> {
         if flags.truncate {
             self.truncate_at_open(flags)?;
         }
-        // Rewriting a file in error must be seen; a kernel that has a descriptor hides it.
+        // The server must see the writes to a file in error; a kernel with a descriptor hides them.
         let in_error = self.files.writing.is_in_error(ino);
-        // Its pinned bytes are kept only once it is changed, and not at all if it is emptied first:
-        // the kernel opens it and then truncates it.
+        // Pinned bytes are copied only when the file changes, and need no copy if it is emptied
+        // first: the kernel opens a file and then truncates it.
         let keeps = flags.write && self.files.is_pinned(ino);
         let passes = !(in_error || keeps) || opens.passthrough_opens(ino) > 0;
         if self.state.has_content()
@@ -135,10 +135,11 @@ impl InodeGuard<'_> {
         }
     }
 
-    /// Does the rest of an open by passthrough that is in the table.
+    /// Finishes an open by passthrough that is in the table.
     fn finish_passthrough_open(&mut self, flags: OpenFlags) -> Result<Opening, Error> {
         if flags.write && flags.kill_privileges && !flags.truncate {
-            // Its writes are no requests: it loses now what the first one would clear.
+            // The writes are no requests: the bits that the first write would clear are cleared
+            // now.
             self.kill_privileges()?;
         }
         let path = DataPath::Passthrough(self.grant(flags)?);
@@ -174,11 +175,11 @@ impl InodeGuard<'_> {
         Ok(content.backing())
     }
 
-    /// Ends what [`InodeGuard::grant`] began for an open that has no id any more.
+    /// Undoes [`InodeGuard::grant`] for an open that has no id any more.
     pub(crate) fn passthrough_closed(&self, flags: OpenFlags) {
         let Some(observer) = &self.state.observer else { return };
         if flags.read && !flags.no_atime {
-            // Reading the attributes makes the shard notice what was read.
+            // A read of the attributes makes the shard record the reads.
             if self.files.shard.attr(self.handle()).is_ok() {
                 self.inode.note_atime_uncommitted();
             }

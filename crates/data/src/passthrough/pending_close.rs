@@ -1,10 +1,9 @@
-//! Files that are closed, but whose content file a program may still write: by a mapping, or by a
-//! descriptor that the kernel still has.
+//! Pending closes: closed files whose content file a program may still write, by a mapping or by a
+//! descriptor in the kernel.
 //!
-//! Linux sends RELEASE for a file that was mapped through passthrough although the mapping lives on
-//! and still writes the content file. A row that was final by then would miss those writes. So such
-//! a file keeps one opener, a writer, and its `writing` row. A worker tries to release it again and
-//! again.
+//! Linux sends RELEASE for a file that was mapped through passthrough although the mapping still
+//! exists and writes the content file. A final row would miss those writes. So such a file keeps
+//! one opener, a writer, and its `writing` row. A worker tries repeatedly to release it.
 
 use pelago_store::sync::Mutex;
 use pelago_wire::InodeId;
@@ -14,13 +13,13 @@ use crate::notify::WakeWorker;
 
 /// The files whose close is pending.
 pub(crate) struct PendingClose {
-    /// A leaf in the lock order.
+    /// A leaf lock.
     inodes: Mutex<IdSet<InodeId>>,
     notify: WakeWorker,
 }
 
 impl PendingClose {
-    /// No files; `notify` wakes up the worker.
+    /// Returns an empty set. `notify` wakes the worker.
     pub(crate) fn new(notify: WakeWorker) -> Self {
         Self { inodes: Mutex::default(), notify }
     }
@@ -35,7 +34,7 @@ impl PendingClose {
         self.inodes.lock().insert(ino);
     }
 
-    /// Wakes up the worker.
+    /// Wakes the worker.
     pub(crate) fn notify(&self) {
         (self.notify)();
     }

@@ -1,21 +1,21 @@
-//! Whether a new file begins with a content file, or in memory.
+//! The placement of new files: with a content file from the beginning, or in memory.
 //!
-//! Most files are small, and are best kept in the table. If the files of a directory were large
-//! lately, the next one gets its content file when it is created, so that its bytes never pass
-//! through the server. The size is a moving average over the files that were closed; directories of
-//! small files, nearly all, are not even remembered.
+//! Most files are small, and are best stored in the table. If the recent files of a directory were
+//! large, the next file gets its content file when it is created, so that its bytes never pass
+//! through the server. The size is a moving average over closed files; directories of small files,
+//! which are nearly all, have no entry.
 
 use pelago_store::sync::Mutex;
 use pelago_wire::id_map::IdMap;
 use pelago_wire::{InodeId, OpenFlags};
 
-/// When files are opened by passthrough.
+/// The conditions for opens by passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Passthrough {
     /// Never: every byte passes through the server.
     Never,
-    /// If a file has a content file; a new file gets one at once if the files of its directory were
-    /// large lately.
+    /// If a file has a content file; a new file gets one at once if the recent files of its
+    /// directory were large.
     #[default]
     Auto,
     /// As [`Passthrough::Auto`], and every new file gets its content file at once: for tests.
@@ -24,41 +24,41 @@ pub enum Passthrough {
 
 /// The files of a directory are large if their average is above this, in bytes.
 const LARGE_BYTES: u64 = 1 << 20;
-/// A file counts as no larger than this, so that one large file does not count for ever.
+/// The most bytes that a file counts, so that one large file does not count for ever.
 const MOST_BYTES: u64 = 16 << 20;
-/// The last file has one part in so many of the average.
+/// The last file contributes one part in this many to the average.
 const WEIGHT: u64 = 8;
-/// An average below this is forgotten.
+/// An average below this has no entry.
 const LEAST_BYTES: u64 = 64 << 10;
-/// Directories that are remembered at the most.
+/// The most directories with an entry.
 const DIRECTORIES: usize = 1024;
 
 /// Decides which files are opened by passthrough.
 pub(crate) struct Placement {
     mode: Passthrough,
-    /// The disk can tell whether a process writes a file.
+    /// True if the file system can tell whether a process writes a file.
     can_detect_writers: bool,
-    /// A leaf in the lock order.
+    /// A leaf lock.
     sizes: Mutex<SizeHistory>,
 }
 
-/// How large the files of each directory were lately. It is not kept over a restart.
+/// The average size of the recent files of each directory. A restart loses it.
 #[derive(Debug, Default)]
 struct SizeHistory {
     averages: IdMap<InodeId, Average>,
-    /// Counts up with each file that is closed.
+    /// Counts closed files.
     now: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Average {
     bytes: u64,
-    /// The count of closed files when it changed last.
+    /// The count of closed files at its last change.
     at: u64,
 }
 
 impl Placement {
-    /// A placement without history.
+    /// Returns a placement without history.
     pub(crate) fn new(mode: Passthrough, can_detect_writers: bool) -> Self {
         Self { mode, can_detect_writers, sizes: Mutex::default() }
     }
@@ -68,7 +68,7 @@ impl Placement {
         self.can_detect_writers && self.mode != Passthrough::Never
     }
 
-    /// Returns whether a file that is created in this directory begins with a content file.
+    /// Returns whether a new file in this directory begins with a content file.
     pub(crate) fn begins_with_content(&self, dir: InodeId, flags: OpenFlags) -> bool {
         match self.mode {
             Passthrough::Never => false,
@@ -79,7 +79,7 @@ impl Placement {
         }
     }
 
-    /// Notes the size in bytes of a file that was written and closed.
+    /// Records the size in bytes of a file that was written and closed.
     pub(crate) fn note_closed(&self, dir: InodeId, bytes: u64) {
         if self.passes() {
             self.sizes.lock().note_closed(dir, bytes);
@@ -105,7 +105,7 @@ impl SizeHistory {
         self.averages.insert(dir, Average { bytes: average, at: self.now });
     }
 
-    /// Returns whether the files of a directory were large lately.
+    /// Returns whether the recent files of a directory were large.
     fn are_large(&self, dir: InodeId) -> bool {
         self.averages.get(&dir).is_some_and(|average| average.bytes > LARGE_BYTES)
     }

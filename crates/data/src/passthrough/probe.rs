@@ -1,4 +1,4 @@
-//! Whether passthrough is possible here.
+//! A probe that finds out whether passthrough is possible here.
 
 use std::io;
 
@@ -8,28 +8,28 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::passthrough::placement::Passthrough;
 
-/// Whether files are opened by passthrough.
+/// The availability of passthrough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassthroughStatus {
-    /// They are, for callers that can use descriptors.
+    /// It is available to callers that can use descriptors.
     Available,
     /// The user has switched it off.
     Refused,
     /// The server may not give a descriptor to the kernel: it lacks `CAP_SYS_ADMIN`.
     NoRight,
     /// The file system of the volume's folder cannot tell whether a process still writes a file: it
-    /// has no leases, or they do not see mappings (overlayfs).
+    /// has no leases, or its leases ignore mappings (overlayfs).
     NoLeases,
 }
 
-/// Finds out whether the disk can tell if a process still writes a file. From then on the signals
-/// that come with such questions do no harm.
+/// Finds out whether the file system can tell if a process still writes a file. Also handles the
+/// signals that may come with such checks.
 ///
 /// # Errors
 /// If signals cannot be handled.
 pub fn can_detect_writers(content: &ContentStore) -> io::Result<bool> {
     if content.is_shared() {
-        // It says nothing of the processes of other machines.
+        // A lease says nothing about the processes of other machines.
         return Ok(false);
     }
     // A lease that a program's open breaks sends SIGIO, which ends a process without a handler.

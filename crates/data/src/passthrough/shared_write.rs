@@ -1,5 +1,5 @@
-//! Files that programs may write without a request: from the first descriptor that is handed out
-//! to write until the kernel says that no process can write any more.
+//! External writes: files that programs may write without requests, from the first descriptor that
+//! is handed out to write until the kernel reports that no process can write any more.
 
 use pelago_meta::shard::WritingRow;
 use pelago_wire::{Error, Handle, InodeId};
@@ -10,8 +10,8 @@ use crate::open_files::OpenFiles;
 use crate::passthrough::observer::Observer;
 
 impl OpenFiles {
-    /// Continues a file with a `writing` row that a program still writes from an earlier run of the
-    /// server. Its close is pending afterwards.
+    /// Resumes external writes of a file with a `writing` row, which a program still writes since
+    /// an earlier run of the server. Its close is pending afterwards.
     ///
     /// # Errors
     /// Those of [`OpenFiles::open`].
@@ -29,15 +29,15 @@ impl OpenFiles {
         }
     }
 
-    /// Returns whether programs may write some file without a request.
+    /// Returns whether programs may write any file without requests.
     #[must_use]
     pub fn any_external_writers(&self) -> bool {
         self.pending_closes() > 0
             || self.opens.inodes().iter().any(|inode| inode.has_external_writers())
     }
 
-    /// Returns the files that programs may still write without a request, after the last request.
-    /// Their `writing` rows stay.
+    /// Returns the files that programs may still write without requests, after the last request.
+    /// Their `writing` rows must stay.
     pub fn externally_written(&self) -> Vec<InodeId> {
         let inodes = self.opens.inodes();
         let may_be_written = inodes.iter().filter(|inode| {
@@ -49,8 +49,9 @@ impl OpenFiles {
 }
 
 impl InodeGuard<'_> {
-    /// From now on size and times are those of the content file. With `has_written` a program may
-    /// have written it before this server knew: then what it has now counts too.
+    /// Begins external writes: from now on size and times are those of the content file. With
+    /// `has_written` a program may have written it before this call: then the present bytes count
+    /// as new.
     ///
     /// # Errors
     /// If the table or the disk fails.
@@ -62,7 +63,7 @@ impl InodeGuard<'_> {
         if self.inode.has_external_writers() {
             return Ok(());
         }
-        // Afterwards the row has everything, and the content file the same modification time.
+        // After this the row has all values, and the content file has the same modification time.
         self.commit(WritingRow::Keep)?;
         let disk = &self.files.disk;
         let content = observer.borrow_content().map_err(|error| disk.failed(&error))?;
@@ -74,7 +75,7 @@ impl InodeGuard<'_> {
         Ok(())
     }
 
-    /// Measures the content file if programs may write it without a request; else does nothing.
+    /// Measures the content file if programs may write it without requests; else does nothing.
     pub(crate) fn refresh(&mut self) {
         if !self.inode.has_external_writers() {
             return;
@@ -94,18 +95,19 @@ impl InodeGuard<'_> {
     }
 
     /// Measures the content file before its row is written, so that the row gets the attributes
-    /// that a program would be shown now: the change time is later than the one shown last, even if
-    /// the disk's clock is not.
+    /// that a program would read now: the change time is later than the last one that was read,
+    /// even if the disk's clock has not advanced.
     pub(crate) fn refresh_for_commit(&mut self) {
         if self.inode.has_external_writers() {
-            // Reading the attributes moves the change time. If the row is gone, writing it fails.
+            // A read of the attributes advances the change time. If the row was deleted, the commit
+            // fails.
             let _shown = self.files.shard.attr(self.handle());
         }
         self.refresh();
     }
 
-    /// The last writer leaves: ends external writes, if the kernel says that no process can write
-    /// the content file any more.
+    /// Ends external writes when the last writer leaves, if the kernel reports that no process can
+    /// write the content file any more.
     pub(crate) fn end_external_writes(&mut self) {
         let Some(observer) = self.state.observer.clone() else { return };
         if let Bytes::ContentOpen(content) = &self.state.bytes
@@ -126,8 +128,8 @@ impl InodeGuard<'_> {
         }
         // After the kernel's reply: this sees the last write.
         self.refresh_for_commit();
-        // The commit takes these attributes away again. Without one they would hide what another
-        // opener sets.
+        // The commit removes these attributes again. Without a commit they would hide the
+        // attributes that another opener sets.
         let live = self.state.is_uncommitted().then(|| self.state.live());
         self.files.shard.set_live_attrs(self.ino(), live);
         observer.end();
@@ -136,8 +138,8 @@ impl InodeGuard<'_> {
         self.state.writeback.note_change();
     }
 
-    /// Closes the content file of a file that has no open left but may still be written: no
-    /// descriptor is spent on it, however many such files there are.
+    /// Closes the content file of a file that has no open left but may still be written, so that
+    /// any number of such files uses no descriptors.
     pub(crate) fn park(&mut self) {
         if self.files.opens.passthrough_opens(self.ino()) > 0 {
             return;
@@ -148,12 +150,12 @@ impl InodeGuard<'_> {
         if let Bytes::ContentOpen(content) = &self.state.bytes {
             self.state.bytes = Bytes::ContentClosed(content.generation());
         }
-        // The program that has it mapped may never sync it.
+        // The program with the mapping may never sync the file.
         self.files.writing.interrupt_watch(self.ino());
     }
 
-    /// Stops observing the content file once the last passthrough open and the last external writer
-    /// are gone: from then on every change is a request.
+    /// Stops observing the content file after the last passthrough open and the last external
+    /// writer: from then on every change is a request.
     pub(crate) fn stop_observing(&mut self) {
         let ino = self.ino();
         if self.state.observer.is_some()

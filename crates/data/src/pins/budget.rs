@@ -1,4 +1,4 @@
-//! What all pins together may take.
+//! The limits of all pins together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use pelago_wire::limits;
 /// Limits of all pins.
 #[derive(Debug, Clone, Copy)]
 pub struct PinLimits {
-    /// Pins.
+    /// The number of pins.
     pub pins: u64,
     /// Bytes of small files in memory.
     pub memory: u64,
-    /// Bytes of the largest file that is copied before it changes.
+    /// The size of the largest file that is copied before it changes.
     pub copy: u64,
     /// Bytes of all copies.
     pub copies: u64,
@@ -29,7 +29,7 @@ impl Default for PinLimits {
     }
 }
 
-/// What pins have taken of their limits.
+/// The amounts that pins have taken of their limits.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     limits: PinLimits,
@@ -46,17 +46,17 @@ pub(crate) struct Share {
 }
 
 impl Budget {
-    /// A budget of which nothing is taken.
+    /// Returns a budget of which nothing is taken.
     pub(crate) fn new(limits: PinLimits) -> Self {
         Self { limits, ..Self::default() }
     }
 
-    /// Takes so many pins.
+    /// Takes `count` pins.
     pub(crate) fn pins(&self, count: u64) -> Option<Share> {
         Share::take(&self.pins, count, self.limits.pins)
     }
 
-    /// Takes so many bytes of memory.
+    /// Takes `bytes` bytes of memory.
     pub(crate) fn memory(&self, bytes: u64) -> Option<Share> {
         Share::take(&self.memory, bytes, self.limits.memory)
     }

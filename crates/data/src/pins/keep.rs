@@ -1,4 +1,4 @@
-//! Keeping pinned bytes before their content file changes.
+//! Copies of pinned bytes, made before their content file changes.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::inode_guard::InodeGuard;
 use crate::pins::table::VersionContent;
 
 impl InodeGuard<'_> {
-    /// Keeps the pinned bytes of a content file that is about to change, or ends their pins with
+    /// Copies the pinned bytes of a content file that is about to change, or ends their pins with
     /// `Changed`. Copies up to [`pelago_wire::limits::PIN_COPY_BYTES`]; never fails, because the
-    /// program that changes the file must not notice. If nothing is pinned, this is a look at a
-    /// number.
+    /// program that changes the file must not notice. If nothing is pinned, this only checks a
+    /// counter.
     pub(crate) fn keep_pinned(&self) {
         let Some(pinned) = self.files.pins.take(self.ino()) else { return };
         let kept = pinned.content().and_then(|version| self.keep(&version.content));
@@ -25,7 +25,7 @@ impl InodeGuard<'_> {
         pinned.set_kept(kept);
     }
 
-    /// Returns a file with the bytes of a content file; `None` if it would be too large, or there
+    /// Returns a copy of a content file, without a name; `None` if it would be too large, or there
     /// is no room for it.
     fn keep(&self, from: &OpenContent) -> Option<VersionContent> {
         let files = self.files;
@@ -42,7 +42,7 @@ impl InodeGuard<'_> {
         }
         let size = from.stat().map_err(warn).ok()?.size;
         let share = files.pins.budget.copy(size)?;
-        // Not what the file has of disk space: a hole becomes blocks here.
+        // The size, not the disk space of the file: holes become blocks in the copy.
         if !files.disk.space.has_room(size) || files.disk.space.take(size).ok()? < size {
             return None;
         }
@@ -52,8 +52,8 @@ impl InodeGuard<'_> {
         Some(VersionContent::new(OpenContent::new(to, FileAccess::Read, permit), Some(share)))
     }
 
-    /// Empties a pinned file whose content file is reached by requests alone: it gets an
-    /// empty content file in its place, and the pins keep the old one. Nothing is copied.
+    /// Empties a pinned file whose content file is reached by requests only: an empty content file
+    /// takes the place of the old one, which the pins keep. Nothing is copied.
     ///
     /// # Errors
     /// `TooManyOpen`; if the table or the disk fails. The file may still have its bytes then.
@@ -72,7 +72,7 @@ impl InodeGuard<'_> {
         let file = replaced.map_err(|error| files.disk.failed(&error))?;
         // The pins keep the descriptor that they have.
         drop(files.pins.take(ino));
-        // Failures to write back the old bytes do not matter any more.
+        // Writeback errors of the old bytes do not matter any more.
         drop(files.writing.take_kept(ino));
         files.writing.restart_watch(ino);
         let content = OpenContent::new(file, FileAccess::ReadWrite, permit);

@@ -1,4 +1,4 @@
-//! Which content files are pinned, by how many, and where the bytes of each pinned version are.
+//! The table of pinned content files, with their number of pins and the place of the pinned bytes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,15 +12,15 @@ use crate::content_file::OpenContent;
 use crate::fd_budget::FdPermit;
 use crate::pins::budget::{Budget, PinLimits, Share};
 
-/// The content files that are pinned at their present version.
+/// The content files whose present version is pinned.
 ///
-/// Entries are made and taken under the lock of their inode, so that a change finds each pin that
-/// was made before.
+/// Entries are added and removed under the lock of their inode, so that a change finds each earlier
+/// pin.
 #[derive(Debug, Default)]
 pub(crate) struct PinTable {
-    /// A leaf in the lock order.
+    /// A leaf lock.
     entries: Mutex<IdMap<InodeId, Entry>>,
-    /// Counts the entries: spares the lock if nothing is pinned.
+    /// The number of entries. Spares the lock if nothing is pinned.
     count: AtomicUsize,
     pub(crate) budget: Budget,
 }
@@ -34,8 +34,8 @@ struct Entry {
 /// The bytes of one version of a content file, which all its pins share.
 #[derive(Debug)]
 pub(crate) struct PinnedContent {
-    /// The file that has the bytes: the content file, and once that has changed a copy, or none. A
-    /// leaf in the lock order.
+    /// The file that has the bytes: the content file, or after a change of that a copy, or none. A
+    /// leaf lock.
     content: Mutex<Option<Arc<VersionContent>>>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct VersionContent {
     _share: Option<Share>,
 }
 
-/// What reads extents of the file.
+/// The reader of extents of the file.
 #[derive(Debug)]
 struct Extents {
     by: ExtentFile,
@@ -57,18 +57,18 @@ struct Extents {
 }
 
 impl PinTable {
-    /// An empty table with these limits.
+    /// Returns an empty table with these limits.
     pub(crate) fn new(limits: PinLimits) -> Self {
         Self { budget: Budget::new(limits), ..Self::default() }
     }
 
-    /// Returns whether the present version of a content file is pinned. If nothing is, this is a look at a
-    /// number.
+    /// Returns whether the present version of a content file is pinned. If nothing is pinned, this
+    /// only checks a counter.
     pub(crate) fn contains(&self, ino: InodeId) -> bool {
         self.count.load(Ordering::Acquire) > 0 && self.entries.lock().contains_key(&ino)
     }
 
-    /// Adds a pin to the present version, if it has one already.
+    /// Adds a pin to the present version, if that is pinned already.
     pub(crate) fn join(&self, ino: InodeId) -> Option<Arc<PinnedContent>> {
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(&ino)?;
@@ -93,7 +93,7 @@ impl PinTable {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(&ino) else { return };
         if !Arc::ptr_eq(&entry.content, pinned) {
-            // The file has changed since, and has new pins.
+            // The file has changed since, and has pins of another version.
             return;
         }
         entry.pins -= 1;
@@ -106,8 +106,9 @@ impl PinTable {
         }
     }
 
-    /// Takes the pinned version of a content file that changes from now on: a later pin is of
-    /// another version. The caller says what becomes of its bytes, unless they stay where they are.
+    /// Removes the pinned version of a content file that is about to change: a later pin is of
+    /// another version. The caller calls [`PinnedContent::set_kept`], unless the bytes stay in this
+    /// file.
     pub(crate) fn take(&self, ino: InodeId) -> Option<Arc<PinnedContent>> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
@@ -120,7 +121,7 @@ impl PinTable {
 }
 
 impl PinnedContent {
-    /// Says where the bytes are before the content file changes: in a copy, or nowhere.
+    /// Sets the file that has the bytes, before the content file changes: a copy, or none.
     pub(crate) fn set_kept(&self, kept: Option<VersionContent>) {
         let before = std::mem::replace(&mut *self.content.lock(), kept.map(Arc::new));
         // Closing a file may take long: not under the lock.
@@ -132,8 +133,8 @@ impl PinnedContent {
         self.content.lock().clone()
     }
 
-    /// Reads from the file that has the bytes, once more if they have another place meanwhile. What
-    /// failed and is read from another place then has not failed.
+    /// Reads from the file that has the bytes, and once more if the bytes have moved to a copy
+    /// meanwhile. Only the last read counts.
     pub(crate) fn read<T>(
         &self,
         mut read: impl FnMut(&VersionContent) -> Result<T, PinError>,
@@ -143,7 +144,7 @@ impl PinnedContent {
             let result = read(&content);
             match self.content() {
                 Some(now) if Arc::ptr_eq(&now, &content) => return result,
-                // It changes its place once.
+                // The bytes move once.
                 _ => {}
             }
         }
@@ -151,7 +152,7 @@ impl PinnedContent {
 }
 
 impl VersionContent {
-    /// A file with the bytes of a version, and what a copy has taken of its limit.
+    /// Returns a file with the bytes of a version. `share` is the share of a copy in the limit.
     pub(crate) const fn new(content: Arc<OpenContent>, share: Option<Share>) -> Self {
         Self { content, extents: OnceLock::new(), _share: share }
     }
@@ -166,7 +167,7 @@ impl VersionContent {
         self.content.read_extent(&self.extents().by, offset, len, caching)
     }
 
-    /// Returns whether so many bytes are in the page cache
+    /// Returns whether `len` bytes are in the page cache
     /// ([`pelago_store::content::ContentFile::is_cached`]).
     pub(crate) fn is_cached(&self, offset: u64, len: u64) -> bool {
         self.content.is_cached(offset, len)

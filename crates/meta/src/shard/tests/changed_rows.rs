@@ -1,4 +1,4 @@
-//! What is collected for a mirror: an image that gets the rows of each cut equals the table.
+//! The rows that are collected for a mirror: an image that gets those of each cut equals the table.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,4 +1,4 @@
-//! What one operation does while it holds the lock of all names: its rows are bounded, in any tree.
+//! The cost of one operation under the lock of all names: its rows are bounded, in any tree.
 
 use pelago_store::key::RowKind;
 use pelago_wire::limits;

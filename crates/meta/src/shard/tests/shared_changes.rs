@@ -1,4 +1,4 @@
-//! Which changes build on unsafe ones of other sessions, and so are answered when those are safe.
+//! Changes that build on unsafe ones of other sessions, and are answered once those are safe.
 
 use pelago_wire::{RecordedPeer, SessionId, SessionRecord};
 
