@@ -1,4 +1,4 @@
-//! Prints figures of an index of a million names, and of texts: `cargo run --release -p
+//! Figures of an index of a million names, and of texts: `cargo run --release -p
 //! pelago-index --example figures`.
 #![expect(clippy::unwrap_used, reason = "it ends at what it did not expect")]
 

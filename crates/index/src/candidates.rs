@@ -5,16 +5,16 @@ use pelago_wire::Handle;
 /// Files that may match a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Candidates {
-    /// Any may: the index knows nothing of what the query asks for.
+    /// Any file may: the index knows nothing of the query's terms.
     Any,
-    /// Only these may: ascending by inode, directory and hash, each once.
+    /// Only these files may: ascending by inode, directory and hash, each once.
     These(Vec<Handle>),
 }
 
 /// A file whose text has all words of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextHit {
-    /// The file, with the hint that the index was told.
+    /// The file, with the hint that the index has.
     pub handle: Handle,
     /// Occurrences of each word in the text, in the order of the query.
     pub frequencies: Vec<u32>,

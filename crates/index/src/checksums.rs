@@ -1,5 +1,5 @@
-//! Compares the files of an index with the checksums of the engine, a piece at a time: the engine's
-//! own comparison has a whole file in memory.
+//! Comparison of the files of an index with the checksums of the engine, a piece at a time: the
+//! engine's own comparison has a whole file in memory.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::directory::Files;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Two numbers at the end of a file: the bytes of its footer, and what says that there is one.
+/// Two numbers at the end of a file: the bytes of its footer, and the mark that there is one.
 const END_BYTES: u64 = 8;
 const MAGIC: u32 = 1337;
 /// A footer has a version and a checksum.

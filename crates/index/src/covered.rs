@@ -14,17 +14,17 @@ pub struct Origin {
     pub commit: u64,
 }
 
-/// Up to which change an index knows everything.
+/// The changes that an index covers: all changes up to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Covered {
-    /// Which rows the commit was made from.
+    /// The rows from which the commit was made.
     pub origin: Origin,
-    /// The epoch of the last change that the index was told of.
+    /// The epoch of the last change that the index covers.
     pub epoch: u64,
     /// The sequence of that change.
     pub sequence: u64,
-    /// When the index was as the volume was.
+    /// The time at which the index had the state of the volume.
     pub as_of: Time,
-    /// The first reading of all rows has ended; before that some files are missing.
+    /// Whether the first read of all rows has ended; before that some files are missing.
     pub is_complete: bool,
 }

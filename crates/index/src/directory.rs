@@ -2,7 +2,7 @@
 //!
 //! A mapped file that gets shorter, or has a block that the disk cannot read, ends the process by a
 //! signal. A read returns an error, and the index is built again. Files never change once they are
-//! written, so what many readers have of one is in memory once.
+//! written, so a part of a file that many readers use is in memory once.
 //!
 //! The few files that name all others, and are replaced as a whole, end with a checksum; each of
 //! the others has one of the engine's.
@@ -35,15 +35,16 @@ const CHECKSUM_BYTES: usize = 8;
 const MODE: u32 = 0o600;
 /// The end of the name under which a file is written that replaces another one.
 const NEW: &str = ".new";
-/// Bytes from which on a part of a file is in memory once for all who read it, and for as long.
+/// The bytes from which on a part of a file is shared: it is in memory once for all its readers, as
+/// long as one has it.
 const SHARED_BYTES: usize = 4096;
-/// Smaller parts are read in pieces of so many bytes, some of which stay in memory.
+/// The bytes of a piece. Smaller parts are read in pieces, some of which stay in memory.
 const PIECE_BYTES: usize = 16 << 10;
 const PIECES: usize = 128;
 
 /// The files in a folder that only this user can enter.
 ///
-/// It notes that the disk is full, because the engine hides the kind of some errors.
+/// It records that the disk is full, because the engine hides the kind of some errors.
 #[derive(Clone)]
 pub(crate) struct Files {
     folder: Folder,
@@ -61,11 +62,11 @@ type Pieces = Cache<(u64, usize), Arc<[u8]>>;
 /// A file that does not change any more.
 struct OpenFile {
     file: File,
-    /// No other file that was opened has it.
+    /// The number of the file, which no other opened file has.
     number: u64,
     bytes: usize,
     pieces: Arc<Pieces>,
-    /// Those that are in memory.
+    /// The parts that are in memory.
     parts: Mutex<Parts>,
 }
 
@@ -87,7 +88,7 @@ impl Files {
         }
     }
 
-    /// Returns what tells whether a write has found the disk full.
+    /// Returns the flag that says whether a write has found the disk full.
     pub(crate) fn is_full(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.is_full)
     }
@@ -258,7 +259,7 @@ impl FileHandle for OpenFile {
     }
 }
 
-/// A file that is being written, whose errors are noted.
+/// A file that is being written, whose errors are recorded.
 struct Written {
     file: File,
     is_full: Arc<AtomicBool>,
@@ -293,7 +294,7 @@ fn read_error(path: &Path, error: io::Error) -> OpenReadError {
     }
 }
 
-/// Returns the error of the system; what is no file of ours is damage.
+/// Returns the error of the system; a file that is not ours is damage.
 fn io_error(error: FolderError) -> io::Error {
     match error {
         FolderError::Io { source, .. } => source,

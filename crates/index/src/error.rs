@@ -1,4 +1,4 @@
-//! Errors of an index. The rows have all that an index has, so nothing is lost with it.
+//! Errors of an index.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use pelago_wire::limits::INDEX_TEXT_BYTES;
 #[cfg(feature = "search")]
 mod engine;
 
-/// What is wrong with an index. The rows have all that it has, so nothing is lost with it.
+/// An error of an index. The rows have all that it has, so nothing is lost with it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -29,26 +29,26 @@ pub enum Error {
         /// What was found, for the log.
         what: String,
     },
-    /// What has the name of its folder is not of this user alone.
+    /// The folder of the index, or a file in its place, does not belong to this user alone.
     #[error("{path} is {found}, and is not used as search index: remove it")]
     NotOurs {
-        /// The folder, or what is in its place.
+        /// The folder, or the file in its place.
         path: PathBuf,
         /// What was found.
         found: &'static str,
     },
-    /// The disk is full. What was not committed is lost; the last commit is whole.
+    /// The disk is full. Changes that were not committed are lost; the last commit is whole.
     #[error("the disk of the index in {folder} is full: free space, and open the index again")]
     Full {
         /// The folder of the index.
         folder: PathBuf,
     },
-    /// The system returned another error. What was not committed is lost.
+    /// The system returned another error. Changes that were not committed are lost.
     #[error("cannot use the index in {folder}: {source}")]
     Io {
         /// The folder of the index.
         folder: PathBuf,
-        /// What the system returned.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another process, or another part of this one, writes to the index.

@@ -1,5 +1,5 @@
-//! The common part of both indexes of a shard: a folder of the engine's files, one writer, and a
-//! view of the last commit.
+//! One half of a search index, of names or of texts: a folder of the engine's files, one writer,
+//! and a view of the last commit.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -143,7 +143,7 @@ impl<D: Document> Half<D> {
         call_engine(&self.folder, || call(&self.reader.searcher()))
     }
 
-    /// Deletes all documents of an inode and adds these, each with about so many bytes.
+    /// Deletes all documents of an inode and adds these, each with its approximate number of bytes.
     ///
     /// # Errors
     /// See [`Error`]. All that was not committed is then lost.

@@ -28,7 +28,7 @@ impl HandleColumns {
     }
 }
 
-/// Returns what handles are ordered by.
+/// Returns the key by which handles are ordered.
 pub(crate) fn order(handle: &Handle) -> (InodeId, InodeId, NameHash) {
     (handle.ino, handle.dir, handle.hash)
 }
@@ -36,7 +36,7 @@ pub(crate) fn order(handle: &Handle) -> (InodeId, InodeId, NameHash) {
 /// Collects the handles of all documents that a query of the engine finds: in order, each once.
 pub(crate) struct AllHandles;
 
-/// Those of one part.
+/// The handles of one part.
 pub(crate) struct PartHandles {
     columns: HandleColumns,
     found: Vec<Handle>,

@@ -1,13 +1,13 @@
-//! The search index of one shard: which files a query may mean, found without reading every row.
+//! The search index of one shard: it finds the files that may match a query, and reads no row.
 //!
 //! It has two halves in one folder: [`Names`] has a document for each name, with the attributes of
 //! its file, and [`Texts`] one for each file, with the words of its text
-//! (`docs/decisions/0022-two-indexes.md`). A half knows what it was told up to its last commit, and
-//! [`Covered`] says how much that is.
+//! (`docs/decisions/0022-two-indexes.md`). A half answers from its last commit, and [`Covered`]
+//! says which changes that has.
 //!
-//! What an index answers are candidates: never fewer than match among the documents that it has,
-//! sometimes more, and of files that the asker may not see. The caller verifies each against the
-//! rows. Whatever is wrong with an index, the rows can make a new one: [`Error::is_of_files`].
+//! An index answers with candidates: never fewer than match among its documents, sometimes more,
+//! and also files that the asker may not see. The caller verifies each against the rows. Whatever
+//! is wrong with an index, the rows can make a new one: [`Error::is_of_files`].
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The choice of the parts of an index that are merged into one.
+//! Merges of parts of an index into one.
 
 use pelago_folder::Folder;
 use pelago_wire::limits::{INDEX_MERGED_DOCUMENTS, INDEX_MERGED_TERM_BYTES};
@@ -6,9 +6,9 @@ use tantivy::SegmentMeta;
 use tantivy::index::SegmentComponent;
 use tantivy::indexer::{LogMergePolicy, MergeCandidate, MergePolicy};
 
-/// Parts of one size from which on they are merged.
+/// The number of parts of one size from which on they are merged.
 const PARTS: usize = 8;
-/// Which share of a part may be deleted documents.
+/// The largest share of deleted documents in a part.
 const DELETED: f32 = 0.3;
 
 /// Merges parts of a similar size, up to a size at which the memory of a merge is bounded: it has
@@ -31,7 +31,7 @@ impl BoundedMerges {
 
     /// Returns the bytes of the terms of a part.
     fn term_bytes(&self, part: &SegmentMeta) -> u64 {
-        // A file that cannot be asked is merged with nothing.
+        // A part whose size is not known is merged with nothing.
         self.folder.size_of(&part.relative_path(SegmentComponent::Terms)).unwrap_or(u64::MAX)
     }
 }

@@ -69,8 +69,8 @@ impl Names {
     /// Returns the files that may match a query at a time.
     ///
     /// No file of the last commit is missing that matches. Files that do not match are among these
-    /// only because of terms for tags and texts, which the index does not know, of what stands
-    /// behind `not`, of patterns, and of ages within the same second.
+    /// only because of terms for tags and texts, which the index does not know, of terms under
+    /// `not`, of patterns, and of ages within the same second.
     ///
     /// # Errors
     /// See [`Error`].
@@ -91,7 +91,7 @@ impl Names {
         })
     }
 
-    /// Returns a number of names than which no more are candidates, without finding them.
+    /// Returns an upper bound of the number of candidate names, without finding them.
     ///
     /// # Errors
     /// See [`Error`].

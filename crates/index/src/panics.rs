@@ -1,11 +1,11 @@
-//! Catches panics of the engine: a panic becomes an error and does not end the process.
+//! Panics of the engine: each is caught, becomes an error, and does not end the process.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-/// How the names of those threads of the engine begin whose panics it catches itself. A panic of
+/// Prefixes of the names of those threads of the engine whose panics it catches itself. A panic of
 /// its thread `segment_updater` ends the process in any case.
 const ENGINE_THREADS: [&str; 2] = ["thrd-tantivy-index", "merge_thread_"];
 

@@ -29,7 +29,7 @@ struct Counted<D> {
 }
 
 impl Queue {
-    /// Waits until there is room for a document of about so many bytes, for some time at most;
+    /// Waits until there is room for a document of about this many bytes, for some time at most;
     /// returns whether there is.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         let mut waiting = self.waiting.lock();

@@ -1,4 +1,4 @@
-//! The index of names by itself: what it was told, it answers, also after it was opened again.
+//! The index of names by itself: it answers with its documents, also after it was opened again.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::path::Path;

@@ -16,7 +16,7 @@ pub(super) const SECONDS: &str = "seconds";
 pub(super) const NANOS: &str = "nanos";
 pub(super) const UID: &str = "uid";
 
-/// Bytes of a document on its way besides its name, about.
+/// The approximate bytes of a queued document besides its name.
 const DOCUMENT_BYTES: usize = 200;
 
 /// The fields of a document of names.

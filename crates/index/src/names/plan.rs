@@ -1,4 +1,4 @@
-//! Plans: the part of a query that the index of names can answer.
+//! Plans of queries: the parts of a query that the index of names can answer.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -18,7 +18,7 @@ const PATTERN_TRIGRAMS: usize = 8;
 const DAY_SECONDS: i128 = 86_400;
 const SECOND_NANOS: i128 = 1_000_000_000;
 
-/// Which documents can match.
+/// The documents that can match.
 pub(super) enum Plan {
     /// Any may.
     Any,
@@ -35,7 +35,7 @@ pub(super) struct Found {
     pub(super) at_most: u64,
 }
 
-/// What a plan depends on.
+/// The planner of queries over one commit of the index.
 pub(super) struct Planner<'a> {
     pub(super) fields: Fields,
     pub(super) searcher: &'a Searcher,

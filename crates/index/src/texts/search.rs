@@ -1,5 +1,4 @@
-//! The search in one part of an index: texts that have all words, the best of them if there are
-//! many.
+//! Search of one part of the index for texts with all words, and the choice of the best ones.
 
 use pelago_find::{TextCounts, score_alone};
 use tantivy::postings::{Postings, SegmentPostings};
@@ -82,7 +81,7 @@ pub(super) fn search(
     Ok(())
 }
 
-/// Moves all lists to a document; returns the next document that a list without it has.
+/// Moves all lists to a document. Returns the next document of a list that does not have this one.
 fn first_behind(lists: &mut [(u32, SegmentPostings)], id: DocId) -> Option<DocId> {
     lists.iter_mut().find_map(|(_, list)| {
         let at = if list.doc() < id { list.seek(id) } else { list.doc() };
