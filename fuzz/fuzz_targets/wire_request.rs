@@ -27,7 +27,7 @@ fn decode(body: &[u8]) {
     let Ok(call) = decode_call(body) else { return };
     assert!(body.len() <= limits::FRAME_BODY_BYTES);
     let mut encoded = Vec::new();
-    encode_call((call.uid, call.gid), call.mutation, &call.request, &mut encoded)
+    encode_call(call.uid, call.gid, call.mutation, &call.request, &mut encoded)
         .expect("what was decoded keeps to the limits");
     assert_eq!(encoded, body);
     // Neither the description nor the form for logs panics.

@@ -79,8 +79,9 @@ impl Rig {
         let mode = NewMode::exactly(0o644);
         let flags = OpenFlags::READ_WRITE;
         let open = self.next_open();
-        let caller = (&CALLER, open.open);
-        let created = self.files.create(caller, (dir, &name(text)), mode, flags, MayBlock::Yes);
+        let name = name(text);
+        let block = MayBlock::Yes;
+        let created = self.files.create(&CALLER, open.open, dir, &name, mode, flags, block);
         created.map_err(error)?;
         let written = self.write(open, 0, bytes);
         self.close(open).and(written)
@@ -131,7 +132,7 @@ impl Rig {
 
     pub fn make_dir(&self, dir: Handle, text: &str) -> Result<Handle, Error> {
         let new = shard::NewInode::directory(NewMode::exactly(0o755));
-        Ok(self.shard.create(&CALLER, dir, &name(text), new, false, clock::now())?.handle)
+        Ok(self.shard.create(&CALLER, dir, &name(text), new, clock::now())?.handle)
     }
 
     pub fn unlink(&self, dir: Handle, text: &str) -> Result<(), Error> {

@@ -65,7 +65,7 @@ pub enum ConditionsError {
     /// Something else is in the place of this.
     #[error("{0} is expected in its place, or this version of pelago does not evaluate it")]
     Expected(&'static str),
-    /// There are more tests than [`TESTS`], or more comparisons in one than [`ALTERNATIVES`].
+    /// There are more tests than `TESTS`, or more comparisons in one than `ALTERNATIVES`.
     #[error("there are more than {TESTS} tests, or more than {ALTERNATIVES} comparisons in one")]
     TooMany,
 }

@@ -22,7 +22,7 @@ pub enum Way {
 pub struct RunAs {
     /// The user that serves and uses the volume; `None` for the user that runs xtask.
     pub account: Option<Account>,
-    /// One of [`PATHS`]; `None` leaves the choice to the suite.
+    /// One of `PATHS`; `None` leaves the choice to the suite.
     pub path: Option<&'static str>,
     /// The mounts that a suite uses, not empty; the server's own one, if it is used, comes first.
     pub ways: &'static [Way],

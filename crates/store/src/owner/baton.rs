@@ -96,7 +96,7 @@ impl Baton {
     }
 
     /// Renames the baton to its next turn, if the store does it now. For a baton of which no other
-    /// thread knows yet: [`Baton::on_lost`] calls nothing.
+    /// thread knows yet: [`Baton::on_fenced`] calls nothing.
     ///
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has the baton, for ever then.
@@ -107,7 +107,7 @@ impl Baton {
     }
 
     /// Gives the baton away, at a clean stop, after the table was closed. The next owner need not
-    /// wait. Later calls fail as if it were lost, without the call of [`Baton::on_lost`].
+    /// wait. Later calls fail as if it were lost, without the call of [`Baton::on_fenced`].
     ///
     /// # Errors
     /// As [`Baton::advance`].
