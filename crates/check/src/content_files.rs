@@ -1,4 +1,5 @@
-//! Checks that each content file belongs to an inode, and has the bytes that the inode says.
+//! The check that each content file belongs to an inode, and has the size that the inode's row
+//! says.
 
 use std::ops::ControlFlow;
 
@@ -83,7 +84,7 @@ impl Check<'_> {
         has_row: bool,
     ) -> Result<(), CheckError> {
         if self.is_elsewhere(ino) {
-            // Its home knows whether it is wanted.
+            // Only its home site knows if it is needed.
             return Ok(());
         }
         let orphan = self.table.get(&key::orphan(ino))?;

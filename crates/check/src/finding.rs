@@ -127,7 +127,7 @@ impl Damage {
         }
     }
 
-    /// Returns what is wrong, for a person.
+    /// Returns a description of the damage, for a person.
     #[must_use]
     pub const fn says(self) -> &'static str {
         match self {
@@ -172,7 +172,7 @@ impl Damage {
         }
     }
 
-    /// Returns whether it only takes space, as a crash may leave it, and is no damage.
+    /// Returns whether it is a leftover of a crash, which only takes space and is no damage.
     #[must_use]
     pub const fn is_leftover(self) -> bool {
         matches!(self, Self::ContentStray | Self::ContentForeign | Self::MarkStray)
@@ -184,7 +184,7 @@ impl Damage {
         matches!(self, Self::NextEmpty | Self::NextShorter)
     }
 
-    /// Returns what the next start does about it, for a person; `None` if it does nothing.
+    /// Returns a description of the next start's correction, for a person; `None` if it makes none.
     #[must_use]
     pub const fn next_start(self) -> Option<&'static str> {
         match self {
@@ -204,7 +204,7 @@ pub struct Finding {
     pub ino: Option<InodeId>,
     /// The key of the damaged row, or the path of a foreign file; empty if `ino` says all.
     pub key: Vec<u8>,
-    /// How it can be repaired; `None`: not at all.
+    /// The repair; `None` if there is none.
     pub repair: Option<Repair>,
 }
 
@@ -246,7 +246,7 @@ impl fmt::Display for Finding {
 /// The repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// What it does, in a few words, for a person.
+    /// Its effect, in a few words, for a person.
     pub says: &'static str,
     /// Rows that are written or deleted.
     pub(super) changes: Vec<Change>,

@@ -1,8 +1,8 @@
-//! Compares the search index with the rows.
+//! The comparison of the search index with the rows.
 //!
 //! A search trusts the index not to leave out a file. So names of rows that are older than its last
-//! commit are sought in it, as many as take some seconds, spread over the volume. What it has too
-//! much does no harm: a search compares each file with its row.
+//! commit are sought in it, as many as take some seconds, spread over the volume. An entry without
+//! a row does no harm: a search compares each file with its row.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,7 @@ use super::{Check, CheckError, Damage, Finding, Repair};
 
 /// The folder of the index in that of the volume.
 pub(super) const FOLDER: &str = "index";
-/// Names that are sought at most.
+/// Most names that are sought.
 const SOUGHT_NAMES: u64 = 1 << 16;
 
 impl Check<'_> {
@@ -32,7 +32,7 @@ impl Check<'_> {
         };
         match is_right {
             Ok(true) => Ok(()),
-            // One of another version of this program, too: a search builds it again.
+            // This includes an index of another version of this program: a search builds it again.
             Err(error) if !error.is_of_files() || matches!(error, Error::Foreign { .. }) => {
                 tracing::warn!(%error, "the search index is not checked");
                 Ok(())

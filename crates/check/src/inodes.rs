@@ -1,4 +1,4 @@
-//! Checks each inode: what its row says against what was found of it.
+//! The check of each inode: its row against the rows and files that refer to it.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

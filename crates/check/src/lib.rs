@@ -1,8 +1,8 @@
 //! Offline check and repair of a volume: whether its rows and its content files agree.
 //!
-//! [`plan`] changes nothing. [`apply`] repairs, and checks again, until nothing is left that it
-//! could repair. A repair never removes bytes that a user could still want: a file whose name is
-//! lost gets a new one in the root directory, `lost+found.` and its inode id.
+//! [`plan`] changes nothing. [`apply`] repairs, and checks again, until no finding is left that it
+//! can repair. A repair never removes bytes that a user could still want: a file whose name is lost
+//! gets a new one in the root directory, `lost+found.` and its inode id.
 //!
 //! Rows are read in the order of their keys. Memory is bounded: it holds at most [`WINDOW`] inodes,
 //! and a volume with more is scanned several times.
@@ -118,7 +118,7 @@ pub struct Parts<'a> {
     pub shard: ShardId,
     /// The volume's keyed hash of names.
     pub hasher: NameHasher,
-    /// Whether the volume says that there is a row for each tag.
+    /// True if the volume has a row for each tag, by its format.
     pub tags_are_complete: bool,
     /// The volume has several sites: names lead to directories of others, and directories have
     /// their names there.
@@ -127,7 +127,7 @@ pub struct Parts<'a> {
     pub index: Option<&'a Folder>,
 }
 
-/// What a check found, and how it can be repaired.
+/// The findings of a check, and their repairs.
 #[derive(Debug, Default)]
 pub struct Plan {
     /// The first [`FINDINGS`] findings.
@@ -140,11 +140,11 @@ pub struct Plan {
     pub pending: u64,
     /// Findings that have a repair.
     pub repairable: u64,
-    /// What was checked.
+    /// The amount that was checked.
     pub checked: Checked,
 }
 
-/// How much was checked.
+/// The amount that was checked: counts of rows and files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Rows of every kind.
@@ -162,15 +162,15 @@ pub struct Checked {
 /// The result of a repair.
 #[derive(Debug)]
 pub struct Applied {
-    /// What the first check found.
+    /// The findings of the first check.
     pub before: Plan,
     /// Findings that were repaired, with those that only a repair brought to light.
     pub repaired: u64,
-    /// What the last check found.
+    /// The findings of the last check.
     pub after: Plan,
 }
 
-/// Why a volume cannot be checked.
+/// The reason why a volume cannot be checked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckError {

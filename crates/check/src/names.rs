@@ -1,4 +1,4 @@
-//! Checks the names of all directories, and the directories' counts of them.
+//! The check of the names of all directories, and of the directories' counts of them.
 
 use std::ops::ControlFlow;
 
@@ -140,7 +140,7 @@ impl Check<'_> {
         let value = self.table.get(&key::inode(ino))?;
         let rnode = match value.as_deref().map(Rnode::decode) {
             Some(Ok((_, rnode))) => rnode,
-            // Reported with the inodes.
+            // The check of the inodes reports it.
             Some(Err(_)) => return Ok(()),
             None if self.is_elsewhere(ino) && kind == FileKind::Directory => {
                 let listed = entry.parent_pointer(ino);

@@ -1,4 +1,4 @@
-//! Applies the repairs of a plan, and builds the rows that repairs write.
+//! The application of a plan's repairs, and the rows that repairs write.
 
 use pelago_store::content::ContentStat;
 use pelago_store::key;

@@ -1,4 +1,4 @@
-//! Finds and rewrites the row that has an rnode.
+//! The search for the row that has an rnode, and its repair.
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,5 @@
-//! Checks rows whose keys begin with an inode id: each must belong to an inode and agree with it.
-//! Checks also the few rows that belong to none.
+//! The check of rows whose keys begin with an inode id: each must belong to an inode and agree with
+//! it; and of the few rows that belong to no inode.
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
@@ -60,14 +60,14 @@ impl Check<'_> {
         })?;
         self.each(&key::all(RowKind::Site), |check, key, value| {
             if Key::parse(key).is_none() || SiteRow::decode(value).is_err() {
-                // Which sites there are cannot be known without it.
+                // No other row has the data of the site.
                 check.report_row(Damage::Row, key, None);
             }
             Ok(())
         })?;
         self.each(&key::all(RowKind::Revocation), |check, key, value| {
             if Key::parse(key).is_none() || RevocationRow::decode(value).is_err() {
-                // The key alone shuts the credential out: the row stays.
+                // The key alone revokes the credential: the row stays.
                 check.report_row(Damage::Row, key, None);
             }
             Ok(())

@@ -1,8 +1,9 @@
-//! Copies what can be read out of a damaged volume, and names what cannot.
+//! A salvage: the copy of all readable files of a damaged volume, with a report of the rest.
 //!
 //! The volume is not changed, and no server can open it meanwhile. Its rows are read past damage,
-//! each file of the engine for itself, into a table of our own below the target; of each key the
-//! newest version counts. Then the tree of names is copied, and after that what has no name:
+//! each file of the engine by itself, into a table of the salvage below the target; of each key the
+//! newest version counts. Then the tree of names is copied, and after that the directories and
+//! files without a name:
 //!
 //! ```text
 //! files/         the tree: names, bytes, modes, times, extended attributes, links; owners for root
@@ -87,7 +88,7 @@ pub enum SalvageError {
         #[source]
         source: io::Error,
     },
-    /// The table of our own, in the target, failed.
+    /// The table of the salvage, in the target, failed.
     #[error("the rows that were read cannot be kept in {}", path.display())]
     Rows {
         /// The target.
@@ -104,7 +105,7 @@ pub enum SalvageError {
 /// The folder of the rows that were read, in the target. It is removed at the end.
 const ROWS: &str = ".rows";
 
-/// Copies what can be read of the volume in `dir` into the folder `to`, which must be empty or
+/// Copies all readable files of the volume in `dir` into the folder `to`, which must be empty or
 /// missing.
 ///
 /// # Errors
@@ -151,7 +152,7 @@ pub fn salvage(dir: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
     Ok(salvaged)
 }
 
-/// Notes what could not be read of the engine's files.
+/// Reports the parts of the engine's files that could not be read.
 fn note_unread(
     unread: &[Unread],
     rows: &mut FoundRows,

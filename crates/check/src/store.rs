@@ -1,4 +1,5 @@
-//! A check of the volume on a shared store, which no server may own meanwhile.
+//! The check of a volume on a shared store: it takes the baton as a server does, so that no server
+//! owns the volume meanwhile.
 
 use std::io;
 use std::path::Path;
@@ -11,8 +12,8 @@ use pelago_store::volume::{SharedOptions, Volume};
 
 use super::{CheckError, Parts, with_table};
 
-/// Takes the volume of a store as a server does, runs `work` with a copy of its rows, and gives it
-/// back as it was.
+/// Takes the volume of a store as a server does, runs `work` with a copy of its rows, and releases
+/// the volume unchanged.
 ///
 /// # Errors
 /// [`CheckError::Owned`] if a server owns the volume, or may.
@@ -23,10 +24,10 @@ pub(super) fn with_store<T>(
     let volume = Volume::open_or_create_shared(dir, SharedOptions::default())?;
     let record = ProcessRecord {
         key: "check".to_owned(),
-        // Shown by a server that finds the volume taken.
+        // A server that finds the volume taken shows this address.
         address: "check@localhost:0".to_owned(),
         boot: boot_id().map_err(CheckError::System)?,
-        // No lock is held: no process takes this one for gone by it.
+        // This process holds no lock, so the lock must not prove its end to another process.
         lock: no_lock().map_err(CheckError::System)?,
     };
     let beat = Beat::begin(volume.folder(), &record)?;
@@ -48,7 +49,7 @@ pub(super) fn with_store<T>(
     checked
 }
 
-/// Returns a lock that no process has or had.
+/// Returns the id of a lock that no process has or had.
 fn no_lock() -> io::Result<LockId> {
     let random = ProcessId::random()?.to_string();
     Ok(LockId { device: 0, inode: u64::from_str_radix(&random, 16).unwrap_or_default() })

@@ -1,4 +1,4 @@
-//! Checks the rows of tags against the extended attributes that are tags.
+//! The check of the rows of tags against the extended attributes that are tags.
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::rows::{Row, Tag, Xattr};
@@ -43,7 +43,7 @@ impl Check<'_> {
         let key = key::tag(tag, value, ino);
         let row = self.table.get(&key)?;
         let damage = match row.as_deref().map(Tag::decode) {
-            // The server adds them.
+            // The server adds the missing rows.
             None if !self.tags_are_complete => return Ok(()),
             None => Damage::TagMissing,
             Some(Err(_)) => Damage::Row,

@@ -23,7 +23,7 @@ pub(super) struct Window {
     pub(super) high: InodeId,
 }
 
-/// What the row of an inode says, and which other rows and files refer to the inode.
+/// The facts about an inode: those of its row, and the other rows and files that refer to it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InodeFacts {
     /// The directory and hash of the name whose row has the rnode; `None`: it has a row of its own.
@@ -40,7 +40,7 @@ pub(super) struct InodeFacts {
     pub(super) found: Found,
 }
 
-/// What was found of an inode outside its own row.
+/// The rows and files that refer to an inode, outside its own row.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Found {
     /// Parent pointers.
@@ -57,7 +57,7 @@ pub(super) struct Found {
     pub(super) content: bool,
 }
 
-/// Which extended attributes a file has.
+/// The kinds of extended attributes that a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct XattrPresence {
     /// Any at all.

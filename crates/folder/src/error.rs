@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Why a file or folder is not used. It was not changed.
+/// The reason why a file or folder is not used. It was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
@@ -97,8 +97,8 @@ impl FolderError {
         }
     }
 
-    /// Returns what was found instead of a file or folder of ours, for a message: "a symbolic
-    /// link"; `None` if a system call failed.
+    /// Returns a description of the file that is there instead of an acceptable one, for a message:
+    /// "a symbolic link"; `None` if a system call failed.
     #[must_use]
     pub const fn found(&self) -> Option<&'static str> {
         match self {

@@ -1,5 +1,5 @@
-//! A folder that is held by its descriptor, and whose files are opened below that: the one way to
-//! open, make or remove what is ours in a folder that other users may write.
+//! A folder that is held by its descriptor, and whose files are opened below that: the only way to
+//! open, make or remove this user's files in a folder that other users may write.
 //!
 //! Such a folder is that of a volume, that of a download, or `/tmp`. Others can put anything into
 //! it, and replace it at any time. So every name is opened with `openat2`, which follows no
@@ -134,7 +134,7 @@ impl Folder {
         Ok(File::from(fd))
     }
 
-    /// Opens a file of any user for reading, without checks: do not rely on what it holds.
+    /// Opens a file of any user for reading, without checks: do not rely on its content.
     pub fn open_foreign_file(
         &self,
         name: &(impl AsRef<OsStr> + ?Sized),
@@ -216,8 +216,8 @@ impl Folder {
         Ok(File::from(self.open_at(name.as_ref(), flags, Mode::from_raw_mode(mode))?))
     }
 
-    /// Returns what a new version of a file keeps of it: `None` if there is none, or if it is not a
-    /// regular file of this user, whose permissions say nothing about what this user wants.
+    /// Returns the properties that a new version of a file keeps. Returns `None` if there is no
+    /// file, or if it is not a regular file of this user: then another user chose its permissions.
     ///
     /// # Errors
     /// [`FolderError::Io`].
@@ -270,8 +270,8 @@ impl Folder {
             .map_err(|error| io_error("locking", self.path.clone(), error))
     }
 
-    /// Removes a file, a symbolic link, or a folder with what is in it. Follows no link, and
-    /// removes nothing from a folder of another user.
+    /// Removes a file, a symbolic link, or a folder with its content. Follows no link, and removes
+    /// nothing from a folder of another user.
     ///
     /// # Errors
     /// [`FolderError::Io`]; a part may be removed then.

@@ -5,9 +5,9 @@
 //! inode; all in hex. Subfolders are created when first needed. The table says which generation is
 //! current and whether the file is still needed. A content file that no row names is a leftover.
 //!
-//! What makes content files safe: [`ContentFile::sync`] the bytes of one,
-//! [`ContentFile::sync_name`] its name, [`ContentStore::sync_files`] bytes, names and removals of
-//! several, and [`ContentStore::sync_all`] everything, if the file system has `syncfs`.
+//! Four calls make content files safe: [`ContentFile::sync`] the bytes of one,
+//! [`ContentFile::sync_name`] its name, [`ContentStore::sync_files`] the bytes, names and removals
+//! of several, and [`ContentStore::sync_all`] everything, if the file system has `syncfs`.
 
 use std::ffi::OsString;
 use std::io;
@@ -52,17 +52,17 @@ const UNNAMED: &str = "unnamed";
 #[derive(Debug)]
 pub struct ContentStore {
     root: Arc<Root>,
-    /// Whether the kernel may read more of an opened file than was asked for.
+    /// True if the kernel may read ahead in opened files.
     reads_ahead: bool,
-    /// Whether another server may still change files here.
+    /// True if another server may still change files here.
     is_shared: bool,
 }
 
-/// Generations that one creation passes over at most, because another server has taken them. Each
+/// Most generations that one creation passes over, because another server has taken them. Each
 /// takeover leaves a few.
 const TAKEN_GENERATIONS: u32 = 4096;
 
-/// The operations for which a content file is opened.
+/// The access with which a content file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAccess {
     /// Reads.
@@ -115,9 +115,9 @@ impl ContentStore {
         Self { root: Arc::new(root), reads_ahead: true, is_shared: false }
     }
 
-    /// Returns the store for a folder in which a server that was taken for dead may go on at any
-    /// time, with what it was about to do: no file is emptied or replaced, and a generation whose
-    /// file exists is not used again.
+    /// Returns the store for a folder that other servers share. A server that was taken for dead
+    /// may go on there at any time, so no file is emptied or replaced, and a generation whose file
+    /// exists is not used again.
     #[must_use]
     pub fn shared(self) -> Self {
         Self { is_shared: true, ..self }
@@ -139,9 +139,9 @@ impl ContentStore {
     }
 
     /// Creates a content file and opens it for reading and writing. A leftover with this name is
-    /// truncated: the caller knows that no row names it. In a shared folder the leftover may be one
-    /// that another server is about to write: the file gets a later generation then, which it
-    /// tells.
+    /// truncated: the caller knows that no row names it. In a shared folder another server may be
+    /// about to write the leftover, so the new file gets a later generation: see
+    /// [`ContentFile::generation`].
     ///
     /// # Errors
     /// [`Error`] if a system call fails.
@@ -213,8 +213,8 @@ impl ContentStore {
         Ok(self.opened(fd, ino, generation, true))
     }
 
-    /// Removes what a crash during [`ContentStore::replace`] has left. Returns whether there was
-    /// something. The caller knows that no row names the next generation.
+    /// Removes the leftover of a crash during [`ContentStore::replace`]. Returns whether there was
+    /// one. The caller knows that no row names the next generation.
     ///
     /// # Errors
     /// [`Error`] if the system call fails.

@@ -1,4 +1,4 @@
-//! Finds a loop in a walk along parents, in constant memory (Brent's algorithm).
+//! The search for a loop in a walk along parents, in constant memory (Brent's algorithm).
 
 use pelago_wire::InodeId;
 
@@ -7,9 +7,9 @@ use pelago_wire::InodeId;
 pub struct CycleFinder {
     /// The inode that is remembered.
     remembered: InodeId,
-    /// Steps until another one is.
+    /// Steps until another inode is remembered.
     left: u64,
-    /// Steps for which it is remembered in all.
+    /// Steps for which the inode is remembered in all.
     span: u64,
 }
 

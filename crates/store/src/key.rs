@@ -154,12 +154,12 @@ row_kinds! {
         ino: InodeId,
         ..name
     }
-    /// A tag of a file, for who seeks files by their tags. There is such a row for each extended
-    /// attribute that is a tag ([`pelago_wire::xattr::tag_key`]), and no other.
+    /// A tag of a file, for the search of files by their tags. There is such a row for each
+    /// extended attribute that is a tag ([`pelago_wire::xattr::tag_key`]), and no other.
     Tag = 10, tag [
         /// The key of the tag.
         tag: &'a str => &str,
-        /// The value of the tag, or what fits of it.
+        /// The value of the tag, or the part of it that fits.
         value: TagValue<'a> => &[u8],
     ] {
         /// The file.
@@ -192,7 +192,7 @@ row_kinds! {
         /// The session.
         session: SessionId,
     }
-    /// A credential that was taken back.
+    /// A credential that was revoked.
     Revocation = 20, revocation {
         /// The id of the credential.
         credential: [u8; 32],

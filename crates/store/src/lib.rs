@@ -4,10 +4,10 @@
 //! This crate owns the disk format (`docs/format.md`). [`key`] has the keys of rows and [`rows`]
 //! the values; [`table`] is the interface to the storage engine, and its implementations;
 //! [`content`] has the content files. [`volume`] opens and locks a volume, with the help of
-//! [`folder`] (files below a descriptor) and [`reserve`] (space for a full disk); [`owner`] says
-//! which of several servers has a volume on a shared store. [`spool`] has what a mirror gets.
-//! [`hash`] orders names, and [`os`] has all `unsafe` code. What files and directories are, only
-//! the server knows.
+//! [`folder`] (files below a descriptor) and [`reserve`] (space for a full disk); [`owner`] decides
+//! which of several servers owns a volume on a shared store. [`spool`] has the group that a mirror
+//! receives. [`hash`] orders names, and [`os`] has all `unsafe` code. Only the crates above know
+//! what files and directories are.
 //!
 //! Damaged bytes on disk never cause a panic: they decode in full, or return an error.
 

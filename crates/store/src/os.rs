@@ -1,5 +1,5 @@
-//! System calls without a safe binding: leases, mappings, and what the page cache has. All `unsafe`
-//! code of this crate is here.
+//! System calls without a safe binding: leases, mappings, and the pages in the page cache. All
+//! `unsafe` code of this crate is here.
 //!
 //! A kernel or a program that was given a content file can write it without a request to us,
 //! through descriptors and shared mappings. To learn whether one still can, [`has_writers`] asks
@@ -65,7 +65,7 @@ fn set_lease(file: impl AsFd, lease: i32) -> io::Result<()> {
 /// Returns how many pages of a range of a file are in the page cache.
 ///
 /// # Errors
-/// If the kernel does not tell: before Linux 6.5, or for this file system.
+/// If the kernel does not report it: before Linux 6.5, or for this file system.
 #[expect(unsafe_code, reason = "no safe binding has cachestat")]
 pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
     #[repr(C)]
@@ -73,7 +73,7 @@ pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
         offset: u64,
         len: u64,
     }
-    /// What is cached, dirty, under writeback, evicted, and evicted lately, in pages.
+    /// The numbers of pages that are cached, dirty, under writeback, evicted, and evicted lately.
     #[repr(C)]
     #[derive(Default)]
     struct Found([u64; 5]);

@@ -1,5 +1,5 @@
-//! The owner of a shared store: which of several servers may change its table, and how another one
-//! takes over.
+//! The owner of a shared store: the one of its servers that may change its table, and the takeover
+//! by another one.
 //!
 //! # The fence
 //!
@@ -7,11 +7,12 @@
 //! and turn. Each owner has an engine's folder of its own, `E.P/`. Two rules keep what was safe:
 //!
 //! 1. *Safe is what a rename has confirmed.* After each persist the owner renames the baton to the
-//!    next turn ([`OwnedTable`], [`Baton::advance`]), and only then calls batches safe. A taker
-//!    renames the same file to the next epoch. A file is renamed once, so either the owner's rename
-//!    came first, and the taker copies all that it confirmed; or the taker's did, and the owner's
-//!    finds no file: it is fenced, and has confirmed nothing that the taker lacks. No clock is in
-//!    this: the owner may stand still between any two instructions, for any time.
+//! next turn ([`OwnedTable`], [`Baton::advance`]), and only then calls batches safe. A taker, the
+//! server that takes the store over, renames the same file to the next epoch. A file is renamed
+//! once, so either the owner's rename came first, and the taker copies all that it confirmed; or
+//! the taker's did, and the owner's finds no file: it is fenced, and has confirmed nothing that the
+//! taker lacks. No clock is in this: the owner may stand still between any two instructions, for
+//! any time.
 //! 2. *Nothing is shared that is ever written.* A taker never opens the owner's files. It copies
 //!    journals and version files into its own folder, and hard-links sorted runs, which never
 //!    change (`forward`). What a stopped owner writes when it goes on is in its own folder, which
@@ -19,19 +20,19 @@
 //!
 //! # Life
 //!
-//! Clocks say only when to try. Each process renames a file of its own in `alive/` each 2 s
-//! ([`Beat`]). A process is taken for dead if neither that file nor its baton was renamed for
-//! 6 s × 65/64 ([`Candidate`]). The taker first takes that file away, so that a process that was
-//! not dead learns it at its next beat; this fails if it has moved meanwhile. The owner for its
-//! part gives no answers that are not safe once its last beat is older than 6 s × 63/64
-//! ([`Beat::is_fresh`]): nothing older than a taker's changes is read.
+//! Clocks decide only when a takeover is tried. Each process renames a file of its own in `alive/`
+//! each 2 s ([`Beat`]). Others take a process for dead if neither that file nor its baton was
+//! renamed for 6 s × 65/64 ([`Candidate`]). The taker first renames that file away, so that a
+//! process that was not dead fails at its next beat; the rename fails if the process has beaten
+//! meanwhile. The owner gives no reply from its table once its last beat is older than 6 s × 63/64
+//! ([`Beat::is_fresh`]): a client never reads a state that is older than a taker's changes.
 //!
 //! # Bytes
 //!
 //! Rows are safe by rule 1. Bytes of content files that were written and not synced are in the page
 //! cache of the owner's machine, where only processes of this machine see them, and only until it
-//! starts again. So an owner notes its boot id when it is ready, and at a clean stop that all is
-//! synced; [`Taken::may_lack_bytes`] tells the taker whether some may be missing.
+//! starts again. So an owner records its boot id when it is ready, and at a clean stop that all is
+//! synced; [`Taken::may_lack_bytes`] returns whether some may be missing.
 //!
 //! # A turn
 //!

@@ -1,4 +1,4 @@
-//! Failures of the storage: what the log says of the cause, and the code that the caller gets.
+//! Failures of the storage: the line in the log, and the code that the caller gets.
 //!
 //! Every failure of the storage passes here once, on the way from its cause to a [`Code`], so that
 //! each cause is logged in one form: what failed, which row or file, and the system's error.

@@ -1,4 +1,4 @@
-//! Disk space that is kept back, and released when the disk is full so that deleting, checking and
+//! Disk space that is reserved, and released when the disk is full so that deleting, checking and
 //! committing still work.
 
 use std::fs::File;
@@ -16,7 +16,7 @@ pub struct Reserve {
     path: PathBuf,
     file: File,
     bytes: u64,
-    /// Whether the file has all its blocks. Locked while the file grows or shrinks; no other lock
+    /// True if the file has all its blocks. Locked while the file grows or shrinks; no other lock
     /// is taken meanwhile.
     is_allocated: Mutex<bool>,
 }

@@ -47,13 +47,13 @@ pub struct SpoolHead {
 /// A complete group in a spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpooledGroup {
-    /// Of which volume and primary it is.
+    /// Its volume and primary.
     pub head: SpoolHead,
     /// Its number in the run.
     pub number: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: GroupKind,
-    /// When it was cut, by the clock of the primary.
+    /// The time at which it was cut, by the clock of the primary.
     pub cut: Time,
 }
 
@@ -63,7 +63,7 @@ pub struct GroupSum {
     hash: Xxh3Default,
 }
 
-/// Why a spool cannot be written or read.
+/// A failure to write or read a spool.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpoolError {
@@ -95,11 +95,11 @@ pub struct Spool {
     folder: Folder,
     name: String,
     file: File,
-    /// The bytes of the file, those of `buffer` left out.
+    /// The bytes of the file, without those of `buffer`.
     written: u64,
     /// Bytes that are not written yet.
     buffer: Vec<u8>,
-    /// Whether the name of the file is safe.
+    /// True if the name of the file is safe.
     is_named: bool,
 }
 
@@ -130,12 +130,12 @@ impl SpoolHead {
 }
 
 impl GroupSum {
-    /// Takes in the body of the next part.
+    /// Adds the body of the next part.
     pub fn add(&mut self, body: &[u8]) {
         self.hash.update(body);
     }
 
-    /// Returns the sum of what was taken in.
+    /// Returns the sum of all bodies that were added.
     #[must_use]
     pub fn value(&self) -> u64 {
         self.hash.digest()
@@ -160,7 +160,7 @@ impl Spool {
         Ok(Self { folder, name, file, written: 0, buffer: Vec::new(), is_named: false })
     }
 
-    /// Begins a group in the place of what the spool has.
+    /// Begins a group in the place of the last one.
     ///
     /// # Errors
     /// [`SpoolError`].

@@ -120,7 +120,7 @@ pub trait Table: TableRead + Send + Sync {
     fn usage(&self) -> Usage;
 }
 
-/// Whether the engine keeps up with its writers.
+/// The pressure of writers on the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
     /// A write returns at once.

@@ -112,7 +112,7 @@ pub struct Volume {
     content: Folder,
     format: Format,
     seed: HashSeed,
-    /// What the copy of the seed says, if that is another one.
+    /// The seed of the copy, if it differs.
     other_seed: Option<HashSeed>,
     /// The small files that are to be written again.
     mends: Vec<Mend>,
@@ -283,7 +283,7 @@ impl Volume {
     }
 
     /// Marks the volume as in use, on stable storage. Nothing in the volume may change before. In a
-    /// shared store this does nothing: the baton says who uses it ([`crate::owner`]).
+    /// shared store this does nothing: the baton names its user ([`crate::owner`]).
     ///
     /// # Errors
     /// [`VolumeError`]. The volume still counts as clean then.

@@ -1,4 +1,4 @@
-//! Copies the bytes of a file: from its row, or from its content file.
+//! The copy of a file's bytes, from its row or from its content file.
 
 use std::fs::File;
 use std::io;
@@ -35,10 +35,11 @@ pub(super) enum Source {
         size: u64,
         /// Bytes that the file lacks.
         short: u64,
-        /// The time of the last change, if the content file knows it better than the row.
+        /// The time of the last change, of a file that was open for writing: then that of the
+        /// content file counts.
         mtime: Option<Time>,
     },
-    /// It has none.
+    /// The file has no bytes.
     Empty,
     /// They are lost, for this reason.
     Lost(String),

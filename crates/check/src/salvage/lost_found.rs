@@ -1,4 +1,4 @@
-//! Copies what no name leads to.
+//! The copy of directories, inline bytes and content files to which no name leads.
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -14,7 +14,7 @@ use super::tree::{TreeCopy, failed_rows};
 
 impl TreeCopy<'_> {
     /// Copies directories, inline bytes and content files to which no name leads. If no row is
-    /// lost, there are none: what is left then is what a crash has left, and holds no data.
+    /// lost, there are none: other leftovers are of a crash, and hold no data.
     pub(super) fn lost_and_found(&mut self) -> Result<(), SalvageError> {
         if !self.rows.any_lost() && self.report.lost == 0 {
             return Ok(());
@@ -22,7 +22,7 @@ impl TreeCopy<'_> {
         let folder = self.make_lost_and_found()?;
         let folder = folder.as_fd();
         for ino in self.lost_directories()? {
-            // One of those before may have had a name of it.
+            // An earlier directory of this loop may have had a name of it.
             if !self.rows.is_marked(ino).map_err(failed_rows)? {
                 self.found_directory(ino, folder)?;
             }

@@ -15,7 +15,7 @@ pub(super) struct Report {
     path: PathBuf,
     /// The first lines, for the caller.
     pub(super) lines: Vec<String>,
-    /// Lines that tell of a loss.
+    /// Lines that report a loss.
     pub(super) lost: u64,
 }
 
@@ -29,13 +29,13 @@ impl Report {
         Ok(Self { file: BufWriter::new(file), path, lines: Vec::new(), lost: 0 })
     }
 
-    /// Notes something that costs nothing.
+    /// Reports something without a loss.
     pub(super) fn note(&mut self, says: &str) -> Result<(), SalvageError> {
         self.line(format!("note  {says}"))
     }
 
-    /// Notes that something is lost, or may be older than it was: a path in the target, or the
-    /// empty one for what belongs to no file.
+    /// Reports that something is lost, or may be older than it was. `path` is in the target; it is
+    /// empty if the loss belongs to no file.
     pub(super) fn lose(&mut self, path: &[u8], says: &str) -> Result<(), SalvageError> {
         self.lost += 1;
         match path {
@@ -59,7 +59,7 @@ impl Report {
     }
 }
 
-/// Returns a path for people: a name may have any bytes, those that control a terminal too.
+/// Returns a path for people: a name may have any bytes, also those that control a terminal.
 fn shown(path: &[u8]) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(path).chars() {

@@ -1,4 +1,4 @@
-//! The rows that were read, in a table of our own: the newest version of each.
+//! The rows that were read, in a table of the salvage: the newest version of each.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) struct FoundRows {
     table: FjallTable,
     /// Ranges of keys with lost rows, sorted and apart.
     lost: Vec<LostRows>,
-    /// Whether changes of any rows are lost.
+    /// True if changes of any rows may be lost.
     lost_changes: bool,
 }
 
@@ -44,7 +44,7 @@ impl FoundRows {
         self.put(row.key.to_vec(), value)
     }
 
-    /// Notes that rows in these ranges are lost.
+    /// Records that rows in these ranges are lost.
     pub(super) fn lose(&mut self, ranges: &[LostRows]) {
         self.lost.extend_from_slice(ranges);
         self.lost.sort_by(|a, b| a.after.cmp(&b.after));
@@ -64,12 +64,12 @@ impl FoundRows {
         self.lost = apart;
     }
 
-    /// Notes that all rows are lost.
+    /// Records that all rows are lost.
     pub(super) fn lose_all(&mut self) {
         self.lost = vec![LostRows::ALL];
     }
 
-    /// Notes that changes of any rows are lost.
+    /// Records that changes of any rows may be lost.
     pub(super) fn lose_changes(&mut self) {
         self.lost_changes = true;
     }
@@ -90,7 +90,7 @@ impl FoundRows {
             lost.before.as_ref().is_some_and(|end| end.as_slice() <= range.from.as_slice())
         });
         self.lost.get(first).is_some_and(|lost| {
-            // The first key behind `after` is the same with a zero at its end.
+            // The first key after `after` is the same with a zero at its end.
             range.to.is_empty() || [lost.after.as_slice(), &[0]].concat() < range.to
         })
     }
@@ -112,7 +112,7 @@ impl FoundRows {
         })
     }
 
-    /// Notes that an inode is in the target, or that it was removed.
+    /// Marks an inode: it is in the target, or it was removed.
     pub(super) fn mark(&self, ino: InodeId) -> Result<(), Error> {
         self.put(mark(ino), Vec::new())
     }

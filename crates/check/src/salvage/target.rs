@@ -17,8 +17,8 @@ use rustix::process::geteuid;
 
 use super::{SalvageError, failed_at};
 
-/// The folder, in the target, in which each file with several names has one more. It is removed at
-/// the end.
+/// The folder, in the target, in which each file with several names has another name. It is removed
+/// at the end.
 const LINKS: &str = ".links";
 
 /// The folder that a salvage writes to.
@@ -38,8 +38,8 @@ impl Target {
         Ok(Self { folder, links, path: path.to_path_buf() })
     }
 
-    /// Keeps a file that was made so that it can get other names. Its own one may be in a folder
-    /// that was finished and may not be entered any more.
+    /// Gives a file that was made a name in [`LINKS`], by which it can get other names: its own
+    /// name may be in a folder that was finished and cannot be entered any more.
     pub(super) fn keep_for_links(
         &self,
         ino: InodeId,
@@ -53,13 +53,13 @@ impl Target {
     pub(super) fn link(&self, ino: InodeId, dir: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
         let kept = link_name(ino);
         match linkat(&self.links, &kept, dir, name, AtFlags::empty()) {
-            // It has as many names as the file system allows, and one of them is ours.
+            // It has as many names as the file system allows, and one of them is that in `LINKS`.
             Err(Errno::MLINK) => renameat(&self.links, &kept, dir, name),
             done => done,
         }
     }
 
-    /// Removes what is not part of the copy.
+    /// Removes the folder [`LINKS`], which is not part of the copy.
     pub(super) fn remove_links(&self) -> std::result::Result<(), SalvageError> {
         let links = self.path.join(LINKS);
         fs::remove_dir_all(&links).map_err(|error| failed_at("removing", &links, error))

@@ -1,4 +1,4 @@
-//! Copies trees of names: the root's, and those of directories whose names are lost.
+//! The copy of trees of names: that of the root, and those of directories whose names are lost.
 
 use std::ffi::OsStr;
 use std::io;
@@ -79,18 +79,18 @@ impl<'a> TreeCopy<'a> {
         self.levels(level, folder)
     }
 
-    /// Makes the folder of what was found.
+    /// Makes the folder `lost+found`.
     pub(super) fn make_lost_and_found(&self) -> Result<OwnedFd, SalvageError> {
         self.target.make_folder("lost+found")
     }
 
-    /// Returns what was done.
+    /// Returns the result.
     pub(super) fn finish(mut self) -> Result<Salvaged, SalvageError> {
         self.report.finish()?;
         Ok(Salvaged { lines: self.report.lines, lost: self.report.lost, ..self.done })
     }
 
-    /// Copies the directory `ino`, whose name is lost, into the folder of what was found.
+    /// Copies the directory `ino`, whose name is lost, into `lost+found`.
     pub(super) fn found_directory(
         &mut self,
         ino: InodeId,
@@ -168,7 +168,7 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Copies the files of a directory, and notes the directories in it.
+    /// Copies the files of a directory, and records the directories in it.
     fn names(&mut self, level: &mut Level, folder: BorrowedFd<'_>) -> Result<(), SalvageError> {
         loop {
             let mut page = Vec::new();
@@ -228,7 +228,7 @@ impl<'a> TreeCopy<'a> {
         };
         self.doubt(&key::inode(ino), place.path)?;
         self.file(&rnode, place)?;
-        // If this fails, or nothing was made, the next name finds nothing, and says so.
+        // If this fails, or nothing was made, the next name finds no file, and reports that.
         let _kept = self.target.keep_for_links(ino, place.folder, place.name);
         Ok(())
     }
@@ -323,7 +323,7 @@ impl<'a> TreeCopy<'a> {
         Ok(true)
     }
 
-    /// Sets what a directory has, once nothing is made in it any more.
+    /// Sets the attributes of a directory, after the last file in it was made.
     fn finish_directory(
         &mut self,
         level: &Level,
@@ -384,8 +384,8 @@ impl<'a> TreeCopy<'a> {
         Ok(())
     }
 
-    /// Says that a file may be older than it was, if the row at `key` is not known to be the
-    /// newest. Returns whether it is not.
+    /// Reports that a file may be older than it was, if a newer version of the row at `key` may be
+    /// lost. Returns whether it may.
     fn doubt(&mut self, key: &[u8], path: &[u8]) -> Result<bool, SalvageError> {
         let is_in_doubt = self.rows.is_in_doubt(key);
         if is_in_doubt {
@@ -412,7 +412,7 @@ fn failed_in(doing: &'static str, path: &[u8], error: io::Error) -> SalvageError
     super::failed_at(doing, &PathBuf::from(OsStr::from_bytes(path)), error)
 }
 
-/// Describes a failure of our own table.
+/// Describes a failure of the salvage's table.
 pub(super) fn failed_rows(source: pelago_store::table::Error) -> SalvageError {
     SalvageError::Rows { path: "the target".into(), source }
 }

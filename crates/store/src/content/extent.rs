@@ -1,9 +1,9 @@
-//! Reading extents of a content file for memory of our own.
+//! Reads of extents of a content file into the server's own cache.
 //!
 //! An extent that is in the page cache is copied from there. Another one is read into it and stays
-//! there ([`Caching::Keep`]), or is read past it (`O_DIRECT`). If the file system cannot do that,
-//! it is read through it and then dropped from it: what is kept twice takes the room of something
-//! else.
+//! there ([`Caching::Keep`]), or is read past it (`O_DIRECT`). If the file system has no direct
+//! reads, the extent is read through the page cache and then dropped from it: bytes that are cached
+//! twice take the room of others.
 
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
@@ -34,7 +34,7 @@ pub struct ExtentBlock {
     len: usize,
 }
 
-/// Where an extent was read from.
+/// The source of the bytes of an extent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadFrom {
     /// The page cache.
@@ -82,7 +82,7 @@ impl ExtentFile {
             .map(|block| ExtentBlock::new((len - block * BLOCK_BYTES).min(BLOCK_BYTES)))
             .collect();
         let pages = (len as u64).div_ceil(PAGE_BYTES);
-        // If the kernel cannot tell, nothing is taken for cached, and nothing is dropped.
+        // If the kernel does not report it, nothing is taken for cached, and nothing is dropped.
         let cached = os::cached_pages(&self.buffered, offset, len as u64);
         if cached.as_ref().is_ok_and(|cached| *cached >= pages) {
             self.read_buffered(&mut blocks, offset, len)?;

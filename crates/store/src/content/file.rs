@@ -28,7 +28,7 @@ pub struct ContentFile {
     name_number: u64,
 }
 
-/// What `stat` says of a content file.
+/// The size, blocks and times of a content file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentStat {
     /// Size in bytes.
@@ -90,7 +90,8 @@ impl ContentFile {
     /// mapping. This file must be open for reading only.
     ///
     /// # Errors
-    /// [`Error`] if the file system cannot tell, see [`super::ContentStore::can_detect_writers`].
+    /// [`Error`] if the file system does not report it, see
+    /// [`super::ContentStore::can_detect_writers`].
     pub fn has_writers(&self) -> Result<bool, Error> {
         os::has_writers(&*self.fd)
             .map_err(|error| Error::from_io("looking for writers of", self.path(), error))
@@ -239,7 +240,7 @@ impl ContentFile {
         Ok(done)
     }
 
-    /// Reads part of an extent by what was prepared of this file ([`ExtentFile::read`]).
+    /// Reads part of an extent through `by`, which was made of this file ([`ExtentFile::read`]).
     ///
     /// # Errors
     /// [`Error`] if a system call fails; its source is `UnexpectedEof` if the file ends before.
@@ -257,7 +258,7 @@ impl ContentFile {
     }
 
     /// Returns whether so many bytes from an offset are in the page cache; `false` if the kernel
-    /// does not tell. It does not wait for the disk.
+    /// does not report it. It does not wait for the disk.
     #[must_use]
     pub fn is_cached(&self, offset: u64, len: u64) -> bool {
         let pages = len.div_ceil(PAGE_BYTES);

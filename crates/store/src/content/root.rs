@@ -33,8 +33,8 @@ pub(super) struct Root {
 /// The names in one subfolder since the volume was opened.
 #[derive(Debug)]
 struct Subfolder {
-    /// The number of names created. Starts at 1, which stands for the names from before: it is not
-    /// known whether they are safe.
+    /// The number of names created. Starts at 1, which stands for all older names, which may not be
+    /// safe.
     created: AtomicU64,
     /// The number of names that are safe. Locked while the subfolder is synced, so that a thread
     /// that waits finds its name safe; no other lock is taken meanwhile.
@@ -95,9 +95,9 @@ impl Root {
         openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR)
     }
 
-    /// Creates a content file and opens it for reading and writing; `if_exists` says that an
-    /// existing one is truncated (`TRUNC`), or that there must be none (`EXCL`). Creates its
-    /// subfolder if that is missing.
+    /// Creates a content file and opens it for reading and writing. `if_exists` is `TRUNC`, to
+    /// truncate an existing file, or `EXCL`, to fail if there is one. Creates its subfolder if that
+    /// is missing.
     pub(super) fn create_file(&self, name: &str, if_exists: OFlags) -> Result<OwnedFd, Error> {
         let flags = OFlags::RDWR | OFlags::CREATE | if_exists;
         let created = match self.open_file(name, flags) {

@@ -15,10 +15,11 @@ use rustix::io::Errno;
 
 /// The type of ext2, ext3 and ext4 (`linux/magic.h`).
 const EXT4_SUPER_MAGIC: i64 = 0xef53;
-/// Has an entry `DISK-INODE` for each journal of an ext4.
+/// The folder with an entry `DISK-INODE` for each journal of an ext4.
 const JOURNALS: &str = "/proc/fs/jbd2";
 
-/// Has new subfolders of a folder spread, if that gains anything. Without the flag all is well too.
+/// Sets the flag that spreads new subfolders of a folder, if that gains anything. A failure does no
+/// harm.
 pub(super) fn spread(folder: impl AsFd) {
     if let Err(error) = try_spread(folder) {
         tracing::debug!(%error, "the subfolders of content are not spread over the disk");

@@ -13,11 +13,11 @@ pub struct SyncError {
     /// The first error.
     #[source]
     pub source: Error,
-    /// What may be lost.
+    /// The files that may be lost.
     pub scope: SyncScope,
 }
 
-/// What a failed sync may have lost.
+/// The files that a failed sync may have lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncScope {
     /// Any content file that was not safe before.

@@ -15,11 +15,11 @@ const CUT_BYTES: usize = WHOLE_TAG_VALUE_BYTES - size_of::<u64>();
 
 /// The end of a key of a tag.
 const END: u8 = 0;
-/// What follows the NUL of a value.
+/// The byte after a NUL that belongs to the value.
 const ESCAPED_NUL: u8 = 0xff;
-/// What follows the NUL behind a value that is whole.
+/// The byte after the NUL that ends a whole value.
 const WHOLE: u8 = 1;
-/// What follows the NUL behind a value that is cut.
+/// The byte after the NUL that ends a cut value.
 const CUT: u8 = 2;
 
 /// The value of a tag in a key.

@@ -1,4 +1,4 @@
-//! The beats of living processes: each renames a file of its own in `alive/`.
+//! The beats of living processes: each process renames a file of its own in `alive/`.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,15 +14,15 @@ use crate::folder::Folder;
 use crate::sync::Mutex;
 use crate::volume::layout::ALIVE;
 
-/// Renames of one beat, while each finds that an earlier one was done.
+/// Most renames that one beat tries: each may find that an earlier rename was done.
 const TRIES: u32 = 4;
 /// The pause after a beat that failed: the store may be away for a moment.
 const RETRY: Duration = Duration::from_millis(200);
 /// Permissions of the file.
 const FILE_MODE: u32 = 0o600;
-/// What the name of a file begins with that is not whole yet.
+/// The prefix of the name of a file that is not whole yet.
 const NEW: &str = "new.";
-/// What the name of a file begins with that a taker has taken away.
+/// The prefix of the name of a file that a taker has renamed away.
 const TAKEN: &str = "taken.";
 
 /// The beat of this process: a file in `alive/` that shows others that it lives.
@@ -30,20 +30,20 @@ const TAKEN: &str = "taken.";
 pub struct Beat {
     alive: Folder,
     process: ProcessId,
-    /// The number in the name of the file. Locked across input and output: a store that hangs keeps
-    /// it, so [`Beat::is_fresh`] must not need it.
+    /// The number in the name of the file. Locked across input and output: while the store hangs,
+    /// the lock is held, so [`Beat::is_fresh`] must not need it.
     number: Mutex<u64>,
     /// The time at which the last beat that succeeded began.
     began: AtomicTime,
-    /// Whether another process has taken the file away, or this one has ended.
+    /// True if another process has renamed the file away, or this one has ended.
     has_ended: AtomicBool,
 }
 
 impl Beat {
-    /// Draws a process, and shows that it lives and what it says.
+    /// Draws the id of this process, and writes its file with `record`.
     ///
     /// # Errors
-    /// [`OwnerError`]; [`OwnerError::Invalid`] if a text of `says` is empty, too long, or has a
+    /// [`OwnerError`]; [`OwnerError::Invalid`] if a text of `record` is empty, too long, or has a
     /// control character.
     pub fn begin(store: &Folder, record: &ProcessRecord) -> Result<Self, OwnerError> {
         let text = record.encode().ok_or(OwnerError::Invalid { what: "what this server says" })?;
@@ -64,7 +64,7 @@ impl Beat {
         })
     }
 
-    /// Returns this process.
+    /// Returns the id of this process.
     #[must_use]
     pub const fn process(&self) -> ProcessId {
         self.process
@@ -118,8 +118,8 @@ impl Beat {
                 self.began.set(began);
                 return Ok(());
             }
-            // A beat that failed, or whose answer was lost, may have been done. Only a rename from
-            // now says that the process lives now.
+            // A beat that failed, or whose answer was lost, may have been done. Only a rename that
+            // begins now shows that the process lives now.
             match newest(&self.alive, self.process)? {
                 Some(newest) => *number = newest.number,
                 None => break,
@@ -130,8 +130,8 @@ impl Beat {
     }
 
     /// Returns whether the last beat that succeeded began so recently that no other process can
-    /// have taken this one for dead. Looked at after a value was read and before it is answered: it
-    /// waits for nothing, neither for a beat that hangs in the store nor for a lock.
+    /// have taken this one for dead. Called after a value was read and before it is returned to a
+    /// client: it waits neither for a beat that hangs in the store nor for a lock.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.is_fresh_at(clock::since_boot())
@@ -161,7 +161,7 @@ pub(super) fn newest(alive: &Folder, process: ProcessId) -> Result<Option<BeatNa
     Ok(beats.filter(|beat| beat.process == process).max())
 }
 
-/// Returns what the process of a beat says; `None` if the file has moved on.
+/// Returns the record of the process of a beat; `None` if the file was renamed meanwhile.
 pub(super) fn read_record(
     alive: &Folder,
     beat: BeatName,
@@ -170,15 +170,15 @@ pub(super) fn read_record(
     Ok(text.and_then(|text| ProcessRecord::decode(&text)))
 }
 
-/// Takes the file of a dead process away, for the taker `taker`. Returns false if it has moved: the
-/// process lives.
+/// Renames the file of a dead process away, for the taker `taker`. Returns false if it was renamed
+/// meanwhile: the process lives.
 pub(super) fn take_away(
     alive: &Folder,
     beat: BeatName,
     taker: ProcessId,
 ) -> Result<bool, OwnerError> {
     let taken = format!("{TAKEN}{taker}.{}", beat.process);
-    // As for a beat: the rename may have been done though it found no file.
+    // As for a beat: the rename may have been done although it found no file.
     let is_taken = shard::rename(alive, &beat.to_string(), &taken)? || alive.contains(&taken)?;
     if is_taken {
         alive.remove(&taken)?;
@@ -186,8 +186,8 @@ pub(super) fn take_away(
     Ok(is_taken)
 }
 
-/// Removes the files of other processes of which `says` proves that they have ended, and what
-/// takers left that died.
+/// Removes the files of other processes that have ended, as `record` proves, and the leftovers of
+/// takers that died.
 pub(super) fn remove_ended(
     store: &Folder,
     process: ProcessId,

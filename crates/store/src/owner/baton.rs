@@ -14,11 +14,12 @@ use crate::clock;
 use crate::folder::Folder;
 use crate::sync::Mutex;
 
-/// The pause before a rename is tried again that the store did not do.
+/// The pause before a failed rename is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// The time between two lines of one wait in the log.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
-/// Renames that find no file with the old name, while a listing shows one of this run.
+/// Most renames that are tried while each finds no file with the old name, and a listing shows a
+/// baton of this run.
 const TRIES: u32 = 8;
 
 /// The baton of a shard, in the hands of this process.
@@ -27,27 +28,28 @@ pub struct Baton {
     run: RunName,
     turn: Mutex<u64>,
     is_fenced: AtomicBool,
-    /// The time after which calls do not wait any longer.
+    /// The time at which calls stop waiting for the store.
     gives_up: AtomicTime,
     on_fenced: Mutex<Vec<OnFenced>>,
 }
 
 type OnFenced = Box<dyn FnOnce() + Send>;
 
-/// What to do after a rename of the baton found no file with the old name.
+/// The state of the baton after a rename found no file with its old name.
 #[derive(Debug, PartialEq, Eq)]
 enum AfterGone {
     /// The release was done before: its answer was lost.
     Released,
     /// The baton is still this process's, with this turn: a rename was done whose answer was lost,
     /// or the store has lost its power, and the last renames with it. Only another rename proves
-    /// that it still is.
+    /// that the baton still is this process's.
     RenameFrom(u64),
-    /// It is another one's.
+    /// Another process has the baton.
     Fenced,
 }
 
-/// Decides by the batons that were seen; `wanted` is the name that was to be given.
+/// Returns the state of the baton by the batons of a listing, `seen`; `wanted` is the new name in
+/// the failed rename.
 fn after_gone(run: RunName, wanted: BatonName, seen: &[BatonName]) -> AfterGone {
     if wanted.process.is_none() && seen.contains(&wanted) {
         return AfterGone::Released;
@@ -71,7 +73,7 @@ impl Baton {
         }
     }
 
-    /// Returns the epoch of this turn in owning the shard: higher than that of every earlier owner.
+    /// Returns the epoch of this owner: higher than that of every earlier one.
     #[must_use]
     pub const fn epoch(&self) -> u32 {
         self.run.epoch
@@ -84,19 +86,20 @@ impl Baton {
     }
 
     /// Renames the baton to its next turn. What was made safe in the engine's folder before this
-    /// call is in the table of every later owner when it returns. While the store does not do it,
-    /// the call waits and tries again.
+    /// call is in the table of every later owner when it returns. While the store fails, the call
+    /// waits and tries again.
     ///
     /// # Errors
     /// [`OwnerError::Fenced`] if another process has the baton, for ever then;
-    /// [`OwnerError::Stopped`] after [`Baton::stop_within`], if the store has not done it in time.
+    /// [`OwnerError::Stopped`] after [`Baton::stop_within`], if the store has not renamed it in
+    /// time.
     pub fn advance(&self) -> Result<(), OwnerError> {
         let process = Some(self.run.process);
         self.rename(|epoch, turn| BatonName { epoch, process, turn })
     }
 
-    /// Renames the baton to its next turn, if the store does it now. For a baton of which no other
-    /// thread knows yet: [`Baton::on_fenced`] calls nothing.
+    /// Renames the baton to its next turn, by one try. For a baton that no other thread has yet: it
+    /// calls nothing of [`Baton::on_fenced`].
     ///
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has the baton, for ever then.
@@ -107,7 +110,8 @@ impl Baton {
     }
 
     /// Gives the baton away, at a clean stop, after the table was closed. The next owner need not
-    /// wait. Later calls fail as if it were lost, without the call of [`Baton::on_fenced`].
+    /// wait. Later calls fail as if this process were fenced, without the calls of
+    /// [`Baton::on_fenced`].
     ///
     /// # Errors
     /// As [`Baton::advance`].
@@ -124,8 +128,8 @@ impl Baton {
         self.is_fenced.load(Ordering::Acquire)
     }
 
-    /// Calls `call` once, when the loss is found: at once, if it was found before. It must not
-    /// block.
+    /// Calls `call` once, when this process finds that it is fenced: at once, if it has found it
+    /// before. `call` must not block.
     pub fn on_fenced(&self, call: impl FnOnce() + Send + 'static) {
         self.on_fenced.lock().push(Box::new(call));
         if self.is_fenced() {
@@ -133,23 +137,23 @@ impl Baton {
         }
     }
 
-    /// Lets calls give up at once: see [`Baton::stop_within`].
+    /// Makes calls give up at once: see [`Baton::stop_within`].
     pub fn stop(&self) {
         self.stop_within(Duration::ZERO);
     }
 
-    /// Lets calls give up, those that wait already and later ones, once the time `patience` from
-    /// now is over: any length, by a clock that goes on while the machine sleeps. Each later call
-    /// tries once. What a call that has given up was to confirm is not safe. Of several times the
-    /// earliest counts.
+    /// Makes calls give up, those that wait already and later ones, once `patience` from now is
+    /// over. It may have any length, by a clock that goes on while the machine sleeps. Each later
+    /// call tries once. If a call has given up, what it was to confirm is not safe. Of several
+    /// times the earliest counts.
     ///
-    /// A call that the system does not return from, as on a network file system whose server is
-    /// away, cannot give up.
+    /// A system call that does not return, as on a network file system whose server is away, cannot
+    /// be given up.
     pub fn stop_within(&self, patience: Duration) {
         self.gives_up.set_earlier(clock::since_boot().saturating_add(patience));
     }
 
-    /// Renames the baton to what `wanted` makes of the epoch and the next turn.
+    /// Renames the baton to the name that `wanted` returns for the epoch and the next turn.
     fn rename(&self, wanted: impl Fn(u32, u64) -> BatonName) -> Result<(), OwnerError> {
         let mut turn = self.turn.lock();
         let mut log = WaitLog::default();
@@ -168,7 +172,7 @@ impl Baton {
             if let Some(left_out) = log.admit(now) {
                 tracing::warn!(%error, cause, left_out, "cannot rename the baton; will retry");
             }
-            // A store that is away, or refuses, changes its mind without a word to its clients.
+            // No event reports that a store that was away, or refused, works again.
             thread::sleep(PAUSE.min(rest));
         };
         // The call may use the baton.
@@ -179,7 +183,7 @@ impl Baton {
         done
     }
 
-    /// Renames the baton, if the store does it now; notes its turn, or that it is lost.
+    /// Renames the baton by one try; records its turn, or that this process is fenced.
     fn rename_once(
         &self,
         turn: &mut u64,
@@ -200,7 +204,7 @@ impl Baton {
         }
     }
 
-    /// Renames the baton from `turn`. Returns its new turn, or `None` if it is another one's.
+    /// Renames the baton from `turn`. Returns its new turn, or `None` if another process has it.
     fn try_rename(
         &self,
         turn: u64,
@@ -241,8 +245,8 @@ struct WaitLog {
 }
 
 impl WaitLog {
-    /// Notes a failure. Returns how many were left out since the last line; `None` if this one is
-    /// left out too.
+    /// Counts a failure. Returns the number that was left out since the last line; `None` if this
+    /// one is left out too.
     fn admit(&mut self, now: Duration) -> Option<u64> {
         if self.written.is_some_and(|written| now.saturating_sub(written) < LOG_PAUSE) {
             self.left_out += 1;

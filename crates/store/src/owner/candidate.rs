@@ -20,16 +20,16 @@ pub struct Candidate {
     process: ProcessId,
     record: ProcessRecord,
     watch: Watch,
-    /// What the owner says, which does not change as long as it lives.
+    /// The owner and its record, which does not change as long as it lives.
     owner: Option<(ProcessId, ProcessRecord)>,
 }
 
-/// What a look at the shard shows.
+/// The result of a look at the shard.
 #[derive(Debug)]
 pub enum Look {
-    /// It has an owner that may live: what this one says, if that is known.
+    /// The shard has an owner that may live; with the record of the owner, if that is known.
     Owned(Option<ProcessRecord>),
-    /// It has none: the claim takes it, if no other process is faster.
+    /// The shard has no owner: the claim takes it, if no other process is faster.
     Free(Claim),
 }
 
@@ -44,21 +44,21 @@ pub struct Claim {
 
 impl Candidate {
     /// Returns a candidate that stands by as `process`, the process of this server's
-    /// [`super::Beat`]. `says` is what that beat says: this server holds the lock of its own
+    /// [`super::Beat`]. `record` is that of the same beat: this server holds the lock of its own
     /// folder.
     #[must_use]
     pub fn new(store: &Folder, process: ProcessId, record: ProcessRecord) -> Self {
         Self { store: store.clone(), process, record, watch: Watch::new(), owner: None }
     }
 
-    /// Returns the candidate with another patience than 6 s × 65/64, for tests.
+    /// Replaces the patience of 6 s × 65/64, for tests.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { watch: Watch::with_patience(patience), ..self }
     }
 
-    /// Looks whether the shard has an owner that lives. Called about once a second: less than two
-    /// seconds after the last look.
+    /// Looks whether the shard has an owner that lives. Must be called less than two seconds after
+    /// the last look: about once a second.
     ///
     /// # Errors
     /// [`OwnerError`]; the call can be repeated.
@@ -72,7 +72,8 @@ impl Candidate {
         let beat = alive::newest(&alive, owner)?;
         let evidence = Evidence { baton, beat };
         if owner == self.process {
-            // A claim whose rename was done although it failed.
+            // The baton has this process's name: the rename of an earlier claim was done although
+            // it failed.
             return Ok(Look::Free(self.claim(Evidence { beat: None, ..evidence })));
         }
         if self.owner.as_ref().is_none_or(|(process, _)| *process != owner) {
@@ -96,7 +97,7 @@ impl Candidate {
 impl Claim {
     /// Takes the shard: first the file by which its owner shows that it lives, then the baton, then
     /// a copy of its table. Returns `None` if another process was faster, also while the table was
-    /// copied, or if the owner has moved after all.
+    /// copied, or if the owner has renamed its file after all.
     ///
     /// # Errors
     /// [`OwnerError`], [`OwnerError::NoSpace`] if the store is full. The baton is released then, if

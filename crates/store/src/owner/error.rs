@@ -8,22 +8,22 @@ use pelago_wire::Kind;
 use crate::folder::FolderError;
 use crate::table;
 
-/// Why a call about the ownership of a shared store failed.
+/// A failure of a call about the ownership of a shared store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OwnerError {
-    /// Another process has taken away what the call renames: it took this one for dead.
+    /// Another process took this one for dead, and has renamed away the file that the call renames.
     #[error("another server has taken the store over")]
     Fenced,
     /// The process was told to stop while the store did not answer.
     #[error("the store did not answer until this server was stopped")]
     Stopped,
-    /// The store cannot do what the servers rely on.
+    /// The store lacks an operation that the servers rely on.
     #[error("{} cannot be a shared store ({what}): use another file system", path.display())]
     Unfit {
         /// The folder.
         path: PathBuf,
-        /// What it cannot do.
+        /// The missing operation, for a message.
         what: &'static str,
     },
     /// Something in the folder is damaged or missing.
@@ -31,7 +31,7 @@ pub enum OwnerError {
     Corrupt {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage, for a message.
         what: String,
     },
     /// The store is full, or a quota is used up.

@@ -1,16 +1,16 @@
-//! The copy of the last owner's table for the next one, which opens none of the files of the last
-//! one for writing.
+//! The copy of the last owner's table for the next owner, which opens none of the last owner's
+//! files for writing.
 //!
 //! The owner may still run: it may be stopped in the middle of a write, and go on after the taker
 //! has begun to serve. So each file that is ever written again is copied. Sorted runs are not
 //! written again: the engine makes each in a new file, syncs it, and only then names it in a
-//! version; so they are hard-linked. What the old owner makes or removes later are names in its own
-//! folder.
+//! version; so they are hard-linked. A later change by the old owner makes or removes names in its
+//! own folder only.
 //!
 //! The order is `flushed`, journals, versions, runs (`table::fjall::carry`): rows that the engine
 //! moves from a journal to a run meanwhile are in both copies, and never in neither. A copy counts
-//! if a second look at what names the others shows what the first did; else it is made again. An
-//! owner that has lost the baton soon stops changing them.
+//! if the files that name the others are unchanged after it; else it is made again. A fenced owner
+//! soon stops changing them.
 
 use std::thread;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use super::shard;
 use crate::folder::Folder;
 use crate::table::fjall::carry::{Carried, carry};
 
-/// Copies that are made until two looks agree.
+/// Most copies that are made until both looks agree.
 const TRIES: u32 = 50;
-/// The pause between them.
+/// The pause between two copies.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// An engine's folder that was made.
+/// The engine's folder that was made.
 #[derive(Debug)]
 pub(super) struct Linked {
     pub(super) folder: Folder,
-    /// Whether bytes of content files may be missing that the owner of its source has written.
+    /// True if bytes of content files may be missing that the owner of the source has written.
     pub(super) may_lack_bytes: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn link(
     let mut changed = None;
     for attempt in 0..TRIES {
         if attempt > 0 {
-            // The owner that was fenced is about to stop, and tells no other process when.
+            // The fenced owner is about to stop, and no event reports when.
             thread::sleep(PAUSE);
         }
         shard.remove_tree(&name)?;
@@ -61,7 +61,8 @@ pub(super) fn link(
             shard.sync()?;
             return Ok(Linked { folder: own, may_lack_bytes: false });
         };
-        // An owner that ends meanwhile is taken for one that has not: that is never wrong.
+        // If the owner ends meanwhile, bytes may be reported as missing that are there: that is
+        // safe.
         let may_lack_bytes = shard::may_lack_bytes(&source, boot)?;
         match carry(&source, &own)? {
             Carried::Whole => {

@@ -1,4 +1,4 @@
-//! A time that threads read without a lock.
+//! A time that threads read and set without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

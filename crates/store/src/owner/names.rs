@@ -1,28 +1,29 @@
-//! The names that say who owns what: batons `E.P.N`, engine's folders `E.P`, and beats `P.N`.
+//! The names of batons, `E.P.N`, of engine's folders, `E.P`, and of beats, `P.N`.
 //!
-//! Numbers are lower-case hexadecimal of fixed width, so a name has one spelling. Any other name is
-//! none of ours.
+//! Numbers are lower-case hexadecimal of fixed width, so a name has one spelling. Files with other
+//! names are ignored.
 
 use std::fmt;
 use std::io;
 
-/// A process of a store: a random number, never 0. A server that starts again is another one.
+/// The id of a process of a store: a random number, never 0. A server that starts again is another
+/// process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProcessId(u64);
 
 impl ProcessId {
-    /// Draws a process.
+    /// Draws the id of a process.
     ///
     /// # Errors
     /// If the kernel gives no random numbers.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-        // One number is not a process: the next one stands in for it.
+        // 0 is no process: 1 stands in for it.
         Ok(Self(u64::from_le_bytes(bytes).max(1)))
     }
 
-    /// Parses what [`fmt::Display`] shows; `None` if the text is no process.
+    /// Parses the text that [`fmt::Display`] writes; `None` if it is no id.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         hex(text, 16).filter(|number| *number != 0).map(Self)
@@ -45,7 +46,7 @@ pub(super) struct BatonName {
 }
 
 impl BatonName {
-    /// That of a new store.
+    /// The baton of a new store.
     pub(super) const FIRST: Self = Self { epoch: 0, process: None, turn: 0 };
 
     pub(super) fn parse(name: &str) -> Option<Self> {

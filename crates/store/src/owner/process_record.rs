@@ -1,7 +1,7 @@
-//! The text of a file in `alive/`: what a living process says about itself.
+//! The record of a living process: the text of its file in `alive/`.
 //!
-//! Four lines, `key`, `address`, `boot` and `lock`, each the word, a blank and the value. The file
-//! is written whole before it gets its name, and never changed.
+//! It has four lines, `key`, `address`, `boot` and `lock`, each the word, a space and the value.
+//! The file is written whole before it gets its name, and never changed.
 
 use std::io::{self, Read as _};
 use std::os::fd::AsFd;
@@ -10,12 +10,12 @@ use rustix::fs::fstat;
 
 /// Most bytes of a file in `alive/` or `servers/`.
 pub(super) const TEXT_BYTES: usize = 1024;
-/// Where Linux tells the boot id of the machine.
+/// The file in which Linux has the boot id of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Most bytes of it that count.
+/// Most bytes of that file that are read.
 const BOOT_ID_BYTES: u64 = 64;
 
-/// What a process says about itself.
+/// The record that a process writes about itself, by which others reach it and prove its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessRecord {
     /// The public key of the server, as text.
@@ -28,8 +28,8 @@ pub struct ProcessRecord {
     pub lock: LockId,
 }
 
-/// A file by its device and inode number: on a machine that has not started again since, the same
-/// file.
+/// The device and inode number of a file: as long as its machine has not started again, equal
+/// numbers are the same file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockId {
     /// The number of the device.
@@ -39,7 +39,7 @@ pub struct LockId {
 }
 
 impl LockId {
-    /// Returns that of an open file.
+    /// Returns the numbers of an open file.
     ///
     /// # Errors
     /// If the file cannot be examined.
@@ -52,7 +52,7 @@ impl LockId {
 /// Returns the boot id of this machine: another one after each start.
 ///
 /// # Errors
-/// If the kernel does not tell.
+/// If the kernel's file cannot be read.
 pub fn boot_id() -> io::Result<String> {
     let mut text = String::new();
     std::fs::File::open(BOOT_ID)?.take(BOOT_ID_BYTES).read_to_string(&mut text)?;
@@ -60,8 +60,8 @@ pub fn boot_id() -> io::Result<String> {
 }
 
 impl ProcessRecord {
-    /// Returns whether `self`, which holds the lock of its folder, proves that the process that
-    /// says `other` has ended: it held the same lock, on the same machine, since it was started.
+    /// Returns whether `self`, which holds the lock of its folder, proves that the process with the
+    /// record `other` has ended: it held the same lock, on the same machine, since it was started.
     pub(super) fn proves_end_of(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot && self.lock == other.lock
     }
@@ -78,7 +78,7 @@ impl ProcessRecord {
             .then_some(text)
     }
 
-    /// Decodes the text of a file; `None` if it is none of these.
+    /// Decodes the text of a file; `None` if it is no record.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut lines = text.strip_suffix('\n')?.split('\n');
@@ -89,7 +89,7 @@ impl ProcessRecord {
         let (device, inode) = value("lock")?.split_once(' ')?;
         let lock = LockId { device: device.parse().ok()?, inode: inode.parse().ok()? };
         let record = Self { key, address, boot, lock };
-        // One spelling: what is read back is what was written.
+        // A record has one spelling: a text that would be written otherwise is refused.
         (lines.next().is_none() && record.encode().is_some_and(|own| own == text)).then_some(record)
     }
 }

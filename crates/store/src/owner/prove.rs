@@ -16,11 +16,12 @@ const RACES: u32 = 100;
 /// Permissions of a file.
 const FILE_MODE: u32 = 0o600;
 
-/// Proves that the store has what its servers rely on: hard links, renames of which exactly one of
-/// two succeeds, and the sync of a folder. Leaves nothing behind, unless the process dies.
+/// Proves that the store has the operations that its servers rely on: hard links, renames of which
+/// exactly one of two succeeds, and the sync of a folder. Leaves nothing behind, unless the process
+/// dies.
 ///
 /// # Errors
-/// [`OwnerError::Unfit`] says what it has not; others if it cannot be written.
+/// [`OwnerError::Unfit`] names the operation that the store lacks; others if it cannot be written.
 pub fn prove(store: &Folder) -> Result<(), OwnerError> {
     let failed = |error| OwnerError::from_io("writing", store.path(), error);
     let name = format!("{PROOF}{}", ProcessId::random().map_err(failed)?);
@@ -37,7 +38,7 @@ pub fn prove(store: &Folder) -> Result<(), OwnerError> {
     }
 }
 
-/// Why a proof has not succeeded.
+/// A failure of a proof.
 enum Proof {
     Unfit(&'static str),
     Failed(OwnerError),
@@ -65,7 +66,7 @@ fn prove_links(folder: &Folder) -> Result<(), Proof> {
     }
 }
 
-/// A folder that is not empty is never replaced, and a folder can be synced.
+/// Proves that a rename never replaces a folder that is not empty, and that a folder can be synced.
 fn prove_folders(folder: &Folder) -> Result<(), Proof> {
     for name in ["empty", "full"] {
         folder.create_folder(name)?.create_new("file", FILE_MODE)?;
@@ -76,7 +77,7 @@ fn prove_folders(folder: &Folder) -> Result<(), Proof> {
     folder.sync().map_err(|_| Proof::Unfit("a folder cannot be synced"))
 }
 
-/// Of two renames of one file, one succeeds, and the other finds no file.
+/// Proves that of two renames of one file one succeeds, and the other finds no file.
 fn prove_races(folder: &Folder) -> Result<(), Proof> {
     let barrier = Barrier::new(2);
     for race in 0..RACES {

@@ -1,4 +1,4 @@
-//! The servers of a store: `servers/KEY`, each with the address of one.
+//! The records of the servers of a store: files `servers/KEY`, each with the address of one server.
 
 use std::io::Write as _;
 
@@ -12,12 +12,12 @@ use crate::volume::layout::SERVERS;
 
 /// Most bytes of a key as the name of a file.
 const KEY_BYTES: usize = 128;
-/// Files that are read in `servers/`.
+/// Most files that are read in `servers/`.
 const MOST: usize = 1024;
 /// Permissions of a file.
 const FILE_MODE: u32 = 0o600;
 
-/// A server of a store.
+/// The record of a server of a store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerRecord {
     /// The public key of the server, as text.
@@ -26,10 +26,10 @@ pub struct ServerRecord {
     pub address: String,
 }
 
-/// Records a server, on stable storage, in place of what was recorded about it.
+/// Records a server, on stable storage, in place of its earlier record.
 ///
 /// # Errors
-/// [`OwnerError`]; [`OwnerError::Invalid`] if the key or the address is none.
+/// [`OwnerError`]; [`OwnerError::Invalid`] if the key or the address is not valid.
 pub fn record_server(store: &Folder, record: &ServerRecord) -> Result<(), OwnerError> {
     if !is_key(&record.key) {
         return Err(OwnerError::Invalid { what: "the key of this server" });
@@ -43,7 +43,7 @@ pub fn record_server(store: &Folder, record: &ServerRecord) -> Result<(), OwnerE
         return Ok(());
     }
     let failed = |error| OwnerError::from_io("writing", &servers.path().join(&record.key), error);
-    // A name of its own: two servers of one key would write into one file.
+    // The new file has a random name: otherwise two servers with one key would write into one file.
     let new = format!("new.{}", ProcessId::random().map_err(failed)?);
     let mut file = servers.create_new(&new, FILE_MODE)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
@@ -51,8 +51,8 @@ pub fn record_server(store: &Folder, record: &ServerRecord) -> Result<(), OwnerE
     Ok(servers.sync()?)
 }
 
-/// Returns the servers that are recorded, in the order of their keys. What is no record is left
-/// out.
+/// Returns the records of all servers, in the order of their keys. Files that are no records are
+/// left out.
 ///
 /// # Errors
 /// [`OwnerError`].

@@ -12,16 +12,16 @@ use super::{FIRST_SHARD, process_record};
 use crate::folder::{Folder, FolderError};
 use crate::volume::layout::{CONTENT, SHARD};
 
-/// The file in an engine's folder that says that it is whole, and on which boot of which machine
-/// its owner runs.
+/// The file that marks an engine's folder as whole. It holds the boot id of its owner's machine.
 pub(super) const READY: &str = "ready";
-/// The file in an engine's folder that says that its owner has ended with all that it wrote safe.
+/// The file that marks an engine's folder whose owner has ended, after all its writes were safe.
 pub(super) const CLOSED: &str = "closed";
-/// The file in the shard's folder that says that a run was ready once.
+/// The file that marks a shard of which a run was ready once.
 const BEGUN: &str = "begun";
-/// Looks at a folder whose one file is being renamed: a listing may show it twice, or not at all.
+/// Most listings of a folder whose one file is being renamed: a listing may show it twice, or not
+/// at all.
 const LOOKS: u32 = 6;
-/// The pause between two such looks.
+/// The pause between two such listings.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Opens the folder of the shard. It is opened at each use: a store that was unmounted meanwhile,
@@ -44,7 +44,7 @@ pub(super) fn baton(shard: &Folder) -> Result<BatonName, OwnerError> {
     let mut found = Vec::new();
     for look in 0..LOOKS {
         if look > 0 {
-            // A rename that went on during the listing is over soon, and nothing tells when.
+            // A rename that went on during the listing is over soon, and no event reports when.
             thread::sleep(PAUSE);
         }
         found = batons(shard)?;
@@ -59,7 +59,7 @@ pub(super) fn baton(shard: &Folder) -> Result<BatonName, OwnerError> {
     Err(OwnerError::corrupt(shard.path(), what))
 }
 
-/// Returns the batons that the first of several listings shows that shows any.
+/// Returns the batons of the first listing that shows any, of several listings; empty if none does.
 pub(super) fn batons_if_any(shard: &Folder) -> Result<Vec<BatonName>, OwnerError> {
     for look in 0..LOOKS {
         if look > 0 {
@@ -98,7 +98,7 @@ pub(super) fn newest_ready(shard: &Folder, epoch: u32) -> Result<Option<Folder>,
         match shard.open_folder(&run.to_string()) {
             Ok(folder) if is_ready(&folder)? => return Ok(Some(folder)),
             Ok(_) => {}
-            // Its owner has just removed it, because a newer one is whole.
+            // A newer owner has just removed it, because its own folder is whole.
             Err(error) if error.is_not_found() => {}
             Err(error) => return Err(error.into()),
         }
@@ -119,7 +119,7 @@ pub(super) fn may_lack_bytes(run: &Folder, boot: &str) -> Result<bool, OwnerErro
         return Ok(false);
     }
     let text = match read_text(run, READY) {
-        // Its name alone says that the folder is whole; what it tells beyond is unknown.
+        // The file's name alone marks the folder as whole; the machine in its text is unknown.
         Err(OwnerError::Insecure(error)) => {
             tracing::warn!(%error, "which machine the last owner ran on is unknown");
             None
@@ -130,8 +130,8 @@ pub(super) fn may_lack_bytes(run: &Folder, boot: &str) -> Result<bool, OwnerErro
     Ok(boot.is_empty() || ran_on != Some(boot.as_bytes()))
 }
 
-/// Returns whether a folder has a file. A listing, because a network file system may remember
-/// longer that a name is missing.
+/// Returns whether a folder has a file. It lists the folder, because a network file system may
+/// cache the absence of a name for longer.
 fn has_mark(folder: &Folder, name: &str) -> Result<bool, OwnerError> {
     Ok(folder.entries()?.iter().any(|found| found == name))
 }
@@ -144,12 +144,12 @@ pub(super) fn mark(folder: &Folder, name: &str, text: &str) -> Result<(), OwnerE
     Ok(folder.sync()?)
 }
 
-/// Notes that a run was ready: without a ready one the shard is damaged from now on, not new.
+/// Records that a run was ready: from now on a shard without a ready run is damaged, not new.
 pub(super) fn mark_begun(shard: &Folder) -> Result<(), OwnerError> {
     mark(shard, BEGUN, "")
 }
 
-/// Checks that no run was ever ready: only then a missing table is an empty one.
+/// Checks that no run was ever ready: only then a missing table is an empty table.
 ///
 /// # Errors
 /// [`OwnerError::Corrupt`] if there was one, or if the store has bytes of files.
@@ -186,7 +186,7 @@ pub(super) fn read_text(folder: &Folder, name: &str) -> Result<Option<Vec<u8>>, 
     let mut bytes = Vec::new();
     let read = file.take(process_record::TEXT_BYTES as u64 + 1).read_to_end(&mut bytes);
     match read {
-        // Another process has renamed it away and removed it.
+        // Another process has renamed the file away and removed it.
         Err(error) if error.raw_os_error() == Some(libc::ESTALE) => Ok(None),
         Err(error) => Err(OwnerError::from_io("reading", &folder.path().join(name), error)),
         Ok(_) if bytes.len() > process_record::TEXT_BYTES => Ok(Some(Vec::new())),

@@ -1,4 +1,4 @@
-//! A table that calls nothing safe before the baton has confirmed it.
+//! The table of the owner, which reports changes as safe only after the baton has confirmed them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use crate::table::{
     Batch, Error, Pressure, SharedTable, Snapshot, Table, TableRead, Usage, Visitor,
 };
 
-/// The table of a shard that this process owns. Once the baton is lost, every call fails with
+/// The table of a shard that this process owns. Once the process is fenced, every call fails with
 /// [`Error::Fenced`], for ever: snapshots and [`Table::reopen`] too.
 ///
-/// Its engine is closed by the one who opened it, before [`Baton::release`].
+/// The caller that opened its engine closes it, before [`Baton::release`].
 pub struct OwnedTable {
     inner: SharedTable,
     baton: Arc<Baton>,
@@ -25,12 +25,12 @@ impl OwnedTable {
         Self { inner, baton }
     }
 
-    /// Runs `call` if the baton is not lost, and fails if it was lost meanwhile.
+    /// Runs `call` unless the process is fenced, and fails if it was fenced meanwhile.
     fn owned<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         owned(&self.baton, call)
     }
 
-    /// Confirms what was made safe in the engine's folder.
+    /// Confirms all that was made safe in the engine's folder.
     fn confirm(&self) -> Result<(), Error> {
         match self.baton.advance() {
             Ok(()) => Ok(()),
@@ -105,7 +105,7 @@ impl Table for OwnedTable {
     }
 }
 
-/// A snapshot that cannot be read once the baton is lost.
+/// A snapshot that cannot be read once the process is fenced.
 struct OwnedSnapshot {
     inner: Snapshot,
     baton: Arc<Baton>,

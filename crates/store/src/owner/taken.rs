@@ -22,9 +22,9 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Makes the engine's folder of a run that has the baton, from that of the owner before, whose
-    /// baton was `before`. `boot` is the boot id of this machine. Returns `None` if another process
-    /// has taken the baton meanwhile.
+    /// Makes the engine's folder of a run that has the baton, from the folder of the owner before,
+    /// whose baton was `before`. `boot` is the boot id of this machine. Returns `None` if another
+    /// process has taken the baton meanwhile.
     pub(super) fn begin(
         store: Folder,
         shard: Folder,
@@ -36,7 +36,7 @@ impl Taken {
         let linked = forward::link(&store, &shard, run, before.epoch, &boot);
         let linked = linked.and_then(|linked| match baton.try_advance() {
             Err(OwnerError::Fenced) => Err(OwnerError::Fenced),
-            // A store that does not rename it now is waited for by the first persist.
+            // If the store does not rename the baton now, the first persist waits for it.
             Ok(()) | Err(_) => Ok(linked),
         });
         match linked {
@@ -47,9 +47,9 @@ impl Taken {
         }
     }
 
-    /// Leaves a shard because of `error`. Returns `None` if another process has taken the baton,
-    /// which explains any error: that process removes the folder that is made here, and the one
-    /// that is copied.
+    /// Leaves a shard because of `error`. Returns `None` if another process has taken the baton.
+    /// That explains any error: the other process removes both the folder that is made here and the
+    /// folder that is copied.
     fn give_up(
         shard: &Folder,
         run: RunName,
@@ -91,16 +91,16 @@ impl Taken {
     /// this one before its last start, or on one that is unknown. The owner before is the last one
     /// whose folder was ready: one that failed or died earlier has served nothing.
     ///
-    /// The next taker is told so too, until an owner was closed ([`Taken::mark_closed`]).
+    /// The next taker gets the same result, until an owner was closed ([`Taken::mark_closed`]).
     #[must_use]
     pub const fn may_lack_bytes(&self) -> bool {
         self.may_lack_bytes
     }
 
-    /// Marks the engine's folder as ready: the next taker copies it, and none before it. Notes the
-    /// machine on which this owner runs; none if bytes may be missing already, because this owner
-    /// may die before all have heard of it. Called after the table was opened, recovered and
-    /// persisted; no request may be answered before.
+    /// Marks the engine's folder as ready: the next taker copies it, and no older one. Records the
+    /// machine on which this owner runs; no machine if bytes may be missing already, because this
+    /// owner may die before all clients are informed. Called after the table was opened, recovered
+    /// and persisted; no request may be answered before.
     ///
     /// # Errors
     /// [`OwnerError`]; [`OwnerError::Fenced`] if another process has taken the shard meanwhile; it
@@ -116,12 +116,12 @@ impl Taken {
         self.baton.advance()
     }
 
-    /// Notes that this owner has ended, and that no byte is missing of what it wrote. Called at a
+    /// Records that this owner has ended, and that all bytes that it wrote are safe. Called at a
     /// clean stop, after the table was closed and all content files were synced, and before
     /// [`Baton::release`]. Nothing may be written after it.
     ///
     /// # Errors
-    /// [`OwnerError`]; the next taker may take bytes for missing then, and none is.
+    /// [`OwnerError`]; the next taker then reports that bytes may be missing, although none is.
     /// [`OwnerError::Fenced`] if another process has the shard, as far as this one knows, or if it
     /// was released.
     pub fn mark_closed(&self) -> Result<(), OwnerError> {
@@ -132,7 +132,7 @@ impl Taken {
     }
 
     /// Removes the engine's folders of earlier runs. Does nothing before [`Taken::mark_ready`], or
-    /// if the shard is lost.
+    /// if the process is fenced.
     ///
     /// # Errors
     /// [`OwnerError`]; some folders stay then, which take space and do no other harm.

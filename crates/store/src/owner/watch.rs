@@ -1,23 +1,23 @@
-//! The patience with an owner that does not move, without any input or output.
+//! The watch for an owner that no longer renames its files, without any input or output.
 
 use std::time::Duration;
 
 use super::DEAD;
 use super::names::{BatonName, BeatName};
 
-/// A pause of the watcher itself, after which it begins to wait anew: the store, or the whole
+/// The pause between two looks after which the watcher begins to wait anew: the store, or the whole
 /// machine, may have stood still, and the owner with it.
 const OWN_PAUSE: Duration = Duration::from_secs(2);
 
-/// The names that an owner moves while it lives.
+/// The names that an owner changes while it lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Evidence {
     pub(super) baton: BatonName,
-    /// The newest name of its file in `alive/`; `None` if it has none.
+    /// The newest name of the owner's file in `alive/`; `None` if it has no file.
     pub(super) beat: Option<BeatName>,
 }
 
-/// How long an owner has not moved.
+/// The time for which an owner has changed no name.
 #[derive(Debug)]
 pub(super) struct Watch {
     patience: Duration,
@@ -38,8 +38,8 @@ impl Watch {
         Self { patience, last: None, seen: None }
     }
 
-    /// Notes what a look has seen that began and ended at these times since the start of the
-    /// machine. Returns whether the owner is dead.
+    /// Records the names that a look has found, which began and ended at these times since the
+    /// start of the machine. Returns whether the owner is dead.
     pub(super) fn see(&mut self, began: Duration, ended: Duration, evidence: Evidence) -> bool {
         let paused = |last| began.saturating_sub(last) > OWN_PAUSE;
         let is_slow = ended.saturating_sub(began) > self.patience.max(OWN_PAUSE);

@@ -8,11 +8,11 @@ use crate::key::RowKind;
 pub struct RowError {
     /// The kind of the row.
     pub kind: RowKind,
-    /// What is wrong with the value.
+    /// The damage.
     pub reason: DecodeError,
 }
 
-/// What is wrong with a value.
+/// The damage of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The checksum does not match the bytes.

@@ -1,4 +1,4 @@
-//! The row of a volume that has a mirror, and of a mirror.
+//! The row that holds the role of a volume's folder: primary, mirror or replaced.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::row::{Body, Row};
 use super::volume::expect_volume_row;
 use crate::key::{RowKind, VolumeRow};
 
-/// What the folder of a volume is to its mirror, or to its primary.
+/// The role of a volume's folder beside its mirror, or its primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorRole {
     /// The volume that programs change.
@@ -22,14 +22,14 @@ pub enum MirrorRole {
     Replaced,
 }
 
-/// The role of a volume's folder, and who is at the other end.
+/// The role of a volume's folder, and the server at the other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MirrorRow {
     /// The role.
     pub role: MirrorRole,
     /// Rises with each promotion, from 1: of two primaries the higher one counts.
     pub reign: u64,
-    /// Of a mirror: the run of the primary from which it has what it has. Else zero.
+    /// Of a mirror: the run of the primary that sent its newest group. Else zero.
     pub run: PrimaryRun,
     /// Of a mirror: the last group of that run that its rows have. Else 0.
     pub number: u64,
@@ -49,7 +49,7 @@ impl MirrorRow {
         Ok(run)
     }
 
-    /// The row of a volume that never had a mirror.
+    /// Returns the row of a volume that never had a mirror.
     #[must_use]
     pub const fn first() -> Self {
         let role = MirrorRole::Primary;

@@ -9,7 +9,7 @@ use super::rnode::Rnode;
 use super::row::{Body, Row};
 use crate::key::RowKind;
 
-/// What a name refers to.
+/// The row of a name: the file that it refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NameRow {
     /// A file that never had another name and is no directory. Its rnode is in this row.
@@ -142,7 +142,7 @@ pub struct Partition {
     pub mtime: Time,
     /// The time of the last change of a name, or of the last rename of the directory itself.
     pub ctime: Time,
-    /// Whether names changed since the counts were written: after a crash they are counted again.
+    /// True if names changed since the counts were written: after a crash they are counted again.
     pub dirty: bool,
     /// The split map, at most [`SPLIT_MAP_BYTES`]. Empty if this is the only partition of the
     /// directory.

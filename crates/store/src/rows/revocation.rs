@@ -1,4 +1,4 @@
-//! Rows of credentials that were taken back.
+//! Rows of credentials that were revoked.
 
 use pelago_wire::limits;
 

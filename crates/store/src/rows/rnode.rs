@@ -18,7 +18,7 @@ pub struct Rnode {
     pub kind: FileKind,
     /// Permission, setuid, setgid and sticky bits (07777).
     pub mode: u16,
-    /// Which other rows and files belong to it.
+    /// Marks of the other rows and files that belong to it.
     pub flags: RnodeFlags,
     /// The number of names. Not kept up to date for directories: partitions count those.
     pub links: u32,
@@ -55,7 +55,8 @@ pub struct Rnode {
     pub target: Vec<u8>,
 }
 
-/// Which other rows and files belong to an rnode, so that no read looks for one that is not there.
+/// Marks of the other rows and files that belong to an rnode, so that no read looks for a row that
+/// is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RnodeFlags {
     /// There are [`super::Xattr`] rows.

@@ -1,4 +1,4 @@
-//! Rows about sessions: which there are, and the replies that they may still ask for.
+//! Rows of sessions, and the replies that they may still request.
 
 use pelago_wire::{RecordedPeer, SessionRecord, SitePeer, WriteEra};
 

@@ -13,21 +13,22 @@ pub const SITE_NAME_BYTES: usize = 63;
 /// Another site of the volume, whose number is in the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteRow {
-    /// Whether it is one already.
+    /// The state of the site: invited, or joined.
     pub state: SiteState,
     /// Its name, for people: 1 to [`SITE_NAME_BYTES`] bytes.
     pub name: String,
-    /// Where its server can be reached, as `HOST:PORT`; empty if it has not said so. At most
+    /// The address of its server, as `HOST:PORT`; empty if the server has not sent it. At most
     /// [`limits::SITE_ADDRESS_BYTES`].
     pub address: String,
 }
 
-/// How far a site has joined the volume.
+/// The state of a site: invited, or joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SiteState {
     /// It was invited.
     Invited {
-        /// The Ed25519 public key of the invitation, by which the bearer names the site's own.
+        /// The Ed25519 public key of the invitation: its bearer signs the key of the site with the
+        /// private key.
         key: [u8; 32],
         /// The second, since 1970, from which the invitation is void.
         until: u64,

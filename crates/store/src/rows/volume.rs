@@ -72,9 +72,9 @@ impl Body<'_> for HighWater {
 /// was not made from these rows: one of both was put back, or belongs to another volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexCommits {
-    /// Those of the index of names.
+    /// The commits of the index of names.
     pub names: HalfCommits,
-    /// Those of the index of texts.
+    /// The commits of the index of texts.
     pub texts: HalfCommits,
 }
 
@@ -82,14 +82,15 @@ pub struct IndexCommits {
 /// before the commit, so a crash leaves the index at one or the other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HalfCommits {
-    /// The last one, which may have failed.
+    /// The last commit, which may have failed.
     pub last: u64,
-    /// The one before.
+    /// The commit before.
     pub before: u64,
 }
 
 impl HalfCommits {
-    /// Returns those of an index that is at this commit (0: at none) and makes the next one.
+    /// Returns the commits of an index that is at this commit (0: at none), with a new number for
+    /// the next one.
     ///
     /// # Errors
     /// If the system has no random number.

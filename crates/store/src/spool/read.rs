@@ -1,4 +1,4 @@
-//! Reading a spool, one record at a time.
+//! Reads of a spool, one record at a time.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ pub(super) struct Records<'a> {
     end: u64,
 }
 
-/// What follows a record.
+/// The next record of a file, or its end.
 enum Next {
     Body(Vec<u8>),
     End,
@@ -31,7 +31,7 @@ enum Next {
 }
 
 impl<'a> Records<'a> {
-    /// Reads the head; `None` if it is none.
+    /// Reads the head; `None` if it is not valid.
     pub(super) fn open(file: &'a File) -> io::Result<Option<Self>> {
         let end = file.metadata()?.len();
         if end < HEAD_BYTES as u64 {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a table did not do what a call asked for.
+/// A failure of a call of a table.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -25,7 +25,7 @@ pub enum Error {
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage, for a message.
         what: String,
     },
     /// The table was reopened since the snapshot was taken. Take another.

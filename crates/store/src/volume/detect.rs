@@ -10,7 +10,7 @@ use super::layout::{
 };
 use crate::folder::{Folder, FolderError};
 
-/// What a path leads to.
+/// The content of the folder at a path.
 #[derive(Debug)]
 pub(super) enum Detected {
     /// Nothing.

@@ -9,7 +9,7 @@ use pelago_wire::Kind;
 use super::format::{FORMAT_VERSION, FormatError, VolumeId, names_of_features};
 use crate::folder::FolderError;
 
-/// Why a volume cannot be opened or created. Nothing in it was changed.
+/// A failure to open or create a volume. Nothing in it was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
@@ -181,7 +181,7 @@ pub enum VolumeError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The damage, for a message.
         what: &'static str,
     },
     /// Another process has the volume open.

@@ -82,11 +82,12 @@ pub const TAGS_ARE_COMPLETE: u64 = 1;
 pub const SITES: u64 = 2;
 
 /// The needed feature that there may be [`crate::rows::RevocationRow`] rows. A program that does
-/// not know them would let in who was shut out.
+/// not know them would accept revoked credentials.
 pub const REVOCATIONS: u64 = 4;
 
 /// The needed feature that the folder is a shared store: several servers reach it, and the owner of
-/// its shard serves it. A program that does not know it would open the table of another one.
+/// its shard serves it. A program that does not know it would open the table while another server
+/// has it open.
 pub const SHARED_STORE: u64 = 8;
 
 /// The needed feature that the folder is not the primary of its volume: it is a mirror, or was the
@@ -117,7 +118,7 @@ pub(super) fn names_of_features(bits: u64) -> String {
     names.join(", ")
 }
 
-/// Why the bytes of a file are no [`Format`].
+/// The reason why the bytes of a file are no [`Format`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatError {
     /// The file is too short or too long.

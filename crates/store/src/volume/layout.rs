@@ -23,7 +23,7 @@ pub(super) const CLIENTS_NEW: &str = "clients.new";
 /// is replaced by `POLICY_NEW`.
 pub const POLICY: &str = "policy";
 pub(super) const POLICY_NEW: &str = "policy.new";
-/// The file with the address at which the server listens unless it is told another one; it is
+/// The file with the address at which the server listens, unless an option names another one; it is
 /// replaced by `LISTEN_NEW`.
 pub const LISTEN: &str = "listen";
 pub(super) const LISTEN_NEW: &str = "listen.new";
@@ -62,9 +62,9 @@ pub(crate) const SHARD: &str = "shard";
 pub(crate) const ALIVE: &str = "alive";
 /// The folder of the servers of a shared store.
 pub(crate) const SERVERS: &str = "servers";
-/// What names of folders begin with in which a shared store is made.
+/// The prefix of the names of folders in which a shared store is made.
 pub(super) const NEW: &str = "new.";
-/// What names of folders begin with in which a server tries what the store can do.
+/// The prefix of the names of folders in which a server proves the operations of the store.
 pub(crate) const PROOF: &str = "proof.";
 
 /// Names in the folder `table` that are not the engine's.

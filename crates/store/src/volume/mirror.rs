@@ -1,5 +1,5 @@
-//! The folder of a mirror: a volume that is changed only by what its primary sends, until it is
-//! promoted.
+//! The folder of a mirror: a volume that only its primary changes, by the groups that it sends,
+//! until the mirror is promoted.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -66,8 +66,8 @@ impl Volume {
         Self::open_if(dir, |_| Ok(()))
     }
 
-    /// Takes over what the `format` of the primary says, on stable storage. The folder stays that
-    /// of a mirror.
+    /// Takes over the `format` of the primary, on stable storage. The folder stays that of a
+    /// mirror.
     ///
     /// # Errors
     /// [`VolumeError`], [`VolumeError::Corrupt`] if it is of another volume.

@@ -1,4 +1,4 @@
-//! Paths of what a running server has in the folder of its volume.
+//! Paths of the sockets and the mount point of a running server, in the folder of its volume.
 
 use std::path::{Path, PathBuf};
 

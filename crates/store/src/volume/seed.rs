@@ -38,15 +38,16 @@ impl fmt::Debug for HashSeed {
 const MAGIC: [u8; 8] = *b"PELSEED\n";
 /// The number of the hash function SipHash-2-4.
 const SIP_HASH: u32 = 1;
-/// That of a shared store: 16 more bytes, the key of the first 16 bits.
+/// The number of the hash of a shared store: the file has 16 more bytes, the key of the first 16
+/// bits.
 const TWO_KEYS: u32 = 2;
 const BYTES: usize = 40;
 /// Greatest length of the file that any version is known to write, in bytes.
 const MAX_BYTES: usize = BYTES + 16;
-/// Why the bytes of a file are no [`HashSeed`].
+/// The reason why the bytes of a file are no [`HashSeed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeedError {
-    /// What is wrong with them, for a message.
+    /// The damage, for a message.
     Damaged(&'static str),
     /// The hash has this number, which this program does not know.
     UnknownHash(u32),
@@ -58,7 +59,7 @@ impl From<&'static str> for SeedError {
     }
 }
 
-/// Names that are compared with a seed at most.
+/// Most names that are compared with a seed.
 const NAMES_LOOKED_AT: u32 = 16;
 const FILES: TwoFiles = TwoFiles { first: SEED, copy: SEED_COPY, new: SEED_NEW, mode: SECRET };
 

@@ -1,10 +1,11 @@
-//! The folder of a server of a shared store: what belongs to the server and not to the volume.
+//! The folder of a server of a shared store: the files that belong to the server and not to the
+//! volume.
 //!
 //! ```text
 //! store          the path of the store's folder, and the id of its volume, a line each
 //! lock           locked while the server runs; holds its process id
 //! key            the private key of the server
-//! listen         the address at which it listens unless it is told another one
+//! listen         the address at which it listens, unless an option names another one
 //! log            messages of the server
 //! control.sock   the socket of `pelago status`
 //! ```
@@ -25,7 +26,7 @@ use crate::owner::LockId;
 
 /// All names in the folder.
 const NAMES: [&str; 8] = [STORE, STORE_NEW, LOCK, KEY, LISTEN, LISTEN_NEW, LOG, SOCKET];
-/// Greatest length of the file `store`: those of a path, of an id, and two line feeds.
+/// Greatest length of the file `store`: a path, an id, and two line feeds.
 const STORE_BYTES: u64 = 4096 + 1 + 32 + 1;
 
 /// The folder of a server of a shared store, locked.
@@ -49,8 +50,8 @@ impl ServerFolder {
     /// makes it if it is missing.
     ///
     /// # Errors
-    /// [`VolumeError`]: the folder is a volume, that of a server of another store, has other files,
-    /// or is in use.
+    /// [`VolumeError`] if the folder is a volume, belongs to a server of another store, has other
+    /// files, or is in use.
     pub fn open_or_create(dir: &Path, store: &Path) -> Result<Self, VolumeError> {
         let folder = match Folder::open(dir) {
             Err(error) if error.is_not_found() => {
@@ -88,14 +89,14 @@ impl ServerFolder {
         &self.folder
     }
 
-    /// Returns the volume of the store; `None` if the server has not been there yet.
+    /// Returns the volume of the store; `None` if the server has not served it yet.
     #[must_use]
     pub const fn volume(&self) -> Option<VolumeId> {
         self.volume
     }
 
-    /// Remembers the volume of the store in the folder `store`: this server is never used with
-    /// another one.
+    /// Records the volume of the store in the folder `store`: this server never serves another
+    /// volume.
     ///
     /// # Errors
     /// [`VolumeError`].
@@ -112,7 +113,8 @@ impl ServerFolder {
         Ok(self.folder.sync()?)
     }
 
-    /// Returns which file is locked: no other process of this machine has it while this one does.
+    /// Returns the numbers of the locked file: no other process of this machine holds this lock
+    /// meanwhile.
     #[must_use]
     pub const fn lock_id(&self) -> LockId {
         self.lock_id

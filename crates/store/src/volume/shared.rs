@@ -1,11 +1,11 @@
-//! The folder of a shared store: how it is made by one of several servers at once, and opened.
+//! The folder of a shared store, which several servers may make at once.
 //!
 //! Servers that meet an empty folder each prepare a whole store in a folder of their own, `new.X`:
-//! seed, format, and `0` with the first baton. The rename of `new.X` to `shard` decides: a folder
-//! that is not empty is never replaced, and `shard` is never empty again, so one rename succeeds,
-//! ever. Then the small files are moved out of `shard`, `format` last, by the next server: each
-//! exists once, so a file that is gone has been moved by another one. A crash at any point leaves
-//! what the next server completes.
+//! seed, format, and `0` with the first baton. The rename of `new.X` to `shard` decides. It never
+//! replaces a folder that is not empty, and `shard` is never empty again, so exactly one rename
+//! ever succeeds. Then each server moves the small files out of `shard`, `format` last. Each file
+//! exists once, so a file that is gone was moved by another server. After a crash at any point the
+//! next server completes the rest.
 
 use std::path::Path;
 
@@ -42,12 +42,12 @@ impl Default for SharedOptions {
     }
 }
 
-/// Looks at a folder while other servers make a store of it.
+/// Most looks at a folder while other servers make a store of it.
 const TRIES: u32 = 16;
 
-/// What a folder holds.
+/// The content of a folder that is to be a shared store.
 enum Found {
-    /// Nothing, or what servers left that died before one of them had decided.
+    /// Nothing, or the leftovers of servers that died before a rename decided.
     Empty(Folder),
     /// A store whose files are not all in their places.
     Begun(Folder),
@@ -58,10 +58,10 @@ enum Found {
 impl Volume {
     /// Opens the shared store in the folder `dir`, or makes it with `options` if the folder is
     /// missing or empty. Several servers may do so at once, on several machines. No lock is taken:
-    /// who may change what is in it, [`crate::owner`] says.
+    /// [`crate::owner`] decides which server may change the store.
     ///
     /// # Errors
-    /// [`VolumeError`]; [`VolumeError::NotShared`] if there is the volume of one server.
+    /// [`VolumeError`]; [`VolumeError::NotShared`] if the folder has the volume of a single server.
     pub fn open_or_create_shared(dir: &Path, options: SharedOptions) -> Result<Self, VolumeError> {
         if options.shards != 1 {
             return Err(VolumeError::Shards { path: dir.into(), found: options.shards });
@@ -80,8 +80,9 @@ impl Volume {
 }
 
 impl Volume {
-    /// Opens the shared store in the folder `dir`, which has the volume `id` already: for a server
-    /// that knows it. Makes nothing: a file system that is not mounted looks like an empty folder.
+    /// Opens the shared store in the folder `dir`, which must have the volume `id`: for a server
+    /// that has served it before. Makes nothing: a file system that is not mounted looks like an
+    /// empty folder.
     ///
     /// # Errors
     /// [`VolumeError::StoreGone`] if there is no volume, [`VolumeError::StoreOfOther`] if there is
@@ -151,7 +152,7 @@ fn find(dir: &Path) -> Result<Option<Found>, VolumeError> {
             }
         };
     };
-    // Looked for here first: another server may be moving it out.
+    // `format` is looked for in `shard` first: another server may be moving it out.
     let is_begun = shard.contains(FORMAT)? || detect::is_volume(&folder)?;
     if is_begun {
         return Ok(Some(Found::Begun(folder)));
@@ -181,7 +182,7 @@ fn begin(folder: &Folder, options: SharedOptions) -> Result<(), VolumeError> {
     }
     match made {
         Ok(_) => Ok(()),
-        // Another server that has completed the store removes leftovers.
+        // Another server has completed the store, and removed this one's folder as a leftover.
         Err(_) if folder.contains(SHARD)? => Ok(()),
         Err(error) => Err(error),
     }
@@ -202,8 +203,8 @@ fn prepare(folder: &Folder, name: &str, options: SharedOptions) -> Result<(), Vo
     Ok(own.sync()?)
 }
 
-/// Makes the prepared folder `name` the shards of the store. Returns whether it is: false if
-/// another one is.
+/// Renames the prepared folder `name` to `shard`. Returns false if another server's folder is
+/// `shard` already.
 fn decide(folder: &Folder, name: &str) -> Result<bool, VolumeError> {
     match renameat(folder, name, folder, SHARD) {
         Ok(()) => {
@@ -220,7 +221,7 @@ fn decide(folder: &Folder, name: &str) -> Result<bool, VolumeError> {
     }
 }
 
-/// Moves the small files of a store that was decided to their places.
+/// Moves the small files of a store to their places, after the rename to `shard`.
 fn complete(folder: &Folder) -> Result<(), VolumeError> {
     let shard = folder.open_folder(SHARD)?;
     for name in [CONTENT, ALIVE, SERVERS] {
@@ -267,8 +268,8 @@ fn open(folder: Folder) -> Result<Volume, VolumeError> {
     })
 }
 
-/// Removes what servers prepared that were not the first. One that still prepares finds that there
-/// is a store.
+/// Removes the prepared folders of servers that were not the first. A server that still prepares
+/// one finds that there is a store.
 fn remove_leftovers(folder: &Folder) -> Result<(), VolumeError> {
     for name in folder.entries()? {
         if name.to_str().is_some_and(|name| name.starts_with(NEW))

@@ -1,8 +1,8 @@
 //! Small files that a volume has twice, so that one wrong byte costs nothing.
 //!
-//! Both have the same bytes, and a checksum. The first counts if it is whole, else the copy. What
-//! is damaged, missing or different is written again from what counts, but only once the table has
-//! shown that this is right: the other file may be of another volume.
+//! Both have the same bytes, and a checksum. The first counts if it is whole, else the copy. A file
+//! that is damaged, missing or different is written again from the one that counts, but only after
+//! the table has shown that this is right: one of the files may be of another volume.
 
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ pub(super) struct TwoFiles {
 /// The value of two files.
 #[derive(Debug)]
 pub(super) struct Pair<T> {
-    /// What counts.
+    /// The value that counts.
     pub(super) value: T,
-    /// What the copy says, if it is whole and differs from `value`.
+    /// The value of the copy, if it is whole and differs from `value`.
     pub(super) other: Option<T>,
-    /// Why a file is to be written again.
+    /// The files that are to be written again.
     pub(super) mends: Vec<Mend>,
 }
 
@@ -39,9 +39,10 @@ pub(super) struct Pair<T> {
 pub struct Mend {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The damage, for a message.
     pub what: &'static str,
-    /// Whether it was whole once: not if a program wrote the volume that knows only one file.
+    /// True if the file was whole once; false if the program that wrote the volume knows only one
+    /// file.
     pub is_damage: bool,
 }
 

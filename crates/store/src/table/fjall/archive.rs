@@ -19,7 +19,7 @@ pub(super) struct Section {
 }
 
 impl Section {
-    /// Returns the offset behind its last byte.
+    /// Returns the offset after its last byte.
     pub(super) const fn end(&self) -> u64 {
         self.at.saturating_add(self.len)
     }

@@ -36,7 +36,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// Permissions of a copy.
 const FILE_MODE: u32 = 0o600;
 
-/// What names all the rest of a table.
+/// The files that name all other files of a table.
 #[derive(Debug, PartialEq, Eq)]
 struct Names {
     flushed: Vec<u8>,
@@ -84,7 +84,7 @@ pub(crate) fn carry(from: &Folder, to: &Folder) -> Result<Carried, Error> {
     }
 }
 
-/// Why a copy failed.
+/// A failure of a copy.
 enum Failed {
     Io(io::Error),
     Table(Error),

@@ -1,4 +1,4 @@
-//! The state of an open table, and what its operations do.
+//! The state of an open table, and its operations.
 
 use std::fs::{self, File};
 use std::io;
@@ -41,15 +41,15 @@ pub(super) struct TableInner {
     engine: RwLock<Option<Engine>>,
     /// Write-locked while a batch is applied. So with a read lock the table is between two batches.
     tail: RwLock<JournalTail>,
-    /// Whether a batch is being applied.
+    /// True while a batch is being applied.
     is_applying: AtomicBool,
-    /// Whether a write failed or the engine panicked. Every call fails until a reopen.
+    /// True if a write failed or the engine panicked. Every call then fails until a reopen.
     stopped: AtomicBool,
     /// The last result of [`Engine::is_under_pressure`].
     is_under_pressure: AtomicBool,
     /// The number of reopens. Snapshots taken before the last one are stale.
     reopens: AtomicU64,
-    /// Whether the engine is journal-only because it failed on a nearly full disk.
+    /// True if the engine is journal-only because it failed on a nearly full disk.
     failed_when_full: AtomicBool,
     /// The locked file; `None` after a close.
     lock_file: Mutex<Option<File>>,
@@ -359,7 +359,7 @@ impl TableInner {
             return Err(Error::Stopped);
         }
         // Sync before the engine ends. If the sync came later and failed, the reopen would drop
-        // batches without telling anyone.
+        // batches without a report.
         tail.follow_rotation()?;
         let (end, file) = tail.end()?;
         if let Err(error) = file.sync_data() {

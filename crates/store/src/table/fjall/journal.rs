@@ -1,4 +1,4 @@
-//! Reads the journal files of the engine, before the engine does and while it writes them.
+//! Reads of the engine's journal files, before the engine reads them and while it writes them.
 //!
 //! A journal is a sequence of batches: `1, items u32, seqno u64`, then each item (`2`, kind,
 //! compression, keyspace u64, key length u16, value length u32, stored length u32, key, value),
@@ -38,12 +38,12 @@ pub(super) struct Position {
     pub(super) bytes: u64,
 }
 
-/// What a journal file holds.
+/// The extent of the batches in a journal file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     /// The end of the last whole batch, in bytes.
     pub(super) valid: u64,
-    /// Whether other bytes than zeros follow.
+    /// True if other bytes than zeros follow.
     pub(super) torn: bool,
     /// The least sequence number that the next batch may have.
     pub(super) next_seqno: u64,
@@ -100,7 +100,7 @@ pub(super) fn read(file: &File, from: u64, next_seqno: u64) -> io::Result<Extent
     }
 }
 
-/// What follows in a journal.
+/// The result of reading one batch.
 enum Step {
     /// A whole batch with this sequence number.
     Batch(u64),
@@ -199,7 +199,7 @@ pub(super) struct Found {
     /// The offset of its first item.
     first: usize,
     items: u32,
-    /// The offset behind it.
+    /// The offset after it.
     pub(super) end: usize,
     /// Its sequence number, which no checksum covers.
     pub(super) number: u64,

@@ -1,4 +1,4 @@
-//! Checks the manifest of a keyspace: the file that lists the sorted runs of the keyspace.
+//! The check of a keyspace's manifest: the file that lists the sorted runs of the keyspace.
 //!
 //! The file `current` holds the number of the manifest `v`NUMBER and the checksum of that file. The
 //! engine does not compare the checksum, and it deletes every sorted run that the manifest does not

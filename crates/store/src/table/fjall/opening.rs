@@ -15,9 +15,9 @@ use super::tail::JournalTail;
 use super::verify;
 use crate::table::Error;
 
-/// How long the threads of the engine may take to close their files.
+/// The time within which the threads of the engine must close their files.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How often the descriptors of this process are looked through until then.
+/// The pause between two looks through the descriptors of this process until then.
 const CLOSE_POLL: Duration = Duration::from_micros(200);
 
 /// Takes the lock of the table in the folder `home`, without waiting. The lock lasts as long as the

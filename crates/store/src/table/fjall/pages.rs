@@ -1,4 +1,4 @@
-//! Reads files past pages that the disk cannot read.
+//! Reads of files past pages that the disk cannot read.
 
 use std::io;
 use std::os::unix::fs::FileExt;

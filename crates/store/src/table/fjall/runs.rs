@@ -1,4 +1,4 @@
-//! Reads the sorted runs of the engine without the engine, block by block, past damage.
+//! Reads of the engine's sorted runs without the engine, block by block, past damage.
 //!
 //! A run is a sequence of blocks: `"LSM", 3, kind u8, XXH3-128 of the bytes, length u32, unpacked
 //! length u32, low half of XXH3-128 of the header so far`, and the bytes; nothing is packed. Blocks
@@ -36,7 +36,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ListedRun {
     pub(super) id: u64,
-    /// What is added to the sequence numbers in the file.
+    /// The number to add to the sequence numbers in the file.
     pub(super) base: u64,
 }
 
@@ -153,12 +153,12 @@ struct Reading {
     /// The key of the last row that was read.
     last_key: Vec<u8>,
     lost: Vec<LostRows>,
-    /// Whether rows behind `last_key` are lost.
+    /// True if rows after `last_key` are lost.
     is_behind: bool,
 }
 
 impl Reading {
-    /// Notes that a block is lost.
+    /// Records that a block is lost.
     fn lose(&mut self) {
         if !self.is_behind {
             self.lost.push(LostRows { after: self.last_key.clone(), before: None });
@@ -190,7 +190,7 @@ impl Reading {
 struct Header {
     kind: u8,
     sum: u128,
-    /// Bytes of the block behind the header.
+    /// Bytes of the block after the header.
     len: u64,
 }
 

@@ -1,9 +1,8 @@
-//! Reads the rows of a damaged table, without the engine and without a change of any file.
+//! Reads of the rows of a damaged table, without the engine and without a change of any file.
 //!
 //! The engine opens a table whole or not at all. This reads what is left of each of its files:
-//! sorted runs block by block (`runs`), journals batch by batch (`journal`), past what is damaged.
-//! The rows come in no order, each with its sequence number: of two versions the higher one is
-//! newer.
+//! sorted runs block by block (`runs`), journals batch by batch (`journal`), past damage. The rows
+//! come in no order, each with its sequence number: of two versions the higher one is newer.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,9 +23,9 @@ pub use super::found::{FoundRow, LostRows};
 pub struct Unread {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, for a message.
+    /// The damage, for a message.
     pub what: String,
-    /// What that costs.
+    /// The loss that follows.
     pub lost: Lost,
 }
 
@@ -131,9 +130,9 @@ struct Journal {
     id: u64,
     bytes: Vec<u8>,
     batches: Vec<journal::Found>,
-    /// Whether there is a whole batch behind bytes that are none.
+    /// True if there is a whole batch after bytes that are no batch.
     has_gap: bool,
-    /// Whether the disk could not read some of its bytes, or it is longer than a journal.
+    /// True if the disk could not read some of its bytes, or if it is longer than a journal.
     has_unread: bool,
 }
 
@@ -192,8 +191,8 @@ fn read_journals(
     Ok(())
 }
 
-/// Returns what is wrong with a journal, if changes may be lost. A crash leaves the last one torn
-/// behind what was synced.
+/// Returns what is wrong with a journal, if changes may be lost. A crash may leave the last one
+/// torn after its synced part.
 fn damage(journal: &Journal, is_last: bool, safe: Option<Position>) -> Option<&'static str> {
     let end = journal.batches.last().map_or(0, |batch| batch.end);
     let is_short = safe.is_some_and(|safe| safe.journal == journal.id && (end as u64) < safe.bytes);

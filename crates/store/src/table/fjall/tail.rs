@@ -1,4 +1,4 @@
-//! The tail of the journal: where it ends, and the blocks preallocated after that.
+//! The tail of the journal: its end, and the blocks preallocated after it.
 //!
 //! The engine does not say where its journal ends, so we count the bytes of each batch. It starts a
 //! new journal between two batches, on a thread of its own. We notice the new file late, and then
@@ -45,9 +45,9 @@ pub(super) struct JournalTail {
     allocated: u64,
     /// Bytes to allocate after the last batch, if the disk has them.
     preallocation: u64,
-    /// Whether the file was truncated to its batches. The engine makes new files 64 MiB long.
+    /// True if the file was truncated to its batches. The engine makes new files 64 MiB long.
     is_trimmed: bool,
-    /// Whether the last allocation found the disk full.
+    /// True if the last allocation found the disk full.
     disk_is_full: bool,
     /// Gives blocks if the disk has none.
     reserve: Option<Arc<Reserve>>,
@@ -59,7 +59,7 @@ pub(super) struct JournalTail {
     safe: Position,
     /// Bytes of batches since the memtable was last sealed.
     unsealed_bytes: u64,
-    /// Whether a sync failed. Then the disk may hold anything after `safe`.
+    /// True if a sync failed. Then the disk may hold anything after `safe`.
     sync_failed: bool,
 }
 
@@ -192,7 +192,7 @@ impl JournalTail {
         self.unsealed_bytes += bytes;
     }
 
-    /// Notes that the memtable was sealed.
+    /// Records that the memtable was sealed.
     pub(super) fn set_sealed(&mut self) {
         self.unsealed_bytes = 0;
         self.check_seal_at = 0;
@@ -208,12 +208,12 @@ impl JournalTail {
         self.check_seal_at = self.unsealed_bytes + STEP_BYTES;
     }
 
-    /// Notes that the journals are synced up to `position`.
+    /// Records that the journals are synced up to `position`.
     pub(super) fn set_safe(&mut self, position: Position) {
         self.safe = self.safe.max(position);
     }
 
-    /// Notes that a sync failed.
+    /// Records that a sync failed.
     pub(super) fn set_sync_failed(&mut self) {
         self.sync_failed = true;
     }

@@ -1,4 +1,4 @@
-//! Verifies, before the engine touches its files, that everything that was safe is there.
+//! The check, before the engine touches its files, that everything that was safe is there.
 //!
 //! 1. Without the file `flushed` no open ever succeeded. The database, whole or half created, must
 //!    be empty, and is deleted.
