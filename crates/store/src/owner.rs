@@ -7,12 +7,12 @@
 //! and turn. Each owner has an engine's folder of its own, `E.P/`. Two rules keep what was safe:
 //!
 //! 1. *Safe is what a rename has confirmed.* After each persist the owner renames the baton to the
-//! next turn ([`OwnedTable`], [`Baton::advance`]), and only then calls batches safe. A taker, the
-//! server that takes the store over, renames the same file to the next epoch. A file is renamed
-//! once, so either the owner's rename came first, and the taker copies all that it confirmed; or
-//! the taker's did, and the owner's finds no file: it is fenced, and has confirmed nothing that the
-//! taker lacks. No clock is in this: the owner may stand still between any two instructions, for
-//! any time.
+//!    next turn ([`OwnedTable`], [`Baton::advance`]), and only then calls batches safe. A taker,
+//!    the server that takes the store over, renames the same file to the next epoch. A file is
+//!    renamed once, so either the owner's rename came first, and the taker copies all that it
+//!    confirmed; or the taker's did, and the owner's finds no file: it is fenced, and has confirmed
+//!    nothing that the taker lacks. No clock is in this: the owner may stand still between any two
+//!    instructions, for any time.
 //! 2. *Nothing is shared that is ever written.* A taker never opens the owner's files. It copies
 //!    journals and version files into its own folder, and hard-links sorted runs, which never
 //!    change (`forward`). What a stopped owner writes when it goes on is in its own folder, which
@@ -24,8 +24,8 @@
 //! each 2 s ([`Beat`]). Others take a process for dead if neither that file nor its baton was
 //! renamed for 6 s × 65/64 ([`Candidate`]). The taker first renames that file away, so that a
 //! process that was not dead fails at its next beat; the rename fails if the process has beaten
-//! meanwhile. The owner gives no reply from its table once its last beat is older than 6 s × 63/64
-//! ([`Beat::is_fresh`]): a client never reads a state that is older than a taker's changes.
+//! meanwhile. Once its last beat is older than 6 s × 63/64 ([`Beat::is_fresh`]), the owner sends no
+//! reply that is not safe: a client never reads a state that is older than a taker's changes.
 //!
 //! # Bytes
 //!
