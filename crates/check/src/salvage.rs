@@ -15,7 +15,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use pelago_store::content::{self, ContentStore};
+use pelago_store::content::ContentStore;
 use pelago_store::table;
 use pelago_store::table::fjall::salvage::{Lost, Unread, read_rows};
 use pelago_store::volume::{Remains, VolumeError};
@@ -97,9 +97,6 @@ pub enum SalvageError {
         #[source]
         source: table::Error,
     },
-    /// The folder of content files cannot be listed.
-    #[error(transparent)]
-    Content(#[from] content::Error),
 }
 
 /// The folder of the rows that were read, in the target. It is removed at the end.
@@ -132,9 +129,14 @@ pub fn salvage(dir: &Path, to: &Path) -> Result<Salvaged, SalvageError> {
     };
     note_unread(&unread, &mut rows, &mut report)?;
     let content = match remains.content() {
-        Ok(folder) => Some(ContentStore::open_unchanged(folder)?),
+        Ok(folder) => ContentStore::open_unchanged(folder).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    // Without content files the names and the small files are still copied.
+    let content = match content {
+        Ok(content) => Some(content),
         Err(error) => {
-            report.lose(b"", &error.to_string())?;
+            report.lose(b"", &error)?;
             None
         }
     };

@@ -92,12 +92,16 @@ impl TreeCopy<'_> {
     fn lost_content(&mut self, folder: BorrowedFd<'_>) -> Result<(), SalvageError> {
         let Some(content) = self.copier.content() else { return Ok(()) };
         let mut files = Vec::new();
-        content.list(&mut |entry| {
+        let listed = content.list(&mut |entry| {
             if let ContentEntry::File { ino, generation } = entry {
                 files.push((ino, generation));
             }
             ControlFlow::Continue(())
-        })?;
+        });
+        if let Err(error) = listed {
+            // Files that have names are copied already.
+            self.report.lose(b"", &error.to_string())?;
+        }
         for (ino, generation) in files {
             if !self.is_lost(ino)? {
                 continue;

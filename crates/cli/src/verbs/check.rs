@@ -1,4 +1,4 @@
-//! `pelago check`.
+//! `pelago check`: checks, repairs or salvages a volume that is not mounted, and prints the result.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 /// Copies all readable files. The exit code is that of "damaged" if something is lost.
 fn salvage(dir: &Path, to: &Path, json: bool) -> Outcome<ExitCode> {
     let done = retry_while_exiting(dir, || check::salvage(dir, to));
-    let done = done.map_err(|error| salvage_failed(error, dir))?;
+    let done = done.map_err(|error| salvage_failed(error, dir, to))?;
     if json {
         output::print_json(&json!({
             "version": json::VERSION,
@@ -136,14 +136,17 @@ fn salvage_lines(done: &Salvaged, to: &Path) -> String {
     text
 }
 
-fn salvage_failed(error: SalvageError, dir: &Path) -> Failure {
+fn salvage_failed(error: SalvageError, dir: &Path, to: &Path) -> Failure {
     match error {
         SalvageError::Volume(error) => volume_failed(error, dir),
+        // Their texts say what to do.
         SalvageError::NotEmpty { .. } | SalvageError::Inside { .. } => {
             Failure::new(Exit::Failed, error)
         }
-        error => Failure::new(Exit::Failed, error)
-            .hint("remove what is in the folder, then salvage again, or name another folder"),
+        error => Failure::new(Exit::Failed, error).hint(format!(
+            "empty {}, then salvage again, or name another folder for the copy",
+            to.display()
+        )),
     }
 }
 
@@ -213,9 +216,13 @@ fn result_lines(found: &Plan, repaired: u64, left: Option<&Plan>) -> String {
             ),
             (true, 0) => "result    whole\n".to_owned(),
             (true, _) => format!(
-                "result    whole, {} leftovers\n\
+                "result    whole, {} leftovers{}\n\
                  next      `pelago check --apply` frees their space\n",
-                found.leftovers
+                found.leftovers,
+                match found.pending {
+                    0 => String::new(),
+                    pending => format!(", {pending} files to be corrected by the next start"),
+                }
             ),
             (false, 0) => format!("result    {}, nothing can be repaired\n", count(found)),
             (false, repairable) => format!(
