@@ -2,7 +2,7 @@
 //! wait until a batch is safe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pelago_store::sync::{Condvar, Mutex};
 use pelago_wire::{Code, Error};
@@ -19,6 +19,9 @@ pub struct Durability {
     safe: AtomicU64,
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// A moment up to which all that was done is safe; `None` before the first group commit. A leaf
+    /// lock.
+    safe_until: Mutex<Option<Instant>>,
     /// Counts the times at which batches that were done and not safe may have been lost.
     invalidations: AtomicU64,
     /// The inodes that lost changes that were done.
@@ -68,14 +71,29 @@ impl Durability {
         ready.into_iter().for_each(|waiting| (waiting.when_safe)(Ok(())));
     }
 
-    /// Does the same as [`Durability::persisted`] for callers that hold locks: it calls nobody
-    /// back, but requests a group commit, which does.
+    /// Does the same as [`Durability::persisted`] for callers that hold locks: it requests a
+    /// group commit, which calls back.
     pub(crate) fn persisted_under_lock(&self, sequence: u64) {
         self.advance_safe(sequence);
         let mut waiting = self.waiting.lock();
         if !waiting.callbacks.is_empty() {
             waiting.is_wanted = true;
             self.changed.notify_all();
+        }
+    }
+
+    /// Records that all that was done up to a moment is safe.
+    pub fn record_safe_until(&self, moment: Instant) {
+        *self.safe_until.lock() = Some(moment);
+    }
+
+    /// Returns the longest time for which a batch that is not safe can have waited; zero if all are
+    /// safe, and at a start before the first group commit.
+    #[must_use]
+    pub fn unsafe_for(&self) -> Duration {
+        match self.done() == self.safe() {
+            true => Duration::ZERO,
+            false => self.safe_until.lock().map_or(Duration::ZERO, |moment| moment.elapsed()),
         }
     }
 
@@ -243,5 +261,21 @@ mod tests {
     #[should_panic = "I-2"]
     fn a_batch_that_was_never_applied_cannot_be_safe() {
         after(2).persisted(3);
+    }
+
+    #[test]
+    fn a_batch_waits_at_most_since_the_last_group_commit() {
+        let durability = Durability::default();
+        let second = Duration::from_secs(1);
+        durability.record_safe_until(Instant::now() - second);
+        assert_eq!(durability.unsafe_for(), Duration::ZERO, "nothing is done");
+        durability.applied(1);
+        let waits = durability.unsafe_for();
+        assert!(waits >= second, "{waits:?}");
+        // A group commit of an idle server records its time too.
+        durability.record_safe_until(Instant::now());
+        assert!(durability.unsafe_for() < second);
+        durability.persisted(1);
+        assert_eq!(durability.unsafe_for(), Duration::ZERO);
     }
 }

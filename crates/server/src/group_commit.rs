@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pelago_store::table::{self, SharedTable};
@@ -90,6 +90,7 @@ impl GroupCommit {
     }
 
     fn make_safe(&self) -> Result<(), Error> {
+        let began = Instant::now();
         // In this order: both only grow, and other threads may make batches safe too.
         let safe = self.durability.safe();
         let sequence = self.durability.done();
@@ -99,6 +100,7 @@ impl GroupCommit {
         }
         // Even if all was safe before: a request may still wait to be called back.
         self.durability.persisted(sequence);
+        self.durability.record_safe_until(began);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::OpenFiles;
@@ -74,7 +74,6 @@ pub struct Server {
     mirror: Arc<Mirror>,
     service: Arc<LocalService>,
     /// A leaf lock.
-    last_safe: Mutex<LastSafe>,
     /// The first lock to be taken while the server stops.
     running: Mutex<Running>,
 }
@@ -114,13 +113,6 @@ impl OpenVolume {
             ownership.stop_without_release();
         }
     }
-}
-
-/// The newest safe batch that `status` has seen.
-struct LastSafe {
-    batch: u64,
-    /// The time at which it was seen first, or last seen as the newest batch that is done.
-    seen: Instant,
 }
 
 impl Server {
@@ -300,7 +292,7 @@ impl Server {
                 done: durability.done(),
                 safe: durability.safe(),
                 sync_interval: options.sync_interval,
-                unsafe_for: self.unsafe_for(),
+                unsafe_for: durability.unsafe_for(),
             },
             awaited_sessions: self.core.grace.sessions() as u64,
             open_files: files.opens.saturating_sub(self.replaced.open_count()) as u64,
@@ -332,7 +324,8 @@ impl Server {
     }
 
     /// Stops the server: requests get `Unavailable` from now on, open files are committed,
-    /// everything is made safe, and the volume is marked as clean. A second call does nothing.
+    /// everything is made safe, and the volume is marked as clean; that of a shared store is given
+    /// to the next owner. A second call does nothing and returns `Ok`.
     ///
     /// # Errors
     /// [`StopError`]: all threads have ended nevertheless, and the next start recovers the volume.
@@ -374,9 +367,10 @@ impl Server {
         let mut keep = self.opens.externally_written();
         self.opens.commit_all().map_err(StopError::Commit)?;
         self.opens.sync_writing()?;
-        // The bytes of these files are not on the disk, even if the page cache shows them: the next
-        // run knows it from their `writing` rows.
+        // Bytes of these files are not on the disk, even if the page cache shows them: the next run
+        // knows it from their `writing` rows.
         keep.extend(self.opens.inodes_in_error());
+        // An earlier owner of the store may still write these.
         keep.extend(self.opens.inodes_copy_on_write());
         recovery::forget_writing_rows(shard, &*parts.table, &keep).map_err(StopError::Commit)?;
         shard.finish().map_err(StopError::Commit)?;
@@ -386,21 +380,7 @@ impl Server {
         Ok(())
     }
 
-    /// Returns the age of the oldest change that is not safe, as far as `status` has observed it.
-    fn unsafe_for(&self) -> Duration {
-        let Core { durability, options, .. } = &self.core;
-        let mut last = self.last_safe.lock();
-        let safe = durability.safe();
-        if durability.done() == safe {
-            *last = LastSafe { batch: safe, seen: Instant::now() };
-            return Duration::ZERO;
-        }
-        if last.batch != safe {
-            *last = LastSafe { batch: safe, seen: Instant::now() };
-        }
-        last.seen.elapsed().max(options.sync_interval)
-    }
-
+    /// Returns the limits of memory, and the use of each.
     fn memory(&self) -> Vec<MemoryUse> {
         let Core { host, parts, shard, .. } = &self.core;
         let memory = &host.memory;

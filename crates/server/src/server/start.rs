@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_data::{self as data, Space};
@@ -23,7 +23,7 @@ use pelago_wire::{Handle, SessionId, SessionRecord, Time, limits};
 use super::core::{Built, Core, WorkerNotifies, notifier};
 use super::primary::without_passthrough;
 use super::table_opening::open_table;
-use super::{Joining, LastSafe, OpenVolume, Options, Parts, Running, Server, StartError};
+use super::{Joining, OpenVolume, Options, Parts, Running, Server, StartError};
 use crate::grace::Grace;
 use crate::host::Host;
 use crate::memory::MEMORY_BYTES;
@@ -104,7 +104,6 @@ impl Server {
             replaced,
             mirror,
             service,
-            last_safe: Mutex::new(LastSafe { batch: 0, seen: Instant::now() }),
             running: Mutex::new(Running { volume, stopped: false }),
         })
     }
