@@ -28,9 +28,9 @@ macro_rules! needs {
     };
 }
 
-const VERBS: [&str; 13] = [
-    "up", "serve", "mount", "unmount", "status", "get", "share", "attach", "revoke", "key",
-    "check", "bench", "version",
+const VERBS: [&str; 18] = [
+    "up", "serve", "mount", "unmount", "status", "find", "tag", "get", "share", "attach", "revoke",
+    "key", "site", "join", "wait", "check", "bench", "version",
 ];
 
 #[test]
@@ -45,6 +45,22 @@ fn help() {
     for what in ["new", "show", "allow", "remove", "list"] {
         said(&format!("help-key-{what}"), &["key", what, "--help"]);
     }
+    for what in ["invite", "list", "mirror", "promote"] {
+        said(&format!("help-site-{what}"), &["site", what, "--help"]);
+    }
+}
+
+/// `help` lists each verb in a line that begins with two spaces.
+#[test]
+fn the_help_of_every_verb_is_compared() {
+    let (_folder, root) = folder();
+    let help = run(&mut pelago(&root, ["help"])).out;
+    let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let words = lines.filter_map(|line| line.split_whitespace().next());
+    let listed: Vec<&str> =
+        words.filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase())).collect();
+    let compared: Vec<&str> = VERBS.into_iter().chain(["help"]).collect();
+    assert_eq!(listed, compared);
 }
 
 #[test]
