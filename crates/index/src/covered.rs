@@ -25,6 +25,6 @@ pub struct Covered {
     pub sequence: u64,
     /// The time at which the index had the state of the volume.
     pub as_of: Time,
-    /// Whether the first read of all rows has ended; before that some files are missing.
+    /// True once all rows were read; before that some files are missing.
     pub is_complete: bool,
 }

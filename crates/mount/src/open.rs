@@ -4,11 +4,12 @@
 //! reverse (`EIO`, Linux 6.9 and later). So the server chooses the data path for an inode, not for
 //! an open. For passthrough the descriptor is registered with the kernel first. If the kernel
 //! accepts no descriptors at all, the file is closed and opened again without passthrough, as all
-//! files are from then on. If only this descriptor was refused, the open fails: the server would
-//! not count an open through the daemon as one of this kernel, and would grant passthrough to the
-//! next open of the same inode.
+//! files are from then on. If only this descriptor was refused, the open fails. Otherwise the inode
+//! would be open through pages here, while the server still grants passthrough to its next open,
+//! which the kernel would refuse.
 //!
-//! In a mount under leases an open that only reads uses pages while the attributes of the file are
+//! In a mount under leases an open that only reads (no append, no truncation, no strict
+//! atime) uses pages while the attributes of the file are
 //! under a lease. All other opens bypass the pages: so the server sees each write at once, and each
 //! read returns the bytes that others have written.
 
@@ -82,7 +83,7 @@ pub(crate) struct MayKeep {
     pub(crate) attr: bool,
 }
 
-/// A reply that can say that a file is open; the kernel knows two forms of it.
+/// A reply that can say that a file is open: OPEN and CREATE have different forms of it.
 pub(crate) trait ReplyTo: Send + 'static {
     /// Registers a descriptor with the kernel.
     fn register(&self, backing: &Backing) -> io::Result<device::Backing>;
@@ -118,9 +119,8 @@ impl Opening<OpenReply> {
 }
 
 impl Opening<CreateReply> {
-    /// Continues a CREATE with the new file. The kernel sees all changes from here on: writes on
-    /// any data path, and the commit after them. (A mapping changes nothing before the file has
-    /// grown.)
+    /// Continues a CREATE with the new file. The kernel may keep name and attributes: the file is
+    /// new and empty, so a mapping cannot change it unseen.
     pub(crate) fn created(mut self, made: Option<At>, created: Created) {
         self.reply.made = made;
         let may_keep = MayKeep { name: true, attr: true };
@@ -130,8 +130,8 @@ impl Opening<CreateReply> {
     /// Continues a CREATE or TMPFILE with a file that was made, or found by its name, and opened.
     pub(crate) fn found(self, may_keep: MayKeep, entry: Entry, open: OpenId, path: DataPath) {
         let Self { state, context, wanted, program_flags, sample, reply } = self;
-        let is_seen = !(flags::is_direct(program_flags) && wanted.write);
-        let may_keep = MayKeep { attr: may_keep.attr && is_seen, ..may_keep };
+        let writes_update_attrs = !(flags::is_direct(program_flags) && wanted.write);
+        let may_keep = MayKeep { attr: may_keep.attr && writes_update_attrs, ..may_keep };
         let CreateReply { reply, thread, name, made } = reply;
         let shared = Arc::clone(&state);
         let reply =
@@ -168,7 +168,7 @@ impl<D: ReplyTo> Opening<D> {
                         self.give(attr.ino, OpenPath::Passthrough, opened);
                     }
                     Err(error) => {
-                        if self.state.passthrough.ends_with(&error) {
+                        if self.state.passthrough.turn_off_if_lasting(&error) {
                             self.open_without(handle, open);
                         } else {
                             self.fail(open, errno(&error));
@@ -189,7 +189,7 @@ impl<D: ReplyTo> Opening<D> {
         self.give(attr.ino, path, opened);
     }
 
-    /// Gives an open to the kernel. If the program was killed, it ends.
+    /// Gives an open to the kernel. If the program was killed, the open is released.
     fn give(self, ino: InodeId, path: OpenPath, opened: reply::Opened) {
         let open = OpenId(opened.file.0);
         self.count(open, ino, path);
@@ -203,7 +203,7 @@ impl<D: ReplyTo> Opening<D> {
     }
 
     /// Replies to an open in a mount under leases: with pages, if it only reads and the attributes
-    /// of the file are under a lease. Pages of another version are dropped before.
+    /// of the file are under a lease. Pages of another version are dropped before the reply.
     fn under_lease(self, open: OpenId, attr: &Attr) {
         let uses_pages = !self.wanted.write
             && !self.wanted.truncate
@@ -233,7 +233,8 @@ impl<D: ReplyTo> Opening<D> {
     }
 
     /// Returns the flag for the pages of a file. Pages stay valid across opens, because all changes
-    /// pass this kernel and its page cache, unless an open by passthrough has bypassed it.
+    /// pass this kernel and its page cache, unless an open by passthrough has bypassed it. In a
+    /// mount under leases the caller has checked the version.
     fn pages(&self, ino: InodeId) -> u32 {
         if self.wanted.strict_atime && !self.wanted.no_atime {
             // A read that the kernel serves from pages causes no request, and would not update
@@ -243,6 +244,7 @@ impl<D: ReplyTo> Opening<D> {
         if self.state.backings.has_bypassed(ino) { 0 } else { FOPEN_KEEP_CACHE }
     }
 
+    /// Counts an open that the kernel is about to get.
     fn count(&self, open: OpenId, ino: InodeId, path: OpenPath) {
         self.state.open_ids.add(open, path, self.wanted.write);
         if self.wanted.write {
@@ -259,9 +261,10 @@ impl<D: ReplyTo> Opening<D> {
                 return self.reply.error(attr::error(error));
             }
             let files = self.state.files.clone();
+            // The first open has truncated the file.
             let flags = OpenFlags { passthrough: false, truncate: false, ..self.wanted };
             files.open(&self.context, handle, flags).then(move |opened| match opened {
-                // Other opens of the file still use passthrough, which the kernel refuses now.
+                // Other opens of the file still use passthrough, so this one cannot use pages.
                 Ok(Opened { open, path: DataPath::Passthrough(_), .. }) => {
                     self.fail(open, Errno::IO);
                 }
@@ -271,7 +274,7 @@ impl<D: ReplyTo> Opening<D> {
         });
     }
 
-    /// Releases the open and replies with an error.
+    /// Releases the open and replies with `why`, or with the error of the release.
     fn fail(self, open: OpenId, why: Errno) {
         let files = self.state.files.clone();
         files.release(&self.context, open).then(move |released| {

@@ -78,7 +78,7 @@ impl Passthrough {
 
     /// Handles the errno of a refused descriptor. If the kernel will refuse all others too, turns
     /// passthrough off and returns true.
-    pub(crate) fn ends_with(&self, error: &io::Error) -> bool {
+    pub(crate) fn turn_off_if_lasting(&self, error: &io::Error) -> bool {
         let lasting = [Errno::PERM, Errno::NOTTY, Errno::LOOP, Errno::OPNOTSUPP, Errno::INVAL];
         let lasts = Errno::from_io_error(error).is_some_and(|errno| lasting.contains(&errno));
         if !lasts {
@@ -118,11 +118,11 @@ mod tests {
         let passthrough = Passthrough::new();
         assert_eq!(passthrough.state(), Err(NoPassthrough::NotWanted));
         passthrough.is_on.store(true, Ordering::Release);
-        assert!(!passthrough.ends_with(&Errno::NOMEM.into()));
+        assert!(!passthrough.turn_off_if_lasting(&Errno::NOMEM.into()));
         assert_eq!(passthrough.state(), Ok(()));
-        assert!(passthrough.ends_with(&Errno::LOOP.into()));
+        assert!(passthrough.turn_off_if_lasting(&Errno::LOOP.into()));
         assert_eq!(passthrough.state(), Err(NoPassthrough::Refused(Errno::LOOP)));
-        assert!(passthrough.ends_with(&Errno::PERM.into()));
+        assert!(passthrough.turn_off_if_lasting(&Errno::PERM.into()));
         assert_eq!(passthrough.state(), Err(NoPassthrough::Refused(Errno::LOOP)));
     }
 

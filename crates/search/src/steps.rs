@@ -15,7 +15,7 @@ pub struct Steps {
     pub commit_files: usize,
     /// Texts that are read for one commit, once all others are in the index.
     pub texts_at_once: usize,
-    /// How long a commit waits until what it has is safe.
+    /// The longest wait of a commit for its rows to be safe.
     pub safe_timeout: Duration,
     /// Files that are ranked with each other: those of the highest [`pelago_find::score_alone`].
     /// The others follow in the order of that score. To read the row of each takes most of the

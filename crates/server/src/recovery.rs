@@ -191,7 +191,7 @@ struct MeasuredFile {
     stat: ContentStat,
     /// Whether a process still writes it.
     is_written: bool,
-    /// Whether it was missing, and was made again empty.
+    /// True if it was missing, and was made again empty.
     was_missing: bool,
     /// Its generation: a later one than in the row if it was made again in a shared folder.
     generation: Generation,

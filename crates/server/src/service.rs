@@ -109,7 +109,7 @@ struct Dispatcher {
     /// The last stop of the table of which the log has a failed request. Stops are counted from 1
     /// by [`Durability::invalidations`].
     logged_stop: AtomicU64,
-    /// Whether the service has stopped. Locked for reading while a request runs on its caller's
+    /// True once the service has stopped. Locked for reading while a request runs on its caller's
     /// thread. Taken before all other locks.
     stopped: RwLock<bool>,
 }

@@ -25,7 +25,7 @@ pub struct Status {
     pub started_clean: bool,
     /// The findings of recovery among the files that were open for writing when that run ended.
     pub recovered: RecoveryReport,
-    /// Whether the volume is served read-only.
+    /// True if the volume is served read-only.
     pub read_only: bool,
     /// The newest batches that are done and safe.
     pub progress: ProgressStatus,
@@ -73,7 +73,7 @@ pub struct ProgressStatus {
 pub struct SpaceStatus {
     /// Blocks and inodes of the disk, in total and free.
     pub disk: VolumeStats,
-    /// Whether the reserve holds its blocks.
+    /// True while the reserve holds its blocks.
     pub holds_reserve: bool,
     /// Whether new data is refused.
     pub is_short: bool,

@@ -89,7 +89,7 @@ struct Turns {
     random: Random,
     threads: Vec<&'static Thread>,
     machines: Vec<Standing>,
-    /// The story of the run. It is recorded also if nobody prints it: its memory moves locks to
+    /// The story of the run. It is recorded also if it is not printed: its memory moves locks to
     /// other addresses, and without it the run would be another one.
     story: String,
     tells_switches: bool,

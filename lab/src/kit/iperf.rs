@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A client that comes before its server listens tries again so often.
+/// The attempts of the client: its server may not listen yet.
 const TRIES: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -18,7 +18,7 @@ impl IperfServer {
     /// and returns its JSON.
     ///
     /// # Errors
-    /// The error of the client at its last try.
+    /// The error of the client at its last attempt; JSON without a sum.
     pub(crate) fn measure(
         &self,
         mut client: impl FnMut() -> Result<String, String>,
@@ -42,7 +42,7 @@ impl IperfServer {
 
 impl Drop for IperfServer {
     fn drop(&mut self) {
-        // It may have ended.
+        // The server may have ended.
         let _gone = self.0.kill();
         let _reaped = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! The sources that the jobs work on: a tree on the machine's own disk, packed.
+//! The sources that the jobs work on: a source tree on a local disk, and a tarball of it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,12 +10,12 @@ use super::generated::SourceTree;
 use super::programs::Programs;
 use crate::BenchError;
 
-/// A tree, its tarball, and the results that its searches must have.
+/// A tree, its tarball, and the number of lines that a search must find.
 #[derive(Debug)]
 pub(super) struct Sources {
     pub(super) tree: PathBuf,
     pub(super) tarball: PathBuf,
-    /// The word that is searched.
+    /// The word to search for, a basic regular expression.
     pub(super) word: String,
     /// The number of lines that have the word.
     pub(super) lines: usize,
@@ -33,7 +33,8 @@ impl Sources {
     /// Makes the tree in `work` unless one is given, and packs it.
     ///
     /// # Errors
-    /// [`BenchError::Search`] if the word is nowhere in the tree; what fails otherwise.
+    /// [`BenchError::Search`] if the word is nowhere in the tree; [`BenchError::Tree`] if the tree
+    /// cannot be read; those of `tar` and `grep`.
     pub(super) fn new(
         work: &Path,
         options: &EverydayOptions,
@@ -61,7 +62,7 @@ impl Sources {
         let lines = count_lines(&programs.run("grep", &search, &tree)?.stdout);
         let sources = Self { tree, tarball, word: options.word.clone(), lines, size };
         match lines {
-            0 => Err(sources.wrong_answer(&sources.tree, "no line has it")),
+            0 => Err(sources.wrong_answer(&sources.tree, "no line has the word")),
             _ => Ok(sources),
         }
     }
@@ -106,7 +107,7 @@ impl Sources {
 }
 
 impl TreeSize {
-    /// Adds the files of a folder, without a repository in it.
+    /// Adds the files of a folder, except entries named `.git`.
     fn add(&mut self, folder: &Path) -> io::Result<()> {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -153,7 +154,7 @@ mod tests {
         assert!(failed.ends_with("0 lines instead of 1"), "{failed}");
         let options = EverydayOptions { word: "nowhere".to_owned(), ..options };
         let failed = Sources::new(work.path(), &options, &programs).unwrap_err().to_string();
-        assert!(failed.ends_with("no line has it"), "{failed}");
+        assert!(failed.ends_with("no line has the word"), "{failed}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Encoding and decoding of a status in JSON.
+//! Encoding and decoding of a status in JSON. Mirrors, standby and the store are in files beside
+//! this one.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,8 @@ use crate::json::VERSION;
 
 /// A value that can be read from JSON.
 pub(crate) trait FromJson: Sized {
-    /// Decodes the value; `None` if it has another type or lacks a field. Unknown fields are
-    /// ignored, because a newer pelago may send more.
+    /// Decodes the value; `None` if a required field is missing or has another type. Unknown fields
+    /// are ignored, because a newer pelago may send more.
     fn from_json(value: &Value) -> Option<Self>;
 }
 
@@ -78,11 +79,11 @@ impl UpReport {
             "no_guard": self.guard.as_ref().and_then(GuardReport::why_not),
             "since": self.since,
             "durability": self.durability.to_json(),
-            // The name until 0.1.0; it goes with the release after that.
+            // The old name; to be removed in the release after 0.1.0.
             "progress": self.durability.to_json(),
             "open_files": self.open_files,
             "pending_closes": self.pending_closes,
-            // The name until 0.1.0; it goes with the release after that.
+            // The old name; to be removed in the release after 0.1.0.
             "lingering_files": self.pending_closes,
             "locks": self.locks,
             "lock_waiters": self.lock_waiters,
@@ -239,7 +240,7 @@ impl HttpReport {
     fn to_json(self) -> Value {
         json!({
             "disk_bytes": self.disk_bytes,
-            // The name until 0.1.0; it goes with the release after that.
+            // The old name; to be removed in the release after 0.1.0.
             "medium_bytes": self.disk_bytes,
             "served_bytes": self.served_bytes,
             "extents_read": self.extents_read,

@@ -21,7 +21,8 @@ pub struct Removed {
     /// The attributes after the removal; `links` is the number of names that are left (0 for a
     /// directory).
     pub attr: Attr,
-    /// True if an orphan row was written for the worker `orphans`, which may remove the file now.
+    /// True if there is an orphan row on which the worker `orphans` may act at once. False for an
+    /// open file, and for one that can still be brought back.
     pub orphaned: bool,
 }
 
@@ -42,7 +43,8 @@ impl Shard {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Stale` for the parent.
+    /// `NotFound`, `NotDirectory`, `NotEmpty`; `Elsewhere` if its rows are at another site; `Stale`
+    /// for the parent.
     pub fn remove_dir(
         &self,
         dir: Handle,
@@ -126,7 +128,9 @@ pub(super) fn expect_empty(locked: &Locked<'_>, dir: InodeId) -> Result<(), Erro
     if empty { Ok(()) } else { Err(Code::NotEmpty.into()) }
 }
 
-/// Removes a name of a file, and with its last name the file. While the file is open its rows stay.
+/// Removes a name of a file, and with its last name the file. If it is open, its rnode moves to a
+/// row of its own, and its bytes and extended attributes stay.
+///
 /// `replaced`: as for [`Txn::remove_name`].
 pub(super) fn remove_file(
     txn: &mut Txn<'_>,
@@ -143,8 +147,10 @@ pub(super) fn remove_file(
         txn.put_node(node);
         return Ok(Removed { attr, orphaned: false });
     }
-    // Before the batch: a release from here on waits for the batch, and then reports the orphan.
-    if txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir) {
+    // Marked before the batch is written: a release meanwhile waits for it, and then reports the
+    // orphan.
+    let is_open = txn.shard.open_inodes.set_unnamed(node.rnode.ino, key.dir);
+    if is_open {
         keep_unnamed(txn, node);
         return Ok(Removed { attr, orphaned: false });
     }
@@ -192,7 +198,7 @@ fn keep_unnamed(txn: &mut Txn<'_>, mut node: Node) {
 struct Left {
     /// True if extended attributes are left, because they are many.
     xattrs: bool,
-    /// True if there is an orphan row, because of these or of a content file.
+    /// True if there is an orphan row, because extended attributes or a content file are left.
     orphan: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of revoked credentials, which stay for ever.
+//! Rows of revoked credentials. They are never deleted.
 
 use std::ops::ControlFlow;
 
@@ -10,10 +10,11 @@ use pelago_wire::Error;
 use super::Shard;
 
 impl Shard {
-    /// Returns the ids of the revoked credentials. A row whose value is damaged counts too.
+    /// Returns the ids of the revoked credentials. A row whose value is damaged
+    /// counts too; one whose key is damaged does not.
     ///
     /// # Errors
-    /// If the table fails.
+    /// Those of the table.
     pub fn revocations(&self) -> Result<Vec<[u8; 32]>, Error> {
         let mut credentials = Vec::new();
         let range = key::all(RowKind::Revocation);
@@ -27,10 +28,10 @@ impl Shard {
         Ok(credentials)
     }
 
-    /// Revokes a credential.
+    /// Writes the row of a revoked credential. The caller puts the revocation in force.
     ///
     /// # Errors
-    /// If the table fails.
+    /// Those of the table.
     pub fn revoke(
         &self,
         credential: [u8; 32],

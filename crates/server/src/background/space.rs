@@ -21,8 +21,8 @@ pub(crate) struct WatchSpace {
     table: SharedTable,
     shard: Arc<Shard>,
     notify_orphans: WakeWorker,
-    /// Whether removed files are kept at all: not in a test that counts each step, which would have
-    /// to wait for their removal.
+    /// True if removed files are kept for a while. False in a test that counts each step, which
+    /// would have to wait for their removal.
     keeps_removed: bool,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Announced {
     pub(super) expected: Option<ExpectedNodes>,
     /// The open that the request makes.
     pub(super) opens: Option<OpenKey>,
-    /// Whether that open is for writing.
+    /// True if that open is for writing.
     pub(super) writes: bool,
     /// The number of the announcement, after it was made.
     pub(super) change: Option<ChangeId>,

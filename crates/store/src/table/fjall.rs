@@ -4,11 +4,14 @@
 //! The folder of a table holds `engine` (the files of the engine), `flushed` (how much of the
 //! journal was synced, see `sync_record`) and `owner` (locked while the table is open).
 //!
+//! The module guarantees:
+//!
 //! 1. A snapshot lies between two batches, never inside one (`TableInner::between_batches`).
 //! 2. The end of the journal is known to the byte (`tail`). After a failed write the journal is
 //!    truncated there, so that a batch that was not acknowledged never appears.
 //! 3. An open either finds everything that was safe, or fails (`verify`).
-//! 4. After a failed write or a panic of the engine every call returns [`Error::Stopped`].
+//! 4. After a failed commit or sync, or a panic of the engine, reads and writes return
+//!    [`Error::Stopped`] until [`Table::reopen`].
 
 use std::path::Path;
 use std::sync::Arc;

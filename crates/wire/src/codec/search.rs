@@ -1,4 +1,6 @@
-//! The encoding of the parts of searches.
+//! The encoding of the lists, paths and places of searches and of questions for tags.
+//!
+//! A value over its limit is `TooBig` if a user gave it, and `Bug` if the server made it.
 
 use super::field::{DecodeError, Field, Reader};
 use crate::attr::FileKind;
@@ -7,7 +9,7 @@ use crate::id::InodeId;
 use crate::limits;
 use crate::search::{Hit, SearchAt};
 
-/// Supplementary groups: their number as u16, and each of them.
+/// Supplementary groups: the count as u16, then each as u32.
 pub(crate) enum Groups {}
 
 impl Field for Groups {
@@ -24,7 +26,7 @@ impl Field for Groups {
 
     fn take(from: &mut Reader<'_>) -> Result<Vec<u32>, DecodeError> {
         let number = from.length::<u16>(limits::ASKER_GROUPS)?;
-        // The number is a claim; memory is taken only for groups that the body has room for.
+        // The peer may send any number: no more memory is taken than the body has groups.
         let mut groups = Vec::with_capacity(number.min(from.left() / u32::MOST));
         for _ in 0..number {
             groups.push(u32::take(from)?);
@@ -55,6 +57,7 @@ impl Field for HitPath {
     }
 }
 
+/// The first byte of a [`SearchAt`].
 const PATH: u8 = 1;
 const NODE: u8 = 2;
 const RANK: u8 = 3;
@@ -85,8 +88,8 @@ impl Field for SearchAt {
     }
 }
 
-/// Files that answer a query: their number as u16, and inode number, type and path of each; at most
-/// [`limits::HITS_BYTES`] together.
+/// Files that answer a query: the count as u16, then inode number, type and path of each. The
+/// server sends at most [`limits::HITS_BYTES`] together; a client is bounded by the frame.
 pub(crate) enum Hits {}
 
 impl Field for Hits {
@@ -129,7 +132,7 @@ impl Hit {
 
 const _: () = assert!(limits::HIT_PATH_BYTES + Hit::LEAST_BYTES <= limits::HITS_BYTES);
 
-/// A key or a value of a tag, or how one begins: length u32 and bytes.
+/// A key or a value of a tag, or the first bytes of one: length u32 and bytes.
 pub(crate) enum TagPart {}
 
 impl Field for TagPart {
@@ -151,7 +154,7 @@ impl Field for TagPart {
     }
 }
 
-/// Keys or values of tags: their number as u16, and each of them.
+/// Keys or values of tags: the count as u16, then each of them.
 pub(crate) enum TagParts {}
 
 impl Field for TagParts {
@@ -168,7 +171,7 @@ impl Field for TagParts {
 
     fn take(from: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
         let number = from.length::<u16>(limits::TAG_PARTS)?;
-        // The number is a claim; memory is taken only for parts that the body has room for.
+        // The peer may send any number: no more memory is taken than the body has parts.
         let mut parts = Vec::with_capacity(number.min(from.left() / u32::MOST));
         for _ in 0..number {
             parts.push(TagPart::take(from)?);
