@@ -1,209 +1,287 @@
-//! The field `Conditions`: the tests that an action must pass (RFC 2704, 5).
-//!
-//! This version accepts a conjunction of comparisons of strings, with the value `"true"`:
-//!
-//! ```text
-//! test "&&" test ... "->" "\"true\"" ";"
-//! test = name "==" string | name "~=" string | "(" name "==" string "||" ... ")"
-//! ```
+//! The field `Conditions`: the program that decides under which circumstances an assertion grants
+//! (RFC 2704, 4.6.5).
 
-use std::fmt;
+use crate::error::SyntaxError;
+use crate::token::Tokens;
 
-use crate::error::{ALTERNATIVES, ConditionsError, TESTS};
-use crate::token::{self, Token};
+pub(crate) use evaluate::{Constants, Evaluation, Progress};
+pub use pattern::Pattern;
+pub(crate) use print::quoted;
+pub(crate) use syntax::string;
 
-/// The compliance value of an action that passes all tests.
-const TRUE: &str = "true";
+mod evaluate;
+mod number;
+mod pattern;
+mod print;
+mod syntax;
 
-/// The tests of an assertion, all of which an action must pass.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The conditions of an assertion.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Conditions {
-    tests: Vec<Test>,
+    /// The program.
+    pub program: Program,
 }
 
-/// A test of an action's attributes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Clauses, of whose values the highest counts. Without a clause that passes it is the lowest.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Program {
+    /// The clauses in their order.
+    pub clauses: Vec<Clause>,
+}
+
+/// A test, and the value of an action that passes it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clause {
+    /// The test.
+    pub test: Test,
+    /// The value.
+    pub then: Then,
+}
+
+/// The compliance value of a clause whose test is passed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Then {
+    /// The highest value.
+    MaxTrust,
+    /// The value of this name; the lowest if there is none.
+    Value(StringExpr),
+    /// The value of this program.
+    Program(Program),
+}
+
+/// A test of an action. An error, such as a division by zero, makes the whole test of a clause
+/// false.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Test {
-    /// An attribute has this value.
-    Equals(Compared),
-    /// A part of the value of an attribute matches this regular expression.
-    Matches(Compared),
-    /// At least one of these attributes has its value: two comparisons or more.
-    OneOf(Vec<Compared>),
+    /// `true` or `false`.
+    Constant(bool),
+    /// All of these tests pass: at least two.
+    All(Vec<Self>),
+    /// At least one of these tests passes: at least two.
+    Any(Vec<Self>),
+    /// This test fails.
+    Not(Box<Self>),
+    /// A comparison of strings, byte by byte.
+    Strings(StringExpr, Relation, StringExpr),
+    /// A comparison of integers.
+    Integers(Arithmetic<i32>, Relation, Arithmetic<i32>),
+    /// A comparison of floats, not for equality.
+    Floats(Arithmetic<f32>, Relation, Arithmetic<f32>),
+    /// A part of the string matches a regular expression.
+    Matches(StringExpr, Pattern),
 }
 
-/// An attribute, and the string that it is compared with.
+/// A comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Relation {
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+    /// `<=`
+    AtMost,
+    /// `>=`
+    AtLeast,
+    /// `<`
+    Less,
+    /// `>`
+    Greater,
+}
+
+/// An expression of a string.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Compared {
-    /// The name of the attribute: letters, digits and `_`, the first one a letter.
-    pub attribute: String,
-    /// The string.
-    pub text: String,
+pub enum StringExpr {
+    /// A string without a NUL byte.
+    Literal(Vec<u8>),
+    /// The value of an attribute: letters, digits and `_`, the first one no digit. It is empty if
+    /// there is no such attribute.
+    Attribute(String),
+    /// `$`: the value of the attribute that has this name.
+    Dereferenced(Box<Self>),
+    /// `.`: these strings one after the other, at least two.
+    Joined(Vec<Self>),
 }
 
-impl Compared {
-    /// Returns a comparison.
-    #[must_use]
-    pub fn new(attribute: &str, text: &str) -> Self {
-        Self { attribute: attribute.to_owned(), text: text.to_owned() }
-    }
+/// An expression of an integer of 32 bits, or of a float of 32 bits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Arithmetic<Number> {
+    /// A number, which is not negative.
+    Literal(Number),
+    /// `@` or `&`: the number in this string; zero if it is no number.
+    Of(StringExpr),
+    /// The number below zero.
+    Negated(Box<Self>),
+    /// Operators of one precedence class, which are carried out from the left: at least one.
+    Chain(Box<Self>, Vec<(Operator, Self)>),
+}
+
+/// An operator of two numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`
+    Divide,
+    /// `%`, of integers only.
+    Remainder,
+    /// `^`
+    Power,
 }
 
 impl Conditions {
-    /// Returns the conditions of these tests.
+    /// The value of the conditions that [`Conditions::new`] returns, for an action that meets them.
+    pub const TRUE: &'static str = "true";
+
+    /// Returns the conditions that all of these tests pass, with the value [`Conditions::TRUE`].
     #[must_use]
-    pub const fn new(tests: Vec<Test>) -> Self {
-        Self { tests }
+    pub fn new(tests: Vec<Test>) -> Self {
+        let test = match <[Test; 1]>::try_from(tests) {
+            Ok([test]) => test,
+            Err(tests) if tests.is_empty() => Test::Constant(true),
+            Err(tests) => Test::All(tests),
+        };
+        let then = Then::Value(StringExpr::literal(Self::TRUE));
+        Self { program: Program { clauses: vec![Clause { test, then }] } }
     }
 
-    /// Returns the tests in their order.
+    /// Returns the tests if the conditions have the form of [`Conditions::new`].
     #[must_use]
-    pub fn tests(&self) -> &[Test] {
-        &self.tests
+    pub fn tests(&self) -> Option<&[Test]> {
+        let [Clause { test, then }] = self.program.clauses.as_slice() else { return None };
+        match then {
+            Then::Value(StringExpr::Literal(value)) if value == Self::TRUE.as_bytes() => {}
+            Then::MaxTrust | Then::Value(_) | Then::Program(_) => return None,
+        }
+        match test {
+            Test::All(tests) => Some(tests),
+            one => Some(std::slice::from_ref(one)),
+        }
     }
 
     /// Parses the value of the field.
     ///
     /// # Errors
-    /// [`ConditionsError`].
-    pub(crate) fn parse(value: &str) -> Result<Self, ConditionsError> {
-        let tokens = token::divide(value)?;
-        let mut from = Tokens { rest: tokens.as_slice() };
-        let mut tests = vec![from.test()?];
-        while from.takes(&Token::And) {
-            if tests.len() == TESTS {
-                return Err(ConditionsError::TooMany);
-            }
-            tests.push(from.test()?);
-        }
-        from.expect(&Token::Arrow, "`-> \"true\"`")?;
-        if from.text("`\"true\"`")? != TRUE {
-            return Err(ConditionsError::Expected("`\"true\"`"));
-        }
-        from.expect(&Token::End, "`;`")?;
-        match from.rest {
-            [] => Ok(Self { tests }),
-            _ => Err(ConditionsError::not_taken("a second clause")),
-        }
+    /// [`SyntaxError`].
+    pub(crate) fn parse(value: &str) -> Result<Self, SyntaxError> {
+        let mut from = Tokens::of(value)?;
+        let program = syntax::program(&mut from)?;
+        from.end()?;
+        Ok(Self { program })
     }
 }
 
-/// The tokens that are not parsed yet.
-struct Tokens<'a> {
-    rest: &'a [Token<'a>],
-}
-
-impl Tokens<'_> {
-    fn takes(&mut self, token: &Token<'_>) -> bool {
-        match self.rest {
-            [first, rest @ ..] if first == token => {
-                self.rest = rest;
-                true
-            }
-            _ => false,
-        }
+impl Test {
+    /// Returns the test that an attribute has this value.
+    #[must_use]
+    pub fn equals(attribute: &str, text: &str) -> Self {
+        Self::compares(attribute, Relation::Equal, text)
     }
 
-    fn expect(&mut self, token: &Token<'_>, says: &'static str) -> Result<(), ConditionsError> {
-        if self.takes(token) { Ok(()) } else { Err(ConditionsError::Expected(says)) }
+    /// Returns the comparison of an attribute with a string.
+    #[must_use]
+    pub fn compares(attribute: &str, relation: Relation, text: &str) -> Self {
+        Self::Strings(StringExpr::attribute(attribute), relation, StringExpr::literal(text))
     }
 
-    fn text(&mut self, says: &'static str) -> Result<String, ConditionsError> {
-        match self.rest {
-            [Token::Text(text), rest @ ..] => {
-                self.rest = rest;
-                Ok(text.clone())
-            }
-            _ => Err(ConditionsError::Expected(says)),
-        }
+    /// Returns the test that a part of the value of an attribute matches a regular expression.
+    #[must_use]
+    pub fn matches(attribute: &str, pattern: &str) -> Self {
+        Self::Matches(StringExpr::attribute(attribute), Pattern::new(StringExpr::literal(pattern)))
     }
 
-    fn attribute(&mut self) -> Result<String, ConditionsError> {
-        match self.rest {
-            // Constants of the language (RFC 2704, 5).
-            [Token::Name(name), ..]
-                if ["true", "false"].iter().any(|word| word.eq_ignore_ascii_case(name)) =>
-            {
-                Err(ConditionsError::not_taken(name))
-            }
-            [Token::Name(name), rest @ ..] => {
-                self.rest = rest;
-                Ok((*name).to_owned())
-            }
-            _ => Err(ConditionsError::Expected("the name of an attribute")),
-        }
-    }
-
-    fn test(&mut self) -> Result<Test, ConditionsError> {
-        if self.takes(&Token::Open) {
-            return self.one_of();
-        }
-        let attribute = self.attribute()?;
-        if self.takes(&Token::Matches) {
-            let text = self.text("a string")?;
-            return Ok(Test::Matches(Compared { attribute, text }));
-        }
-        self.expect(&Token::Equals, "`==` or `~=`")?;
-        let text = self.text("a string")?;
-        Ok(Test::Equals(Compared { attribute, text }))
-    }
-
-    fn one_of(&mut self) -> Result<Test, ConditionsError> {
-        let mut comparisons = Vec::new();
-        loop {
-            if comparisons.len() == ALTERNATIVES {
-                return Err(ConditionsError::TooMany);
-            }
-            let attribute = self.attribute()?;
-            self.expect(&Token::Equals, "`==`")?;
-            let text = self.text("a string")?;
-            comparisons.push(Compared { attribute, text });
-            if !self.takes(&Token::Or) {
-                break;
-            }
-        }
-        self.expect(&Token::Close, "`||` or `)`")?;
-        if comparisons.len() < 2 {
-            return Err(ConditionsError::Expected("`||`"));
-        }
-        Ok(Test::OneOf(comparisons))
-    }
-}
-
-impl fmt::Display for Conditions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, test) in self.tests.iter().enumerate() {
-            if at > 0 {
-                f.write_str(" &&\n\t")?;
-            }
-            test.fmt(f)?;
-        }
-        write!(f, " -> \"{TRUE}\";")
-    }
-}
-
-impl fmt::Display for Test {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Returns attribute, relation and string if the test compares an attribute with a string.
+    #[must_use]
+    pub fn as_comparison(&self) -> Option<(&str, Relation, &str)> {
         match self {
-            Self::Equals(Compared { attribute, text }) => {
-                write!(f, "{attribute} == {}", quoted(text))
+            Self::Strings(StringExpr::Attribute(name), relation, StringExpr::Literal(text)) => {
+                Some((name, *relation, str::from_utf8(text).ok()?))
             }
-            Self::Matches(Compared { attribute, text }) => {
-                write!(f, "{attribute} ~= {}", quoted(text))
-            }
-            Self::OneOf(comparisons) => {
-                f.write_str("(")?;
-                for (at, Compared { attribute, text }) in comparisons.iter().enumerate() {
-                    let or = if at > 0 { " || " } else { "" };
-                    write!(f, "{or}{attribute} == {}", quoted(text))?;
-                }
-                f.write_str(")")
-            }
+            _ => None,
+        }
+    }
+
+    /// Returns attribute and regular expression if the test matches an attribute with a literal.
+    #[must_use]
+    pub fn as_match(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Matches(StringExpr::Attribute(name), pattern) => match pattern.text() {
+                StringExpr::Literal(text) => Some((name, str::from_utf8(text).ok()?)),
+                _ => None,
+            },
+            _ => None,
         }
     }
 }
 
-/// Returns a string with its quotes and escapes.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+impl StringExpr {
+    /// Returns the expression of a string.
+    #[must_use]
+    pub fn literal(text: &str) -> Self {
+        Self::Literal(text.as_bytes().to_vec())
+    }
+
+    /// Returns the expression of an attribute's value.
+    #[must_use]
+    pub fn attribute(name: &str) -> Self {
+        Self::Attribute(name.to_owned())
+    }
+}
+
+impl<Number> Arithmetic<Number> {
+    fn chain(first: Self, rest: Vec<(Operator, Self)>) -> Self {
+        match rest.is_empty() {
+            true => first,
+            false => Self::Chain(Box::new(first), rest),
+        }
+    }
+}
+
+impl Relation {
+    /// Every relation; each before its own beginning.
+    pub const ALL: [Self; 6] =
+        [Self::Equal, Self::Unequal, Self::AtMost, Self::AtLeast, Self::Less, Self::Greater];
+
+    /// Returns the text of the relation.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Equal => "==",
+            Self::Unequal => "!=",
+            Self::AtMost => "<=",
+            Self::AtLeast => ">=",
+            Self::Less => "<",
+            Self::Greater => ">",
+        }
+    }
+
+    /// Returns whether two values that compare like this have the relation.
+    pub(crate) const fn holds(self, ordering: std::cmp::Ordering) -> bool {
+        match self {
+            Self::Equal => ordering.is_eq(),
+            Self::Unequal => ordering.is_ne(),
+            Self::AtMost => ordering.is_le(),
+            Self::AtLeast => ordering.is_ge(),
+            Self::Less => ordering.is_lt(),
+            Self::Greater => ordering.is_gt(),
+        }
+    }
+}
+
+impl Operator {
+    /// Returns the text of the operator.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Add => "+",
+            Self::Subtract => "-",
+            Self::Multiply => "*",
+            Self::Divide => "/",
+            Self::Remainder => "%",
+            Self::Power => "^",
+        }
+    }
 }

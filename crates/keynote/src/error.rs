@@ -1,13 +1,9 @@
-//! The errors of a text that is not an assertion of this version.
+//! The errors of a text that is not an assertion.
 
 use crate::principal::PrincipalError;
+use crate::token::NESTING;
 
-/// The limit for the tests of one assertion.
-pub(crate) const TESTS: usize = 32;
-/// The limit for the comparisons of one test.
-pub(crate) const ALTERNATIVES: usize = 16;
-
-/// The reason why a text is not an assertion of this version.
+/// The reason why a text is not an assertion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AssertionError {
     /// It is longer than [`crate::CREDENTIAL_BYTES`].
@@ -28,9 +24,23 @@ pub enum AssertionError {
     /// A required field is missing.
     #[error("the credential has no field `{0}`")]
     Missing(&'static str),
-    /// It has a field that this version does not evaluate.
-    #[error("the credential has the field `{0}`, which this version of pelago does not evaluate")]
-    NotTaken(&'static str),
+    /// A constant is defined twice, or its name begins with `_`, which belongs to the language.
+    #[error("the credential cannot define the constant `{0}`")]
+    Constant(String),
+    /// The name of a principal is an attribute that is no constant of the assertion.
+    #[error("the field `{field}` of the credential: `{text}` is no constant of this credential")]
+    NoConstant {
+        /// The field.
+        field: &'static str,
+        /// The expression.
+        text: String,
+    },
+    /// A threshold is larger than its list, or no number.
+    #[error("the field `Licensees` of the credential wants more keys than it lists")]
+    Threshold,
+    /// There are too many licensees.
+    #[error("the field `Licensees` of the credential has more than {0} keys")]
+    TooManyLicensees(usize),
     /// A field is in the wrong place, or has a wrong value.
     #[error("the field `{0}` of the credential is not as it must be")]
     Field(&'static str),
@@ -42,36 +52,45 @@ pub enum AssertionError {
         /// The error of the principal.
         why: PrincipalError,
     },
-    /// The field `Conditions`, or the tokens of another field, have something that this version
-    /// does not accept.
+    /// A field is not in the syntax of the language.
     #[error("the field `{field}` of the credential: {why}")]
-    Conditions {
+    Syntax {
         /// The field.
         field: &'static str,
-        /// The error of the conditions.
-        why: ConditionsError,
+        /// The error of the syntax.
+        why: SyntaxError,
     },
 }
 
-/// The reason why a value has no conditions of this version.
+/// The reason why the value of a field is not in the syntax of RFC 2704.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConditionsError {
-    /// It has something that this version does not evaluate.
-    #[error("this version of pelago does not evaluate `{0}`")]
-    NotTaken(String),
-    /// A string has no end.
+pub enum SyntaxError {
+    /// A character begins no token.
+    #[error("{0:?} has no meaning here")]
+    NoToken(char),
+    /// A string has no end in its line.
     #[error("a string has no end")]
     OpenString,
     /// Something else is in the place of this.
-    #[error("{0} is expected in its place, or this version of pelago does not evaluate it")]
-    Expected(&'static str),
-    /// There are more tests than `TESTS`, or more comparisons in one than `ALTERNATIVES`.
-    #[error("there are more than {TESTS} tests, or more than {ALTERNATIVES} comparisons in one")]
-    TooMany,
-}
-
-impl ConditionsError {
-    pub(crate) fn not_taken(what: &str) -> Self {
-        Self::NotTaken(what.to_owned())
-    }
+    #[error("{expected} is expected in the place of {found}")]
+    Unexpected {
+        /// The thing that is expected.
+        expected: &'static str,
+        /// The token in its place.
+        found: String,
+    },
+    /// An operator has operands of types that it does not take.
+    #[error(
+        "`{0}` cannot be applied to these types: `@` makes an integer of a string, `&` a float"
+    )]
+    Types(&'static str),
+    /// Two floats are compared for equality.
+    #[error("floats cannot be compared by `==` or `!=`")]
+    FloatEquality,
+    /// A number is too large.
+    #[error("the number {0} is too large")]
+    Number(String),
+    /// There are too many parentheses, braces or operators in each other.
+    #[error("it is nested deeper than {NESTING} levels")]
+    TooDeep,
 }

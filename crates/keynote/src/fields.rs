@@ -19,8 +19,8 @@ const NAMES: [&str; 7] = [
 pub(crate) struct Field<'a> {
     /// The name, as the RFC writes it.
     pub(crate) name: &'static str,
-    /// The text after the colon, without the last line break. In the text a blank or a tab follows
-    /// each line break.
+    /// The text after the colon, without the last line break. In the text a blank, a tab or a
+    /// comment follows each line break.
     pub(crate) value: &'a str,
     /// The offset of the field in the text.
     pub(crate) at: usize,
@@ -28,8 +28,9 @@ pub(crate) struct Field<'a> {
 
 /// Divides a text into its fields.
 ///
-/// A field begins at the first column; a line that begins with a blank or a tab continues it. Only
-/// printable ASCII, tabs and line feeds are accepted, so that every program sees the same text.
+/// A field begins at the first column; a line that begins with a blank, a tab or a comment continues
+/// it. Only printable ASCII, tabs and line feeds are accepted, so that every program sees the same
+/// text.
 ///
 /// # Errors
 /// [`AssertionError`] that names the line or the field.
@@ -45,7 +46,7 @@ pub(crate) fn divide(text: &str) -> Result<Vec<Field<'_>>, AssertionError> {
     for line in text.split_inclusive('\n') {
         let begin = at;
         at += line.len();
-        if line.starts_with([' ', '\t']) {
+        if line.starts_with([' ', '\t', '#']) {
             let Some(last) = fields.last_mut() else { return Err(AssertionError::NoField) };
             last.value = value_of(text, last, at);
             continue;

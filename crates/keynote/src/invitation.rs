@@ -4,7 +4,7 @@
 //! that its own key is the invited one, so that the key of a site never leaves the site.
 
 use crate::assertion::Assertion;
-use crate::conditions::{Compared, Conditions, Test};
+use crate::conditions::{Conditions, Relation, Test};
 use crate::share::APPLICATION;
 
 /// The right that the bearer of an invitation grants to the key of its site: to be a site of the
@@ -22,18 +22,21 @@ impl SiteInvitation {
     #[must_use]
     pub fn conditions(&self) -> Conditions {
         Conditions::new(vec![
-            Test::Equals(Compared::new("app_domain", APPLICATION)),
-            Test::Equals(Compared::new("volume", &crate::hex::text(&self.volume))),
-            Test::Equals(Compared::new("site", &self.site.to_string())),
+            Test::equals("app_domain", APPLICATION),
+            Test::equals("volume", &crate::hex::text(&self.volume)),
+            Test::equals("site", &self.site.to_string()),
         ])
     }
 
     /// Returns the right that an assertion grants; `None` unless it has exactly this form.
     #[must_use]
     pub fn of(sentence: &Assertion) -> Option<Self> {
-        let tests = sentence.conditions().map(Conditions::tests)?;
-        let [_, Test::Equals(volume), Test::Equals(site)] = tests else { return None };
-        let found = Self { volume: crate::hex::read(&volume.text)?, site: site.text.parse().ok()? };
-        (found.conditions().tests() == tests).then_some(found)
+        let tests = sentence.conditions().and_then(Conditions::tests)?;
+        let [_, volume, site] = tests else { return None };
+        let (_, Relation::Equal, volume) = volume.as_comparison()? else { return None };
+        let (_, Relation::Equal, site) = site.as_comparison()? else { return None };
+        let found = Self { volume: crate::hex::read(volume)?, site: site.parse().ok()? };
+        let is_meant = found.conditions().tests() == Some(tests) && !sentence.has_constants();
+        is_meant.then_some(found)
     }
 }

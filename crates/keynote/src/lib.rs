@@ -1,30 +1,41 @@
 //! KeyNote assertions: signed sentences that grant rights between keys (RFC 2704, RFC 2792).
 //!
 //! An [`Assertion`] is a text of fields. A *policy* names the keys that are trusted; a *credential*
-//! is signed by a key and grants rights to another key under conditions. The crate parses and
-//! writes texts, and makes and verifies signatures. It uses neither a clock nor a file. The caller
-//! defines the meaning of the attributes in conditions.
+//! is signed by a key and grants rights to other keys under conditions. The crate parses and writes
+//! texts, makes and verifies signatures, and answers a [`Query`]: may these keys carry out this
+//! action? It uses neither a clock nor a file. The caller defines the meaning of the attributes.
 //!
-//! This version accepts a part of the language: conjunctions of comparisons of strings, and one
-//! licensee, or several joined by `||`. Any other part of the language is an error that names it,
-//! and is never skipped: a skipped test would grant more than was signed.
+//! The language is that of RFC 2704, whole, with these bounds: keys and signatures are Ed25519;
+//! numbers that overflow are errors; a regular expression that POSIX does not define matches
+//! nothing; text after the signature is an error. [`Assertion::credential`] refuses what the RFC
+//! allows and no author means: a credential without licensees or conditions.
 //!
 //! A [`Revocation`] is Pelago's own sentence: it takes a credential back. [`armor`](mod@armor) has
 //! the form in which credentials are sent by mail.
 
 #![forbid(unsafe_code)]
 
+pub use action::Action;
 pub use armor::{ArmorError, armor, unarmor};
 pub use assertion::{Assertion, Authorizer, CredentialId};
-pub use conditions::{Compared, Conditions, Test};
-pub use error::{AssertionError, ConditionsError};
+pub use conditions::{
+    Arithmetic, Clause, Conditions, Operator, Pattern, Program, Relation, StringExpr, Test, Then,
+};
+pub use error::{AssertionError, SyntaxError};
 pub use invitation::SiteInvitation;
-pub use principal::{Principal, PrincipalError};
+pub use licensees::Licensees;
+pub use principal::{Identifier, Principal, PrincipalError};
+pub use query::{Answer, Query};
+pub use reads::Reads;
 pub use revocation::{Revocation, RevocationError};
-pub use share::{SharedFolder, SharedFolderError};
+pub use share::{
+    AddressRange, AddressRangeError, Right, Rights, RightsError, SharedFolder, SharedFolderError,
+};
 pub use signature::BadSignature;
+pub use values::Values;
 pub use write::{Credential, WriteError, policy};
 
+mod action;
 pub mod armor;
 mod assertion;
 mod conditions;
@@ -32,11 +43,15 @@ mod error;
 mod fields;
 pub mod hex;
 mod invitation;
+mod licensees;
 mod principal;
+mod query;
+mod reads;
 mod revocation;
-mod share;
+pub mod share;
 mod signature;
 mod token;
+mod values;
 mod write;
 
 /// The limit for an assertion in bytes, its signature included.

@@ -51,9 +51,10 @@ impl Credential<'_> {
             return Err(WriteError::TooLong);
         }
         // A reader must get the meaning that the caller has asked to sign.
-        let read = Assertion::parse(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
+        let read = Assertion::credential(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
         let is_meant = read.conditions() == Some(self.conditions)
-            && read.licensees() == [self.licensee]
+            && read.licensees().only_key() == Some(self.licensee)
+            && !read.has_constants()
             && read.comment() == self.comment;
         if is_meant { Ok(text) } else { Err(WriteError::Unreadable) }
     }
@@ -74,8 +75,12 @@ pub fn policy(roots: &[Principal], comment: &[String]) -> Result<String, WriteEr
     if text.len() > CREDENTIAL_BYTES {
         return Err(WriteError::TooLong);
     }
-    let read = Assertion::parse(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
-    if read.licensees() == roots { Ok(text) } else { Err(WriteError::Unreadable) }
+    let read = Assertion::policy(text.as_bytes()).map_err(|_| WriteError::Unreadable)?;
+    if read.licensees().keys().eq(roots.iter().copied()) {
+        Ok(text)
+    } else {
+        Err(WriteError::Unreadable)
+    }
 }
 
 /// Returns the first fields: the version, and the comment.

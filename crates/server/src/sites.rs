@@ -300,12 +300,12 @@ impl Sites {
         let because = |text: &str| SiteRefusal(text.to_owned());
         let no_reason = || because("");
         let Some(text) = invitation else { return Err(no_reason()) };
-        let sentence = Assertion::parse(text).map_err(|_| no_reason())?;
+        let sentence = Assertion::credential(text).map_err(|_| no_reason())?;
         let Authorizer::Key(Principal(by)) = *sentence.authorizer() else {
             return Err(no_reason());
         };
         let invited = SiteInvitation::of(&sentence).ok_or_else(no_reason)?;
-        if sentence.licensees() != [Principal(*key)] {
+        if sentence.licensees().only_key() != Some(Principal(*key)) {
             return Err(no_reason());
         }
         if invited.volume != self.volume.0 {

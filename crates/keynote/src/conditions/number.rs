@@ -1,0 +1,99 @@
+//! The arithmetic of conditions: integers and floats of 32 bits, in which each overflow is an error
+//! (RFC 2704, 4.6.5).
+
+use super::Operator;
+use super::evaluate::RuntimeError;
+
+/// A number of conditions.
+pub(super) trait Number: Copy + PartialOrd {
+    /// Returns the number in a string; zero if the string is no decimal number.
+    ///
+    /// # Errors
+    /// [`RuntimeError`] if it is out of range. Zero instead would make a large number pass the test
+    /// that it is small.
+    fn read(text: &[u8]) -> Result<Self, RuntimeError>;
+
+    /// # Errors
+    /// [`RuntimeError`] if it is out of range.
+    fn negated(self) -> Result<Self, RuntimeError>;
+
+    /// # Errors
+    /// [`RuntimeError`] if the result is out of range, or not defined.
+    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError>;
+}
+
+/// Returns the decimal number in a string, with an optional sign and an optional fraction.
+fn decimal(text: &[u8]) -> Option<f64> {
+    let text = str::from_utf8(text).ok()?.trim();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = !(whole.is_empty() && fraction.is_empty());
+    (is_number && is_digits(whole) && is_digits(fraction)).then(|| text.parse().ok()).flatten()
+}
+
+impl Number for i32 {
+    /// A fraction is rounded down.
+    fn read(text: &[u8]) -> Result<Self, RuntimeError> {
+        let number = decimal(text).unwrap_or_default().floor();
+        let is_in_range = (f64::from(Self::MIN)..=f64::from(Self::MAX)).contains(&number);
+        // In range, and without a fraction.
+        #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
+        if is_in_range { Ok(number as Self) } else { Err(RuntimeError::Number) }
+    }
+
+    fn negated(self) -> Result<Self, RuntimeError> {
+        self.checked_neg().ok_or(RuntimeError::Number)
+    }
+
+    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError> {
+        match operator {
+            Operator::Add => self.checked_add(other),
+            Operator::Subtract => self.checked_sub(other),
+            Operator::Multiply => self.checked_mul(other),
+            Operator::Divide => self.checked_div(other),
+            Operator::Remainder => self.checked_rem(other),
+            Operator::Power => power(self, other),
+        }
+        .ok_or(RuntimeError::Number)
+    }
+}
+
+/// Returns the power of an integer, rounded towards zero.
+fn power(base: i32, exponent: i32) -> Option<i32> {
+    match u32::try_from(exponent) {
+        Ok(exponent) => base.checked_pow(exponent),
+        Err(_) => match base {
+            0 => None,
+            1 => Some(1),
+            -1 => Some(if exponent % 2 == 0 { 1 } else { -1 }),
+            _ => Some(0),
+        },
+    }
+}
+
+impl Number for f32 {
+    fn read(text: &[u8]) -> Result<Self, RuntimeError> {
+        #[expect(clippy::cast_possible_truncation, reason = "out of range is infinite")]
+        finite(decimal(text).unwrap_or_default() as Self)
+    }
+
+    fn negated(self) -> Result<Self, RuntimeError> {
+        Ok(-self)
+    }
+
+    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError> {
+        finite(match operator {
+            Operator::Add => self + other,
+            Operator::Subtract => self - other,
+            Operator::Multiply => self * other,
+            Operator::Divide => self / other,
+            Operator::Remainder => return Err(RuntimeError::Number),
+            Operator::Power => self.powf(other),
+        })
+    }
+}
+
+fn finite(number: f32) -> Result<f32, RuntimeError> {
+    if number.is_finite() { Ok(number) } else { Err(RuntimeError::Number) }
+}
