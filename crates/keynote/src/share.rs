@@ -26,10 +26,6 @@ pub mod attribute {
     pub const ANCESTORS: &str = "ancestors";
     /// The inode number of the object in hexadecimal digits.
     pub const OBJECT: &str = "object";
-    /// The name of the object in its directory.
-    pub const NAME: &str = "name";
-    /// The name of the operation in the protocol.
-    pub const OP: &str = "op";
     /// The time of the server in UTC: year, month, day, hour, minute, second, 14 digits.
     pub const NOW: &str = "now";
     /// The time of the day in UTC: hour and minute, 4 digits.

@@ -287,7 +287,7 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer],
     }
     Read { open } = "read" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Open(*open),
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::ReadOpen(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::UsesGuarded, at_start: AtStart::InTurn,
         bulks: Bulks { request: 0, answer: limits::IO_BYTES }, leaves: [],
@@ -299,7 +299,7 @@ operations! {
         bulks: Bulks { request: limits::FRAME_BULK_BYTES, answer: 0 }, leaves: [Answer],
     }
     List { dir, after, entries } = "readdir" {
-        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Node(*dir),
+        effect: Effect::None, subjects: Subjects::inode(dir), guest: ForGuest::Read(*dir),
         touches: Touches::Nothing,
         tells: Tells::Names { dir: dir.ino, after: *after, most: *entries },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
@@ -342,7 +342,7 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer],
     }
     Seek { open } = "lseek" {
-        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::Open(*open),
+        effect: Effect::None, subjects: Subjects::open(open), guest: ForGuest::ReadOpen(*open),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],

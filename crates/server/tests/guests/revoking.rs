@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pelago_keynote::{Assertion, CredentialId, Revocation, SharedFolder};
+use pelago_keynote::{Assertion, CredentialId, Revocation};
 use pelago_store::volume::Format;
 use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
 
@@ -86,8 +86,8 @@ fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
     let later = good.replace("At: 1900000000", "At: 1900000001");
     let long = format!("{good}{}", "x".repeat(1025 - good.len()));
     assert_eq!(long.len(), 1025);
-    let share = SharedFolder { volume: world.volume, directory: 1 };
-    let credential = world.signed(1, 2, share);
+    let share = world.to_read(pelago_wire::InodeId::ROOT);
+    let credential = world.signed(1, 2, &share);
     let refused: [(&str, &[u8], Code); 12] = [
         ("another volume", elsewhere.as_bytes(), Code::Invalid),
         ("no root", stranger.as_bytes(), Code::AccessDenied),
@@ -128,8 +128,7 @@ fn a_credential_that_nobody_has_used_can_be_taken_back() {
     let commented = pelago_keynote::Credential {
         comment: &["once more".to_owned()],
         licensee: super::world::principal(2),
-        conditions: &SharedFolder { volume: world.volume, directory: shared.ino.raw() }
-            .conditions(),
+        conditions: &world.to_read(shared.ino).conditions(),
     };
     let again = commented.sign(&key(1).signing_key()).unwrap();
     assert!(world.admit(2, &[&again]).is_ok(), "it is another credential");
