@@ -75,9 +75,13 @@ impl Field for ServerAddresses {
     }
 }
 
-/// The things that a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no
-/// lease of their own.
+/// The nodes and names that a recall names, at most [`limits::RECALL_THINGS`]. Bytes of a file are
+/// refused ([`Code::Bug`]): they have no lease of their own.
 pub(crate) enum RecalledThings {}
+
+/// The kinds of recalled things.
+const NODE: u8 = 1;
+const NAME: u8 = 2;
 
 impl Field for RecalledThings {
     type Value = Vec<Touched>;
@@ -90,9 +94,9 @@ impl Field for RecalledThings {
         }
         u8::put(&u8::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
         value.iter().try_for_each(|touched| match touched {
-            Touched::Node(ino) => u8::put(&1, out).and_then(|()| InodeId::put(ino, out)),
+            Touched::Node(ino) => u8::put(&NODE, out).and_then(|()| InodeId::put(ino, out)),
             Touched::Name { dir, name } => {
-                u8::put(&2, out)?;
+                u8::put(&NAME, out)?;
                 InodeId::put(dir, out)?;
                 <Name as Field>::put(name, out)
             }
@@ -105,8 +109,8 @@ impl Field for RecalledThings {
         let mut all = Vec::with_capacity(number);
         for _ in 0..number {
             all.push(match u8::take(from)? {
-                1 => Touched::Node(InodeId::take(from)?),
-                2 => {
+                NODE => Touched::Node(InodeId::take(from)?),
+                NAME => {
                     Touched::Name { dir: InodeId::take(from)?, name: <Name as Field>::take(from)? }
                 }
                 kind => return Err(from.not_spoken(reserved::RECALLS, kind.into())),
