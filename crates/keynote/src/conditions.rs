@@ -4,7 +4,7 @@
 use crate::error::SyntaxError;
 use crate::token::Tokens;
 
-pub(crate) use evaluate::{Constants, Evaluation, Progress};
+pub(crate) use evaluate::{Constants, Evaluation, State};
 pub use pattern::Pattern;
 pub(crate) use print::quoted;
 pub(crate) use syntax::string;
@@ -230,6 +230,14 @@ impl StringExpr {
     pub fn attribute(name: &str) -> Self {
         Self::Attribute(name.to_owned())
     }
+
+    /// Returns the expression of the strings in a list, which is not empty.
+    fn joined(mut parts: Vec<Self>) -> Self {
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => Self::Joined(parts),
+        }
+    }
 }
 
 impl<Number> Arithmetic<Number> {
@@ -283,6 +291,15 @@ impl Operator {
             Self::Divide => "/",
             Self::Remainder => "%",
             Self::Power => "^",
+        }
+    }
+
+    /// Returns how tight the operator binds, from 0 on.
+    const fn precedence(self) -> u8 {
+        match self {
+            Self::Add | Self::Subtract => 0,
+            Self::Multiply | Self::Divide | Self::Remainder => 1,
+            Self::Power => 2,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The errors of a text that is not an assertion.
 
 use crate::principal::PrincipalError;
-use crate::token::NESTING;
+
+/// The deepest nesting of a field: of parentheses, braces and operators of one operand.
+pub(crate) const NESTING: usize = 32;
 
 /// The reason why a text is not an assertion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -189,6 +189,9 @@ impl Display for Licensees {
             for (at, one) in licensees.iter().enumerate() {
                 let by = if at > 0 { by } else { "" };
                 match one {
+                    // `&&` binds tighter. With parentheses that decide nothing the text would be
+                    // nested deeper than the one that was parsed.
+                    Self::All(_) if matches!(self, Self::Any(_)) => write!(f, "{by}{one}")?,
                     Self::All(_) | Self::Any(_) => write!(f, "{by}({one})")?,
                     _ => write!(f, "{by}{one}")?,
                 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::action::Action;
 use crate::assertion::{Assertion, Authorizer};
-use crate::conditions::{Evaluation, Progress};
+use crate::conditions::{Evaluation, State};
 use crate::principal::{Identifier, Principal};
 use crate::reads::Reads;
 use crate::values::Values;
@@ -92,7 +92,7 @@ impl Query<'_> {
             values: self.values,
             authorizers,
             reads,
-            progress: Progress::default(),
+            state: State::default(),
         };
         evaluation.run(&conditions.program)
     }

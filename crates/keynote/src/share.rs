@@ -329,7 +329,9 @@ fn rights_of(test: &Test) -> Option<Rights> {
     let mut letters = String::new();
     for test in tests {
         match test.as_comparison() {
-            Some((attribute::RIGHT, Relation::Equal, letter)) => letters.push_str(letter),
+            Some((attribute::RIGHT, Relation::Equal, letter)) if letter.len() == 1 => {
+                letters.push_str(letter);
+            }
             _ => return None,
         }
     }

@@ -1,6 +1,6 @@
 //! The tokens of the fields of an assertion (RFC 2704, 4.2 to 4.6).
 
-use crate::error::SyntaxError;
+use crate::error::{NESTING, SyntaxError};
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,15 +152,13 @@ fn operator(rest: &str) -> Result<Found<'_>, SyntaxError> {
 pub(crate) struct Tokens<'a> {
     tokens: std::vec::IntoIter<Token<'a>>,
     depth: usize,
+    is_after_not: bool,
 }
-
-/// The deepest nesting of a field: of parentheses, braces and operators of one operand.
-pub(crate) const NESTING: usize = 32;
 
 impl<'a> Tokens<'a> {
     /// Returns the tokens of a value.
     pub(crate) fn of(value: &'a str) -> Result<Self, SyntaxError> {
-        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0 })
+        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0, is_after_not: false })
     }
 
     /// Returns the next token without taking it.
@@ -170,14 +168,21 @@ impl<'a> Tokens<'a> {
 
     /// Takes the next token.
     pub(crate) fn next(&mut self) -> Option<Token<'a>> {
-        self.tokens.next()
+        let token = self.tokens.next();
+        self.is_after_not = token == Some(Token::Operator("!"));
+        token
+    }
+
+    /// Returns whether the token that was taken last is `!`.
+    pub(crate) const fn is_after_not(&self) -> bool {
+        self.is_after_not
     }
 
     /// Takes the next token if it is this operator.
     pub(crate) fn takes(&mut self, operator: &str) -> bool {
         let is_next = self.peek() == Some(&Token::Operator(operator_of(operator)));
         if is_next {
-            let _taken = self.tokens.next();
+            let _taken = self.next();
         }
         is_next
     }

@@ -22,7 +22,7 @@ const GROUPS: usize = 32;
 
 /// The error of an expression that has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RuntimeError {
+enum RuntimeError {
     /// A number is out of range, or a division by zero.
     Number,
     /// A string is no regular expression.
@@ -55,12 +55,12 @@ pub(crate) struct Evaluation<'a> {
     pub(crate) authorizers: &'a str,
     /// The attributes that were read.
     pub(crate) reads: &'a mut Reads,
-    pub(crate) progress: Progress,
+    pub(crate) state: State,
 }
 
 /// The state of an evaluation.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct State {
     steps: u32,
     groups: Option<Groups>,
 }
@@ -80,7 +80,7 @@ impl<'a> Evaluation<'a> {
                 break;
             }
             // What a clause has matched ends with it.
-            let groups = self.progress.groups.clone();
+            let groups = self.state.groups.clone();
             let passes = match self.test(test) {
                 Err(RuntimeError::Steps) => return Err(RuntimeError::Steps),
                 Err(RuntimeError::Number | RuntimeError::Pattern | RuntimeError::Length) => false,
@@ -89,7 +89,7 @@ impl<'a> Evaluation<'a> {
             if passes {
                 highest = highest.max(self.consequence(then)?);
             }
-            self.progress.groups = groups;
+            self.state.groups = groups;
         }
         Ok(highest)
     }
@@ -109,8 +109,8 @@ impl<'a> Evaluation<'a> {
     }
 
     fn take_steps(&mut self, count: u32) -> Result<(), RuntimeError> {
-        self.progress.steps = self.progress.steps.saturating_add(count);
-        if self.progress.steps > STEPS { Err(RuntimeError::Steps) } else { Ok(()) }
+        self.state.steps = self.state.steps.saturating_add(count);
+        if self.state.steps > STEPS { Err(RuntimeError::Steps) } else { Ok(()) }
     }
 
     /// Counts the steps of a search in a string.
@@ -200,7 +200,7 @@ impl<'a> Evaluation<'a> {
         pattern: &'a Pattern,
     ) -> Result<bool, RuntimeError> {
         let text = self.string(text)?;
-        self.progress.groups = None;
+        self.state.groups = None;
         let dynamic;
         let regex = match (pattern.compiled(), pattern.text()) {
             (Some(regex), _) => regex,
@@ -216,13 +216,13 @@ impl<'a> Evaluation<'a> {
         // Without a group there is nothing to remember but that there is none.
         if regex.captures_len() == 1 {
             let is_match = regex.is_match(&text);
-            self.progress.groups = is_match.then(Groups::new);
+            self.state.groups = is_match.then(Groups::new);
             return Ok(is_match);
         }
         let Some(captures) = regex.captures(&text) else { return Ok(false) };
         let groups = captures.iter().skip(1).take(GROUPS - 1);
         let groups = groups.map(|group| group.map_or(&[] as &[u8], |group| group.as_bytes()));
-        self.progress.groups = Some(groups.map(<[u8]>::to_vec).collect());
+        self.state.groups = Some(groups.map(<[u8]>::to_vec).collect());
         Ok(true)
     }
 
@@ -274,13 +274,13 @@ impl<'a> Evaluation<'a> {
             "_VALUES" => Some(self.values.to_text().into_bytes()),
             "_ACTION_AUTHORIZERS" => Some(self.authorizers.as_bytes().to_vec()),
             "_0" => {
-                let groups = self.progress.groups.as_ref()?;
+                let groups = self.state.groups.as_ref()?;
                 Some(groups.len().to_string().into_bytes())
             }
             name => {
                 let digits = name.strip_prefix('_').filter(|digits| !digits.starts_with('0'))?;
                 let number: usize = digits.parse().ok()?;
-                self.progress.groups.as_ref()?.get(number.checked_sub(1)?).cloned()
+                self.state.groups.as_ref()?.get(number.checked_sub(1)?).cloned()
             }
         }
     }
@@ -292,13 +292,14 @@ impl<'a> Evaluation<'a> {
             Arithmetic::Of(text) => {
                 let text = self.string(text)?;
                 self.search_steps(&text)?;
-                N::read(&text)
+                N::read(&text).ok_or(RuntimeError::Number)
             }
-            Arithmetic::Negated(of) => self.number(of)?.negated(),
+            Arithmetic::Negated(of) => self.number(of)?.negated().ok_or(RuntimeError::Number),
             Arithmetic::Chain(first, rest) => {
                 let mut number = self.number(first)?;
                 for (operator, operand) in rest {
-                    number = number.combined(*operator, self.number(operand)?)?;
+                    let combined = number.combined(*operator, self.number(operand)?);
+                    number = combined.ok_or(RuntimeError::Number)?;
                 }
                 Ok(number)
             }
