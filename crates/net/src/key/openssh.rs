@@ -4,6 +4,7 @@
 //! and its bytes.
 
 pub mod line;
+pub mod private;
 
 /// The name of the one type of key that is taken (RFC 8709).
 const ED25519: &str = "ssh-ed25519";
