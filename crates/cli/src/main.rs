@@ -21,6 +21,7 @@ mod file_sizes;
 mod guard;
 mod indexing;
 mod json;
+mod key_argument;
 mod locate;
 mod log;
 mod mirrors;

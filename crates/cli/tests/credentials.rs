@@ -3,10 +3,11 @@
 //! No test here mounts: a volume is made by the library.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use pelago_keynote::{Credential, Principal, SharedFolder, armor};
-use pelago_net::key::PrivateKey;
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_store::volume::{Volume, VolumeOptions};
 use tempfile::TempDir;
 
@@ -50,8 +51,12 @@ impl Home {
 
 /// Returns a credential that is signed by the key of seed 1 for another key.
 fn credential(comment: &[String], licensee: u8) -> String {
+    credential_for(comment, PrivateKey::from_seed([licensee; 32]).public())
+}
+
+fn credential_for(comment: &[String], licensee: PublicKey) -> String {
     let share = SharedFolder { volume: [5; 16], directory: 0x2a };
-    let licensee = Principal(*PrivateKey::from_seed([licensee; 32]).public().as_bytes());
+    let licensee = Principal(*licensee.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
     credential.sign(&PrivateKey::from_seed([1; 32]).signing_key()).unwrap()
@@ -95,6 +100,52 @@ fn a_credential_of_another_is_refused() {
     home.attach("attach-not-yours", &block(&credential(&[], 2)));
     home.golden("revoke-not-up", &["revoke", "cred"]);
     home.golden("revoke-down", &["revoke", "cred", "-V", "vol"]);
+}
+
+/// Each file that was tried is named.
+#[test]
+fn the_key_of_openssh_is_tried_after_the_own_one() {
+    let home = Home::new();
+    fs::create_dir(home.root.join(".ssh")).unwrap();
+    let write = |text: &str| {
+        let path = home.root.join(".ssh/id_ed25519");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    home.attach("attach-not-yours-openssh", &block(&credential(&[], 2)));
+    write(include_str!("../../net/src/key/openssh/vectors/passphrase.key"));
+    home.golden("attach-not-yours-passphrase", &["attach", "cred", "point"]);
+    let public = include_str!("../../net/src/key/openssh/vectors/passphrase.pub").parse();
+    home.attach("attach-yours-passphrase", &block(&credential_for(&[], public.unwrap())));
+    // A key that fits is taken: the next fault is that no address is in the credential.
+    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    let public = include_str!("../../net/src/key/openssh/vectors/plain.pub").parse();
+    let own = block(&credential_for(&[], public.unwrap()));
+    home.attach("attach-yours-openssh", &own);
+    fs::remove_file(home.root.join(".config/pelago/key")).unwrap();
+    home.attach("attach-yours-openssh", &own);
+    home.attach("attach-not-yours-no-key", &block(&credential(&[], 2)));
+}
+
+/// A file of OpenSSH as the own key, by the environment.
+#[test]
+fn a_file_of_openssh_is_shown_as_a_key() {
+    let home = Home::new();
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let shown = |name: &str| {
+        let path = home.root.join("id");
+        fs::copy(format!("{vectors}{name}.key"), &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        run(pelago(&home.root, ["key", "show"]).env("PELAGO_KEY", &path))
+    };
+    let public = fs::read_to_string(format!("{vectors}plain.pub")).unwrap();
+    let key: PublicKey = public.parse().unwrap();
+    assert_eq!(shown("plain").expect_success().out, format!("{key}\n"));
+    for name in ["passphrase", "rsa", "ecdsa"] {
+        let golden = format!("key-show-openssh-{name}");
+        crate::harness::golden::expect_golden(&golden, &home.root, &shown(name));
+    }
 }
 
 #[test]

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use pelago_mount::{Atime, Trusts};
 use pelago_net::ServerTarget;
-use pelago_net::key::PublicKey;
 use pelago_wire::InodeId;
 
-use super::key::own_key;
 use super::mount::serve;
 use super::serving::ServingArgs;
 use crate::credential::{self, Whereabouts};
@@ -18,10 +16,14 @@ use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarPlan, Guest};
 use crate::{locate, output};
+use licensed_key::licensed_key;
+
+mod licensed_key;
 
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. It shows \
-who has signed it and where the volume is, and mounts the folder for this user, to be read. \
+who has signed it and where the volume is, and mounts the folder for this user, to be read. The \
+key is this user's (`pelago key new`), or ~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
@@ -50,8 +52,6 @@ pub(crate) struct Args {
 
 #[derive(Debug, thiserror::Error)]
 enum AttachError {
-    #[error("the credential is for {wanted}, and your key is {own}")]
-    OtherKey { wanted: PublicKey, own: PublicKey },
     #[error("the input cannot be read in the background")]
     Input,
 }
@@ -70,13 +70,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
     let received = credential::read(&args.file)?;
-    let key = own_key()?;
-    let own = key.public();
-    let licensees = received.licensees();
-    if let Some(wanted) = licensees.first().filter(|_| !licensees.contains(&own)) {
-        return Err(Failure::new(Exit::Denied, AttachError::OtherKey { wanted: *wanted, own })
-            .hint("set PELAGO_KEY to the file of that key, or ask for one for yours"));
-    }
+    let key = licensed_key(&received.licensees())?;
     let address = received.address()?;
     if !args.json {
         let name = Whereabouts::name_in(received.credential.comment()).unwrap_or_default();

@@ -21,6 +21,7 @@ use super::key::{own_file, own_key};
 use super::site::sites_of;
 use crate::credential::{Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::key_argument::{self, KeyArgumentError};
 use crate::locate::{self, VolumeRef};
 use crate::up_volume::{listen, volume_id};
 use crate::{json, output};
@@ -39,9 +40,10 @@ The first share makes this user's key a root of the volume, and prints a spare o
 pub(crate) struct Args {
     /// The folder, in the mount of a volume that is up on this machine
     path: PathBuf,
-    /// The person's public key, which `pelago key show` prints there
+    /// The person's public key, which `pelago key show` prints there. Or that person's OpenSSH key,
+    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub
     #[arg(long, value_name = "KEY")]
-    to: PublicKey,
+    to: String,
     /// The address of this machine for others, HOST:PORT, if the volume does not listen yet
     /// [default: all addresses, port 7440, by the name of this machine]
     #[arg(long, value_name = "ADDR")]
@@ -90,6 +92,8 @@ impl LaterArgs {
 
 #[derive(Debug, thiserror::Error)]
 enum ShareError {
+    #[error("KEY is not a public key")]
+    To(#[source] KeyArgumentError),
     #[error("{0} is not built yet")]
     NotBuilt(&'static str),
     #[error("{} is not in the mount of a volume that this machine serves", .0.display())]
@@ -124,6 +128,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         return Err(Failure::new(Exit::Usage, ShareError::NotBuilt(option))
             .hint("share without it: the folder can be read until you revoke that"));
     }
+    let to = key_argument::read(&args.to).map_err(|error| {
+        Failure::new(Exit::Usage, ShareError::To(error))
+            .hint("there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too")
+    })?;
     let found = locate::find(None, Some(&args.path))?;
     let directory = examine(&found, &args.path)?;
     let key = own_key()?;
@@ -145,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     };
     let credential = Credential {
         comment: &whereabouts.to_lines(),
-        licensee: Principal(*args.to.as_bytes()),
+        licensee: Principal(*to.as_bytes()),
         conditions: &share.conditions(),
     };
     let text = credential.sign(&key.signing_key()).map_err(written_failed)?;
@@ -155,14 +163,14 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         output::print_json(&json!({
             "version": json::VERSION,
             "credential": block,
-            "to": args.to.to_string(),
+            "to": to.to_string(),
             "address": address.to_string(),
             "spare": spare.as_ref().map(|spare| spare.secret.clone()),
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
     // Not to the standard output, which gets the credential and may be a file or a mail.
-    output::print_error(&said(&args.path, &args.to, &address, spare.as_ref()));
+    output::print_error(&said(&args.path, &to, &address, spare.as_ref()));
     output::print(&block)?;
     Ok(ExitCode::SUCCESS)
 }
