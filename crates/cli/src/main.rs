@@ -24,6 +24,7 @@ mod json;
 mod locate;
 mod log;
 mod mirrors;
+mod moment;
 mod mount_helper;
 mod output;
 mod retry;

@@ -8,20 +8,21 @@ use std::time::Duration;
 use pelago_mount::{Atime, Trusts};
 use pelago_net::ServerTarget;
 use pelago_net::key::PublicKey;
-use pelago_wire::InodeId;
 
 use super::key::own_key;
 use super::mount::serve;
 use super::serving::ServingArgs;
-use crate::credential::{self, Whereabouts};
+use crate::credential::{self, Chain, until};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarPlan, Guest};
+use crate::moment::Moment;
 use crate::{locate, output};
 
 const AFTER: &str = "\
-FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. It shows \
-who has signed it and where the volume is, and mounts the folder for this user, to be read. \
+FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
+for each person who has shared it on says what and until when. The folder of the last one is \
+mounted for this user, to be read. \
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
@@ -50,8 +51,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, thiserror::Error)]
 enum AttachError {
-    #[error("the credential is for {wanted}, and your key is {own}")]
-    OtherKey { wanted: PublicKey, own: PublicKey },
+    #[error("what {by} has granted ended at {end}")]
+    Ended {
+        by: PublicKey,
+        /// The end, for people.
+        end: String,
+    },
     #[error("the input cannot be read in the background")]
     Input,
 }
@@ -69,20 +74,16 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
-    let received = credential::read(&args.file)?;
+    let chain = credential::read(&args.file)?;
     let key = own_key()?;
-    let own = key.public();
-    let licensees = received.licensees();
-    if let Some(wanted) = licensees.first().filter(|_| !licensees.contains(&own)) {
-        return Err(Failure::new(Exit::Denied, AttachError::OtherKey { wanted: *wanted, own })
-            .hint("set PELAGO_KEY to the file of that key, or ask for one for yours"));
-    }
-    let address = received.address()?;
+    chain.expect_licensed(key.public())?;
+    let address = chain.address()?;
     if !args.json {
-        let name = Whereabouts::name_in(received.credential.comment()).unwrap_or_default();
-        let signer = received.signer().map(|key| key.to_string()).unwrap_or_default();
-        output::print(&format!("shared    {name}, to be read, by {signer}\n"))?;
+        for link in chain.links() {
+            output::print(&format!("shared    {}\n", link.words()))?;
+        }
     }
+    expect_in_force(&chain)?;
     let source = address.to_string();
     Ok(FarPlan {
         target: ServerTarget::Tcp { address, key: Arc::new(key) },
@@ -95,9 +96,14 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
         memory_bytes: args.serving.memory,
-        guest: Some(Guest {
-            credentials: received.chain,
-            directory: InodeId::from_raw(received.share.directory),
-        }),
+        guest: Some(Guest::of(&chain)),
     })
+}
+
+/// Checks that no credential of a chain has ended, by the clock of this machine.
+fn expect_in_force(chain: &Chain) -> Outcome<()> {
+    let Some(link) = chain.ended(&Moment::now().digits()) else { return Ok(()) };
+    let end = link.share.until.as_deref().map(until).unwrap_or_default();
+    Err(Failure::new(Exit::Denied, AttachError::Ended { by: link.signer, end })
+        .hint("ask for another one; if the clock of this machine is wrong, set it"))
 }
