@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pelago_client::Files;
 use pelago_holder::{Attached, Holder};
+use pelago_keynote::armor;
 use pelago_mount::{Atime, Keeps, Mount, MountOptions, Trusts, UnmountError, mount};
 use pelago_net::tls::TlsError;
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
@@ -16,6 +17,7 @@ use pelago_wire::{InodeId, LeasedService, limits};
 use rustix::process::{getgid, getuid};
 
 use crate::control::{Control, ControlReply, Request};
+use crate::credential::Chain;
 use crate::daemon::{Events, Stop, Watched, errors, no_ring, unmount};
 use crate::data_path::IoUring;
 use crate::failure::{Exit, Failure, Outcome};
@@ -57,9 +59,22 @@ pub(crate) struct FarPlan {
 #[derive(Debug, Clone)]
 pub(crate) struct Guest {
     /// The texts of the credentials.
-    pub(crate) credentials: Vec<Vec<u8>>,
+    pub(crate) credentials: Vec<String>,
     /// The directory that they grant.
     pub(crate) directory: InodeId,
+}
+
+impl Guest {
+    /// Returns the guest with a chain of credentials.
+    pub(crate) fn of(chain: &Chain) -> Self {
+        let directory = InodeId::from_raw(chain.last.share.directory);
+        Self { credentials: chain.texts(), directory }
+    }
+
+    /// Returns the role in which a guest connects.
+    pub(crate) fn role(&self) -> ClientRole {
+        ClientRole::Guest(self.credentials.iter().map(|text| text.clone().into_bytes()).collect())
+    }
 }
 
 /// A mount of a volume that another process serves.
@@ -89,10 +104,7 @@ impl FarMount {
         let options = RemoteOptions {
             target: plan.target.clone(),
             read_only: plan.read_only,
-            role: plan
-                .guest
-                .as_ref()
-                .map_or(ClientRole::Client, |guest| ClientRole::Guest(guest.credentials.clone())),
+            role: plan.guest.as_ref().map_or(ClientRole::Client, Guest::role),
             give_up: plan.give_up,
         };
         let remote = Remote::connect(options, PATIENCE);
@@ -166,6 +178,7 @@ impl Parts {
         let parts = self.clone();
         let handler = move |request| match request {
             Request::Status => ControlReply::Far(parts.report()),
+            Request::Credentials => parts.credentials(),
             Request::Listen { .. }
             | Request::Invite { .. }
             | Request::Sites
@@ -192,6 +205,16 @@ impl Parts {
     fn server(&self) -> String {
         let server = self.remote.server().filter(|_| self.plan.guest.is_none());
         server.map_or_else(|| self.plan.source.clone(), |server| server.to_string())
+    }
+
+    /// Returns the credentials of a guest, which it shares on.
+    fn credentials(&self) -> ControlReply {
+        let block = self.plan.guest.as_ref().map(|guest| armor(&guest.credentials));
+        match block {
+            Some(Ok(block)) => ControlReply::Credentials(block),
+            Some(Err(error)) => ControlReply::Failed(error.to_string()),
+            None => ControlReply::Failed("this mount is not that of a guest".to_owned()),
+        }
     }
 
     fn report(&self) -> FarReport {

@@ -40,6 +40,8 @@ pub(crate) enum ControlReply {
     Busy(PathBuf),
     /// To `listen`: the address of the server, with its key.
     Listening(String),
+    /// To `credentials`: the block of the guest's chain.
+    Credentials(String),
     /// To `invite`: the number of the site.
     Invited(u16),
     /// To `sites`: the number of the site that answers, and the other sites of the volume.
@@ -140,6 +142,7 @@ impl ControlReply {
             Self::Unmounted(point) => json!({ "unmounted": point.to_string_lossy() }),
             Self::Busy(point) => json!({ "busy": point.to_string_lossy() }),
             Self::Listening(address) => json!({ "listening": address, "ask": "listen" }),
+            Self::Credentials(block) => json!({ "credentials": block }),
             Self::Invited(site) => json!({ "invited": site }),
             Self::Sites { own, others } => json!({
                 "site": own,
@@ -158,6 +161,9 @@ impl ControlReply {
         }
         if object["ask"] == "listen" {
             return object["listening"].as_str().map(|at| Self::Listening(at.to_owned()));
+        }
+        if let Some(block) = object["credentials"].as_str() {
+            return Some(Self::Credentials(block.to_owned()));
         }
         if object["mirror"] == "set" {
             return Some(Self::MirrorSet);
@@ -211,6 +217,7 @@ mod tests {
             ControlReply::Unmounted("/v/files".into()),
             ControlReply::Busy("/v/files".into()),
             ControlReply::Listening("key@host:1".to_owned()),
+            ControlReply::Credentials("block\n".to_owned()),
             ControlReply::Invited(1),
             ControlReply::MirrorSet,
             ControlReply::Mirrored { commit: 3, done: true },

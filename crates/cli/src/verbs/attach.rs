@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use pelago_mount::{Atime, Trusts};
 use pelago_net::ServerTarget;
-use pelago_wire::InodeId;
+use pelago_net::key::PublicKey;
 
 use super::mount::serve;
 use super::serving::ServingArgs;
-use crate::credential::{self, Whereabouts};
+use crate::credential::{self, Chain, until};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarPlan, Guest};
+use crate::licensed_key::licensed_key;
+use crate::moment::Moment;
 use crate::{locate, output};
-use licensed_key::licensed_key;
-
-mod licensed_key;
 
 const AFTER: &str = "\
-FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. It shows \
-who has signed it and where the volume is, and mounts the folder for this user, to be read. The \
-key is this user's (`pelago key new`), or ~/.ssh/id_ed25519 if the credential is for that one. \
+FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
+for each person who has shared it on says what and until when. The folder of the last one is \
+mounted for this user, to be read. The key is this user's (`pelago key new`), or \
+~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
@@ -52,6 +52,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, thiserror::Error)]
 enum AttachError {
+    #[error("what {by} has granted ended at {end}")]
+    Ended {
+        by: PublicKey,
+        /// The end, for people.
+        end: String,
+    },
     #[error("the input cannot be read in the background")]
     Input,
 }
@@ -69,14 +75,15 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
-    let received = credential::read(&args.file)?;
-    let key = licensed_key(&received.licensees())?;
-    let address = received.address()?;
+    let chain = credential::read(&args.file)?;
+    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
+    let address = chain.address()?;
     if !args.json {
-        let name = Whereabouts::name_in(received.credential.comment()).unwrap_or_default();
-        let signer = received.signer().map(|key| key.to_string()).unwrap_or_default();
-        output::print(&format!("shared    {name}, to be read, by {signer}\n"))?;
+        for link in chain.links() {
+            output::print(&format!("shared    {}\n", link.words()))?;
+        }
     }
+    expect_in_force(&chain)?;
     let source = address.to_string();
     Ok(FarPlan {
         target: ServerTarget::Tcp { address, key: Arc::new(key) },
@@ -89,9 +96,14 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         give_up: args.soft.map(Duration::from_secs),
         io_uring: args.requests.io_uring,
         memory_bytes: args.serving.memory,
-        guest: Some(Guest {
-            credentials: received.chain,
-            directory: InodeId::from_raw(received.share.directory),
-        }),
+        guest: Some(Guest::of(&chain)),
     })
+}
+
+/// Checks that no credential of a chain has ended, by the clock of this machine.
+fn expect_in_force(chain: &Chain) -> Outcome<()> {
+    let Some(link) = chain.ended(&Moment::now().digits()) else { return Ok(()) };
+    let end = link.share.until.as_deref().map(until).unwrap_or_default();
+    Err(Failure::new(Exit::Denied, AttachError::Ended { by: link.signer, end })
+        .hint("ask for another one; if the clock of this machine is wrong, set it"))
 }

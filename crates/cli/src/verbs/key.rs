@@ -152,7 +152,7 @@ pub(super) fn own_key() -> Outcome<PrivateKey> {
 }
 
 /// Returns the path of this user's key, absolute; the file may be missing.
-pub(super) fn own_key_path() -> Outcome<PathBuf> {
+pub(crate) fn own_key_path() -> Outcome<PathBuf> {
     path_of(&None)
 }
 

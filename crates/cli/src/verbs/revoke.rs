@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use pelago_keynote::{CredentialId, Revocation, SharedFolder};
+use pelago_keynote::{Revocation, SharedFolder};
+use pelago_net::key::PrivateKey;
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
@@ -14,15 +16,17 @@ use serde_json::json;
 
 use super::key::own_key;
 use crate::control::ask_status;
-use crate::credential::{self, Received};
+use crate::credential::{self, Chain};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::far_mount::Guest;
 use crate::status_report::StatusReport;
 use crate::{json, locate, output};
 
 const AFTER: &str = "\
-It is for a root of the volume, on its machine, while the volume is up. The credential is void for \
-ever, also after a restart: who came with it reads nothing more, by name or by an open file. What \
-was read before stays read.";
+A root of the volume takes back what anybody has shared, on the machine of the volume, while that \
+is up. A guest takes back what he has shared on himself, from anywhere. Of a file with several \
+credentials it is the last one. It is void for ever, also after a restart: who came with it reads \
+nothing more, by name or by an open file. What was read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,15 +47,17 @@ pub(crate) struct Args {
 
 #[derive(Debug, thiserror::Error)]
 enum RevokeError {
-    #[error("the server of {} cannot be reached", dir.display())]
+    #[error("the server {server} cannot be reached")]
     Unreachable {
-        dir: PathBuf,
+        /// The server, for people.
+        server: String,
         #[source]
         source: ConnectError,
     },
-    #[error("the server of {} does not take it back", dir.display())]
+    #[error("the server {server} does not take it back")]
     Refused {
-        dir: PathBuf,
+        /// The server, for people.
+        server: String,
         #[source]
         source: Error,
     },
@@ -61,19 +67,33 @@ enum RevokeError {
     NotUp,
 }
 
+/// A server, and the role in which it gets the revocation.
+struct Way {
+    target: ServerTarget,
+    role: ClientRole,
+    /// The server, for people.
+    server: String,
+}
+
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
-    let Received { credential, share, .. } = credential::read(&args.file)?;
-    let dir = match &args.volume {
-        Some(dir) => locate::find(Some(dir), None)?.dir,
-        None => volume_of(&share)?,
-    };
+    let chain = credential::read(&args.file)?;
     let key = own_key()?;
     let now = u64::try_from(clock::now().seconds).unwrap_or_default();
-    let id = credential.id();
-    let sentence = Revocation::sign(share.volume, id, now, &key.signing_key());
-    ask(&dir, sentence.into_bytes())?;
-    print(args, id)?;
+    let volume = chain.last.share.volume;
+    let id = chain.last.credential.id();
+    let sentence = Revocation::sign(volume, id, now, &key.signing_key());
+    // What a guest has shared on himself is signed by the key of the credential before.
+    let own = chain.before_last().filter(|_| chain.last.signer == key.public());
+    match (&args.volume, own) {
+        (None, Some(own)) => ask(Way::of_guest(&own, key)?, sentence.into_bytes()),
+        (Some(dir), _) => {
+            let dir = locate::find(Some(dir), None)?.dir;
+            of_volume(&dir, sentence)
+        }
+        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence),
+    }?;
+    print(args, &chain)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,29 +109,48 @@ fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
     })
 }
 
-fn print(args: &Args, id: CredentialId) -> Outcome<()> {
+fn print(args: &Args, chain: &Chain) -> Outcome<()> {
     if args.json {
         return output::print_json(&json!({
             "version": json::VERSION,
-            "revoked": id.to_string(),
+            "revoked": chain.last.credential.id().to_string(),
         }));
     }
-    output::print(&format!("revoked   {}: it grants nothing any more\n", args.file.display()))
+    let file = args.file.display();
+    output::print(&match chain.links().count() {
+        1 => format!("revoked   {file}: it grants nothing any more\n"),
+        count => format!(
+            "revoked   {file}, the last of {count} credentials: it grants nothing any more\n\
+             was       {}\n",
+            chain.last.words()
+        ),
+    })
+}
+
+impl Way {
+    /// Returns the way of a guest: over the network, by the credentials that are for his key.
+    fn of_guest(own: &Chain, key: PrivateKey) -> Outcome<Self> {
+        let address = own.address()?;
+        let server = address.to_string();
+        let target = ServerTarget::Tcp { address, key: Arc::new(key) };
+        Ok(Self { target, role: Guest::of(own).role(), server })
+    }
 }
 
 /// Sends a revocation to the server of the volume in `dir`, over its socket.
-fn ask(dir: &Path, sentence: Vec<u8>) -> Outcome<()> {
+fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
-    let options = RemoteOptions {
-        target: ServerTarget::Unix(volume::session_socket_path(&folder.proc_path())),
-        read_only: false,
-        role: ClientRole::Client,
-        give_up: Some(PATIENCE),
-    };
-    let remote = Remote::connect(options, PATIENCE).map_err(|source| {
-        let error = RevokeError::Unreachable { dir: dir.to_owned(), source };
-        Failure::new(Exit::Unreachable, error).hint("start the volume: `pelago up`")
-    })?;
+    let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
+    let server = format!("of {}", dir.display());
+    ask(Way { target, role: ClientRole::Client, server }, sentence.into_bytes())
+}
+
+fn ask(way: Way, sentence: Vec<u8>) -> Outcome<()> {
+    let Way { target, role, server } = way;
+    let is_guest = matches!(role, ClientRole::Guest(_));
+    let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
+    let remote = Remote::connect(options, PATIENCE)
+        .map_err(|source| unreachable(server.clone(), source, is_guest))?;
     let (sender, answer) = channel();
     let done = Box::new(move |result, _granted| {
         // The other end waits below, or has given up.
@@ -123,12 +162,25 @@ fn ask(dir: &Path, sentence: Vec<u8>) -> Outcome<()> {
     remote.end();
     result?.map(drop).map_err(|source: Error| {
         let hint = match source.code {
+            Code::AccessDenied if is_guest => "a root of the volume can take it back, there",
             Code::AccessDenied => "only a root takes it back: use the key of the first share",
             Code::Invalid => "the credential is of another volume: name that with `-V DIR`",
             Code::NoSpace => "the volume has as many revocations as it can have",
             _ => "the log of the volume says why",
         };
         let exit = Exit::from(source.kind());
-        Failure::new(exit, RevokeError::Refused { dir: dir.to_owned(), source }).hint(hint)
+        Failure::new(exit, RevokeError::Refused { server, source }).hint(hint)
     })
+}
+
+fn unreachable(server: String, source: ConnectError, is_guest: bool) -> Failure {
+    let is_refused = matches!(source, ConnectError::Refused(_));
+    let error = RevokeError::Unreachable { server, source };
+    match (is_guest, is_refused) {
+        (true, true) => Failure::new(Exit::Denied, error)
+            .hint("if what you have yourself is void, then so is what you have shared on"),
+        (true, false) => Failure::new(Exit::Unreachable, error)
+            .hint("retry when the server is up; check the address with the one who has shared it"),
+        (false, _) => Failure::new(Exit::Unreachable, error).hint("start the volume: `pelago up`"),
+    }
 }

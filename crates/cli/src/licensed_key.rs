@@ -36,7 +36,7 @@ enum Found {
 }
 
 /// Returns the key of this user that is one of `licensees`: the own one, else that of OpenSSH.
-pub(super) fn licensed_key(licensees: &[PublicKey]) -> Outcome<PrivateKey> {
+pub(crate) fn licensed_key(licensees: &[PublicKey]) -> Outcome<PrivateKey> {
     let own = own_key_path()?;
     let openssh = file::openssh_path(|name| std::env::var_os(name)).filter(|path| *path != own);
     let mut tried = Vec::new();

@@ -1,0 +1,369 @@
+//! Chains of credentials: the first is signed by a root of the volume, and each other one by a key
+//! that the one before licenses.
+
+use std::fmt::{self, Display, Formatter};
+
+use pelago_keynote::{
+    AddressRange, Assertion, AssertionError, Authorizer, Principal, Right, Rights, SharedFolder,
+    SharedFolderError,
+};
+use pelago_net::key::PublicKey;
+
+use super::whereabouts::Whereabouts;
+use super::words::{granted, until};
+
+/// A chain of credentials whose signatures are right.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain {
+    /// The credentials before the last one.
+    above: Vec<Link>,
+    /// The last credential.
+    pub(crate) last: Link,
+}
+
+/// A credential of a chain.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    /// The credential.
+    pub(crate) credential: Assertion,
+    /// The key that has signed it.
+    pub(crate) signer: PublicKey,
+    /// The rights that it grants.
+    pub(crate) share: SharedFolder,
+}
+
+/// The reason why texts are not a chain.
+#[derive(Debug, thiserror::Error)]
+pub(crate) struct ChainError {
+    /// The place of the credential in the chain, from 1.
+    place: usize,
+    /// The number of credentials.
+    count: usize,
+    #[source]
+    why: LinkError,
+}
+
+/// The reason why a credential is none of a chain.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("there is none")]
+    Missing,
+    #[error(transparent)]
+    Text(#[from] AssertionError),
+    #[error(transparent)]
+    Form(#[from] SharedFolderError),
+    #[error("its signature is wrong: it was changed, or is cut")]
+    Signature,
+    #[error("{0} has signed it, and the one before is not for that key")]
+    NotLicensed(PublicKey),
+    #[error("it is for another volume than the one before")]
+    OtherVolume,
+}
+
+/// The rights that the holder of a chain asks to grant to another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted<'a> {
+    /// The rights; `None` for those to read that the holder has.
+    pub(crate) rights: Option<Rights>,
+    /// The right to share it on comes with them.
+    pub(crate) may_share: bool,
+    /// The end, as 14 digits; `None` for the holder's own.
+    pub(crate) until: Option<&'a str>,
+    /// The addresses; `None` for the holder's own.
+    pub(crate) from: Option<AddressRange>,
+}
+
+/// The reason why the holder of a chain cannot grant what was asked for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NarrowError {
+    #[error("{0} did not let you share it on: it would grant nothing")]
+    NotShared(PublicKey),
+    #[error("you do not have the right `{}` here: it would grant nothing", .0.letter())]
+    Right(Right),
+    #[error("you have no right to read here: it would grant nothing")]
+    NoReading,
+    #[error("what you have ends at {own}: after that it would grant nothing")]
+    Later {
+        /// The end of the chain, for people.
+        own: String,
+    },
+    #[error("what you have ended at {own}: it would grant nothing")]
+    Ended {
+        /// The end of the chain, for people.
+        own: String,
+    },
+}
+
+impl Chain {
+    /// Parses a chain, and verifies each signature.
+    ///
+    /// # Errors
+    /// [`ChainError`].
+    pub(crate) fn parse(texts: &[String]) -> Result<Self, ChainError> {
+        let mut links: Vec<Link> = Vec::new();
+        let failed = |at, why| ChainError { place: at + 1, count: texts.len(), why };
+        for (at, text) in texts.iter().enumerate() {
+            let link = Link::parse(text, links.last()).map_err(|why| failed(at, why))?;
+            links.push(link);
+        }
+        let last = links.pop().ok_or_else(|| failed(0, LinkError::Missing))?;
+        Ok(Self { above: links, last })
+    }
+
+    /// Returns the credentials, from that of a root on.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
+        self.above.iter().chain([&self.last])
+    }
+
+    /// Returns the texts of the credentials.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.links().map(|link| link.credential.text().to_owned()).collect()
+    }
+
+    /// Returns the chain without its last credential, which is that of its signer; `None` if there
+    /// is one credential only.
+    pub(crate) fn before_last(&self) -> Option<Self> {
+        let mut above = self.above.clone();
+        let last = above.pop()?;
+        Some(Self { above, last })
+    }
+
+    /// Returns the first credential that has ended at a time, which is given as 14 digits.
+    pub(crate) fn ended(&self, now: &str) -> Option<&Link> {
+        let has_ended = |link: &&Link| link.share.until.as_deref().is_some_and(|end| end <= now);
+        self.links().find(has_ended)
+    }
+
+    /// Returns the end of the chain, which is the earliest one, as 14 digits.
+    fn end(&self) -> Option<&str> {
+        self.links().filter_map(|link| link.share.until.as_deref()).min()
+    }
+
+    /// Returns the rights to a directory that the holder may grant to another key, at the time
+    /// `now`.
+    ///
+    /// # Errors
+    /// [`NarrowError`] if the server would not accept them of the holder.
+    pub(crate) fn narrowed(
+        &self,
+        directory: u64,
+        wanted: Wanted<'_>,
+        now: &str,
+    ) -> Result<SharedFolder, NarrowError> {
+        if let Some(link) = self.ended(now) {
+            let own = link.share.until.as_deref().map(until).unwrap_or_default();
+            return Err(NarrowError::Ended { own });
+        }
+        let lacks = |right| self.links().find(|link| !link.share.rights.has(right));
+        if let Some(link) = lacks(Right::Grant) {
+            return Err(NarrowError::NotShared(link.signer));
+        }
+        let rights = match wanted.rights {
+            Some(rights) => rights,
+            None => Rights::READ
+                .iter()
+                .filter(|right| lacks(*right).is_none())
+                .map(Right::letter)
+                .collect::<String>()
+                .parse()
+                .map_err(|_| NarrowError::NoReading)?,
+        };
+        if let Some(right) = rights.iter().find(|right| lacks(*right).is_some()) {
+            return Err(NarrowError::Right(right));
+        }
+        let own = self.end();
+        if let (Some(own), Some(wanted)) = (own, wanted.until)
+            && wanted > own
+        {
+            return Err(NarrowError::Later { own: until(own) });
+        }
+        let rights = if wanted.may_share { rights.with(Right::Grant) } else { rights };
+        let until = wanted.until.or(own).map(str::to_owned);
+        let volume = self.last.share.volume;
+        let from = wanted.from.or(self.last.share.from);
+        Ok(SharedFolder { volume, directory, rights, until, from })
+    }
+}
+
+impl Link {
+    /// Parses a credential, and verifies its signature. `before` is the one before in the chain.
+    fn parse(text: &str, before: Option<&Self>) -> Result<Self, LinkError> {
+        let credential = Assertion::credential(text.as_bytes())?;
+        credential.verify().map_err(|_| LinkError::Signature)?;
+        let Authorizer::Key(Principal(signer)) = *credential.authorizer() else {
+            return Err(LinkError::Text(AssertionError::Missing("Authorizer")));
+        };
+        let share = SharedFolder::of(&credential)?;
+        let link = Self { credential, signer: PublicKey::new(signer), share };
+        match before {
+            Some(before) if !before.licenses(&link.signer) => {
+                Err(LinkError::NotLicensed(link.signer))
+            }
+            Some(before) if before.share.volume != link.share.volume => Err(LinkError::OtherVolume),
+            _ => Ok(link),
+        }
+    }
+
+    /// Returns the keys that may use the credential.
+    pub(crate) fn licensees(&self) -> impl Iterator<Item = PublicKey> {
+        self.credential.licensees().keys().map(|Principal(key)| PublicKey::new(key))
+    }
+
+    /// Returns whether the credential is for a key.
+    pub(crate) fn licenses(&self, key: &PublicKey) -> bool {
+        self.licensees().any(|licensee| licensee == *key)
+    }
+
+    /// Returns the line for a person: who grants what to whom.
+    pub(crate) fn words(&self) -> String {
+        let name = Whereabouts::name_in(self.credential.comment()).unwrap_or("a folder");
+        let keys: Vec<String> = self.licensees().map(|key| key.to_string()).collect();
+        let signer = self.signer;
+        format!("{name} by {signer} with {}, {}", keys.join(" or "), granted(&self.share))
+    }
+}
+
+impl Display for ChainError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.count {
+            0 | 1 => write!(f, "the credential cannot be used"),
+            count => write!(f, "credential {} of {count} cannot be used", self.place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pelago_keynote::Credential;
+    use pelago_net::key::PrivateKey;
+
+    use super::*;
+
+    const NOW: &str = "20260101000000";
+
+    /// A credential between the keys of two seeds.
+    struct Granted<'a> {
+        by: u8,
+        to: u8,
+        directory: u64,
+        rights: &'a str,
+        until: Option<&'a str>,
+    }
+
+    impl Granted<'_> {
+        fn text(&self) -> String {
+            let share = SharedFolder {
+                volume: [5; 16],
+                directory: self.directory,
+                rights: self.rights.parse().unwrap(),
+                until: self.until.map(str::to_owned),
+                from: None,
+            };
+            let licensee = Principal(*key(self.to).public().as_bytes());
+            let conditions = share.conditions();
+            let credential = Credential {
+                comment: &["name docs".to_owned()],
+                licensee,
+                conditions: &conditions,
+            };
+            credential.sign(&key(self.by).signing_key()).unwrap()
+        }
+    }
+
+    fn key(seed: u8) -> PrivateKey {
+        PrivateKey::from_seed([seed; 32])
+    }
+
+    fn granted<'a>(by: u8, to: u8, rights: &'a str, until: Option<&'a str>) -> Granted<'a> {
+        Granted { by, to, directory: 0x2a, rights, until }
+    }
+
+    fn chain(of: &[Granted<'_>]) -> Result<Chain, String> {
+        let texts: Vec<String> = of.iter().map(Granted::text).collect();
+        Chain::parse(&texts).map_err(|error| format!("{error}: {}", error.why))
+    }
+
+    fn narrowed(chain: &Chain, rights: &str, until: Option<&str>) -> Result<String, String> {
+        let rights = Some(rights).filter(|rights| !rights.is_empty());
+        let rights = rights.map(|rights| rights.parse().unwrap());
+        let wanted = Wanted { rights, may_share: false, until, from: None };
+        let share = chain.narrowed(0x3f, wanted, NOW).map_err(|error| error.to_string())?;
+        assert_eq!((share.volume, share.directory), ([5; 16], 0x3f));
+        Ok(super::granted(&share))
+    }
+
+    #[test]
+    fn each_credential_is_signed_by_a_key_of_the_one_before() {
+        let good = chain(&[granted(1, 2, "rxg", None), granted(2, 3, "rx", None)]).unwrap();
+        assert!(good.last.licenses(&key(3).public()) && !good.last.licenses(&key(2).public()));
+        assert!(good.before_last().unwrap().last.licenses(&key(2).public()));
+        assert!(good.before_last().unwrap().before_last().is_none());
+        let words: Vec<String> = good.links().map(Link::words).collect();
+        let person = |seed| key(seed).public();
+        assert_eq!(
+            words,
+            [
+                format!("docs by {} with {}, to be read; may be shared on", person(1), person(2)),
+                format!("docs by {} with {}, to be read", person(2), person(3)),
+            ]
+        );
+        let gap = chain(&[granted(1, 2, "rxg", None), granted(4, 3, "rx", None)]).unwrap_err();
+        assert!(gap.starts_with("credential 2 of 2 cannot be used: "), "{gap}");
+        assert!(gap.contains(&person(4).to_string()), "{gap}");
+        assert!(chain(&[]).is_err());
+    }
+
+    #[test]
+    fn a_chain_of_sixteen_is_read_and_each_signature_is_verified() {
+        let all: Vec<Granted<'_>> = (1..=16).map(|at| granted(at, at + 1, "rxg", None)).collect();
+        assert_eq!(chain(&all).unwrap().links().count(), 16);
+        for at in 0..16 {
+            let mut texts: Vec<String> = all.iter().map(Granted::text).collect();
+            texts[at] = texts[at].replacen("/2a/", "/1/", 1);
+            let error = Chain::parse(&texts).unwrap_err();
+            assert_eq!(error.place, at + 1);
+            assert!(matches!(error.why, LinkError::Signature), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_holder_grants_no_more_than_the_chain_has() {
+        let until = Some("20261231180000");
+        let chain = chain(&[granted(1, 2, "rxga", until), granted(2, 3, "rxg", None)]).unwrap();
+        let end = ", until 2026-12-31 18:00 UTC";
+        assert_eq!(narrowed(&chain, "", None), Ok(format!("to be read{end}")));
+        assert_eq!(narrowed(&chain, "r", until), Ok(format!("to be read, but not run{end}")));
+        let sooner = narrowed(&chain, "rg", Some("20260601000000")).unwrap();
+        assert_eq!(sooner, "to be read, but not run, until 2026-06-01 00:00 UTC; may be shared on");
+        for (rights, end) in [("ra", None), ("rw", None), ("rx", Some("20261231180001"))] {
+            let error = narrowed(&chain, rights, end).unwrap_err();
+            assert!(error.ends_with("it would grant nothing"), "{error}");
+        }
+        let wanted = Wanted { rights: None, may_share: true, until: None, from: None };
+        let share = chain.narrowed(0x3f, wanted, NOW).unwrap();
+        assert_eq!(share.rights.to_string(), "rxg");
+    }
+
+    #[test]
+    fn a_holder_who_may_not_share_on_or_not_any_more_grants_nothing() {
+        let plain = chain(&[granted(1, 2, "rx", None)]).unwrap();
+        let error = narrowed(&plain, "", None).unwrap_err();
+        assert_eq!(
+            error,
+            format!("{} did not let you share it on: it would grant nothing", key(1).public())
+        );
+        let ended = chain(&[granted(1, 2, "rxg", Some(NOW))]).unwrap();
+        assert!(ended.ended(NOW).is_some() && ended.ended("20251231235959").is_none());
+        let error = narrowed(&ended, "", None).unwrap_err();
+        assert_eq!(error, "what you have ended at 2026-01-01 00:00 UTC: it would grant nothing");
+        let only = chain(&[granted(1, 2, "g", None)]).unwrap();
+        let error = narrowed(&only, "", None).unwrap_err();
+        assert!(error.ends_with("it would grant nothing"), "{error}");
+    }
+
+    #[test]
+    fn what_can_be_read_only_is_granted_so() {
+        let plain = chain(&[granted(1, 2, "rg", None)]).unwrap();
+        assert_eq!(narrowed(&plain, "", None), Ok("to be read, but not run".to_owned()));
+    }
+}

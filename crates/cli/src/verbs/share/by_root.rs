@@ -1,0 +1,98 @@
+//! A share by a root of a volume that is up on this machine.
+
+use std::path::Path;
+
+use pelago_keynote::{
+    Assertion, CREDENTIAL_BYTES, Credential, Principal, Right, Rights, SharedFolder, policy,
+};
+use pelago_net::key::{PrivateKey, PublicKey};
+use pelago_net::own_file::{OwnFileError, Readers};
+use pelago_store::volume;
+
+use super::error::{ShareError, elsewhere, not_here, written_failed};
+use super::folder::examine;
+use super::{Shared, Spare, Terms};
+use crate::credential::Whereabouts;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::locate::{self, VolumeRef};
+use crate::up_volume::{listen, volume_id};
+use crate::verbs::key::{own_file, own_key};
+use crate::verbs::site::sites_of;
+
+/// Signs a credential for a folder of the volume.
+pub(super) fn share(
+    found: VolumeRef,
+    path: &Path,
+    to: &PublicKey,
+    at: Option<&str>,
+    terms: &Terms,
+) -> Outcome<Shared> {
+    let VolumeRef { dir, mounted } = found;
+    let point = match mounted {
+        Some(point) if locate::is_volume(&dir) => point,
+        _ => return Err(not_here(locate::absolute(path)?)),
+    };
+    let directory = examine(&point, path)?;
+    let key = own_key()?;
+    let (own_site, _) = sites_of(&dir)?;
+    if directory.ino.site() != own_site {
+        return Err(elsewhere(path));
+    }
+    let address = listen(&dir, at)?;
+    let rights = terms.rights.unwrap_or(Rights::READ);
+    let grant = SharedFolder {
+        volume: volume_id(&dir)?,
+        directory: directory.ino.raw(),
+        rights: if terms.may_share { rights.with(Right::Grant) } else { rights },
+        until: terms.until.clone(),
+        from: terms.from,
+    };
+    // After all steps that may fail, because the spare key is printed once.
+    let spare = become_root(&dir, &key)?;
+    let whereabouts = Whereabouts {
+        address: address.clone(),
+        directory: directory.ino,
+        parent: directory.parent,
+        name: directory.name,
+    };
+    let credential = Credential {
+        comment: &whereabouts.to_lines(),
+        licensee: Principal(*to.as_bytes()),
+        conditions: &grant.conditions(),
+    };
+    let text = credential.sign(&key.signing_key()).map_err(written_failed)?;
+    Ok(Shared { chain: vec![text], grant, to: *to, address, spare })
+}
+
+/// Makes this user's key a root of the volume if this is its first share, and creates a spare root.
+fn become_root(dir: &Path, key: &PrivateKey) -> Outcome<Option<Spare>> {
+    let file = own_file(dir, volume::POLICY)?;
+    let failed = |error: OwnFileError| Failure::new(Exit::from(error.kind()), error);
+    let own = Principal(*key.public().as_bytes());
+    // Of two first shares at once, the second waits for the first, and then finds its file.
+    let edit = file.edit().map_err(failed)?;
+    match file.read(Readers::Everybody, CREDENTIAL_BYTES) {
+        Ok((text, _)) => {
+            let present = Assertion::policy(text.as_bytes()).map_err(|error| {
+                Failure::new(Exit::Damaged, ShareError::Policy(error))
+                    .hint("restore the file `policy` from a copy")
+            })?;
+            match present.licensees().keys().any(|root| root == own) {
+                true => Ok(None),
+                false => Err(Failure::new(Exit::Denied, ShareError::NoRoot(key.public()))
+                    .hint("use the key of the first share, or its spare: set PELAGO_KEY")),
+            }
+        }
+        Err(OwnFileError::Missing { .. }) => {
+            let spare =
+                PrivateKey::generate().map_err(|error| Failure::new(Exit::Failed, error))?;
+            let roots = [own, Principal(*spare.public().as_bytes())];
+            let comment =
+                ["the roots of this volume: whose credentials its server accepts".to_owned()];
+            let text = policy(&roots, &comment).map_err(written_failed)?;
+            edit.finish(&text).map_err(failed)?;
+            Ok(Some(Spare { secret: spare.to_secret_text() }))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
