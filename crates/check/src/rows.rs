@@ -316,8 +316,8 @@ impl Check<'_> {
             return Ok(());
         };
         let Some(bytes) = bytes else {
-            // If the rnode is flagged inline, this is reported as missing too; both repairs leave an
-            // empty file.
+            // If the rnode is flagged inline, this is reported as missing too; both repairs leave
+            // an empty file.
             let repair = Repair::delete("remove its bytes, which cannot be read", key);
             self.report_inode(Damage::Row, ino, Some(repair));
             return Ok(());

@@ -18,7 +18,7 @@ use pelago_keynote::share::address_text;
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
-use pelago_meta::shard::{Position, Shard};
+use pelago_meta::shard::{Placement, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
@@ -36,6 +36,7 @@ mod decision;
 mod decisions;
 mod moment;
 mod roots;
+mod scope;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -204,7 +205,7 @@ impl Policy {
         &self,
         guest: &Guest,
         shard: &Shard,
-        position: &Position,
+        position: &Placement,
         dir: InodeId,
         rights: &[Right],
     ) -> Result<bool, Error> {

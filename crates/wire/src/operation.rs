@@ -1,8 +1,9 @@
 //! The table of requests: a row for each kind, with the facts that decide how it is treated.
 //!
 //! Read-only volumes, space, replay, leases, locks, memory, guests, the start of a server and its
-//! log read this table, so that none of them keeps a list of all requests. A new kind does not
-//! compile without a row. `server::service::execute` carries requests out.
+//! log read this table, so that none of them keeps a list of all requests, except three that need
+//! arguments which no column has (decision 36). A new kind does not compile without a row.
+//! `server::service::execute` carries requests out.
 
 use crate::account::{Account, Lasting};
 use crate::attr::SetAttr;

@@ -1,7 +1,7 @@
 //! Blocks that the driver has elsewhere, as in the page cache of the kernel. A client that takes
 //! blocks in order gets them from there, so that their extents need no room in memory. The machine
-//! makes room for a read ahead first, perhaps by dropping another extent; only then the driver looks
-//! whether it has the extent elsewhere, and skips the read.
+//! makes room for a read ahead first, perhaps by dropping another extent; only then the driver
+//! looks whether it has the extent elsewhere, and skips the read.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ impl Deliver {
 
     /// Records that the driver has not read an extent, because it has it elsewhere. Only a read for
     /// which the client that requested it did not wait may be skipped
-    /// ([`ExtentRead::is_awaited`]). Clients that wait for the extent by now are woken. The read does
-    /// not count against the file's turn.
+    /// ([`ExtentRead::is_awaited`]). Clients that wait for the extent by now are woken. The read
+    /// does not count against the file's turn.
     ///
     /// [`ExtentRead::is_awaited`]: super::ExtentRead::is_awaited
     pub fn read_skipped(&mut self, id: VersionId, extent: u32) {

@@ -1,12 +1,11 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, Authorizer, Principal, SharedFolder};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
-use super::decision::only_seeks;
 use super::roots::Roots;
+use super::scope::{may_read_address, only_seeks_ancestors};
 
 /// A chain whose signatures are all valid.
 pub(super) struct Chain {
@@ -65,8 +64,8 @@ impl Chain {
         for link in &links {
             link.assertion.verify().map_err(|_| no_reason())?;
         }
-        let reads_address = texts.iter().any(|text| mentions(text, attribute::ADDRESS));
-        let only_seeks = links.iter().all(|link| only_seeks(&link.assertion));
+        let reads_address = links.iter().any(|link| may_read_address(&link.assertion));
+        let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
         Ok(Self { links, only_seeks, reads_address })
     }
 
@@ -101,9 +100,4 @@ impl Link {
     fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
-}
-
-/// Returns whether a text has a word.
-pub(super) fn mentions(text: &[u8], word: &str) -> bool {
-    text.windows(word.len()).any(|part| part == word.as_bytes())
 }

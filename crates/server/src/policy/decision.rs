@@ -14,8 +14,9 @@ use pelago_keynote::{Action, Assertion, Principal, Query, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
 use pelago_wire::InodeId;
 
-use super::chain::{Chain, Link, mentions};
+use super::chain::{Chain, Link};
 use super::moment::Moment;
+use super::scope::only_seeks_ancestors;
 
 /// A question of rights, but for the right itself.
 pub(super) struct Question<'a> {
@@ -82,14 +83,18 @@ impl Question<'_> {
 
     /// Returns whether the directories that are known suffice: an unknown one is no.
     fn can_be_decided(&self) -> bool {
-        self.ancestors.is_complete || (only_seeks(self.policy) && self.chain.only_seeks)
+        self.ancestors.is_complete || (only_seeks_ancestors(self.policy) && self.chain.only_seeks)
     }
 
     /// Returns whether these links give a right to a principal.
     fn ask(&self, links: &[&Link], principal: Principal, right: Right, reads: &mut Reads) -> bool {
         let values = Values::boolean();
-        let action =
-            Asked { question: self, right, ancestors: OnceCell::new(), object: OnceCell::new() };
+        let action = RightAction {
+            question: self,
+            right,
+            ancestors: OnceCell::new(),
+            object: OnceCell::new(),
+        };
         let query = Query { action: &action, requesters: &[principal], values: &values };
         let assertions = links.iter().map(|link| &link.assertion);
         let answer = query.ask(std::iter::once(self.policy).chain(assertions));
@@ -98,25 +103,15 @@ impl Question<'_> {
     }
 }
 
-/// Returns whether an assertion only asks which directories are above the object. So a right to a
-/// directory is one to all below it.
-pub(super) fn only_seeks(assertion: &Assertion) -> bool {
-    let reads_object = mentions(assertion.text().as_bytes(), attribute::OBJECT);
-    let only_seeks = assertion
-        .conditions()
-        .is_none_or(|conditions| conditions.only_seeks_members_of(attribute::ANCESTORS));
-    only_seeks && !reads_object
-}
-
 /// The action of a question and a right.
-struct Asked<'a> {
+struct RightAction<'a> {
     question: &'a Question<'a>,
     right: Right,
     ancestors: OnceCell<String>,
     object: OnceCell<String>,
 }
 
-impl Action for Asked<'_> {
+impl Action for RightAction<'_> {
     fn attribute(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let Question { volume, ancestors, object, address, moment, .. } = self.question;
         let text = match name {

@@ -25,7 +25,7 @@ pub(super) struct Epoch {
 
 /// The rights of a guest in a directory, as far as they are known.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CachedRights {
     epoch: Epoch,
     /// A bit for each right that was decided.
     decided: u8,
@@ -37,7 +37,7 @@ struct Known {
 
 /// The decisions of all guests.
 pub(super) struct Decisions {
-    known: Cache<(SessionId, InodeId), Known>,
+    known: Cache<(SessionId, InodeId), CachedRights>,
 }
 
 impl Decisions {
@@ -73,10 +73,11 @@ impl Decisions {
     ) {
         let Some(ends) = end_of(&decision.reads) else { return };
         let bit = 1 << right as u8;
-        let holds = |known: &Known| known.epoch == epoch && seconds < known.ends;
+        let holds = |known: &CachedRights| known.epoch == epoch && seconds < known.ends;
         let before = self.known.get(&(session, dir)).filter(holds);
-        let before = before.unwrap_or(Known { epoch, decided: 0, granted: 0, ends: u64::MAX });
-        let known = Known {
+        let before =
+            before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
+        let known = CachedRights {
             epoch,
             decided: before.decided | bit,
             granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },

@@ -8,14 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 use rustix::fs::OFlags;
 
-use super::chain::mentions;
-use super::decision::only_seeks;
+use super::scope::{may_read_address, only_seeks_ancestors};
 
 /// The longest time between two checks of the file.
 const POLL: Duration = Duration::from_millis(500);
@@ -89,7 +87,7 @@ impl Roots {
 
     /// Returns whether the policy only asks which directories are above an object.
     pub(super) fn only_seeks(&self) -> bool {
-        self.checked().policy.as_ref().is_none_or(|policy| only_seeks(policy))
+        self.checked().policy.as_ref().is_none_or(|policy| only_seeks_ancestors(policy))
     }
 
     /// Returns the number of changes of the policy.
@@ -119,9 +117,7 @@ impl State {
                     self.changes += 1;
                     tracing::info!(roots = self.keys.len(), "read the roots of the volume");
                 }
-                self.reads_address = policy
-                    .as_ref()
-                    .is_some_and(|policy| mentions(policy.text().as_bytes(), attribute::ADDRESS));
+                self.reads_address = policy.as_ref().is_some_and(|policy| may_read_address(policy));
                 self.policy = policy;
                 self.seen = stamp;
                 self.problem = None;

@@ -1,4 +1,5 @@
-//! Requests of guests: carried out only if the guest has the right that they need, before and after.
+//! Requests of guests: carried out only if the guest has the right that they need, before and
+//! after.
 //!
 //! This check comes first. All later steps, such as lookups and recalls of leases, cause work for
 //! others, which a stranger must not cause.
@@ -11,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_keynote::Right;
-use pelago_meta::shard::Position;
+use pelago_meta::shard::Placement;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
     Bulk, Code, Context, DirEntry, Done, Entry, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
@@ -179,7 +180,7 @@ impl GuestCall {
     /// # Errors
     /// `AccessDenied` if the guest has other rights to it; `Stale` if none, as for a node that does
     /// not exist; `BadOpen`; `Busy` if directories move all the time.
-    fn find(&self, named: Named, rights: &'static [Right]) -> Result<Option<Position>, Error> {
+    fn find(&self, named: Named, rights: &'static [Right]) -> Result<Option<Placement>, Error> {
         let Self { dispatcher, context, .. } = self;
         let parts = &dispatcher.parts;
         let is_open = matches!(named, Named::Open(_));
@@ -191,7 +192,7 @@ impl GuestCall {
             }
         };
         for _ in 0..ATTEMPTS {
-            let position = parts.shard.position(node, is_open)?;
+            let position = parts.shard.placement(node, is_open)?;
             match self.has_right(&position, rights) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
@@ -207,7 +208,7 @@ impl GuestCall {
     }
 
     /// Returns whether the guest has one of these rights in one of the directories of a node.
-    fn has_right(&self, position: &Position, rights: &[Right]) -> Result<bool, Error> {
+    fn has_right(&self, position: &Placement, rights: &[Right]) -> Result<bool, Error> {
         let Self { dispatcher, guest, .. } = self;
         let parts = &dispatcher.parts;
         for dir in &position.dirs {
@@ -290,8 +291,8 @@ impl GuestCall {
         }
     }
 
-    /// Returns the entries of a listing, without attributes of nodes that are not granted. The right
-    /// to read a directory is one to all names in it.
+    /// Returns the entries of a listing, without attributes of nodes that are not granted. The
+    /// right to read a directory is one to all names in it.
     fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Result<Vec<DirEntry>, Error> {
         if self.dispatcher.parts.policy.grants_all_below(&self.guest) {
             return Ok(entries);
@@ -341,7 +342,7 @@ struct Granted {
     /// The rights of which one is needed.
     rights: &'static [Right],
     /// `None` if the request has no subject.
-    position: Option<Position>,
+    position: Option<Placement>,
 }
 
 impl Executor<'_> {

@@ -25,9 +25,9 @@ impl Remains {
     ///
     /// # Errors
     /// [`VolumeError::Missing`] if there is neither a folder of rows nor one of content files;
-    /// [`VolumeError::SharedStore`]; also if another version of the program is needed, if the volume
-    /// is in use, if it is another user's or others can change it, or if neither folder can be
-    /// opened.
+    /// [`VolumeError::SharedStore`]; also if another version of the program is needed, if the
+    /// volume is in use, if it is another user's or others can change it, or if neither folder can
+    /// be opened.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
         let missing = || VolumeError::Missing { path: dir.into() };
         let folder = match Folder::open(dir) {

@@ -22,7 +22,7 @@ const ANCESTORS: usize = 2048;
 
 /// The position of a node at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Position {
+pub struct Placement {
     /// The node.
     pub ino: InodeId,
     /// The directories in which it is: itself, if it is a directory; else each that has a name of
@@ -51,19 +51,19 @@ impl Shard {
     ///
     /// # Errors
     /// `Stale` if there is no such node.
-    pub fn position(&self, node: Handle, has_it_open: bool) -> Result<Position, Error> {
+    pub fn placement(&self, node: Handle, has_it_open: bool) -> Result<Placement, Error> {
         let mut locked = self.lock();
         let directory_moves = locked.state.directory_moves;
         let found = locked.node(node)?;
         let ino = found.rnode.ino;
         if found.rnode.kind == FileKind::Directory {
-            return Ok(Position { ino, dirs: vec![ino], version: None, directory_moves });
+            return Ok(Placement { ino, dirs: vec![ino], version: None, directory_moves });
         }
         let mut dirs = dirs_of(&mut locked, &found)?;
         if dirs.is_empty() && has_it_open {
             dirs.extend(self.open_inodes.last_dir(ino));
         }
-        Ok(Position { ino, dirs, version: Some(found.rnode.version), directory_moves })
+        Ok(Placement { ino, dirs, version: Some(found.rnode.version), directory_moves })
     }
 
     /// Returns the directories above `dir`, and itself. They were all there at one moment at which
