@@ -260,12 +260,19 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id.
+    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id. A
+    /// guest revokes what it has signed, and what others have signed after that: `chain` has the
+    /// credentials from its own one to the revoked one.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if no root has signed it;
-    /// `NoSpace` if too many credentials are revoked.
-    pub(crate) fn read_revocation(&self, sentence: &[u8]) -> Result<[u8; 32], Error> {
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has signed
+    /// it, nor this guest above the credential; `NoSpace` if too many credentials are revoked.
+    pub(crate) fn read_revocation(
+        &self,
+        sentence: &[u8],
+        chain: &[Vec<u8>],
+        guest: Option<&Guest>,
+    ) -> Result<[u8; 32], Error> {
         let revocation = Revocation::parse(sentence).map_err(|error| {
             tracing::info!(%error, "a sentence that takes nothing back");
             Error::from(Code::Invalid)
@@ -273,12 +280,17 @@ impl Policy {
         if revocation.volume != self.volume.0 {
             return Err(Code::Invalid.into());
         }
-        if !self.is_root(&revocation.by) || revocation.verify().is_err() {
+        let is_of_root = self.is_root(&revocation.by);
+        let is_of_guest =
+            || guest.is_some_and(|guest| chain::revokes(&revocation, chain, &guest.principal));
+        if !(is_of_root || is_of_guest()) || revocation.verify().is_err() {
             return Err(Code::AccessDenied.into());
         }
+        // Guests leave room for the roots.
+        let most = if is_of_root { limits::REVOCATIONS } else { limits::REVOCATIONS / 2 };
         let revoked = self.revoked.read();
         let id = revocation.credential.0;
-        if revoked.len() >= limits::REVOCATIONS && !revoked.contains(&id) {
+        if revoked.len() >= most && !revoked.contains(&id) {
             return Err(Code::NoSpace.into());
         }
         Ok(id)

@@ -31,6 +31,8 @@ pub enum ForGuest {
     NoXattr(Handle),
     /// It is answered as for a node without extended attributes, if this node is granted.
     NoXattrs(Handle),
+    /// It is carried out: it takes back what the guest itself has granted.
+    Revoke,
     /// It is refused.
     Never,
 }

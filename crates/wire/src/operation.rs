@@ -368,7 +368,7 @@ operations! {
     }
     Revoke {} = "revoke" {
         effect: Effect::Change { replayed: false, grows: false },
-        subjects: Subjects::NONE, guest: ForGuest::Never,
+        subjects: Subjects::NONE, guest: ForGuest::Revoke,
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer],

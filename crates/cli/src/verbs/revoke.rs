@@ -156,7 +156,12 @@ fn ask(way: Way, sentence: Vec<u8>) -> Outcome<()> {
         // The other end waits below, or has given up.
         let _sent = sender.send(result);
     });
-    remote.ask_leased(&Context::direct(0, 0), Request::Revoke { sentence }, Bulk::None, done);
+    remote.ask_leased(
+        &Context::direct(0, 0),
+        Request::Revoke { sentence, chain: Vec::new() },
+        Bulk::None,
+        done,
+    );
     let answer = answer.recv_timeout(PATIENCE);
     let result = answer.map_err(|_| Failure::new(Exit::Unreachable, RevokeError::Silent));
     remote.end();

@@ -1,6 +1,6 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Principal, SharedFolder};
+use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, SharedFolder};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -100,4 +100,24 @@ impl Link {
     fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
+}
+
+/// Returns whether a revocation is by this guest, which has signed the first of these credentials;
+/// each next one is by a licensee of the one before, and the last one is revoked.
+pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u8; 32]) -> bool {
+    let mut signers = vec![Principal(*principal)];
+    if revocation.by.0 != *principal {
+        return false;
+    }
+    let mut last = None;
+    for text in texts {
+        let Ok(assertion) = Assertion::credential(text) else { return false };
+        let Authorizer::Key(authorizer) = *assertion.authorizer() else { return false };
+        if !signers.contains(&authorizer) || assertion.verify().is_err() {
+            return false;
+        }
+        signers = assertion.licensees().keys().collect();
+        last = Some(assertion.id());
+    }
+    last == Some(revocation.credential)
 }

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use pelago_keynote::{Assertion, CredentialId, Revocation};
+use pelago_keynote::{Assertion, CredentialId, Revocation, Right, Rights, SharedFolder};
 use pelago_store::volume::Format;
 use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
 
-use super::world::{World, key};
+use super::world::{Guest, World, key};
 
 /// The bit of a volume that may have revocations.
 const REVOCATIONS: u64 = 4;
@@ -20,7 +20,7 @@ fn sentence(world: &World, by: u8, credential: CredentialId) -> String {
 }
 
 fn revoke(world: &World, sentence: &[u8]) -> Result<(), Code> {
-    match world.call(Request::Revoke { sentence: sentence.to_vec() })? {
+    match world.call(Request::Revoke { sentence: sentence.to_vec(), chain: vec![] })? {
         Reply::Done => Ok(()),
         other => panic!("{other:?}"),
     }
@@ -107,7 +107,8 @@ fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
         assert!(world.attr(&guest, shared).is_ok(), "{what}");
     }
     assert!(!may_have_revocations(&world), "nothing was written");
-    let asked = world.ask(&guest, Request::Revoke { sentence: good.clone().into_bytes() });
+    let asked =
+        world.ask(&guest, Request::Revoke { sentence: good.clone().into_bytes(), chain: vec![] });
     assert_eq!(asked.map(drop), Err(Code::AccessDenied), "a guest takes nothing back");
     assert!(world.attr(&guest, shared).is_ok());
     let world = world.restarted();
@@ -132,4 +133,47 @@ fn a_credential_that_nobody_has_used_can_be_taken_back() {
     };
     let again = commented.sign(&key(1).signing_key()).unwrap();
     assert!(world.admit(2, &[&again]).is_ok(), "it is another credential");
+}
+
+/// A delegate takes back what he has handed on, and what was handed on after that; nothing else.
+#[test]
+fn a_guest_takes_back_what_it_has_signed_and_what_follows() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let rights = Rights::READ.with(Right::Grant);
+    let link = |by: u8, to: u8| {
+        world.signed(by, to, &SharedFolder { rights, ..world.to_read(shared.ino) })
+    };
+    let to_bob = link(1, 2);
+    let to_carol = link(2, 3);
+    let to_dave = link(3, 4);
+    let begin = |number: u8, chain: &[&str]| world.begin(world.admit(number, chain).unwrap());
+    let bob = begin(2, &[&to_bob]).unwrap();
+    let carol = begin(3, &[&to_bob, &to_carol]).unwrap();
+    let dave = begin(4, &[&to_bob, &to_carol, &to_dave]).unwrap();
+    let revoke = |guest: &Guest, by: u8, texts: &[&str], of: &str| {
+        let sentence = Revocation::sign(world.volume, id(of), 7, &key(by).signing_key());
+        let chain = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        world.ask(guest, Request::Revoke { sentence: sentence.into_bytes(), chain }).map(drop)
+    };
+    let denied = Err(Code::AccessDenied);
+    assert_eq!(revoke(&carol, 3, &[&to_carol], &to_carol), denied, "of one above");
+    assert_eq!(revoke(&carol, 3, &[], &to_bob), denied, "of the root");
+    assert_eq!(revoke(&bob, 2, &[], &to_carol), denied, "without a proof");
+    assert_eq!(revoke(&bob, 2, &[&to_dave], &to_dave), denied, "a proof that begins too late");
+    assert_eq!(revoke(&bob, 2, &[&to_carol], &to_dave), denied, "of another one");
+    assert_eq!(revoke(&bob, 3, &[&to_dave], &to_dave), denied, "by another key");
+    let forged = to_carol.replace("\"r\"", "\"a\"");
+    assert_eq!(revoke(&bob, 2, &[&forged], &forged), denied, "of what it has not signed");
+    assert!(world.attr(&dave, shared).is_ok());
+    assert_eq!(revoke(&bob, 2, &[&to_carol, &to_dave], &to_dave), Ok(()));
+    assert_eq!(world.attr(&dave, shared), Err(Code::Stale));
+    assert!(world.attr(&carol, shared).is_ok());
+    assert_eq!(revoke(&bob, 2, &[&to_carol], &to_carol), Ok(()));
+    assert_eq!(world.attr(&carol, shared), Err(Code::Stale));
+    assert!(world.attr(&bob, shared).is_ok());
+    let world = world.restarted();
+    let says = GuestRefusal("the credential was taken back".to_owned());
+    assert_eq!(world.admit(3, &[&to_bob, &to_carol]), Err(says));
+    assert!(world.admit(2, &[&to_bob]).is_ok());
 }

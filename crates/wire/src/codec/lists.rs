@@ -75,6 +75,45 @@ impl Field for ServerAddresses {
     }
 }
 
+/// The texts of credentials: their number as u16, and of each its length as u16 and its bytes, all
+/// together at most [`limits::CHAIN_BYTES`]. None is empty.
+pub(crate) enum Credentials {}
+
+impl Field for Credentials {
+    type Value = Vec<Vec<u8>>;
+    const MOST: usize = limits::CHAIN_BYTES;
+
+    fn put(value: &Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let too_big = || Error::from(Code::TooBig);
+        let total: usize = 2 + value.iter().map(|text| text.len() + 2).sum::<usize>();
+        if value.len() > limits::CHAIN_LINKS || total > limits::CHAIN_BYTES {
+            return Err(too_big());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| too_big())?, out)?;
+        value.iter().try_for_each(|text| {
+            if text.is_empty() || text.len() > limits::CREDENTIAL_BYTES {
+                return Err(too_big());
+            }
+            u16::put(&u16::try_from(text.len()).map_err(|_| too_big())?, out)?;
+            out.extend_from_slice(text);
+            Ok(())
+        })
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let count = from.length::<u16>(limits::CHAIN_LINKS)?;
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            let length = from.length::<u16>(limits::CREDENTIAL_BYTES)?;
+            if length == 0 {
+                return Err(from.invalid());
+            }
+            all.push(from.bytes(length)?.to_vec());
+        }
+        Ok(all)
+    }
+}
+
 /// The nodes and names that a recall names, at most [`limits::RECALL_THINGS`]. Bytes of a file are
 /// refused ([`Code::Bug`]): they have no lease of their own.
 pub(crate) enum RecalledThings {}
