@@ -10,6 +10,7 @@ pub(crate) use print::quoted;
 pub(crate) use syntax::string;
 
 mod evaluate;
+mod matched;
 mod membership;
 mod number;
 mod pattern;

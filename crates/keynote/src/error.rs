@@ -92,6 +92,9 @@ pub enum SyntaxError {
     /// A number is too large.
     #[error("the number {0} is too large")]
     Number(String),
+    /// The regular expressions, compiled, would take too much time and memory.
+    #[error("its regular expressions repeat too much")]
+    Patterns,
     /// There are too many parentheses, braces or operators in each other.
     #[error("it is nested deeper than {NESTING} levels")]
     TooDeep,

@@ -1,5 +1,6 @@
 //! The tokens of the fields of an assertion (RFC 2704, 4.2 to 4.6).
 
+use crate::CREDENTIAL_BYTES;
 use crate::error::{NESTING, SyntaxError};
 
 /// A token.
@@ -147,18 +148,23 @@ fn operator(rest: &str) -> Result<Found<'_>, SyntaxError> {
     found.ok_or(SyntaxError::NoToken(letter))
 }
 
+/// The limit for the positions of all regular expressions of a field: as many as a text without
+/// repetitions can have.
+const POSITIONS: usize = CREDENTIAL_BYTES;
+
 /// The tokens of a field that are not parsed yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {
     tokens: std::vec::IntoIter<Token<'a>>,
     depth: usize,
     is_after_not: bool,
+    positions: usize,
 }
 
 impl<'a> Tokens<'a> {
     /// Returns the tokens of a value.
     pub(crate) fn of(value: &'a str) -> Result<Self, SyntaxError> {
-        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0, is_after_not: false })
+        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0, is_after_not: false, positions: 0 })
     }
 
     /// Returns the next token without taking it.
@@ -207,6 +213,12 @@ impl<'a> Tokens<'a> {
     pub(crate) fn unexpected(&self, expected: &'static str) -> SyntaxError {
         let found = self.peek().map_or_else(|| "the end of the field".to_owned(), print);
         SyntaxError::Unexpected { expected, found }
+    }
+
+    /// Counts the positions of a regular expression, which was compiled.
+    pub(crate) fn add_positions(&mut self, count: usize) -> Result<(), SyntaxError> {
+        self.positions = self.positions.saturating_add(count);
+        if self.positions > POSITIONS { Err(SyntaxError::Patterns) } else { Ok(()) }
     }
 
     /// Parses something that is nested one level deeper.

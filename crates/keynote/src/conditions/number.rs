@@ -16,24 +16,38 @@ pub(super) trait Number: Copy + PartialOrd {
     fn combined(self, operator: Operator, other: Self) -> Option<Self>;
 }
 
+/// A decimal number in a string: its digits before and after the point.
+struct Decimal<'a> {
+    is_negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+}
+
 /// Returns the decimal number in a string, with an optional sign and an optional fraction.
-fn decimal(text: &[u8]) -> Option<f64> {
-    let text = str::from_utf8(text).ok()?.trim();
+fn decimal(text: &str) -> Option<Decimal<'_>> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_number = !(whole.is_empty() && fraction.is_empty());
-    (is_number && is_digits(whole) && is_digits(fraction)).then(|| text.parse().ok()).flatten()
+    let is_negative = text.starts_with('-');
+    let decimal = Decimal { is_negative, whole, fraction };
+    (is_number && is_digits(whole) && is_digits(fraction)).then_some(decimal)
+}
+
+/// Returns a string without the blanks around it; an empty one if it is no text.
+fn trimmed(text: &[u8]) -> &str {
+    str::from_utf8(text).unwrap_or_default().trim()
 }
 
 impl Number for i32 {
     /// A fraction is rounded down.
     fn read(text: &[u8]) -> Option<Self> {
-        let number = decimal(text).unwrap_or_default().floor();
-        let is_in_range = (f64::from(Self::MIN)..=f64::from(Self::MAX)).contains(&number);
-        // In range, and without a fraction.
-        #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
-        is_in_range.then_some(number as Self)
+        let Some(decimal) = decimal(trimmed(text)) else { return Some(0) };
+        let whole = if decimal.whole.is_empty() { "0" } else { decimal.whole };
+        let whole: i64 = whole.parse().ok()?;
+        let is_rounded = decimal.is_negative && decimal.fraction.bytes().any(|digit| digit != b'0');
+        let number = if decimal.is_negative { -whole } else { whole };
+        Self::try_from(number.checked_sub(i64::from(is_rounded))?).ok()
     }
 
     fn negated(self) -> Option<Self> {
@@ -67,8 +81,11 @@ fn power(base: i32, exponent: i32) -> Option<i32> {
 
 impl Number for f32 {
     fn read(text: &[u8]) -> Option<Self> {
-        #[expect(clippy::cast_possible_truncation, reason = "out of range is infinite")]
-        finite(decimal(text).unwrap_or_default() as Self)
+        let text = trimmed(text);
+        match decimal(text) {
+            Some(_) => text.parse().ok().and_then(finite),
+            None => Some(0.0),
+        }
     }
 
     fn negated(self) -> Option<Self> {

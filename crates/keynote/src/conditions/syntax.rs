@@ -77,8 +77,9 @@ fn relation(from: &mut Tokens<'_>) -> Result<Expression, SyntaxError> {
     let left = sum(from)?;
     if from.takes("~=") {
         let text = left.into_string(from)?;
-        let pattern = sum(from)?.into_string(from)?;
-        return Ok(Expression::Test(Test::Matches(text, Pattern::new(pattern))));
+        let pattern = Pattern::new(sum(from)?.into_string(from)?);
+        from.add_positions(pattern.positions())?;
+        return Ok(Expression::Test(Test::Matches(text, pattern)));
     }
     let Some(relation) = Relation::ALL.into_iter().find(|one| from.takes(one.text())) else {
         return Ok(left);
