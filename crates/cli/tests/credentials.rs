@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use pelago_keynote::{Credential, Principal, SharedFolder, armor};
-use pelago_net::key::{PrivateKey, PublicKey};
+use pelago_net::key::address::ServerAddress;
+use pelago_net::key::{PrivateKey, PublicKey, file};
 use pelago_store::volume::{Volume, VolumeOptions};
 use tempfile::TempDir;
 
@@ -38,6 +39,11 @@ impl Home {
         crate::harness::golden::expect_golden(name, &self.root, &self.run(args));
     }
 
+    /// Returns the key of this user.
+    fn key(&self) -> PrivateKey {
+        file::read(&self.root.join(".config/pelago/key")).unwrap()
+    }
+
     fn write(&self, text: &str) {
         fs::write(self.root.join("cred"), text).unwrap();
     }
@@ -51,15 +57,39 @@ impl Home {
 
 /// Returns a credential that is signed by the key of seed 1 for another key.
 fn credential(comment: &[String], licensee: u8) -> String {
-    credential_for(comment, PrivateKey::from_seed([licensee; 32]).public())
+    signed(&seeded(1), &seeded(licensee), comment, None)
 }
 
 fn credential_for(comment: &[String], licensee: PublicKey) -> String {
-    let share = SharedFolder { volume: [5; 16], directory: 0x2a };
+    signed_for(&seeded(1), licensee, comment, None)
+}
+
+fn seeded(seed: u8) -> PrivateKey {
+    PrivateKey::from_seed([seed; 32])
+}
+
+/// Returns a credential by a key for another one.
+fn signed(by: &PrivateKey, to: &PrivateKey, comment: &[String], until: Option<&str>) -> String {
+    signed_for(by, to.public(), comment, until)
+}
+
+fn signed_for(
+    by: &PrivateKey,
+    licensee: PublicKey,
+    comment: &[String],
+    until: Option<&str>,
+) -> String {
+    let until = until.map(str::to_owned);
+    let share = SharedFolder { until, ..SharedFolder::to_read([5; 16], 0x2a) };
     let licensee = Principal(*licensee.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
-    credential.sign(&PrivateKey::from_seed([1; 32]).signing_key()).unwrap()
+    credential.sign(&by.signing_key()).unwrap()
+}
+
+/// Returns the address of a server that is never asked.
+fn address() -> String {
+    ServerAddress::new(seeded(9).public(), "192.0.2.1", 7440).unwrap().to_string()
 }
 
 fn block(text: &str) -> String {
@@ -90,8 +120,41 @@ fn a_credential_that_this_version_does_not_take_is_refused_by_name() {
     );
     home.attach("attach-other-key", &changed("ed25519-hex:", "rsa-hex:"));
     home.attach("attach-changed", &changed("/2a/", "/1/"));
-    let chain = armor(&[text.clone(), text]).unwrap();
-    home.attach("attach-chain", &chain);
+}
+
+#[test]
+fn a_chain_that_does_not_hold_together_is_refused_at_its_link() {
+    let home = Home::new();
+    let first = credential(&[], 2);
+    let chain = |texts: &[&String]| {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).clone()).collect();
+        armor(&texts).unwrap()
+    };
+    home.attach("attach-chain", &chain(&[&first, &first]));
+    let second = signed(&seeded(2), &seeded(3), &[], None);
+    let changed = second.replacen("/2a/", "/1/", 1);
+    home.attach("attach-chain-changed", &chain(&[&first, &changed]));
+    home.attach("attach-chain-not-yours", &chain(&[&first, &second]));
+}
+
+#[test]
+fn what_has_ended_is_shown_and_refused() {
+    let home = Home::new();
+    let own = home.key();
+    let name = ["at".to_owned() + " " + &address(), "name docs".to_owned()];
+    let first = signed(&seeded(1), &seeded(2), &name, Some("20200102030405"));
+    let second = signed(&seeded(2), &own, &name, None);
+    home.attach("attach-ended", &armor(&[first, second]).unwrap());
+}
+
+#[test]
+fn what_a_guest_has_shared_on_is_taken_back_at_its_address() {
+    let home = Home::new();
+    let own = home.key();
+    let first = signed(&seeded(1), &own, &[], None);
+    let second = signed(&own, &seeded(2), &[], None);
+    home.write(&armor(&[first, second]).unwrap());
+    home.golden("revoke-no-address", &["revoke", "cred"]);
 }
 
 #[test]
@@ -154,9 +217,23 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     let to = PrivateKey::from_seed([2; 32]).public().to_string();
     home.golden("share-down", &["share", "vol", "--to", &to]);
     home.golden("share-elsewhere", &["share", "point", "--to", &to]);
-    home.golden("share-until", &["share", "vol", "--to", &to, "--until", "2027-01-01"]);
-    home.golden("share-rights", &["share", "vol", "--to", &to, "--rights", "rw"]);
     home.golden("share-key", &["share", "vol", "--to", "bob"]);
+    let refused = |name: &str, with: &[&str]| {
+        home.golden(name, &[&["share", "vol", "--to", &to], with].concat());
+    };
+    refused("share-until-past", &["--until", "2020-01-02T03:04:05Z"]);
+    refused("share-until-calendar", &["--until", "2030-02-30"]);
+    refused("share-until-word", &["--until", "tomorrow"]);
+    refused("share-until-far", &["--until", "9999999999d"]);
+    refused("share-rights", &["--rights", "rw"]);
+    refused("share-rights-letters", &["--rights", "rq"]);
+    refused("share-from", &["--from", "192.0.2.1/24"]);
+    refused("share-by-name", &["--by-name"]);
+    fs::write(home.root.join("there"), "mine").unwrap();
+    refused("share-out-exists", &["--out", "there"]);
+    assert_eq!(fs::read_to_string(home.root.join("there")).unwrap(), "mine");
+    refused("share-down", &["--out", "new", "--until", "14d", "--may-share"]);
+    assert!(!home.root.join("new").exists());
     for name in ["policy", "listen", "key"] {
         assert!(!home.root.join("vol").join(name).exists(), "{name}");
     }

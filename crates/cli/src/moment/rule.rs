@@ -190,7 +190,7 @@ mod tests {
     fn each_form_of_a_day_is_read() {
         let days = |day: &str, year: i64| {
             let rule = Rule::parse(&format!("ABC0DEF,{day}/0,J365/0")).unwrap();
-            let Some(Summer { begin, .. }) = rule.summer else { return None };
+            let Summer { begin, .. } = rule.summer?;
             begin.in_year(year).map(|seconds| Date::of(seconds / DAY_SECONDS))
         };
         let date = |month, day| Some(Date { year: 2028, month, day });

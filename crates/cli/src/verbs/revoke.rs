@@ -67,9 +67,10 @@ enum RevokeError {
     NotUp,
 }
 
-/// A server, and the role in which it gets the revocation.
-struct Way {
+/// The server that gets the revocation.
+struct Recipient {
     target: ServerTarget,
+    /// The role in which this user connects.
     role: ClientRole,
     /// The server, for people.
     server: String,
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // What a guest has shared on himself is signed by the key of the credential before.
     let own = chain.before_last().filter(|_| chain.last.signer == key.public());
     match (&args.volume, own) {
-        (None, Some(own)) => ask(Way::of_guest(&own, key)?, sentence.into_bytes()),
+        (None, Some(own)) => ask(Recipient::of_guest(&own, key)?, sentence.into_bytes()),
         (Some(dir), _) => {
             let dir = locate::find(Some(dir), None)?.dir;
             of_volume(&dir, sentence)
@@ -127,8 +128,8 @@ fn print(args: &Args, chain: &Chain) -> Outcome<()> {
     })
 }
 
-impl Way {
-    /// Returns the way of a guest: over the network, by the credentials that are for his key.
+impl Recipient {
+    /// Returns the server of a guest, who connects by the credentials that are for his key.
     fn of_guest(own: &Chain, key: PrivateKey) -> Outcome<Self> {
         let address = own.address()?;
         let server = address.to_string();
@@ -142,11 +143,11 @@ fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
-    ask(Way { target, role: ClientRole::Client, server }, sentence.into_bytes())
+    ask(Recipient { target, role: ClientRole::Client, server }, sentence.into_bytes())
 }
 
-fn ask(way: Way, sentence: Vec<u8>) -> Outcome<()> {
-    let Way { target, role, server } = way;
+fn ask(recipient: Recipient, sentence: Vec<u8>) -> Outcome<()> {
+    let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
     let remote = Remote::connect(options, PATIENCE)

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use pelago_keynote::{AddressRange, Right, Rights, SharedFolder, armor};
 use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
+use pelago_net::own_file::{OwnFile, OwnFileError};
 use serde_json::json;
 
 use self::error::ShareError;
-use self::new_file::NewFile;
 use crate::credential::{granted, until};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::moment::{Moment, Zone};
@@ -19,7 +19,6 @@ mod by_guest;
 mod by_root;
 mod error;
 mod folder;
-mod new_file;
 
 const AFTER: &str = "\
 It prints a credential: a signed text that lets the holder of KEY, who needs no account, read this \
@@ -114,8 +113,11 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             .hint("there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too")
     })?;
     let found = locate::find(None, Some(&args.path))?;
-    let out = args.out.as_deref().map(create).transpose()?;
+    let out = args.out.as_deref().map(new_file).transpose()?;
     let shared = match &found.mounted {
+        Some(_) if runtime_dir::is_one(&found.dir) && args.at.is_some() => {
+            Err(Failure::new(Exit::Usage, ShareError::At).hint("share it without `--at`"))
+        }
         Some(point) if runtime_dir::is_one(&found.dir) => {
             by_guest::share(&found.dir, point, &args.path, &to, &terms)
         }
@@ -131,10 +133,8 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         output::print_error(&said(args, &shared));
     }
     let is_in_file = out.is_some();
-    if let (Some(file), Some(path)) = (out, &args.out) {
-        file.finish(&block).map_err(|source| {
-            Failure::new(Exit::Failed, ShareError::NotWritten { path: path.clone(), source })
-        })?;
+    if let Some(file) = out {
+        file.create(&block).map_err(file_failed)?;
     }
     if args.json {
         output::print_json(&to_json(&shared, &block))?;
@@ -179,11 +179,17 @@ fn end(text: &str) -> Outcome<String> {
     }
 }
 
-fn create(path: &Path) -> Outcome<NewFile> {
-    NewFile::create(path).map_err(|source| {
-        Failure::new(Exit::Failed, ShareError::Created { path: path.to_owned(), source })
-            .hint("name a file that does not exist, in a folder that you can write")
-    })
+/// Returns the location of the file of `--out`, which must not exist. It is created at the end.
+fn new_file(path: &Path) -> Outcome<OwnFile> {
+    match path.symlink_metadata() {
+        Ok(_) => Err(file_failed(OwnFileError::Exists { path: path.to_owned() })),
+        Err(_) => OwnFile::of(path).map_err(file_failed),
+    }
+}
+
+fn file_failed(error: OwnFileError) -> Failure {
+    Failure::new(Exit::from(error.kind()), error)
+        .hint("name a file that does not exist, in a folder that you can write")
 }
 
 /// Returns the lines for a person.

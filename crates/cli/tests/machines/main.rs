@@ -9,6 +9,7 @@ pub(crate) mod network;
 mod office;
 mod office_errors;
 mod shared;
+mod shared_on;
 mod stalls;
 mod store;
 mod store_work;

@@ -271,9 +271,9 @@ fn what_is_no_folder_of_the_volume_is_not_shared() {
     }
     let linked = share("here");
     assert!(linked.code == Some(0) && !linked.err.contains("spare"), "{linked:?}");
-    // A guest shares nothing on.
+    // A guest shares nothing on unless he was let.
     let on = tried(&pair.bob, &format!("pelago share ~/shared/sub --to {}", key.trim()));
-    assert!(on.code == Some(3) && on.err.contains("is not in the mount"), "{on:?}");
+    assert!(on.code == Some(4) && on.err.contains("did not let you share it on"), "{on:?}");
     pair.finish();
 }
 

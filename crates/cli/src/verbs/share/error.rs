@@ -22,18 +22,8 @@ pub(super) enum ShareError {
     Until(#[source] MomentError),
     #[error("the time of `--until`, {0}, is past")]
     Past(String),
-    #[error("{} cannot be created", path.display())]
-    Created {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("{} cannot be written", path.display())]
-    NotWritten {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    #[error("a folder that was attached has the address of its server: `--at` changes nothing")]
+    At,
     #[error("{} is not in the mount of a volume that this machine serves", .0.display())]
     NotHere(PathBuf),
     #[error("the process of the mount {} does not say what was granted to you", point.display())]

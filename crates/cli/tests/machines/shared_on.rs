@@ -1,0 +1,184 @@
+//! A folder that is shared with a stranger, who shares a part of it with another one.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::harness::program::Ran;
+use crate::machines::hands::Hands;
+use crate::machines::lab::{Lab, lock_holder, pid_of};
+use crate::machines::network::{Machine, tried};
+
+/// Alice's machine with a volume, and the machines of Bob and of Carol, who are strangers there.
+struct Three {
+    lab: Lab,
+    alice: Machine,
+    bob: Machine,
+    carol: Machine,
+}
+
+impl Three {
+    /// Alice has shared `docs` with Bob, until tomorrow, and Bob has attached it; `None` if this
+    /// machine cannot have a network.
+    fn new() -> Option<Self> {
+        let lab = Lab::new()?;
+        let alice = lab.machine(1, "alice");
+        let bob = lab.machine(2, "bob");
+        let carol = lab.machine(3, "carol");
+        let three = Self { lab, alice, bob, carol };
+        for machine in [&three.alice, &three.bob, &three.carol] {
+            machine.types("pelago key new && mkdir ~/shared");
+        }
+        three.alice.types("pelago up ~/pelago --detach");
+        three.lab.ends(lock_holder(&three.alice.home.join("pelago")));
+        let tree = "mkdir -p docs/sub/below && echo note > docs/note && echo deep > docs/sub/deep \
+                    && echo lower > docs/sub/below/file && chmod 700 docs/sub";
+        three.alice.types(&format!("cd ~/pelago/files && {tree}"));
+        let line = format!(
+            "pelago share ~/pelago/files/docs --to {} --at {}:7440 --until 1d --may-share \
+             --out ~/docs.cred",
+            key(&three.bob),
+            three.alice.address
+        );
+        let shared = three.alice.types(&line);
+        assert!(shared.out.is_empty(), "the credential is in the file: {shared:?}");
+        for words in ["to be read, until ", " UTC; may be shared on\n"] {
+            assert!(shared.err.contains(words), "{words}: {shared:?}");
+        }
+        carry(&three.alice, &three.bob, "docs.cred");
+        three.attach(&three.bob, "docs.cred");
+        Some(three)
+    }
+
+    /// Bob shares a folder below his mount with Carol, who attaches it.
+    fn share_on(&self, path: &str) -> Ran {
+        let to = key(&self.carol);
+        let line = format!("pelago share ~/shared/{path} --to {to} --out ~/part.cred");
+        let shared = self.bob.types(&line);
+        assert!(shared.err.contains("to be read, until "), "it ends with Bob's: {shared:?}");
+        carry(&self.bob, &self.carol, "part.cred");
+        self.attach(&self.carol, "part.cred")
+    }
+
+    fn attach(&self, machine: &Machine, file: &str) -> Ran {
+        let ran = machine.types(&format!("pelago attach ~/{file} ~/shared --detach"));
+        let status = machine.types("pelago status ~/shared --json --timeout 100").json();
+        self.lab.ends(pid_of(&status));
+        ran
+    }
+
+    /// Unmounts everything, and checks the volume.
+    fn finish(self) {
+        for machine in [&self.carol, &self.bob] {
+            machine.types("pelago unmount ~/shared --timeout 100");
+        }
+        self.alice.types("pelago unmount -V ~/pelago --timeout 100");
+        let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();
+        assert!(!log.contains("panicked"), "{log}");
+        assert_eq!(self.alice.types("pelago check ~/pelago --json").json()["whole"], true);
+    }
+}
+
+fn key(machine: &Machine) -> String {
+    machine.types("pelago key show").out.trim().to_owned()
+}
+
+fn carry(from: &Machine, to: &Machine, file: &str) {
+    fs::copy(from.home.join(file), to.home.join(file)).unwrap();
+}
+
+fn hands(machine: &Machine) -> Hands {
+    Hands::on(&machine.home.join("shared"))
+}
+
+/// Waits as long as a revocation may take.
+fn wait_for_revocation() {
+    // Only the clock ends this wait: the promise is that nothing can be read a second later.
+    thread::sleep(Duration::from_secs(1));
+}
+
+#[test]
+fn a_stranger_shares_a_part_on_and_it_ends_with_his_own() {
+    let Some(three) = Three::new() else { return };
+    let attached = three.share_on("sub");
+    let lines: Vec<&str> =
+        attached.out.lines().filter(|line| line.starts_with("shared ")).collect();
+    let [alices, bobs] = lines.as_slice() else { panic!("{attached:?}") };
+    let by = |machine: &Machine| format!("by {} with ", key(machine));
+    assert!(alices.contains(&by(&three.alice)) && alices.ends_with("may be shared on"), "{alices}");
+    assert!(bobs.contains(&by(&three.bob)) && bobs.contains(&key(&three.carol)), "{bobs}");
+    let mut carol = hands(&three.carol);
+    assert_eq!(carol.does("list ."), "below deep", "nothing above it");
+    assert_eq!(carol.does("get deep"), "deep|");
+    assert_eq!(carol.does("get below/file"), "lower|");
+    for line in ["open deep", "make new", "mkdir new", "remove deep", "rename deep other"] {
+        carol.fails(line, Errno::ACCESS);
+    }
+    let open = fs::File::open(three.carol.home.join("shared/deep")).unwrap();
+    let mut bob = hands(&three.bob);
+    assert_eq!(bob.does("get note"), "note|");
+    three.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    wait_for_revocation();
+    for line in ["get deep", "get below/file", "list .", "size deep"] {
+        carol.fails(line, Errno::ACCESS);
+    }
+    let read = rustix::io::pread(&open, &mut [0; 8], 0);
+    assert_eq!(read, Err(Errno::ACCESS), "by an open file");
+    bob.fails("get note", Errno::ACCESS);
+    drop((open, carol, bob));
+    three.finish();
+}
+
+#[test]
+fn a_stranger_takes_back_what_he_has_shared_on_and_no_more() {
+    let Some(three) = Three::new() else { return };
+    three.share_on(".");
+    let mut carol = hands(&three.carol);
+    assert_eq!(carol.does("get sub/deep"), "deep|", "the root of a mount is shared on too");
+    // Carol has signed nothing of it.
+    let hers = tried(&three.carol, "pelago revoke ~/part.cred");
+    assert!(hers.code == Some(4) && hers.err.contains("only a root takes it back"), "{hers:?}");
+    let revoked = three.bob.types("pelago revoke ~/part.cred");
+    assert!(revoked.out.contains("the last of 2 credentials"), "{revoked:?}");
+    wait_for_revocation();
+    carol.fails("get sub/deep", Errno::ACCESS);
+    let mut bob = hands(&three.bob);
+    assert_eq!(bob.does("get sub/deep"), "deep|");
+    drop((carol, bob));
+    three.finish();
+}
+
+#[test]
+fn a_stranger_grants_no_more_than_he_has() {
+    let Some(three) = Three::new() else { return };
+    three.share_on("sub");
+    let share = |machine: &Machine, with: &str| {
+        let line = format!("pelago share ~/shared {with} --to {}", key(&three.alice));
+        tried(machine, &line)
+    };
+    for (with, says) in [
+        ("--rights rxa", "you do not have the right `a` here: it would grant nothing"),
+        ("--until 30d", "what you have ends at "),
+        ("--rights rw", "writing by guests is not built yet"),
+    ] {
+        let ran = share(&three.bob, with);
+        assert!(ran.code != Some(0) && ran.err.contains(says), "{with}: {ran:?}");
+        assert!(ran.out.is_empty(), "{with}: {ran:?}");
+    }
+    let on = share(&three.carol, "");
+    assert_eq!(on.code, Some(4), "{on:?}");
+    assert!(on.err.contains("did not let you share it on: it would grant nothing"), "{on:?}");
+    // A machine that is root there has the mount, and not the key.
+    let other = tried(
+        &three.bob,
+        &format!(
+            "PELAGO_KEY={} pelago share ~/shared/sub --to {}",
+            three.carol.home.join(".config/pelago/key").display(),
+            key(&three.alice)
+        ),
+    );
+    assert!(other.code == Some(4) && other.err.contains("and your key is "), "{other:?}");
+    three.finish();
+}
