@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use pelago_keynote::{Revocation, SharedFolder};
-use pelago_net::key::PrivateKey;
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
@@ -19,6 +19,7 @@ use crate::control::ask_status;
 use crate::credential::{self, Chain};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::Guest;
+use crate::licensed_key::licensed_key;
 use crate::status_report::StatusReport;
 use crate::{json, locate, output};
 
@@ -79,15 +80,15 @@ struct Recipient {
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let chain = credential::read(&args.file)?;
-    let key = own_key()?;
+    let signers: Vec<PublicKey> = chain.links().map(|link| link.signer).collect();
+    // A root may take back what another root has shared.
+    let key = licensed_key(&signers).or_else(|_| own_key())?;
     let now = u64::try_from(clock::now().seconds).unwrap_or_default();
     let volume = chain.last.share.volume;
     let id = chain.last.credential.id();
     let sentence = Revocation::sign(volume, id, now, &key.signing_key());
-    // What a guest has shared on himself is signed by the key of the credential before.
-    let own = chain.before_last().filter(|_| chain.last.signer == key.public());
-    match (&args.volume, own) {
-        (None, Some(own)) => ask(Recipient::of_guest(&own, key)?, sentence.into_bytes()),
+    match (&args.volume, chain.divide_at(&key.public())) {
+        (None, Some((own, handed_on))) => ask(Recipient::of_guest(&own, key)?, sentence, handed_on),
         (Some(dir), _) => {
             let dir = locate::find(Some(dir), None)?.dir;
             of_volume(&dir, sentence)
@@ -143,15 +144,17 @@ fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
-    ask(Recipient { target, role: ClientRole::Client, server }, sentence.into_bytes())
+    ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new())
 }
 
-fn ask(recipient: Recipient, sentence: Vec<u8>) -> Outcome<()> {
+/// Sends a revocation, with the credentials from the first one that its signer has signed.
+fn ask(recipient: Recipient, sentence: String, handed_on: Vec<String>) -> Outcome<()> {
     let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
     let remote = Remote::connect(options, PATIENCE)
         .map_err(|source| unreachable(server.clone(), source, is_guest))?;
+    let chain = handed_on.into_iter().map(String::into_bytes).collect();
     let (sender, answer) = channel();
     let done = Box::new(move |result, _granted| {
         // The other end waits below, or has given up.
@@ -159,7 +162,7 @@ fn ask(recipient: Recipient, sentence: Vec<u8>) -> Outcome<()> {
     });
     remote.ask_leased(
         &Context::direct(0, 0),
-        Request::Revoke { sentence, chain: Vec::new() },
+        Request::Revoke { sentence: sentence.into_bytes(), chain },
         Bulk::None,
         done,
     );
