@@ -1,8 +1,8 @@
 //! Measures searches through a mount, on a corpus that depends only on a seed and on its number of
 //! files.
 //!
-//! Questions go through the control file, as any program may ask: open, write, read to the end or to
-//! the first 100 files, close. One question lists a folder of a query. The corpus knows how many
+//! Questions go through the control file, as any program may ask: open, write, read to the end or
+//! to the first 100 files, close. One question lists a folder of a query. The corpus knows how many
 //! files each answer has, and another number is an error.
 
 use std::io;

@@ -1,5 +1,5 @@
-//! The application of a plan's repairs, and the changes that give a lost file or directory a name in
-//! the root.
+//! The application of a plan's repairs, and the changes that give a lost file or directory a name
+//! in the root.
 
 use pelago_store::content::ContentStat;
 use pelago_store::key;

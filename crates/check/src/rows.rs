@@ -13,8 +13,8 @@ use pelago_wire::{FileKind, InodeId, SessionRecord};
 use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
 
-/// The kinds of rows that are checked here with their inode. Rnodes, names, partitions and tags have
-/// checks of their own.
+/// The kinds of rows that are checked here with their inode. Rnodes, names, partitions and tags
+/// have checks of their own.
 const BY_INODE: [RowKind; 7] = [
     RowKind::ParentPointer,
     RowKind::Moved,

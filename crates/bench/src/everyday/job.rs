@@ -18,8 +18,8 @@ pub(super) enum Job {
     Remove,
 }
 
-/// All jobs, in their order: `tar` makes the tree that all others need, and `rm` removes the tree and
-/// its copy.
+/// All jobs, in their order: `tar` makes the tree that all others need, and `rm` removes the tree
+/// and its copy.
 pub(super) const JOBS: [Job; 5] = [Job::Unpack, Job::Copy, Job::Search, Job::Commit, Job::Remove];
 
 /// A program with its arguments.
@@ -57,8 +57,8 @@ impl Job {
         }
     }
 
-    /// Returns commands that succeed and print nothing if the job was done right. The other jobs are
-    /// checked by their results.
+    /// Returns commands that succeed and print nothing if the job was done right. The other jobs
+    /// are checked by their results.
     pub(super) fn checks(self, sources: &Sources) -> Vec<Command<'_>> {
         let tree = sources.tree.as_os_str();
         let same = |other: &'static str| {

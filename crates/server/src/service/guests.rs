@@ -130,6 +130,10 @@ impl GuestCall {
             return Err(Code::Busy.into());
         }
         if !dispatcher.parts.policy.admits(guest) {
+            // Its programs shall get the error of a share that has ended.
+            if let Some(connections) = dispatcher.connections() {
+                connections.end_guests();
+            }
             return Err(Code::Stale.into());
         }
         if context.replayed.is_some() {

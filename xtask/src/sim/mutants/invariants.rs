@@ -21,7 +21,7 @@ struct Breach {
 }
 
 /// The time in which a package is built and its tests run. A bug may make one hang.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// The right order: attributes of open files are read again before the lock is taken.
 const REFRESHED_BEFORE: &str = r"
