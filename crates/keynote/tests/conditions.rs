@@ -2,11 +2,12 @@
 //! conditions of a share.
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Conditions, Relation, SharedFolder, SharedFolderError, StringExpr,
-    Test,
+    Assertion, CREDENTIAL_BYTES, Conditions, Principal, Query, Relation, SharedFolder,
+    SharedFolderError, StringExpr, Test, Values,
 };
 
 use signed::{credential, key, share};
@@ -384,6 +385,38 @@ fn operators_and_parentheses_are_nested_32_levels() {
     }
 }
 
+/// The deepest texts are parsed, printed, evaluated and dropped on a small stack.
+#[test]
+fn the_deepest_conditions_need_a_small_stack() {
+    const STACK_BYTES: usize = 512 << 10;
+    let wrapped = |open: &str, inner: &str, close: &str| {
+        format!("{}{inner}{}", open.repeat(32), close.repeat(32))
+    };
+    let texts = [
+        format!("{};", wrapped("(", "a == b", ")")),
+        format!("{};", wrapped("!(a == c || c == d && ", "a == b", ")")),
+        format!("{} < 1;", wrapped("(1 + 2 * 3 ^ ", "4", ")")),
+        format!("{} < 1;", wrapped("-", "4", "")),
+        format!("{} == a;", wrapped("$", "a", "")),
+        format!("{} == a;", wrapped("(a . ", "a", ")")),
+        wrapped("true -> {", "a == b;", "};"),
+    ];
+    let evaluate = move || {
+        for text in texts {
+            let conditions = read(&text);
+            assert_eq!(read(&conditions.to_string()), conditions);
+            let policy = Assertion::parse(with(&text).as_bytes()).unwrap();
+            let requesters = [Principal::of(&key(2))];
+            let action: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+            let values = Values::boolean();
+            let query = Query { action: &action, requesters: &requesters, values: &values };
+            let _answer = query.ask([&policy]);
+        }
+    };
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(evaluate).unwrap();
+    thread.join().unwrap();
+}
+
 /// Returns the error of a share's conditions in which a text is replaced.
 fn no_share(from: &str, to: &str) -> String {
     let good = share().conditions().to_string();
@@ -487,7 +520,7 @@ fn a_test_that_a_share_lacks_is_named() {
             format!("the credential has no test of `{name}`, and this version of pelago wants one");
         assert_eq!(says, missing);
     }
-    let policy = pelago_keynote::policy(&[pelago_keynote::Principal::of(&key(1))], &[]).unwrap();
+    let policy = pelago_keynote::policy(&[Principal::of(&key(1))], &[]).unwrap();
     let says = SharedFolder::of(&Assertion::policy(policy.as_bytes()).unwrap()).unwrap_err();
     assert_eq!(says, SharedFolderError::Program);
 }
