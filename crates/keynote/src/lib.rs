@@ -2,8 +2,9 @@
 //!
 //! An [`Assertion`] is a text of fields. A *policy* names the keys that are trusted; a *credential*
 //! is signed by a key and grants rights to other keys under conditions. The crate parses and writes
-//! texts, makes and verifies signatures, and answers a [`Query`]: may these keys carry out this
-//! action? It uses neither a clock nor a file. The caller defines the meaning of the attributes.
+//! texts, makes and verifies signatures, and answers a [`ComplianceQuery`]: may these keys carry out
+//! this action? It uses neither a clock nor a file. The caller defines the meaning of the
+//! attributes.
 //!
 //! The language is that of RFC 2704, whole, with these bounds: keys and signatures are Ed25519;
 //! numbers that overflow are errors; a regular expression that POSIX does not define matches
@@ -19,13 +20,14 @@ pub use action::Action;
 pub use armor::{ArmorError, armor, unarmor};
 pub use assertion::{Assertion, Authorizer, CredentialId};
 pub use conditions::{
-    Arithmetic, Clause, Conditions, Operator, Pattern, Program, Relation, StringExpr, Test, Then,
+    Arithmetic, Clause, Conditions, Consequence, Operator, Pattern, Program, Relation, StringExpr,
+    Test,
 };
 pub use error::{AssertionError, SyntaxError};
 pub use invitation::SiteInvitation;
 pub use licensees::Licensees;
 pub use principal::{Identifier, Principal, PrincipalError};
-pub use query::{Answer, Query};
+pub use query::{Compliance, ComplianceQuery};
 pub use reads::Reads;
 pub use revocation::{Revocation, RevocationError};
 pub use share::{

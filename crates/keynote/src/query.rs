@@ -15,7 +15,7 @@ use crate::reads::Reads;
 use crate::values::Values;
 
 /// A question: may these principals carry out this action?
-pub struct Query<'a> {
+pub struct ComplianceQuery<'a> {
     /// The attributes of the action.
     pub action: &'a dyn Action,
     /// The principals that request it.
@@ -26,7 +26,7 @@ pub struct Query<'a> {
 
 /// The answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Compliance {
     /// The index of the compliance value.
     pub value: usize,
     /// The attributes that decide.
@@ -36,14 +36,14 @@ pub struct Answer {
     pub supported_by: Vec<usize>,
 }
 
-impl Query<'_> {
+impl ComplianceQuery<'_> {
     /// Returns the answer by these assertions. The caller has verified the signatures: an assertion
     /// by `"POLICY"` is believed as it is.
     #[must_use]
-    pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Answer {
+    pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Compliance {
         let assertions: Vec<&Assertion> = assertions.into_iter().collect();
         let mut answer =
-            Answer { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
+            Compliance { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
         let mut graph = Graph { query: self, of_keys: BTreeMap::new(), of_policy: Values::MIN };
         let mut conditions: Vec<Option<usize>> = vec![None; assertions.len()];
         // Each round but the last raises a value.
@@ -103,7 +103,7 @@ impl Query<'_> {
 
 /// The values of the principals that are known so far.
 struct Graph<'a> {
-    query: &'a Query<'a>,
+    query: &'a ComplianceQuery<'a>,
     of_keys: BTreeMap<Identifier, usize>,
     of_policy: usize,
 }

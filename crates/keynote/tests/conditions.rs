@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Conditions, Principal, Query, Relation, SharedFolder,
+    Assertion, CREDENTIAL_BYTES, ComplianceQuery, Conditions, Principal, Relation, SharedFolder,
     SharedFolderError, StringExpr, Test, Values,
 };
 
@@ -409,7 +409,8 @@ fn the_deepest_conditions_need_a_small_stack() {
             let requesters = [Principal::of(&key(2))];
             let action: BTreeMap<String, Vec<u8>> = BTreeMap::new();
             let values = Values::boolean();
-            let query = Query { action: &action, requesters: &requesters, values: &values };
+            let query =
+                ComplianceQuery { action: &action, requesters: &requesters, values: &values };
             let _answer = query.ask([&policy]);
         }
     };

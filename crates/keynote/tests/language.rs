@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use pelago_keynote::{Assertion, Authorizer, BadSignature, Principal, Query, Values};
+use pelago_keynote::{Assertion, Authorizer, BadSignature, ComplianceQuery, Principal, Values};
 
 use signed::{credential, key};
 
@@ -50,7 +50,7 @@ fn policy(fields: &str) -> Assertion {
 /// Returns the value of an action by a policy with these fields.
 fn value_of(fields: &str, action: &Attributes, values: &Values) -> String {
     let requesters = [Principal::of(&key(1))];
-    let query = Query { action, requesters: &requesters, values };
+    let query = ComplianceQuery { action, requesters: &requesters, values };
     values.name(query.ask([&policy(fields)]).value).to_owned()
 }
 
@@ -418,7 +418,7 @@ fn the_attributes_of_the_language_are_there() {
     }
     let two = [Principal::of(&key(2)), one];
     let policy = policy(&format!("Conditions: _ACTION_AUTHORIZERS == \"{},{one}\";", two[0]));
-    let query = Query { action: &action(), requesters: &two, values: &Values::boolean() };
+    let query = ComplianceQuery { action: &action(), requesters: &two, values: &Values::boolean() };
     assert_eq!(query.ask([&policy]).value, 1);
 }
 
@@ -490,7 +490,7 @@ fn a_constant_hides_the_attribute_of_its_name() {
     let other = policy("Conditions: c == \"y\";");
     let requesters = [Principal::of(&key(1))];
     let values = Values::boolean();
-    let query = Query { action: &action(), requesters: &requesters, values: &values };
+    let query = ComplianceQuery { action: &action(), requesters: &requesters, values: &values };
     assert_eq!(query.ask([&one, &other]).value, 0);
 }
 
@@ -639,7 +639,7 @@ fn the_examples_of_the_rfc_are_read() {
     let ask = |assertions: &[&Assertion], action: &Attributes, seeds: &[u8], values: &Values| {
         let requesters: Vec<Principal> =
             seeds.iter().map(|seed| Principal::of(&key(*seed))).collect();
-        let query = Query { action, requesters: &requesters, values };
+        let query = ComplianceQuery { action, requesters: &requesters, values };
         values.name(query.ask(assertions.iter().copied()).value).to_owned()
     };
     let values2 = Values::boolean();

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pelago_keynote::{
-    Assertion, Conditions, Pattern, Principal, Query, StringExpr, SyntaxError, Test, Values,
+    Assertion, ComplianceQuery, Conditions, Pattern, Principal, StringExpr, SyntaxError, Test,
+    Values,
 };
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
@@ -27,7 +28,7 @@ fn passes(test: Test) -> bool {
     let policy = Assertion::parse(text.as_bytes()).expect(&text);
     let action: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let values = Values::boolean();
-    let query = Query { action: &action, requesters: &[licensee], values: &values };
+    let query = ComplianceQuery { action: &action, requesters: &[licensee], values: &values };
     query.ask([&policy]).value == values.max()
 }
 

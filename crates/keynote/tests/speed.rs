@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pelago_keynote::share::attribute;
 use pelago_keynote::{
-    Action, Assertion, Credential, Principal, Query, SharedFolder, Values, policy,
+    Action, Assertion, ComplianceQuery, Credential, Principal, SharedFolder, Values, policy,
 };
 use ring::signature::Ed25519KeyPair;
 
@@ -43,7 +43,7 @@ impl Action for Read {
 }
 
 /// Returns the median of the time of a query.
-fn median(query: &Query<'_>, assertions: &[Assertion], expected: usize) -> Duration {
+fn median(query: &ComplianceQuery<'_>, assertions: &[Assertion], expected: usize) -> Duration {
     const QUERIES: u32 = 100;
     let mut times: Vec<Duration> = (0..200)
         .map(|_| {
@@ -82,7 +82,8 @@ fn a_query_of_a_chain_takes_microseconds() {
             let test = if share.until.is_some() { "with time and address" } else { "to read" };
             for (last, expected) in [(length + 1, 1), (length + 2, 0)] {
                 let requesters = [Principal::of(&key(last))];
-                let query = Query { action: &action, requesters: &requesters, values: &values };
+                let query =
+                    ComplianceQuery { action: &action, requesters: &requesters, values: &values };
                 let time = median(&query, &assertions, expected);
                 let answer = if expected == 1 { "granted" } else { "refused" };
                 println!("a chain of {length}, {test}, {answer}: {time:?}");

@@ -265,8 +265,9 @@ impl Policy {
     /// credentials from its own one to the revoked one.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has signed
-    /// it, nor this guest above the credential; `NoSpace` if too many credentials are revoked.
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
+    /// signed it, nor this guest above the credential; `NoSpace` if too many credentials are
+    /// revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],

@@ -185,3 +185,33 @@ fn a_stranger_grants_no_more_than_he_has() {
     );
     three.finish();
 }
+
+/// At its end a share gives nothing more, also by an open file, and programs are told why.
+#[test]
+fn a_share_ends_at_its_time() {
+    let Some(three) = Three::new() else { return };
+    let line = format!(
+        "pelago share ~/shared/sub --to {} --until $(date -u -d '+6 seconds' +%FT%TZ) \
+         --out ~/part.cred",
+        key(&three.carol)
+    );
+    three.bob.types(&line);
+    carry(&three.bob, &three.carol, "part.cred");
+    three.attach(&three.carol, "part.cred");
+    let mut carol = hands(&three.carol);
+    let open = fs::File::open(three.carol.home.join("shared/deep")).unwrap();
+    assert_eq!(carol.does("get deep"), "deep|");
+    // Only the clock ends this wait: the end is six seconds after the share.
+    thread::sleep(Duration::from_secs(7));
+    for line in ["get deep", "list .", "size deep"] {
+        carol.fails(line, Errno::ACCESS);
+    }
+    let read = rustix::io::pread(&open, &mut [0; 8], 0);
+    assert_eq!(read, Err(Errno::ACCESS), "by an open file");
+    let again = tried(&three.carol, "mkdir ~/again && pelago attach ~/part.cred ~/again --detach");
+    assert!(again.code != Some(0) && again.err.contains("ended at"), "{again:?}");
+    let mut bob = hands(&three.bob);
+    assert_eq!(bob.does("get sub/deep"), "deep|", "his own share goes on");
+    drop((open, carol, bob));
+    three.finish();
+}

@@ -1,6 +1,6 @@
 //! The question whether conditions can be decided from a part of the directories above an object.
 
-use super::{Arithmetic, Conditions, Program, StringExpr, Test, Then};
+use super::{Arithmetic, Conditions, Consequence, Program, StringExpr, Test};
 
 impl Conditions {
     /// Returns whether this list of numbers between slashes is only searched for members, as by
@@ -16,9 +16,9 @@ fn program(program: &Program, attribute: &str) -> bool {
     program.clauses.iter().all(|clause| {
         test(&clause.test, attribute)
             && match &clause.then {
-                Then::MaxTrust => true,
-                Then::Value(value) => is_without(value, attribute),
-                Then::Program(nested) => self::program(nested, attribute),
+                Consequence::MaxTrust => true,
+                Consequence::Value(value) => is_without(value, attribute),
+                Consequence::Program(nested) => self::program(nested, attribute),
             }
     })
 }

@@ -10,7 +10,7 @@ use std::cell::OnceCell;
 use std::fmt::Write as _;
 
 use pelago_keynote::share::{APPLICATION, attribute};
-use pelago_keynote::{Action, Assertion, Principal, Query, Reads, Right, Values};
+use pelago_keynote::{Action, Assertion, ComplianceQuery, Principal, Reads, Right, Values};
 use pelago_meta::shard::Ancestors;
 use pelago_wire::InodeId;
 
@@ -95,7 +95,7 @@ impl Question<'_> {
             ancestors: OnceCell::new(),
             object: OnceCell::new(),
         };
-        let query = Query { action: &action, requesters: &[principal], values: &values };
+        let query = ComplianceQuery { action: &action, requesters: &[principal], values: &values };
         let assertions = links.iter().map(|link| &link.assertion);
         let answer = query.ask(std::iter::once(self.policy).chain(assertions));
         reads.merge(answer.reads);

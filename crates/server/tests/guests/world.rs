@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use pelago_keynote::{Conditions, Credential, Principal, SharedFolder, policy};
 use pelago_net::key::PrivateKey;
 use pelago_server::{Options, Server};
+use pelago_store::clock;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, FileKind, GuestGrant, GuestRefusal, Handle,
     InodeId, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, RequestId, SessionId, Time,
@@ -236,9 +237,9 @@ impl World {
 
     /// Returns the root's credential for a directory that ends after this number of seconds, by
     /// the clock of the server.
-    pub(super) fn until(&self, directory: InodeId, seconds: u64) -> String {
-        let end = SystemTime::now() + Duration::from_secs(seconds);
-        let end = time::OffsetDateTime::from(end);
+    pub(super) fn until(&self, directory: InodeId, seconds: i64) -> String {
+        let end = clock::now().seconds + seconds;
+        let end = time::OffsetDateTime::from_unix_timestamp(end).unwrap();
         let month = u8::from(end.month());
         let time = format!("{:02}{:02}{:02}", end.hour(), end.minute(), end.second());
         let until = Some(format!("{:04}{month:02}{:02}{time}", end.year(), end.day()));
