@@ -113,7 +113,7 @@ impl Desk {
     fn run(&self, job: Job, contender: &Contender) -> Result<Sample, BenchError> {
         self.prepare(job, contender)?;
         let dir = contender.path.join(job.folder());
-        let lines = job.lines(&self.sources);
+        let lines = job.commands(&self.sources);
         let mut printed = Vec::new();
         let children = children_cpu();
         let watch = Stopwatch::start(contender);
@@ -142,7 +142,7 @@ impl Desk {
         if self.is_cold(job) || self.drops && job == Job::Unpack {
             drop_caches();
         }
-        for (program, _) in job.lines(&self.sources) {
+        for (program, _) in job.commands(&self.sources) {
             self.programs.start_once(program)?;
         }
         match job {
@@ -154,7 +154,7 @@ impl Desk {
     /// Checks the result of a job.
     fn check(&self, job: Job, contender: &Contender) -> Result<(), BenchError> {
         let dir = contender.path.join(job.folder());
-        for (program, arguments) in job.proofs(&self.sources) {
+        for (program, arguments) in job.checks(&self.sources) {
             let printed = self.programs.run(program, &arguments, &dir)?.stdout;
             if !printed.is_empty() {
                 let said = String::from_utf8_lossy(&printed).trim().to_owned();

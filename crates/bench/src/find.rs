@@ -1,7 +1,9 @@
-//! Measures searches through a mount, on a corpus that depends on a seed only.
+//! Measures searches through a mount, on a corpus that depends only on a seed and on its number of
+//! files.
 //!
-//! Each question goes through the control file, as any program may ask it: open, write, read to the
-//! end, close. The corpus knows how many files each question means, and another number is an error.
+//! Questions go through the control file, as any program may ask: open, write, read to the end or to
+//! the first 100 files, close. One question lists a folder of a query. The corpus knows how many
+//! files each answer has, and another number is an error.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ pub struct FindOptions {
     pub files: u64,
     /// Rounds over all questions.
     pub rounds: u32,
-    /// The longest time of a question in a round.
+    /// After this time a question is not repeated in a round, if it has enough answers.
     pub at_most: Duration,
     /// The seed of names, texts and tags.
     pub seed: u64,
@@ -46,8 +48,8 @@ impl Default for FindOptions {
 /// The most and the least repetitions of a question in a round.
 const MOST: usize = 200;
 const LEAST: usize = 3;
-/// The least time between two checks whether searches use the index, and its ratio to the time of
-/// the last check, because a search without an index is work for the daemon.
+/// The least pause between two checks whether searches use the index, and the ratio of a pause to
+/// the time of the last check, because a search without an index is work for the daemon.
 const POLL: Duration = Duration::from_millis(20);
 const POLL_TIMES: u32 = 20;
 /// Questions that no file answers: they examine no file once the index has all.
@@ -57,8 +59,8 @@ const NO_WORD: &[u8] = b"text:pelagobenchnosuchword";
 /// Asks the questions in rounds, in a directory with the corpus.
 ///
 /// # Errors
-/// [`BenchError::Step`] with the first call that fails; [`BenchError::Search`] if an answer ends
-/// with an error or has another number of files than the corpus.
+/// [`BenchError::Search`] if a question cannot be asked, if its answer ends with an error, or if it
+/// has another number of files than the corpus.
 pub fn find(dir: &Path, options: &FindOptions) -> Result<FindReport, BenchError> {
     let corpus = Corpus::new(options.files, options.seed);
     let questions = questions(&corpus);
@@ -69,7 +71,7 @@ pub fn find(dir: &Path, options: &FindOptions) -> Result<FindReport, BenchError>
         for answered in &mut answered {
             let began = Instant::now();
             let mut times = Times::begin(&contender);
-            let mut warmed = false;
+            let mut is_warm = false;
             while times.len() < LEAST || began.elapsed() < options.at_most && times.len() < MOST {
                 repetition += 1;
                 let asked = Instant::now();
@@ -77,7 +79,7 @@ pub fn find(dir: &Path, options: &FindOptions) -> Result<FindReport, BenchError>
                 let took = asked.elapsed();
                 check(dir, &answered.question, hits)?;
                 // The first one is warm for all that follow.
-                if std::mem::replace(&mut warmed, true) {
+                if std::mem::replace(&mut is_warm, true) {
                     times.add(took);
                 } else {
                     times = Times::begin(&contender);
@@ -127,8 +129,9 @@ pub struct Indexed {
     pub texts: Duration,
 }
 
-/// Waits until the index has every change below a directory: then a question that no file answers
-/// examines none. `meanwhile` is called again and again.
+/// Asks until the index has every change below a directory: then a question that no file answers
+/// examines none. The first question starts the build of an index. `meanwhile` is called again and
+/// again.
 ///
 /// # Errors
 /// [`BenchError::Search`] if a question fails, or if `limit` passes.

@@ -1,4 +1,5 @@
-//! The application of a plan's repairs, and the rows that repairs write.
+//! The application of a plan's repairs, and the changes that give a lost file or directory a name in
+//! the root.
 
 use pelago_store::content::ContentStat;
 use pelago_store::key;
@@ -12,11 +13,13 @@ use super::{Check, CheckError, Damage, Finding, Parts, Plan};
 /// The size in bytes at which a batch of repairs is written.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Applies the repairs of a plan. Content files are removed only after the rows that no longer name
-/// them are safe. Returns how many findings were repaired.
+/// Applies the repairs of a plan. Returns how many findings were repaired.
+///
+/// The changes of one repair are in one batch. A content file is removed only once it is safe that
+/// no row names it; the search index is removed last. After an error earlier batches stay.
 pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     let mut batch = Batch::new();
-    let mut done = 0;
+    let mut done: u64 = 0;
     for repair in plan.findings.iter().filter_map(|finding| finding.repair.as_ref()) {
         for change in &repair.changes {
             match change {
@@ -41,7 +44,8 @@ pub(super) fn apply(parts: Parts<'_>, plan: &Plan) -> Result<u64, CheckError> {
     if let Some(index) = parts.index.filter(|_| plan.findings.iter().any(is_index))
         && let Err(error) = index.remove_tree(super::index::FOLDER)
     {
-        // The next check finds it again.
+        // It stays a finding, and does not count as repaired: otherwise the rounds would not end.
+        done -= 1;
         tracing::error!(%error, "cannot remove the search index");
     }
     Ok(done)

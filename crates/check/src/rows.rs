@@ -1,5 +1,5 @@
-//! The check of rows whose keys begin with an inode id: each must belong to an inode and agree with
-//! it; and of the few rows that belong to no inode.
+//! The check of the rows that belong to an inode beside its rnode (parent pointers, moved, orphan,
+//! `writing`, inline, extended attributes), and of the few that belong to none.
 
 use pelago_store::key::{self, Key, KeyRange, RowKind};
 use pelago_store::rows::{
@@ -13,7 +13,8 @@ use pelago_wire::{FileKind, InodeId, SessionRecord};
 use super::window::{InodeFacts, Window};
 use super::{Check, CheckError, Damage, Repair};
 
-/// The kinds of rows whose keys begin with an inode id.
+/// The kinds of rows that are checked here with their inode. Rnodes, names, partitions and tags have
+/// checks of their own.
 const BY_INODE: [RowKind; 7] = [
     RowKind::ParentPointer,
     RowKind::Moved,
@@ -41,8 +42,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the rows that belong to no inode: cached replies, sessions, revocations, and those of
-    /// the volume.
+    /// Checks the rows that belong to no inode: cached replies, sessions, sites, revocations, and
+    /// those of the volume.
     pub(super) fn others(&mut self) -> Result<(), CheckError> {
         self.each(&key::all(RowKind::CachedReply), |check, key, value| {
             if Key::parse(key).is_none() || CachedReply::decode(value).is_err() {
@@ -308,18 +309,22 @@ impl Check<'_> {
                     "give it a name in the root directory",
                     self.adopt_inline(ino, bytes)?,
                 ),
-                _ => Repair::delete("remove them", key),
+                Some(_) => Repair::delete("remove them", key),
+                None => Repair::delete("remove its bytes, which cannot be read", key),
             };
             self.report_inode(Damage::InlineStray, ino, Some(repair));
             return Ok(());
         };
         let Some(bytes) = bytes else {
-            // Reported as missing too: both repairs leave an empty file.
-            self.report_inode(Damage::Row, ino, Some(Repair::delete("remove them", key)));
+            // If the rnode is flagged inline, this is reported as missing too; both repairs leave
+            // an empty file.
+            let repair = Repair::delete("remove its bytes, which cannot be read", key);
+            self.report_inode(Damage::Row, ino, Some(repair));
             return Ok(());
         };
         if facts.content.is_some() || facts.kind != FileKind::Regular {
             let repair = Repair::delete("remove them", key);
+            // Not reported as missing as well.
             facts.found.inline = facts.inline;
             self.report_inode(Damage::InlineStray, ino, Some(repair));
             return Ok(());

@@ -6,10 +6,9 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use pelago_keynote::{ArmorError, unarmor};
-use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
 
-pub(crate) use chain::{Chain, ChainError, NarrowError, Wanted};
+pub(crate) use chain::{Chain, ChainError, Divided, Link, NarrowError, Wanted};
 pub(crate) use whereabouts::{Whereabouts, printable};
 pub(crate) use words::{granted, until};
 
@@ -42,8 +41,6 @@ pub(crate) enum CredentialError {
         #[source]
         source: ChainError,
     },
-    #[error("the credential is for {wanted}, and your key is {own}")]
-    OtherKey { wanted: PublicKey, own: PublicKey },
     #[error("the credential does not say where the volume is")]
     NoAddress,
 }
@@ -75,16 +72,6 @@ pub(crate) fn read(path: &Path) -> Outcome<Chain> {
 }
 
 impl Chain {
-    /// Checks that the last credential is for a key of this user.
-    pub(crate) fn expect_licensed(&self, own: PublicKey) -> Outcome<()> {
-        let Some(wanted) = self.last.licensees().next().filter(|_| !self.last.licenses(&own))
-        else {
-            return Ok(());
-        };
-        Err(Failure::new(Exit::Denied, CredentialError::OtherKey { wanted, own })
-            .hint("set PELAGO_KEY to the file of that key, or ask for one for yours"))
-    }
-
     /// Returns the address of the volume's server.
     pub(crate) fn address(&self) -> Outcome<ServerAddress> {
         Whereabouts::address_in(self.last.credential.comment()).ok_or_else(|| {

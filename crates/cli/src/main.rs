@@ -21,6 +21,8 @@ mod file_sizes;
 mod guard;
 mod indexing;
 mod json;
+mod key_argument;
+mod licensed_key;
 mod locate;
 mod log;
 mod mirrors;

@@ -3,11 +3,12 @@
 //! No test here mounts: a volume is made by the library.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use pelago_keynote::{Credential, Principal, SharedFolder, armor};
 use pelago_net::key::address::ServerAddress;
-use pelago_net::key::{PrivateKey, file};
+use pelago_net::key::{PrivateKey, PublicKey, file};
 use pelago_store::volume::{Volume, VolumeOptions};
 use tempfile::TempDir;
 
@@ -56,7 +57,11 @@ impl Home {
 
 /// Returns a credential that is signed by the key of seed 1 for another key.
 fn credential(comment: &[String], licensee: u8) -> String {
-    signed(&seeded(1), &seeded(licensee), comment, None)
+    credential_for(comment, seeded(licensee).public())
+}
+
+fn credential_for(comment: &[String], licensee: PublicKey) -> String {
+    signed(&seeded(1), licensee, comment, None)
 }
 
 fn seeded(seed: u8) -> PrivateKey {
@@ -64,10 +69,10 @@ fn seeded(seed: u8) -> PrivateKey {
 }
 
 /// Returns a credential by a key for another one.
-fn signed(by: &PrivateKey, to: &PrivateKey, comment: &[String], until: Option<&str>) -> String {
+fn signed(by: &PrivateKey, to: PublicKey, comment: &[String], until: Option<&str>) -> String {
     let until = until.map(str::to_owned);
     let share = SharedFolder { until, ..SharedFolder::to_read([5; 16], 0x2a) };
-    let licensee = Principal(*to.public().as_bytes());
+    let licensee = Principal(*to.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
     credential.sign(&by.signing_key()).unwrap()
@@ -117,7 +122,7 @@ fn a_chain_that_does_not_hold_together_is_refused_at_its_link() {
         armor(&texts).unwrap()
     };
     home.attach("attach-chain", &chain(&[&first, &first]));
-    let second = signed(&seeded(2), &seeded(3), &[], None);
+    let second = signed(&seeded(2), seeded(3).public(), &[], None);
     let changed = second.replacen("/2a/", "/1/", 1);
     home.attach("attach-chain-changed", &chain(&[&first, &changed]));
     home.attach("attach-chain-not-yours", &chain(&[&first, &second]));
@@ -128,8 +133,8 @@ fn what_has_ended_is_shown_and_refused() {
     let home = Home::new();
     let own = home.key();
     let name = ["at".to_owned() + " " + &address(), "name docs".to_owned()];
-    let first = signed(&seeded(1), &seeded(2), &name, Some("20200102030405"));
-    let second = signed(&seeded(2), &own, &name, None);
+    let first = signed(&seeded(1), seeded(2).public(), &name, Some("20200102030405"));
+    let second = signed(&seeded(2), own.public(), &name, None);
     home.attach("attach-ended", &armor(&[first, second]).unwrap());
 }
 
@@ -137,8 +142,8 @@ fn what_has_ended_is_shown_and_refused() {
 fn what_a_guest_has_shared_on_is_taken_back_at_its_address() {
     let home = Home::new();
     let own = home.key();
-    let first = signed(&seeded(1), &own, &[], None);
-    let second = signed(&own, &seeded(2), &[], None);
+    let first = signed(&seeded(1), own.public(), &[], None);
+    let second = signed(&own, seeded(2).public(), &[], None);
     home.write(&armor(&[first, second]).unwrap());
     home.golden("revoke-no-address", &["revoke", "cred"]);
 }
@@ -149,6 +154,52 @@ fn a_credential_of_another_is_refused() {
     home.attach("attach-not-yours", &block(&credential(&[], 2)));
     home.golden("revoke-not-up", &["revoke", "cred"]);
     home.golden("revoke-down", &["revoke", "cred", "-V", "vol"]);
+}
+
+/// Each file that was tried is named.
+#[test]
+fn the_key_of_openssh_is_tried_after_the_own_one() {
+    let home = Home::new();
+    fs::create_dir(home.root.join(".ssh")).unwrap();
+    let write = |text: &str| {
+        let path = home.root.join(".ssh/id_ed25519");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    home.attach("attach-not-yours-openssh", &block(&credential(&[], 2)));
+    write(include_str!("../../net/src/key/openssh/vectors/passphrase.key"));
+    home.golden("attach-not-yours-passphrase", &["attach", "cred", "point"]);
+    let public = include_str!("../../net/src/key/openssh/vectors/passphrase.pub").parse();
+    home.attach("attach-yours-passphrase", &block(&credential_for(&[], public.unwrap())));
+    // A key that fits is taken: the next fault is that no address is in the credential.
+    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    let public = include_str!("../../net/src/key/openssh/vectors/plain.pub").parse();
+    let own = block(&credential_for(&[], public.unwrap()));
+    home.attach("attach-yours-openssh", &own);
+    fs::remove_file(home.root.join(".config/pelago/key")).unwrap();
+    home.attach("attach-yours-openssh", &own);
+    home.attach("attach-not-yours-no-key", &block(&credential(&[], 2)));
+}
+
+/// A file of OpenSSH as the own key, by the environment.
+#[test]
+fn a_file_of_openssh_is_shown_as_a_key() {
+    let home = Home::new();
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let shown = |name: &str| {
+        let path = home.root.join("id");
+        fs::copy(format!("{vectors}{name}.key"), &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        run(pelago(&home.root, ["key", "show"]).env("PELAGO_KEY", &path))
+    };
+    let public = fs::read_to_string(format!("{vectors}plain.pub")).unwrap();
+    let key: PublicKey = public.parse().unwrap();
+    assert_eq!(shown("plain").expect_success().out, format!("{key}\n"));
+    for name in ["passphrase", "rsa", "ecdsa"] {
+        let golden = format!("key-show-openssh-{name}");
+        crate::harness::golden::expect_golden(&golden, &home.root, &shown(name));
+    }
 }
 
 #[test]

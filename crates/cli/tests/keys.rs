@@ -6,8 +6,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use pelago_net::key::PrivateKey;
+use pelago_keynote::Principal;
 use pelago_net::key::file::read_or_create;
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::OwnFile;
 use pelago_store::volume::{self, VolumeOptions};
 use rustix::process::geteuid;
@@ -178,6 +179,55 @@ fn a_key_or_name_that_is_wrong_changes_nothing() {
     home.golden_on_volume("key-remove-missing-json", &["remove", "desk", "--json"]);
     home.golden_on_volume("key-remove-wrong", &["remove", &key(1)[..60]]);
     assert_eq!(home.clients(), before);
+}
+
+/// The same key is listed once, as text or by a file.
+#[test]
+fn a_key_of_openssh_is_allowed() {
+    let home = Home::new();
+    let line = include_str!("../../net/src/key/openssh/vectors/plain.pub");
+    fs::write(home.path("id.pub"), line).unwrap();
+    home.golden_on_volume("key-allow-openssh", &["allow", line, "--name", "desk"]);
+    let again = home.on_volume(&["allow", "id.pub", "--json"]).expect_success().json();
+    assert_eq!(again["state"], "was-allowed");
+    let key = line.parse::<PublicKey>().unwrap().to_string();
+    assert_eq!(again["client"]["key"], key.as_str());
+    assert!(home.clients().contains(&format!("{key} desk 2")), "{}", home.clients());
+    home.on_volume(&["remove", line]).expect_success();
+    assert!(!home.clients().contains(&key));
+}
+
+#[test]
+fn a_key_of_openssh_that_is_of_no_use_is_refused() {
+    let home = Home::new();
+    let rsa = include_str!("../../net/src/key/openssh/vectors/rsa.pub");
+    fs::write(home.path("rsa.pub"), rsa).unwrap();
+    home.golden_on_volume("key-allow-rsa", &["allow", rsa]);
+    home.golden_on_volume("key-allow-rsa-file", &["allow", "rsa.pub"]);
+    home.golden_on_volume("key-allow-cut-openssh", &["allow", "ssh-ed25519"]);
+    let private = include_str!("../../net/src/key/openssh/vectors/plain.key");
+    fs::write(home.path("id"), private).unwrap();
+    home.golden_on_volume("key-allow-private-file", &["allow", "id"]);
+    assert!(!home.path("vol/clients").exists());
+}
+
+/// The list of such keys stands in two crates, which do not import each other.
+#[test]
+fn keys_for_which_everybody_can_sign_are_the_same_for_machines_and_guests() {
+    let mut point = [0; 32];
+    let mut refused = 0;
+    for first in 0..=255 {
+        for (middle, last) in [(0, 0), (0, 0x80), (0xff, 0x7f), (0xff, 0xff)] {
+            point.fill(middle);
+            point[0] = first;
+            point[31] = last;
+            let machine = PublicKey::new(point).to_string().parse::<PublicKey>();
+            let guest = Principal(point).to_string().parse::<Principal>();
+            assert_eq!(machine.is_err(), guest.is_err(), "{point:?}");
+            refused += usize::from(guest.is_err());
+        }
+    }
+    assert_eq!(refused, 10);
 }
 
 /// A list with a wrong line is not changed, and not shown in part.

@@ -1,4 +1,4 @@
-//! The file system as programs use it: one method for each request of the wire.
+//! The file system as programs use it: one method for each request of a program.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The client: [`Files`], through which every program reaches a volume.
 //!
-//! [`Files`] has one method for each request of the wire. Gateways, benchmarks, tests and
+//! [`Files`] has one method for each request of a program. Gateways, benchmarks, tests and
 //! `pelago-mount` call it and nothing else; below it is any [`pelago_wire::Service`]. An operation
 //! returns a [`Pending`]: ready at once, or completed later by another thread. So callers need
 //! neither block nor be asynchronous.

@@ -150,7 +150,7 @@ impl Assertion {
 
     /// Returns whether the assertion has constants of its own, which hide attributes.
     #[must_use]
-    pub const fn has_constants(&self) -> bool {
+    pub fn has_constants(&self) -> bool {
         !self.constants.0.is_empty()
     }
 
@@ -240,7 +240,7 @@ fn constants(value: &str) -> Result<Constants, AssertionError> {
         if name.starts_with('_') || constants.get(name).is_some() {
             return Err(AssertionError::Constant(name.to_owned()));
         }
-        constants.0.push((name.to_owned(), text));
+        let _new = constants.0.insert(name.to_owned(), text);
     }
     Ok(constants)
 }

@@ -4,12 +4,14 @@
 use crate::error::SyntaxError;
 use crate::token::Tokens;
 
-pub(crate) use evaluate::{Constants, Evaluation, Progress};
+pub(crate) use evaluate::{Constants, Evaluation, State};
 pub use pattern::Pattern;
 pub(crate) use print::quoted;
 pub(crate) use syntax::string;
 
 mod evaluate;
+mod matched;
+mod membership;
 mod number;
 mod pattern;
 mod print;
@@ -229,6 +231,14 @@ impl StringExpr {
     pub fn attribute(name: &str) -> Self {
         Self::Attribute(name.to_owned())
     }
+
+    /// Returns the expression of the strings in a list, which is not empty.
+    fn joined(mut parts: Vec<Self>) -> Self {
+        match parts.len() {
+            1 => parts.swap_remove(0),
+            _ => Self::Joined(parts),
+        }
+    }
 }
 
 impl<Number> Arithmetic<Number> {
@@ -282,6 +292,15 @@ impl Operator {
             Self::Divide => "/",
             Self::Remainder => "%",
             Self::Power => "^",
+        }
+    }
+
+    /// Returns how tight the operator binds, from 0 on.
+    const fn precedence(self) -> u8 {
+        match self {
+            Self::Add | Self::Subtract => 0,
+            Self::Multiply | Self::Divide | Self::Remainder => 1,
+            Self::Power => 2,
         }
     }
 }

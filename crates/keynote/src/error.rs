@@ -1,7 +1,9 @@
 //! The errors of a text that is not an assertion.
 
 use crate::principal::PrincipalError;
-use crate::token::NESTING;
+
+/// The deepest nesting of a field: of parentheses, braces and operators of one operand.
+pub(crate) const NESTING: usize = 32;
 
 /// The reason why a text is not an assertion.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +92,9 @@ pub enum SyntaxError {
     /// A number is too large.
     #[error("the number {0} is too large")]
     Number(String),
+    /// The regular expressions, compiled, would take too much time and memory.
+    #[error("its regular expressions repeat too much")]
+    Patterns,
     /// There are too many parentheses, braces or operators in each other.
     #[error("it is nested deeper than {NESTING} levels")]
     TooDeep,

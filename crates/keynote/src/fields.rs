@@ -28,9 +28,9 @@ pub(crate) struct Field<'a> {
 
 /// Divides a text into its fields.
 ///
-/// A field begins at the first column; a line that begins with a blank, a tab or a comment continues
-/// it. Only printable ASCII, tabs and line feeds are accepted, so that every program sees the same
-/// text.
+/// A field begins at the first column; a line that begins with a blank, a tab or a comment
+/// continues it. Only printable ASCII, tabs and line feeds are accepted, so that every program sees
+/// the same text.
 ///
 /// # Errors
 /// [`AssertionError`] that names the line or the field.

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::conditions::{Constants, string};
 use crate::error::{AssertionError, SyntaxError};
-use crate::principal::{Identifier, Principal};
+use crate::principal::{Identifier, Principal, PrincipalError};
 use crate::token::{Token, Tokens};
 use crate::values::Values;
 
@@ -120,7 +120,10 @@ impl Parser<'_, '_> {
     }
 
     fn operand(&mut self) -> Result<Licensees, AssertionError> {
-        if self.tokens.takes("(") {
+        // Parentheses may be those of a string too.
+        let is_string = || string(&mut self.tokens.clone()).is_ok();
+        if self.tokens.peek() == Some(&Token::Operator("(")) && !is_string() {
+            let _parenthesis = self.tokens.next();
             Self::syntax(self.tokens.enter())?;
             let inner = self.any()?;
             self.tokens.leave();
@@ -171,8 +174,9 @@ pub(crate) fn identifier(
     let value = text.constant(constants);
     let value =
         value.ok_or_else(|| AssertionError::NoConstant { field, text: text.to_string() })?;
-    let value = String::from_utf8_lossy(&value);
-    value.parse().map_err(|why| AssertionError::Principal { field, why })
+    // Names that are no text would be one name if what is wrong in them were replaced.
+    let value = str::from_utf8(&value).map_err(|_| PrincipalError::NoKey);
+    value.and_then(str::parse).map_err(|why| AssertionError::Principal { field, why })
 }
 
 /// Returns the licensees in a list, which is not empty.
@@ -189,6 +193,9 @@ impl Display for Licensees {
             for (at, one) in licensees.iter().enumerate() {
                 let by = if at > 0 { by } else { "" };
                 match one {
+                    // `&&` binds tighter. With parentheses that decide nothing the text would be
+                    // nested deeper than the one that was parsed.
+                    Self::All(_) if matches!(self, Self::Any(_)) => write!(f, "{by}{one}")?,
                     Self::All(_) | Self::Any(_) => write!(f, "{by}({one})")?,
                     _ => write!(f, "{by}{one}")?,
                 }

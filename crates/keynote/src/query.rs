@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::action::Action;
 use crate::assertion::{Assertion, Authorizer};
-use crate::conditions::{Evaluation, Progress};
+use crate::conditions::{Evaluation, State};
 use crate::principal::{Identifier, Principal};
 use crate::reads::Reads;
 use crate::values::Values;
@@ -42,8 +42,6 @@ impl Query<'_> {
     #[must_use]
     pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Answer {
         let assertions: Vec<&Assertion> = assertions.into_iter().collect();
-        let authorizers: Vec<String> = self.requesters.iter().map(Principal::to_string).collect();
-        let authorizers = authorizers.join(",");
         let mut answer =
             Answer { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
         let mut graph = Graph { query: self, of_keys: BTreeMap::new(), of_policy: Values::MIN };
@@ -58,10 +56,11 @@ impl Query<'_> {
                     continue;
                 }
                 // The conditions are evaluated only if they could decide something.
-                let of_conditions =
-                    conditions.get(at).copied().flatten().unwrap_or_else(|| {
-                        self.conditions(assertion, &authorizers, &mut answer.reads)
-                    });
+                let of_conditions = conditions
+                    .get(at)
+                    .copied()
+                    .flatten()
+                    .unwrap_or_else(|| self.conditions(assertion, &mut answer.reads));
                 if let Some(evaluated) = conditions.get_mut(at) {
                     *evaluated = Some(of_conditions);
                 }
@@ -84,15 +83,19 @@ impl Query<'_> {
         answer
     }
 
-    fn conditions(&self, assertion: &Assertion, authorizers: &str, reads: &mut Reads) -> usize {
+    fn conditions(&self, assertion: &Assertion, reads: &mut Reads) -> usize {
+        let authorizers = || {
+            let names: Vec<String> = self.requesters.iter().map(Principal::to_string).collect();
+            names.join(",")
+        };
         let Some(conditions) = assertion.conditions() else { return self.values.max() };
         let mut evaluation = Evaluation {
             action: self.action,
             constants: assertion.constants(),
             values: self.values,
-            authorizers,
+            authorizers: &authorizers,
             reads,
-            progress: Progress::default(),
+            state: State::default(),
         };
         evaluation.run(&conditions.program)
     }

@@ -26,10 +26,6 @@ pub mod attribute {
     pub const ANCESTORS: &str = "ancestors";
     /// The inode number of the object in hexadecimal digits.
     pub const OBJECT: &str = "object";
-    /// The name of the object in its directory.
-    pub const NAME: &str = "name";
-    /// The name of the operation in the protocol.
-    pub const OP: &str = "op";
     /// The time of the server in UTC: year, month, day, hour, minute, second, 14 digits.
     pub const NOW: &str = "now";
     /// The time of the day in UTC: hour and minute, 4 digits.
@@ -333,7 +329,9 @@ fn rights_of(test: &Test) -> Option<Rights> {
     let mut letters = String::new();
     for test in tests {
         match test.as_comparison() {
-            Some((attribute::RIGHT, Relation::Equal, letter)) => letters.push_str(letter),
+            Some((attribute::RIGHT, Relation::Equal, letter)) if letter.len() == 1 => {
+                letters.push_str(letter);
+            }
             _ => return None,
         }
     }

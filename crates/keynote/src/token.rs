@@ -1,6 +1,7 @@
 //! The tokens of the fields of an assertion (RFC 2704, 4.2 to 4.6).
 
-use crate::error::SyntaxError;
+use crate::CREDENTIAL_BYTES;
+use crate::error::{NESTING, SyntaxError};
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,20 +148,23 @@ fn operator(rest: &str) -> Result<Found<'_>, SyntaxError> {
     found.ok_or(SyntaxError::NoToken(letter))
 }
 
+/// The limit for the positions of all regular expressions of a field: as many as a text without
+/// repetitions can have.
+const POSITIONS: usize = CREDENTIAL_BYTES;
+
 /// The tokens of a field that are not parsed yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {
     tokens: std::vec::IntoIter<Token<'a>>,
     depth: usize,
+    is_after_not: bool,
+    positions: usize,
 }
-
-/// The deepest nesting of a field: of parentheses, braces and operators of one operand.
-pub(crate) const NESTING: usize = 32;
 
 impl<'a> Tokens<'a> {
     /// Returns the tokens of a value.
     pub(crate) fn of(value: &'a str) -> Result<Self, SyntaxError> {
-        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0 })
+        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0, is_after_not: false, positions: 0 })
     }
 
     /// Returns the next token without taking it.
@@ -170,14 +174,21 @@ impl<'a> Tokens<'a> {
 
     /// Takes the next token.
     pub(crate) fn next(&mut self) -> Option<Token<'a>> {
-        self.tokens.next()
+        let token = self.tokens.next();
+        self.is_after_not = token == Some(Token::Operator("!"));
+        token
+    }
+
+    /// Returns whether the token that was taken last is `!`.
+    pub(crate) const fn is_after_not(&self) -> bool {
+        self.is_after_not
     }
 
     /// Takes the next token if it is this operator.
     pub(crate) fn takes(&mut self, operator: &str) -> bool {
         let is_next = self.peek() == Some(&Token::Operator(operator_of(operator)));
         if is_next {
-            let _taken = self.tokens.next();
+            let _taken = self.next();
         }
         is_next
     }
@@ -202,6 +213,12 @@ impl<'a> Tokens<'a> {
     pub(crate) fn unexpected(&self, expected: &'static str) -> SyntaxError {
         let found = self.peek().map_or_else(|| "the end of the field".to_owned(), print);
         SyntaxError::Unexpected { expected, found }
+    }
+
+    /// Counts the positions of a regular expression, which was compiled.
+    pub(crate) fn add_positions(&mut self, count: usize) -> Result<(), SyntaxError> {
+        self.positions = self.positions.saturating_add(count);
+        if self.positions > POSITIONS { Err(SyntaxError::Patterns) } else { Ok(()) }
     }
 
     /// Parses something that is nested one level deeper.

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
-    Assertion, Compared, Conditions, Credential, Principal, Revocation, SharedFolder, Test, armor,
-    unarmor,
+    AddressRange, Assertion, Conditions, Credential, Principal, Relation, Revocation, Right,
+    Rights, SharedFolder, Test, armor, unarmor,
 };
 
 use signed::{credential, key, share};
@@ -93,7 +93,30 @@ impl Random {
         volume[..8].copy_from_slice(&self.next().to_le_bytes());
         volume[8..].copy_from_slice(&self.next().to_le_bytes());
         let shift = self.below(64);
-        SharedFolder { volume, directory: self.next() >> shift }
+        let directory = self.next() >> shift;
+        let until = format!("{:014}", self.next() % 100_000_000_000_000);
+        let first = Right::ALL[self.below(7)].letter().parse::<Rights>().unwrap();
+        let rights = (0..self.below(4)).fold(first, |set, _| set.with(Right::ALL[self.below(7)]));
+        SharedFolder {
+            volume,
+            directory,
+            rights,
+            until: Some(until).filter(|_| self.below(2) == 0),
+            from: Some(self.addresses()).filter(|_| self.below(2) == 0),
+        }
+    }
+
+    fn addresses(&mut self) -> AddressRange {
+        let bits = self.below(33);
+        let address = u32::try_from(self.next() >> 32).unwrap();
+        let address = address & u32::MAX.checked_shl(32 - bits as u32).unwrap_or(0);
+        let shift = self.below(129);
+        let wide = u128::from(self.next()) << 64 | u128::from(self.next());
+        let wide = wide & u128::MAX.checked_shl(128 - shift as u32).unwrap_or(0);
+        match self.below(2) {
+            0 => format!("{}/{bits}", std::net::Ipv4Addr::from_bits(address)).parse().unwrap(),
+            _ => format!("{}/{shift}", std::net::Ipv6Addr::from_bits(wide)).parse().unwrap(),
+        }
     }
 
     /// Returns a printable text, with many quotes and backslashes.
@@ -103,19 +126,28 @@ impl Random {
         (0..length).map(|_| letters[self.below(letters.len())]).collect()
     }
 
-    fn compared(&mut self) -> Compared {
-        let names = ["a", "right", "A_1", "true_", "x9"];
-        let name = names[self.below(names.len())];
-        Compared::new(name, &self.text())
+    /// Returns an attribute and a text.
+    fn compared(&mut self) -> (&'static str, String) {
+        let names = ["a", "right", "A_1", "true", "_9"];
+        (names[self.below(names.len())], self.text())
+    }
+
+    fn comparison(&mut self) -> Test {
+        let relation = Relation::ALL[self.below(Relation::ALL.len())];
+        let (name, text) = self.compared();
+        Test::compares(name, relation, &text)
     }
 
     fn test(&mut self) -> Test {
         match self.below(3) {
-            0 => Test::Equals(self.compared()),
-            1 => Test::Matches(self.compared()),
+            0 => self.comparison(),
+            1 => {
+                let (name, text) = self.compared();
+                Test::matches(name, &text)
+            }
             _ => {
                 let count = 2 + self.below(15);
-                Test::OneOf((0..count).map(|_| self.compared()).collect())
+                Test::Any((0..count).map(|_| self.comparison()).collect())
             }
         }
     }
@@ -123,7 +155,11 @@ impl Random {
 
 /// Checks the properties of each text that parses. Returns whether this one parses.
 fn is_read(text: &str) -> bool {
-    let Ok(read) = Assertion::parse(text.as_bytes()) else { return false };
+    let Ok(read) = Assertion::parse(text.as_bytes()) else {
+        assert!(Assertion::credential(text.as_bytes()).is_err(), "{text}");
+        assert!(Assertion::policy(text.as_bytes()).is_err(), "{text}");
+        return false;
+    };
     assert_eq!(read.text(), text);
     let again = Assertion::parse(read.text().as_bytes()).unwrap();
     assert_eq!(again.id(), read.id());
@@ -156,8 +192,8 @@ fn a_changed_text_is_an_error_or_another_assertion() {
         if !is_read(&text) {
             continue;
         }
+        let Ok(read) = Assertion::credential(text.as_bytes()) else { continue };
         count += 1;
-        let read = Assertion::parse(text.as_bytes()).unwrap();
         let is_same = text.get(..end) == good.get(..end) && text[end..].starts_with("Signature:");
         assert_eq!(read.id() == good_id, is_same, "{text}");
         assert_eq!(read.verify().is_ok(), text == good, "{text}");
@@ -203,13 +239,14 @@ fn random_bytes_are_nothing() {
         let length = random.below(200);
         let bytes: Vec<u8> = (0..length).map(|_| random.next().to_le_bytes()[3]).collect();
         assert!(Assertion::parse(&bytes).is_err());
+        assert!(Assertion::credential(&bytes).is_err());
         assert!(Revocation::parse(&bytes).is_err());
         assert!(unarmor(&String::from_utf8_lossy(&bytes)).is_err());
         let pieces: String = (0..length / 4).map(|_| PIECES[random.below(PIECES.len())]).collect();
-        assert!(Assertion::parse(pieces.as_bytes()).is_err(), "{pieces}");
+        assert!(Assertion::policy(pieces.as_bytes()).is_err(), "{pieces}");
         assert!(unarmor(&pieces).is_err());
         let value = format!("KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees:{pieces}\n");
-        assert!(Assertion::parse(value.as_bytes()).is_err(), "{pieces}");
+        assert!(Assertion::policy(value.as_bytes()).is_err(), "{pieces}");
     }
 }
 
@@ -218,7 +255,7 @@ fn a_share_survives_its_credential() {
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     let mut shares = vec![0, 1, 0xf, 0x10, u64::MAX >> 1, u64::MAX];
     let mut shares: Vec<SharedFolder> =
-        shares.drain(..).map(|directory| SharedFolder { volume: [0xff; 16], directory }).collect();
+        shares.drain(..).map(|directory| SharedFolder::to_read([0xff; 16], directory)).collect();
     shares.extend((0..2000).map(|_| random.share()));
     for share in shares {
         let conditions = share.conditions();

@@ -2,12 +2,30 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
-    Compared, Conditions, Credential, Principal, PrincipalError, Test, WriteError, policy,
+    Arithmetic, Conditions, Credential, Principal, PrincipalError, Relation, StringExpr, Test,
+    WriteError, policy,
 };
 use ring::signature::Ed25519KeyPair;
 
 fn key(seed: u8) -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+}
+
+fn a() -> StringExpr {
+    StringExpr::attribute("a")
+}
+
+const fn integers(number: i32) -> Test {
+    Test::Integers(Arithmetic::Literal(number), Relation::Less, Arithmetic::Literal(7))
+}
+
+const fn floats(number: f32) -> Test {
+    Test::Floats(Arithmetic::Literal(number), Relation::Less, Arithmetic::Literal(7.0))
+}
+
+/// Returns a test that is nested deeper than a reader reads.
+fn deep() -> Test {
+    (0..40).fold(Test::equals("a", "b"), |test, _| Test::Not(Box::new(test)))
 }
 
 /// Attributes that would end their test, and put another one in its place.
@@ -20,19 +38,32 @@ fn what_would_be_read_otherwise_is_not_signed() {
     };
     let name = "a == \"b\" -> \"true\";\nComment: x";
     let cases = [
-        vec![Test::Equals(Compared::new(name, "c"))],
-        vec![Test::Equals(Compared::new("a", "line\nline"))],
-        vec![Test::OneOf(vec![Compared::new("a", "b")])],
-        vec![Test::Equals(Compared::new("", "b"))],
-        Vec::new(),
+        vec![Test::equals(name, "c")],
+        vec![Test::matches(name, "c")],
+        vec![Test::equals("a", "nul\0nul")],
+        vec![Test::Any(vec![Test::equals("a", "b")]), Test::equals("a", "b")],
+        vec![Test::equals("", "b")],
+        vec![Test::equals("1a", "b")],
+        vec![Test::Not(Box::new(Test::All(Vec::new())))],
+        vec![integers(-1)],
+        vec![floats(-0.5)],
+        vec![floats(f32::NAN)],
+        vec![floats(f32::INFINITY)],
+        vec![Test::Strings(StringExpr::Joined(Vec::new()), Relation::Equal, a())],
+        vec![Test::Strings(StringExpr::Joined(vec![a()]), Relation::Equal, a())],
+        vec![deep()],
     ];
     for tests in cases {
         assert_eq!(sign(tests.clone()), Err(WriteError::Unreadable), "{tests:?}");
     }
-    assert!(sign(vec![Test::Equals(Compared::new("a", "\"quoted\" \\"))]).is_ok());
+    for good in [r#""quoted" \"#, "line\nline", "\r\t\u{f6}", "0", "\\0"] {
+        assert!(sign(vec![Test::equals("a", good)]).is_ok(), "{good:?}");
+    }
+    assert!(sign(vec![integers(1), floats(0.5)]).is_ok());
+    assert!(sign(Vec::new()).is_ok(), "everything is granted if that is asked for");
     assert_eq!(policy(&[], &[]), Err(WriteError::Unreadable));
-    assert_eq!(policy(&[licensee; 17], &[]), Err(WriteError::Unreadable));
-    assert!(policy(&[licensee; 16], &[]).is_ok());
+    assert_eq!(policy(&[licensee; 65], &[]), Err(WriteError::Unreadable));
+    assert!(policy(&[licensee; 64], &[]).is_ok());
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Failed syncs, each reported once to every descriptor, as by `errseq_t` in Linux.
+//! Failed syncs of files: each descriptor that was open gets the last error once, as by `errseq_t`
+//! in Linux.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,22 @@ use rustix::io::Errno;
 pub(crate) struct Errors {
     /// The count of failed syncs of each file, and the last error.
     failed: BTreeMap<u64, (u64, Errno)>,
-    /// The count of failed syncs that each descriptor has seen.
-    known: BTreeMap<u64, u64>,
-    next: u64,
+    /// The count of its file's failed syncs when each descriptor was opened or last got an error.
+    reported: BTreeMap<u64, u64>,
+    /// The last descriptor that was opened.
+    last_handle: u64,
 }
 
 impl Errors {
     /// Opens a descriptor. Earlier failures were reported to the descriptor that synced.
     pub(crate) fn open(&mut self, ino: u64) -> u64 {
-        self.next += 1;
-        self.known.insert(self.next, self.count(ino));
-        self.next
+        self.last_handle += 1;
+        self.reported.insert(self.last_handle, self.count(ino));
+        self.last_handle
     }
 
     pub(crate) fn close(&mut self, handle: u64) {
-        self.known.remove(&handle);
+        self.reported.remove(&handle);
     }
 
     /// Records a failed sync.
@@ -35,8 +37,8 @@ impl Errors {
     /// error.
     pub(crate) fn report(&mut self, ino: u64, handle: u64) -> Result<(), Errno> {
         let Some((count, error)) = self.failed.get(&ino) else { return Ok(()) };
-        match self.known.insert(handle, *count) {
-            Some(known) if known == *count => Ok(()),
+        match self.reported.insert(handle, *count) {
+            Some(reported) if reported == *count => Ok(()),
             _ => Err(*error),
         }
     }

@@ -1,16 +1,19 @@
 //! The list of clients of a volume: the machines that may connect to its server.
 //!
-//! One line for each machine: `KEY [NAME] [DATE] [# COMMENT]`. Empty lines, and lines that begin
-//! with `#`, mean nothing and are kept. Any other line is an error with its number: a list that is
-//! read in part would refuse machines that an administrator allowed. This module parses and changes
-//! the text; [`mod@file`] keeps it in a file, and [`list`] watches that file for a server.
+//! One line for each machine: `KEY [NAME] [DATE] [# COMMENT]`. KEY is also the line of an OpenSSH
+//! key, `ssh-ed25519 AAAA...`; what follows it is a comment as well if it is no name and date.
+//! Empty lines, and lines that begin with `#`, mean nothing and are kept. Any other line is an
+//! error with its number: a list that is read in part would refuse machines that an administrator
+//! allowed. This module parses and changes the text; [`mod@file`] keeps it in a file, and
+//! [`list`] watches that file for a server.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
-use std::str::FromStr;
+use std::str::{FromStr, SplitWhitespace};
 
 use pelago_wire::limits::{CLIENT_NAME_BYTES, CLIENTS_BYTES};
 
+use crate::key::openssh::line;
 use crate::key::{KeyTextError, PublicKey};
 use date::Date;
 
@@ -158,7 +161,7 @@ pub enum ClientRefError {
 enum Line {
     /// A line without a client, as it was.
     Other(String),
-    /// A line with a client. `text` is the line as it was, and `comment` begins with `#`.
+    /// A line with a client. `text` is the line as it was, and `comment` is with its `#`.
     Client { client: AllowedClient, comment: Option<String>, text: String },
 }
 
@@ -285,17 +288,28 @@ impl Line {
             Some(at) => (text.get(..at).unwrap_or_default(), text.get(at..)),
             None => (text, None),
         };
-        let mut words = words.split_whitespace().peekable();
-        let Some(key) = words.next() else { return Ok(Self::Other(text.to_owned())) };
-        let key = key.parse().map_err(LineError::Key)?;
-        let name = words.next_if(|word| !Date::is_meant(word));
-        let name = name.map(str::parse).transpose().map_err(LineError::Name)?;
-        let since = words.next_if(|word| Date::is_meant(word)).and_then(|word| word.parse().ok());
-        if let Some(word) = words.next() {
-            return Err(LineError::Word { word: word.to_owned() });
+        let mut words = words.split_whitespace();
+        let Some(first) = words.next() else { return Ok(Self::Other(text.to_owned())) };
+        let of_client = |client, comment: Option<String>| {
+            Ok(Self::Client { client, comment, text: text.to_owned() })
+        };
+        let own_comment = comment.map(str::to_owned);
+        if !line::is_meant(first) {
+            let key = first.parse().map_err(LineError::Key)?;
+            let (name, since) = name_and_date(words)?;
+            return of_client(AllowedClient { key, name, since }, own_comment);
         }
-        let client = AllowedClient { key, name, since };
-        Ok(Self::Client { client, comment: comment.map(str::to_owned), text: text.to_owned() })
+        let line: Vec<&str> = std::iter::once(first).chain(words.next()).collect();
+        let key = line.join(" ").parse().map_err(LineError::Key)?;
+        // A comment of OpenSSH is any text; `user@host`, its default, is a name.
+        match name_and_date(words.clone()) {
+            Ok((name, since)) => of_client(AllowedClient { key, name, since }, own_comment),
+            Err(_) => {
+                let mut comment = format!("# {}", words.collect::<Vec<&str>>().join(" "));
+                comment.extend(own_comment.map(|own| format!(" {own}")));
+                of_client(AllowedClient { key, name: None, since: None }, Some(comment))
+            }
+        }
     }
 
     const fn client(&self) -> Option<&AllowedClient> {
@@ -320,6 +334,20 @@ impl Line {
             }
             _ => Allowed::Unchanged,
         }
+    }
+}
+
+/// Parses what follows the key of a line: `[NAME] [DATE]`.
+fn name_and_date(
+    words: SplitWhitespace<'_>,
+) -> Result<(Option<ClientName>, Option<Date>), LineError> {
+    let mut words = words.peekable();
+    let name = words.next_if(|word| !Date::is_meant(word));
+    let name = name.map(str::parse).transpose().map_err(LineError::Name)?;
+    let since = words.next_if(|word| Date::is_meant(word)).and_then(|word| word.parse().ok());
+    match words.next() {
+        Some(word) => Err(LineError::Word { word: word.to_owned() }),
+        None => Ok((name, since)),
     }
 }
 

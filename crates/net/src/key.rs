@@ -7,10 +7,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use bech32::{Bech32Error, CHECKSUM};
+use openssh::line;
 
 pub mod address;
 mod bech32;
 pub mod file;
+pub mod openssh;
+mod small_order;
 
 /// Bytes of a public key, and of the seed of a private one.
 pub const KEY_BYTES: usize = 32;
@@ -27,6 +30,8 @@ const PRIVATE: &str = "pelagosecret";
 /// error, or a part of a key, is never another key. The text is one word for a double click, in one
 /// case, and a `grep` finds it by its name. It has no `b`, `i` and `o`, which look like other
 /// characters. Hexadecimal is as long, without name and checksum.
+///
+/// The line of an OpenSSH key, `ssh-ed25519 AAAA... [COMMENT]`, is parsed as the same key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
@@ -45,7 +50,10 @@ pub enum KeyTextError {
     /// A private key was given for a public one.
     #[error("this is a private key, which stays on its machine: give the public key, {PUBLIC}1…")]
     Private,
-    /// It has another beginning.
+    /// It begins like no form of a public key.
+    #[error("a key begins with {PUBLIC}1 or with ssh-ed25519")]
+    Beginning,
+    /// It has another beginning than keys have that this program writes.
     #[error("a key begins with {wanted}1")]
     Prefix {
         /// The name that is expected.
@@ -73,6 +81,12 @@ pub enum KeyTextError {
     /// A character is wrong, or two are exchanged.
     #[error("the key's checksum does not match: at least one character is wrong")]
     Checksum,
+    /// It is meant as the line of an OpenSSH key.
+    #[error(transparent)]
+    Line(#[from] line::KeyLineError),
+    /// It is a key for which there are signatures without a private half.
+    #[error("the key is one for which everybody can sign: make another one")]
+    SmallOrder,
 }
 
 /// The kernel gave no random bytes.
@@ -93,10 +107,32 @@ impl PublicKey {
         &self.0
     }
 
-    /// Returns whether a text is meant as a public key: it begins as one.
+    /// Returns whether a text is meant as a public key: it begins as one, in either form.
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
-        bech32::has_name(PUBLIC, text)
+        bech32::has_name(PUBLIC, text) || line::is_meant(text)
+    }
+
+    /// Returns the key of a text that `Display` has made, and takes no other form: what programs
+    /// write has one text for a key.
+    ///
+    /// # Errors
+    /// [`KeyTextError`].
+    pub fn from_own_text(text: &str) -> Result<Self, KeyTextError> {
+        if is_private(text) {
+            return Err(KeyTextError::Private);
+        }
+        Self::signed_by_one(decode(PUBLIC, text)?)
+    }
+
+    /// Returns whether everybody can sign for this key, so that a proof of it proves nothing.
+    pub(crate) fn has_small_order(&self) -> bool {
+        small_order::has_small_order(&self.0)
+    }
+
+    fn signed_by_one(bytes: [u8; KEY_BYTES]) -> Result<Self, KeyTextError> {
+        let key = Self(bytes);
+        if key.has_small_order() { Err(KeyTextError::SmallOrder) } else { Ok(key) }
     }
 }
 
@@ -159,10 +195,13 @@ impl FromStr for PublicKey {
     type Err = KeyTextError;
 
     fn from_str(text: &str) -> Result<Self, KeyTextError> {
-        if bech32::has_name(PRIVATE, text) {
-            return Err(KeyTextError::Private);
+        if line::is_meant(text) {
+            return Self::signed_by_one(line::parse(text)?);
         }
-        decode(PUBLIC, text).map(Self)
+        Self::from_own_text(text).map_err(|error| match error {
+            KeyTextError::Prefix { .. } => KeyTextError::Beginning,
+            error => error,
+        })
     }
 }
 
@@ -183,6 +222,11 @@ impl fmt::Debug for PrivateKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PrivateKey").field("public", &self.public).finish_non_exhaustive()
     }
+}
+
+/// Returns whether a text begins as a private key, in either form.
+fn is_private(text: &str) -> bool {
+    bech32::has_name(PRIVATE, text) || openssh::is_private(text)
 }
 
 fn decode(name: &'static str, text: &str) -> Result<[u8; KEY_BYTES], KeyTextError> {
@@ -255,8 +299,10 @@ mod tests {
     fn the_error_says_what_is_wrong() {
         let text = key().to_string();
         let error = |text: &str| text.parse::<PublicKey>().unwrap_err();
-        assert_eq!(error(""), KeyTextError::Prefix { wanted: "pelago" });
-        assert_eq!(error("pelage1"), KeyTextError::Prefix { wanted: "pelago" });
+        assert_eq!(error(""), KeyTextError::Beginning);
+        assert_eq!(error("pelage1"), KeyTextError::Beginning);
+        let own = PublicKey::from_own_text("ssh-ed25519 x").unwrap_err();
+        assert_eq!(own, KeyTextError::Prefix { wanted: "pelago" });
         assert_eq!(error(&text[..64]), KeyTextError::Length { wanted: 65, found: 64 });
         assert_eq!(error(&format!("{text}é")), KeyTextError::Length { wanted: 65, found: 66 });
         let bad = text.replacen(&text[9..10], "b", 1);
@@ -266,6 +312,19 @@ mod tests {
         assert_eq!(error(&mixed), KeyTextError::MixedCase);
         let last = if text.ends_with('q') { "p" } else { "q" };
         assert_eq!(error(&format!("{}{last}", &text[..64])), KeyTextError::Checksum);
+    }
+
+    #[test]
+    fn a_key_for_which_everybody_can_sign_is_refused_in_each_form() {
+        let mut neutral = [0; KEY_BYTES];
+        neutral[0] = 1;
+        let own = PublicKey::new(neutral).to_string();
+        assert_eq!(own.parse::<PublicKey>(), Err(KeyTextError::SmallOrder));
+        assert_eq!(PublicKey::from_own_text(&own), Err(KeyTextError::SmallOrder));
+        let zeros = "A".repeat(42);
+        let line = format!("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{zeros}A");
+        let line = line.get(..80).unwrap();
+        assert_eq!(line.parse::<PublicKey>(), Err(KeyTextError::SmallOrder));
     }
 
     /// A private key where a public one belongs is refused, and no message shows it.

@@ -305,7 +305,8 @@ impl Connection {
                 peer.and_then(|peer| sessions.hello(hello, Peer::Site(peer), link))
             }
             (FrameKind::Present, Ok(Present { chain })) if !chain.is_empty() => {
-                let admitted = sessions.service.admit_guest(key.as_bytes(), &chain);
+                let admitted =
+                    sessions.service.admit_guest(key.as_bytes(), &chain, self.caller.address());
                 let grant = admitted.map_err(no_access);
                 grant.and_then(|grant| sessions.hello(hello, Peer::Guest(grant), link))
             }

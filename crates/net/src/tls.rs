@@ -304,11 +304,13 @@ fn spki_of(key: PublicKey) -> Vec<u8> {
     [SPKI_HEAD.as_slice(), key.as_bytes()].concat()
 }
 
-/// Returns the key of an Ed25519 SPKI in its only encoding, 44 bytes.
+/// Returns the key of an Ed25519 SPKI in its only encoding, 44 bytes. Refuses a key for which
+/// everybody can sign: the handshake would prove nothing.
 fn key_of(spki: &[u8]) -> Result<PublicKey, Error> {
     let key = spki.strip_prefix(&SPKI_HEAD);
     let key = key.and_then(|key| <[u8; KEY_BYTES]>::try_from(key).ok());
-    key.map(PublicKey::new).ok_or_else(|| CertificateError::BadEncoding.into())
+    let key = key.map(PublicKey::new).filter(|key| !key.has_small_order());
+    key.ok_or_else(|| CertificateError::BadEncoding.into())
 }
 
 #[cfg(test)]
@@ -327,6 +329,15 @@ mod tests {
             let mut other = spki.clone();
             other[at] ^= 1;
             assert!(key_of(&other).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_key_for_which_everybody_can_sign_proves_nothing() {
+        let mut neutral = [0; KEY_BYTES];
+        neutral[0] = 1;
+        for key in [[0; KEY_BYTES], neutral] {
+            assert!(key_of(&spki_of(PublicKey::new(key))).is_err());
         }
     }
 }

@@ -1,29 +1,42 @@
-//! The guests of a volume: their credentials, grants and revocations.
+//! The guests of a volume: their credentials, rights and revocations.
 //!
-//! A guest is a session whose client has shown a credential: a sentence, signed by a root of the
-//! volume, that grants a key one directory and all below it. The file `policy` in the volume's
-//! folder has the roots. Rows of the table have the revoked credentials.
+//! A guest is a session whose client has shown a chain of credentials: sentences, the first one
+//! signed by a root of the volume, that grant rights to keys under conditions. The file `policy` in
+//! the volume's folder has the roots. Rows of the table have the revoked credentials.
 //!
-//! No verdict is cached. Each request of a guest checks again whether its root is still a root,
-//! whether its credential was revoked, and where the node is.
+//! Each request of a guest is decided anew: by the present policy and revocations, the present
+//! place of the node, and the present time. Decisions are cached under a number that each change of
+//! policy or revocations moves.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use pelago_keynote::share::address_text;
 use pelago_keynote::{
-    Assertion, Authorizer, CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES,
-    Revocation, SharedFolder,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
+use pelago_meta::shard::{Placement, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
 use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
+use quick_cache::sync::Cache;
 
+use chain::Chain;
+use decision::Question;
+use decisions::{Decisions, Epoch};
+use moment::Moment;
 use roots::Roots;
 
+mod chain;
+mod decision;
+mod decisions;
+mod moment;
 mod roots;
+mod scope;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -33,21 +46,38 @@ const _: () = assert!(
         && REVOCATION_BYTES == limits::REVOCATION_BYTES
 );
 
+/// The chains that are kept between their admission and the begin of a session, and for guests who
+/// come back.
+const CHAINS: usize = 1024;
+
 /// The guests of a volume.
 pub(crate) struct Policy {
     volume: VolumeId,
+    /// The id of the volume: 32 hexadecimal digits.
+    volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
     /// The ids of the revoked credentials.
     revoked: RwLock<HashSet<[u8; 32]>>,
+    /// The number of changes of `revoked`.
+    revocations: AtomicU64,
+    /// Verified chains, by their ids.
+    chains: Cache<[u8; 32], Arc<Chain>>,
     guests: RwLock<HashMap<SessionId, Arc<Guest>>>,
     /// True if there is a guest.
     any: AtomicBool,
+    decisions: Decisions,
+    /// The present second, and its attributes.
+    moment: Mutex<(u64, Arc<Moment>)>,
 }
 
 /// The session of a guest.
 pub(crate) struct Guest {
-    pub(crate) grant: GuestGrant,
+    session: SessionId,
+    pub(crate) principal: [u8; 32],
+    chain: Arc<Chain>,
+    /// The address of its machine, as the attribute has it, if that decides.
+    address: Option<String>,
 }
 
 impl Policy {
@@ -55,49 +85,46 @@ impl Policy {
     pub(crate) fn new(volume: VolumeId, folder: Option<Folder>, revoked: Vec<[u8; 32]>) -> Self {
         Self {
             volume,
+            volume_text: hex::text(&volume.0),
             roots: folder.map(Roots::new),
             revoked: RwLock::new(revoked.into_iter().collect()),
+            revocations: AtomicU64::new(0),
+            chains: Cache::new(CHAINS),
             guests: RwLock::default(),
             any: AtomicBool::new(false),
+            decisions: Decisions::new(),
+            moment: Mutex::new((0, Arc::new(Moment::at(0)))),
         }
     }
 
-    /// Returns the grant of a chain of credentials to a guest with this key.
-    ///
-    /// The chain must begin with a root and be for this key before a signature is verified: a
-    /// stranger must not cause costly work. Only the holder of that key gets the reason of a
-    /// refusal.
+    /// Returns the grant of a chain of credentials to a guest with this key, at this address.
     ///
     /// # Errors
-    /// [`GuestRefusal`].
+    /// [`GuestRefusal`], with a reason only for the holder of the key that the chain is for.
     pub(crate) fn admit(
         &self,
         principal: &[u8; 32],
-        chain: &[Vec<u8>],
+        texts: &[Vec<u8>],
+        address: Option<IpAddr>,
     ) -> Result<GuestGrant, GuestRefusal> {
-        let [text] = chain else {
-            let reason =
-                "this version takes a chain of one credential: delegation is not built yet";
-            return Err(GuestRefusal(reason.to_owned()));
-        };
         let no_reason = || GuestRefusal(String::new());
-        let because = |error: &dyn ToString| GuestRefusal(error.to_string());
-        let credential = Assertion::parse(text).map_err(|error| because(&error))?;
-        let Authorizer::Key(root) = *credential.authorizer() else { return Err(no_reason()) };
-        if !self.is_root(&root) || credential.licensees() != [Principal(*principal)] {
-            return Err(no_reason());
-        }
-        credential.verify().map_err(|_| no_reason())?;
-        let share = SharedFolder::of(&credential).map_err(|error| because(&error))?;
-        if share.volume != self.volume.0 {
-            return Err(GuestRefusal("the credential is for another volume".to_owned()));
-        }
-        let id = credential.id().0;
-        if self.revoked.read().contains(&id) {
+        let roots = self.roots.as_ref().ok_or_else(no_reason)?;
+        let chain = Chain::read(texts, &Principal(*principal), roots)?;
+        let (_, moment) = self.now();
+        chain.check(self.volume, &moment.now)?;
+        if self.is_revoked(&chain) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
-        let directory = InodeId::from_raw(share.directory);
-        Ok(GuestGrant { principal: *principal, root: root.0, credential: id, directory })
+        let id = chain.id();
+        let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
+        // An address that nobody asks for must not make another guest of one who travels.
+        let address = address.filter(|_| chain.reads_address || roots.reads_address());
+        self.chains.insert(id, Arc::new(chain));
+        let address = address.map(|address| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        });
+        Ok(GuestGrant { principal: *principal, first, chain: id, address })
     }
 
     /// Begins the session of a guest.
@@ -106,11 +133,14 @@ impl Policy {
     /// [`GuestRefusal`] if the grant does not hold any more.
     pub(crate) fn begin(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
         let mut guests = self.guests.write();
+        let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.
-        if !self.has_access(grant) {
+        let Some(chain) = chain.filter(|chain| self.holds(chain)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
-        }
-        guests.insert(session, Arc::new(Guest { grant: *grant }));
+        };
+        let GuestGrant { principal, address, .. } = *grant;
+        let address = address.map(|octets| address_text(IpAddr::from(octets)));
+        guests.insert(session, Arc::new(Guest { session, principal, chain, address }));
         self.any.store(true, Ordering::Release);
         Ok(())
     }
@@ -134,17 +164,115 @@ impl Policy {
         }
     }
 
-    /// Returns whether a grant still holds: its root is a root, and its credential is not revoked.
+    /// Returns whether a grant still holds: its root is a root, and no link is revoked or over.
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
-        self.is_root(&Principal(grant.root)) && !self.revoked.read().contains(&grant.credential)
+        let of_session = || {
+            let guests = self.guests.read();
+            let guest = guests.values().find(|guest| guest.chain.id() == grant.chain);
+            guest.map(|guest| Arc::clone(&guest.chain))
+        };
+        let chain = self.chains.get(&grant.chain).or_else(of_session);
+        chain.is_some_and(|chain| self.holds(&chain))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id.
+    /// Returns whether a guest may still act at all.
+    pub(crate) fn admits(&self, guest: &Guest) -> bool {
+        self.holds(&guest.chain)
+    }
+
+    fn holds(&self, chain: &Chain) -> bool {
+        let (_, moment) = self.now();
+        let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
+        has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
+    }
+
+    fn is_revoked(&self, chain: &Chain) -> bool {
+        let revoked = self.revoked.read();
+        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains(&link.id))
+    }
+
+    /// Returns whether each right of a guest to a directory is one to all below it.
+    pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
+        guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
+    }
+
+    /// Returns whether a guest has one of these rights to a node in this directory, which is the
+    /// node itself if that is one.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if no root has signed it;
-    /// `NoSpace` if too many credentials are revoked.
-    pub(crate) fn read_revocation(&self, sentence: &[u8]) -> Result<[u8; 32], Error> {
+    /// `Busy` if directories have moved since; errors of the table.
+    pub(crate) fn grants(
+        &self,
+        guest: &Guest,
+        shard: &Shard,
+        position: &Placement,
+        dir: InodeId,
+        rights: &[Right],
+    ) -> Result<bool, Error> {
+        let (seconds, moment) = self.now();
+        let directory_moves = position.directory_moves;
+        let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
+        let known = |right| self.decisions.get(guest.session, dir, right, epoch, seconds);
+        if rights.iter().any(|right| known(*right) == Some(true)) {
+            return Ok(true);
+        }
+        let undecided: Vec<Right> =
+            rights.iter().copied().filter(|right| known(*right).is_none()).collect();
+        if undecided.is_empty() {
+            return Ok(false);
+        }
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let ancestors = shard.ancestors(dir, directory_moves)?;
+        let question = Question {
+            policy: &policy,
+            chain: &guest.chain,
+            principal: Principal(guest.principal),
+            object: position.ino,
+            volume: &self.volume_text,
+            ancestors: &ancestors,
+            address: guest.address.as_deref(),
+            moment: &moment,
+        };
+        for right in undecided {
+            let decision = question.decide(right);
+            self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+            if decision.is_granted {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the number of changes of the rights: of the policy, and of the revocations.
+    fn rights_number(&self) -> u64 {
+        let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
+        // Both only grow, so that the sum of two moments is equal only if both are.
+        self.revocations.load(Ordering::Acquire) + of_policy
+    }
+
+    /// Returns the present second and its attributes.
+    fn now(&self) -> (u64, Arc<Moment>) {
+        let seconds = moment::seconds();
+        let mut moment = self.moment.lock();
+        if moment.0 != seconds {
+            *moment = (seconds, Arc::new(Moment::at(seconds)));
+        }
+        (seconds, Arc::clone(&moment.1))
+    }
+
+    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id. A
+    /// guest revokes what it has signed, and what others have signed after that: `chain` has the
+    /// credentials from its own one to the revoked one.
+    ///
+    /// # Errors
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has signed
+    /// it, nor this guest above the credential; `NoSpace` if too many credentials are revoked.
+    pub(crate) fn read_revocation(
+        &self,
+        sentence: &[u8],
+        chain: &[Vec<u8>],
+        guest: Option<&Guest>,
+    ) -> Result<[u8; 32], Error> {
         let revocation = Revocation::parse(sentence).map_err(|error| {
             tracing::info!(%error, "a sentence that takes nothing back");
             Error::from(Code::Invalid)
@@ -152,12 +280,17 @@ impl Policy {
         if revocation.volume != self.volume.0 {
             return Err(Code::Invalid.into());
         }
-        if !self.is_root(&revocation.by) || revocation.verify().is_err() {
+        let is_of_root = self.is_root(&revocation.by);
+        let is_of_guest =
+            || guest.is_some_and(|guest| chain::revokes(&revocation, chain, &guest.principal));
+        if !(is_of_root || is_of_guest()) || revocation.verify().is_err() {
             return Err(Code::AccessDenied.into());
         }
+        // Guests leave room for the roots.
+        let most = if is_of_root { limits::REVOCATIONS } else { limits::REVOCATIONS / 2 };
         let revoked = self.revoked.read();
         let id = revocation.credential.0;
-        if revoked.len() >= limits::REVOCATIONS && !revoked.contains(&id) {
+        if revoked.len() >= most && !revoked.contains(&id) {
             return Err(Code::NoSpace.into());
         }
         Ok(id)
@@ -166,6 +299,7 @@ impl Policy {
     /// Puts a revocation in force.
     pub(crate) fn revoke(&self, credential: [u8; 32]) {
         self.revoked.write().insert(credential);
+        self.revocations.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Writes into the volume's format that it may have revocations, so that a program which does

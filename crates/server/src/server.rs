@@ -73,7 +73,6 @@ pub struct Server {
     replaced: Arc<ReplacedFiles>,
     mirror: Arc<Mirror>,
     service: Arc<LocalService>,
-    /// A leaf lock.
     /// The first lock to be taken while the server stops.
     running: Mutex<Running>,
 }

@@ -23,7 +23,7 @@ use crate::{limits, reserved};
 pub(crate) mod field;
 pub(crate) mod fields;
 mod flag_sets;
-mod lists;
+pub(crate) mod lists;
 mod search;
 mod set_attr;
 mod tables;

@@ -1,20 +1,21 @@
-//! The requests that a guest may make. A guest is a session whose client has presented a credential
-//! for one directory.
+//! The requests that a guest may make. A guest is a session whose client has presented a chain of
+//! credentials.
 
 use crate::flags::OpenFlags;
 use crate::id::{Handle, OpenId};
 
-/// The rule for a request of a guest. A node is *granted* if it is the directory of the guest's
-/// credential, or below it.
+/// The rule for a request of a guest. A node is *granted* if the guest has any right to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForGuest {
     /// It is carried out if this node is granted.
     Node(Handle),
-    /// It is carried out if this directory is granted. The directory of the credential is above
-    /// itself.
+    /// It is carried out if the guest has the right to read this node.
+    Read(Handle),
+    /// It is carried out if this directory is granted. A directory whose parent is not granted is
+    /// its own parent.
     Parent(Handle),
-    /// It is carried out if the file of this open is granted.
-    Open(OpenId),
+    /// It is carried out if the guest has the right to read the file of this open.
+    ReadOpen(OpenId),
     /// It is carried out: it ends what the session itself has open.
     Own,
     /// It is answered as done, without being carried out: a guest has written nothing that could be
@@ -30,6 +31,8 @@ pub enum ForGuest {
     NoXattr(Handle),
     /// It is answered as for a node without extended attributes, if this node is granted.
     NoXattrs(Handle),
+    /// It is carried out: it takes back what the guest itself has granted.
+    Revoke,
     /// It is refused.
     Never,
 }
@@ -39,7 +42,7 @@ impl ForGuest {
     pub(crate) const fn opening(node: &Handle, flags: OpenFlags) -> Self {
         match flags.write || flags.truncate {
             true => Self::Never,
-            false => Self::Node(*node),
+            false => Self::Read(*node),
         }
     }
 }

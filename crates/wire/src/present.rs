@@ -4,9 +4,9 @@
 //! (RFC 2704), which this crate does not read.
 
 use crate::codec::DecodeError;
-use crate::codec::field::{Field, Reader};
-use crate::error::{Code, Error};
-use crate::limits;
+use crate::codec::field::{Field as _, Reader};
+use crate::codec::lists::Credentials;
+use crate::error::Error;
 
 /// The credentials of a guest, from the one of a root of the volume to the one for the guest's key;
 /// or the invitation of a site, and nothing if the site has joined before.
@@ -22,20 +22,9 @@ impl Present {
     /// # Errors
     /// `TooBig` if a limit is exceeded, the whole message included.
     pub fn encode(&self) -> Result<Vec<u8>, Error> {
-        let too_big = || Error::from(Code::TooBig);
-        if self.chain.len() > limits::CHAIN_LINKS {
-            return Err(too_big());
-        }
         let mut out = Vec::new();
-        u16::put(&u16::try_from(self.chain.len()).map_err(|_| too_big())?, &mut out)?;
-        for text in &self.chain {
-            if text.is_empty() || text.len() > limits::CREDENTIAL_BYTES {
-                return Err(too_big());
-            }
-            u16::put(&u16::try_from(text.len()).map_err(|_| too_big())?, &mut out)?;
-            out.extend_from_slice(text);
-        }
-        if out.len() > limits::CHAIN_BYTES { Err(too_big()) } else { Ok(out) }
+        Credentials::put(&self.chain, &mut out)?;
+        Ok(out)
     }
 
     /// Decodes the message.
@@ -44,18 +33,7 @@ impl Present {
     /// [`DecodeError`] if the body is no such message.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut from = Reader::new(body, "Present");
-        let count = usize::from(u16::take(from.at("Present.chain"))?);
-        if count > limits::CHAIN_LINKS {
-            return Err(from.invalid());
-        }
-        let mut chain = Vec::with_capacity(count);
-        for _ in 0..count {
-            let length = from.at("Present.text").length::<u16>(limits::CREDENTIAL_BYTES)?;
-            if length == 0 {
-                return Err(from.invalid());
-            }
-            chain.push(from.bytes(length)?.to_vec());
-        }
+        let chain = Credentials::take(from.at("Present.chain"))?;
         from.finish("Present")?;
         Ok(Self { chain })
     }
@@ -64,6 +42,8 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
+    use crate::limits;
 
     fn of(texts: &[&[u8]]) -> Present {
         Present { chain: texts.iter().map(|text| text.to_vec()).collect() }

@@ -356,10 +356,13 @@ pub enum Request {
     },
     /// Takes a credential back, for ever. The guests that came with it have no session when this is
     /// answered, and it is answered once the revocation is safe. Reply: `Done`; `AccessDenied` if
-    /// the sentence is not signed by a root of the volume, `Invalid` if it is none.
+    /// the sentence is signed neither by a root of the volume, nor by the guest itself, above the
+    /// credential; `Invalid` if it is none.
     Revoke {
         /// The signed sentence, as `docs/protocol.md` specifies it.
         sentence: Vec<u8>,
+        /// Of a guest: the credentials from one that it has signed to the one that is revoked.
+        chain: Vec<Vec<u8>>,
     },
     /// Looks a name up, or finds the parent directory, for the server of another site: the answer
     /// leads on to a directory whose home is elsewhere, too. Reply: `Stepped`; as

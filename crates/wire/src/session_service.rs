@@ -2,6 +2,7 @@
 //! their beginning and end, guests and sites, leases and recalls, and the epochs of the server.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Weak;
 
 use crate::attr::Attr;
@@ -87,24 +88,23 @@ pub struct SiteRefusal(pub String);
 pub struct GuestGrant {
     /// The guest's Ed25519 public key.
     pub principal: [u8; 32],
-    /// The Ed25519 public key of the root of the volume that begins the chain.
-    pub root: [u8; 32],
-    /// The id of the credential by a root of the volume with which its chain begins.
-    pub credential: [u8; 32],
-    /// The directory: it and all below it may be read.
-    pub directory: InodeId,
+    /// The id of the first credential of the chain, which a root of the volume has signed.
+    pub first: [u8; 32],
+    /// The identity of the chain of credentials.
+    pub chain: [u8; 32],
+    /// The address of the guest's machine as an IPv6 address, if the chain asks for it.
+    pub address: Option<[u8; 16]>,
 }
 
 impl fmt::Debug for GuestGrant {
-    /// Shows the first bytes of the key and of the credential, which a log has room for.
+    /// Shows the first bytes of the key and of the chain, which a log has room for.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = |bytes: &[u8; 32]| -> String {
             bytes.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
         };
         f.debug_struct("GuestGrant")
             .field("principal", &first(&self.principal))
-            .field("credential", &first(&self.credential))
-            .field("directory", &self.directory)
+            .field("chain", &first(&self.chain))
             .finish_non_exhaustive()
     }
 }
@@ -212,8 +212,8 @@ pub trait SessionService: Service {
         then(Ok(()));
     }
 
-    /// Returns the grant of a guest with this Ed25519 public key by these credentials, from a root
-    /// of the volume to the guest.
+    /// Returns the grant of a guest with this Ed25519 public key, at this address, by these
+    /// credentials, from a root of the volume to the guest.
     ///
     /// # Errors
     /// [`GuestRefusal`]. A service may have no guests.
@@ -221,6 +221,7 @@ pub trait SessionService: Service {
         &self,
         _principal: &[u8; 32],
         _chain: &[Vec<u8>],
+        _address: Option<IpAddr>,
     ) -> Result<GuestGrant, GuestRefusal> {
         Err(GuestRefusal(String::new()))
     }

@@ -221,8 +221,8 @@ fn of_nodes() -> impl Strategy<Value = Request> {
         ),
         (handle(), xattr()).prop_map(|(node, name)| Request::RemoveXattr { node, name }),
         Just(Request::StatFs),
-        vec(any::<u8>(), 0..=limits::REVOCATION_BYTES)
-            .prop_map(|sentence| Request::Revoke { sentence }),
+        (vec(any::<u8>(), 0..=limits::REVOCATION_BYTES), vec(vec(any::<u8>(), 1..200), 0..16))
+            .prop_map(|(sentence, chain)| Request::Revoke { sentence, chain }),
         (handle(), option::of(name())).prop_map(|(dir, to)| Request::Step { dir, to }),
         (handle(), name(), ino()).prop_map(|(dir, name, made)| Request::AddDir { dir, name, made }),
         vec(any::<u8>(), 0..=limits::SITE_ADDRESS_BYTES)

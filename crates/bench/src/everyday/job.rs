@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use super::sources::Sources;
 
-/// The unpacked tree, and its copy.
+/// The names of the folders of the unpacked tree and of its copy.
 pub(super) const TREE: &str = "tree";
 pub(super) const COPY: &str = "copy";
 
@@ -18,11 +18,12 @@ pub(super) enum Job {
     Remove,
 }
 
-/// All jobs. Each needs the results of those before it.
+/// All jobs, in their order: `tar` makes the tree that all others need, and `rm` removes the tree and
+/// its copy.
 pub(super) const JOBS: [Job; 5] = [Job::Unpack, Job::Copy, Job::Search, Job::Commit, Job::Remove];
 
 /// A program with its arguments.
-pub(super) type Line<'a> = (&'static str, Vec<&'a OsStr>);
+pub(super) type Command<'a> = (&'static str, Vec<&'a OsStr>);
 
 impl Job {
     pub(super) const fn name(self) -> &'static str {
@@ -35,8 +36,8 @@ impl Job {
         }
     }
 
-    /// Returns the commands. They run in the folder of the tree; those of `git` in the tree.
-    pub(super) fn lines(self, sources: &Sources) -> Vec<Line<'_>> {
+    /// Returns the commands of the job, which run in [`Job::folder`].
+    pub(super) fn commands(self, sources: &Sources) -> Vec<Command<'_>> {
         let tarball = sources.tarball.as_os_str();
         match self {
             Self::Unpack => {
@@ -56,15 +57,17 @@ impl Job {
         }
     }
 
-    /// Returns commands that print nothing if the job was done.
-    pub(super) fn proofs(self, sources: &Sources) -> Vec<Line<'_>> {
+    /// Returns commands that succeed and print nothing if the job was done right. The other jobs are
+    /// checked by their results.
+    pub(super) fn checks(self, sources: &Sources) -> Vec<Command<'_>> {
         let tree = sources.tree.as_os_str();
         let same = |other: &'static str| {
             let options = words("-r --no-dereference --exclude=.git");
             ("diff", [&options, &[tree, OsStr::new(other)][..]].concat())
         };
         match self {
-            // Reading the tree before its copy is made would help the copy.
+            // The unpacked tree is compared only now: to read it before it is copied would make the
+            // copy faster.
             Self::Copy => vec![same(TREE), same(COPY)],
             Self::Commit => vec![
                 ("git", words("status --porcelain")),

@@ -1,4 +1,5 @@
-//! The report of a salvage: a file with a line for each thing that is lost.
+//! The report of a salvage: a file with lines for what is lost or may be older than it was, and
+//! notes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -15,7 +16,7 @@ pub(super) struct Report {
     path: PathBuf,
     /// The first lines, for the caller.
     pub(super) lines: Vec<String>,
-    /// Lines that report a loss.
+    /// The number of lines with a loss; one file may have several.
     pub(super) lost: u64,
 }
 
@@ -29,22 +30,22 @@ impl Report {
         Ok(Self { file: BufWriter::new(file), path, lines: Vec::new(), lost: 0 })
     }
 
-    /// Reports something without a loss.
-    pub(super) fn note(&mut self, says: &str) -> Result<(), SalvageError> {
-        self.line(format!("note  {says}"))
+    /// Reports something that does not count as a loss.
+    pub(super) fn note(&mut self, text: &str) -> Result<(), SalvageError> {
+        self.line(format!("note  {text}"))
     }
 
     /// Reports that something is lost, or may be older than it was. `path` is in the target; it is
     /// empty if the loss belongs to no file.
-    pub(super) fn lose(&mut self, path: &[u8], says: &str) -> Result<(), SalvageError> {
+    pub(super) fn lose(&mut self, path: &[u8], loss: &str) -> Result<(), SalvageError> {
         self.lost += 1;
         match path {
-            [] => self.line(format!("lost  {says}")),
-            path => self.line(format!("lost  {}: {says}", shown(path))),
+            [] => self.line(format!("lost  {loss}")),
+            path => self.line(format!("lost  {}: {loss}", printable(path))),
         }
     }
 
-    /// Writes all lines.
+    /// Writes the lines that are still buffered.
     pub(super) fn finish(&mut self) -> Result<(), SalvageError> {
         self.file.flush().map_err(|error| failed_at("writing", &self.path, error))
     }
@@ -60,7 +61,7 @@ impl Report {
 }
 
 /// Returns a path for people: a name may have any bytes, also those that control a terminal.
-fn shown(path: &[u8]) -> String {
+fn printable(path: &[u8]) -> String {
     let mut text = String::new();
     for character in String::from_utf8_lossy(path).chars() {
         match character.is_control() {

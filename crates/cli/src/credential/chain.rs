@@ -32,6 +32,15 @@ pub(crate) struct Link {
     pub(crate) share: SharedFolder,
 }
 
+/// A chain that is divided before what a guest has signed.
+#[derive(Debug)]
+pub(crate) struct Divided {
+    /// The credentials by which he is a guest.
+    pub(crate) own: Chain,
+    /// The texts of those that he has signed, or others after him.
+    pub(crate) below: Vec<String>,
+}
+
 /// The reason why texts are not a chain.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct ChainError {
@@ -120,12 +129,16 @@ impl Chain {
         self.links().map(|link| link.credential.text().to_owned()).collect()
     }
 
-    /// Returns the chain without its last credential, which is that of its signer; `None` if there
-    /// is one credential only.
-    pub(crate) fn before_last(&self) -> Option<Self> {
-        let mut above = self.above.clone();
+    /// Divides the chain before the first credential that a guest has signed; `None` if there is
+    /// none. That of a root is the first of all, and is signed by no guest.
+    pub(crate) fn divided_at(&self, signer: &PublicKey) -> Option<Divided> {
+        let links: Vec<Link> = self.links().cloned().collect();
+        let at = links.iter().skip(1).position(|link| link.signer == *signer)? + 1;
+        let below = links.get(at..)?.iter().map(|link| link.credential.text().to_owned());
+        let below = below.collect();
+        let mut above = links.into_iter().take(at).collect::<Vec<_>>();
         let last = above.pop()?;
-        Some(Self { above, last })
+        Some(Divided { own: Self { above, last }, below })
     }
 
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
@@ -297,8 +310,6 @@ mod tests {
     fn each_credential_is_signed_by_a_key_of_the_one_before() {
         let good = chain(&[granted(1, 2, "rxg", None), granted(2, 3, "rx", None)]).unwrap();
         assert!(good.last.licenses(&key(3).public()) && !good.last.licenses(&key(2).public()));
-        assert!(good.before_last().unwrap().last.licenses(&key(2).public()));
-        assert!(good.before_last().unwrap().before_last().is_none());
         let words: Vec<String> = good.links().map(Link::words).collect();
         let person = |seed| key(seed).public();
         assert_eq!(
@@ -312,6 +323,21 @@ mod tests {
         assert!(gap.starts_with("credential 2 of 2 cannot be used: "), "{gap}");
         assert!(gap.contains(&person(4).to_string()), "{gap}");
         assert!(chain(&[]).is_err());
+    }
+
+    #[test]
+    fn a_guest_is_one_by_what_is_above_his_own_signature() {
+        let all: Vec<Granted<'_>> = (1..=3).map(|at| granted(at, at + 1, "rxg", None)).collect();
+        let chain = chain(&all).unwrap();
+        for (signer, count) in [(2, 1), (3, 2)] {
+            let divided = chain.divided_at(&key(signer).public()).unwrap();
+            assert!(divided.own.last.licenses(&key(signer).public()));
+            assert_eq!(divided.own.links().count(), count);
+            assert_eq!(divided.below, chain.texts()[count..]);
+        }
+        for signer in [1, 4] {
+            assert!(chain.divided_at(&key(signer).public()).is_none(), "{signer}");
+        }
     }
 
     #[test]

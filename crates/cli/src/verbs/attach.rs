@@ -9,20 +9,21 @@ use pelago_mount::{Atime, Trusts};
 use pelago_net::ServerTarget;
 use pelago_net::key::PublicKey;
 
-use super::key::own_key;
 use super::mount::serve;
 use super::serving::ServingArgs;
 use crate::credential::{self, Chain, until};
 use crate::data_path::RequestArgs;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::{FarPlan, Guest};
+use crate::licensed_key::licensed_key;
 use crate::moment::Moment;
 use crate::{locate, output};
 
 const AFTER: &str = "\
 FILE is the credential that `pelago share` printed, a mail with it, or `-` for the input. A line \
 for each person who has shared it on says what and until when. The folder of the last one is \
-mounted for this user, to be read. \
+mounted for this user, to be read. The key is this user's (`pelago key new`), or \
+~/.ssh/id_ed25519 if the credential is for that one. \
 Everything there seems to belong to this user. Nothing is kept here: each read asks the server, so \
 what is taken back there ends here at once. Ctrl-C, SIGTERM and `pelago unmount` end the mount.";
 
@@ -75,8 +76,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 fn plan(args: &Args) -> Outcome<FarPlan> {
     let chain = credential::read(&args.file)?;
-    let key = own_key()?;
-    chain.expect_licensed(key.public())?;
+    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let address = chain.address()?;
     if !args.json {
         for link in chain.links() {

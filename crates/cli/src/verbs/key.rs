@@ -22,7 +22,8 @@ A key is the identity of a machine: Ed25519, proved to the other end of each con
 
 const NEW: &str = "\
 The file is $PELAGO_KEY, else $XDG_CONFIG_HOME/pelago/key, else ~/.config/pelago/key. Only its \
-user can read it. An existing key is never overwritten.";
+user can read it. An existing key is never overwritten. The file may also be one of OpenSSH: \
+PELAGO_KEY=~/.ssh/id_ed25519, if it has no passphrase.";
 
 const SHOW: &str = "\
 It prints the key and nothing else, for a script or to be pasted. A volume's server gets its key \
@@ -147,7 +148,12 @@ fn print_key(key: PublicKey, path: &Path) -> Outcome<()> {
 
 /// Returns the key of this user.
 pub(super) fn own_key() -> Outcome<PrivateKey> {
-    file::read(&path_of(&None)?).map_err(|error| key_file_failed(error, &None))
+    file::read(&own_key_path()?).map_err(|error| key_file_failed(error, &None))
+}
+
+/// Returns the path of this user's key, absolute; the file may be missing.
+pub(crate) fn own_key_path() -> Outcome<PathBuf> {
+    path_of(&None)
 }
 
 /// Returns the path of this user's key, absolute.
@@ -192,6 +198,10 @@ fn key_file_failed(error: KeyFileError, given: &Option<PathBuf>) -> Failure {
         KeyFileError::File(OwnFileError::Permissions { .. }) => {
             "if another user may have copied it, create a new key instead".to_owned()
         }
+        KeyFileError::OpenSsh { .. } => "make another file, `pelago key new --path FILE` or \
+                                          `ssh-keygen -t ed25519 -N '' -f FILE`, and set \
+                                          PELAGO_KEY to its path"
+            .to_owned(),
         KeyFileError::Empty { .. } | KeyFileError::Several { .. } | KeyFileError::Line { .. } => {
             format!("restore the file, or remove it and run `pelago key new{option}`")
         }

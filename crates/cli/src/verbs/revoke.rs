@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use pelago_keynote::{Revocation, SharedFolder};
-use pelago_net::key::PrivateKey;
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
 use pelago_store::{clock, volume};
@@ -16,17 +16,18 @@ use serde_json::json;
 
 use super::key::own_key;
 use crate::control::ask_status;
-use crate::credential::{self, Chain};
+use crate::credential::{self, Chain, Divided, Link};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::Guest;
+use crate::licensed_key::licensed_key;
 use crate::status_report::StatusReport;
 use crate::{json, locate, output};
 
 const AFTER: &str = "\
 A root of the volume takes back what anybody has shared, on the machine of the volume, while that \
-is up. A guest takes back what he has shared on himself, from anywhere. Of a file with several \
-credentials it is the last one. It is void for ever, also after a restart: who came with it reads \
-nothing more, by name or by an open file. What was read before stays read.";
+is up. A guest takes back what he has shared on, and what others have from that, from anywhere. Of \
+a file with several credentials it is the last one. It is void for ever, also after a restart: who \
+came with it reads nothing more, by name or by an open file. What was read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,23 +80,32 @@ struct Recipient {
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let chain = credential::read(&args.file)?;
-    let key = own_key()?;
-    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
-    let volume = chain.last.share.volume;
-    let id = chain.last.credential.id();
-    let sentence = Revocation::sign(volume, id, now, &key.signing_key());
-    // What a guest has shared on himself is signed by the key of the credential before.
-    let own = chain.before_last().filter(|_| chain.last.signer == key.public());
-    match (&args.volume, own) {
-        (None, Some(own)) => ask(Recipient::of_guest(&own, key)?, sentence.into_bytes()),
-        (Some(dir), _) => {
-            let dir = locate::find(Some(dir), None)?.dir;
-            of_volume(&dir, sentence)
+    match (&args.volume, by_guest(&chain)) {
+        (None, Some((key, divided))) => {
+            let sentence = sentence(&chain, &key);
+            ask(Recipient::of_guest(&divided.own, key)?, sentence, divided.below)
         }
-        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence),
+        (Some(dir), _) => by_root(&locate::find(Some(dir), None)?.dir, &chain),
+        (None, None) => by_root(&volume_of(&chain.last.share)?, &chain),
     }?;
     print(args, &chain)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the key by which this user has signed a credential as a guest, and the chain divided
+/// there; `None` if he has signed none.
+fn by_guest(chain: &Chain) -> Option<(PrivateKey, Divided)> {
+    let signers: Vec<PublicKey> = chain.links().skip(1).map(|link| link.signer).collect();
+    let key = licensed_key(&signers).ok()?;
+    let divided = chain.divided_at(&key.public())?;
+    Some((key, divided))
+}
+
+/// Signs the revocation of the last credential.
+fn sentence(chain: &Chain, key: &PrivateKey) -> Vec<u8> {
+    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
+    let Link { credential, share, .. } = &chain.last;
+    Revocation::sign(share.volume, credential.id(), now, &key.signing_key()).into_bytes()
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
@@ -138,15 +148,19 @@ impl Recipient {
     }
 }
 
-/// Sends a revocation to the server of the volume in `dir`, over its socket.
-fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
+/// Revokes by the key of a root, at the server of the volume in `dir`, over its socket.
+fn by_root(dir: &Path, chain: &Chain) -> Outcome<()> {
+    let key = own_key()?;
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
-    ask(Recipient { target, role: ClientRole::Client, server }, sentence.into_bytes())
+    let recipient = Recipient { target, role: ClientRole::Client, server };
+    ask(recipient, sentence(chain, &key), Vec::new())
 }
 
-fn ask(recipient: Recipient, sentence: Vec<u8>) -> Outcome<()> {
+/// Sends a revocation. `below` has the credentials from one that a guest has signed to the one that
+/// is revoked.
+fn ask(recipient: Recipient, sentence: Vec<u8>, below: Vec<String>) -> Outcome<()> {
     let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
@@ -157,7 +171,13 @@ fn ask(recipient: Recipient, sentence: Vec<u8>) -> Outcome<()> {
         // The other end waits below, or has given up.
         let _sent = sender.send(result);
     });
-    remote.ask_leased(&Context::direct(0, 0), Request::Revoke { sentence }, Bulk::None, done);
+    let chain = below.into_iter().map(String::into_bytes).collect();
+    remote.ask_leased(
+        &Context::direct(0, 0),
+        Request::Revoke { sentence, chain },
+        Bulk::None,
+        done,
+    );
     let answer = answer.recv_timeout(PATIENCE);
     let result = answer.map_err(|_| Failure::new(Exit::Unreachable, RevokeError::Silent));
     remote.end();

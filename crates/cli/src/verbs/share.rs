@@ -13,7 +13,7 @@ use self::error::ShareError;
 use crate::credential::{granted, until};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::moment::{Moment, Zone};
-use crate::{json, locate, output, runtime_dir};
+use crate::{json, key_argument, locate, output, runtime_dir};
 
 mod by_guest;
 mod by_root;
@@ -41,9 +41,10 @@ The first share makes this user's key a root of the volume, and prints a spare o
 pub(crate) struct Args {
     /// The folder, in the mount of a volume that is up on this machine, or of `pelago attach`
     path: PathBuf,
-    /// The person's public key, which `pelago key show` prints there
+    /// The person's public key, which `pelago key show` prints there. Or that person's OpenSSH key,
+    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub
     #[arg(long, value_name = "KEY")]
-    to: PublicKey,
+    to: String,
     /// What the person may do [default: rx, to read]
     #[arg(long, value_name = "RIGHTS")]
     rights: Option<Rights>,
@@ -91,6 +92,8 @@ struct Shared {
     chain: Vec<String>,
     /// What the new one grants.
     grant: SharedFolder,
+    /// The key to which the new one grants it.
+    to: PublicKey,
     address: ServerAddress,
     /// The spare root, if it was just created.
     spare: Option<Spare>,
@@ -105,6 +108,10 @@ struct Spare {
 /// Writes a credential.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
+    let to = key_argument::read(&args.to).map_err(|error| {
+        Failure::new(Exit::Usage, ShareError::To(error))
+            .hint("there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too")
+    })?;
     let found = locate::find(None, Some(&args.path))?;
     let out = args.out.as_deref().map(new_file).transpose()?;
     let shared = match &found.mounted {
@@ -112,9 +119,9 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             Err(Failure::new(Exit::Usage, ShareError::At).hint("share it without `--at`"))
         }
         Some(point) if runtime_dir::is_one(&found.dir) => {
-            by_guest::share(&found.dir, point, &args.path, &args.to, &terms)
+            by_guest::share(&found.dir, point, &args.path, &to, &terms)
         }
-        _ => by_root::share(found, &args.path, &args.to, args.at.as_deref(), &terms),
+        _ => by_root::share(found, &args.path, &to, args.at.as_deref(), &terms),
     }?;
     let block = armor(&shared.chain).map_err(|source| {
         let path = args.path.clone();
@@ -130,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
         file.create(&block).map_err(file_failed)?;
     }
     if args.json {
-        output::print_json(&to_json(args, &shared, &block))?;
+        output::print_json(&to_json(&shared, &block))?;
     } else if args.text {
         output::print(&shared.chain.join("\n"))?;
     } else if !is_in_file {
@@ -187,7 +194,7 @@ fn file_failed(error: OwnFileError) -> Failure {
 
 /// Returns the lines for a person.
 fn said(args: &Args, shared: &Shared) -> String {
-    let Shared { grant, address, spare, chain } = shared;
+    let Shared { grant, to, address, spare, chain } = shared;
     let from = if chain.len() == 1 { "listening" } else { "server   " };
     let send = match &args.out {
         Some(path) => format!("send {}", path.display()),
@@ -199,7 +206,7 @@ fn said(args: &Args, shared: &Shared) -> String {
          {from} {address}\n\
          next      {send}; there: `pelago attach FILE DIR`; `pelago revoke FILE` ends it",
         args.path.display(),
-        args.to,
+        to,
         granted(grant),
     );
     if let Some(Spare { secret }) = spare {
@@ -211,12 +218,12 @@ fn said(args: &Args, shared: &Shared) -> String {
     text
 }
 
-fn to_json(args: &Args, shared: &Shared, block: &str) -> serde_json::Value {
-    let Shared { grant, address, spare, chain } = shared;
+fn to_json(shared: &Shared, block: &str) -> serde_json::Value {
+    let Shared { grant, to, address, spare, chain } = shared;
     json!({
         "version": json::VERSION,
         "credential": block,
-        "to": args.to.to_string(),
+        "to": to.to_string(),
         "address": address.to_string(),
         "rights": grant.rights.to_string(),
         "until": grant.until.as_deref().map(until),

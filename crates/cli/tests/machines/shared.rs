@@ -33,6 +33,15 @@ impl Pair {
     /// Returns two machines, with the folder `docs` of one shared with the other; `None` if this
     /// machine cannot have a network.
     fn shared() -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        pair.share();
+        pair.attach();
+        Some(pair)
+    }
+
+    /// Returns two machines. Nothing is shared, and Bob has no key.
+    fn up_with_docs() -> Option<Self> {
         let lab = Lab::new()?;
         let alice = lab.machine(1, "alice");
         let bob = lab.machine(2, "bob");
@@ -42,9 +51,7 @@ impl Pair {
         let tree = "mkdir -p docs/sub secret && echo note > docs/note && echo deep > docs/sub/deep \
                     && echo secret > secret/file && chmod 600 docs/note && chmod 700 docs/sub";
         pair.alice.types(&format!("cd ~/pelago/files && {tree}"));
-        pair.bob.types("pelago key new && mkdir ~/shared");
-        pair.share();
-        pair.attach();
+        pair.bob.types("mkdir ~/shared");
         Some(pair)
     }
 
@@ -53,10 +60,14 @@ impl Pair {
         self.lab.ends(self.server_pid());
     }
 
-    /// Shares the folder, and carries the credential over.
     fn share(&self) {
         let key = self.bob.types("pelago key show").out;
-        let line = typed(SHARE).replace("$(pelago key show)", key.trim());
+        self.share_with(key.trim());
+    }
+
+    /// Shares the folder, and carries the credential over.
+    fn share_with(&self, key: &str) {
+        let line = typed(SHARE).replace("$(pelago key show)", key);
         self.alice.types(&line.replace("127.0.0.1", &self.alice.address));
         fs::copy(self.alice.home.join("docs.cred"), self.bob.home.join("docs.cred")).unwrap();
     }
@@ -116,6 +127,26 @@ fn a_stranger_reads_what_is_shared_and_no_more() {
     assert_eq!(bob.does("list ."), "file note", "it follows the folder");
     alice.does("rename shown docs");
     drop((alice, bob));
+    pair.finish();
+}
+
+/// The key that Bob's ssh has is enough: he makes none, and sends the line that he has sent others.
+#[test]
+fn a_stranger_needs_no_key_but_that_of_openssh() {
+    let Some(pair) = Pair::up_with_docs() else { return };
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let ssh = pair.bob.home.join(".ssh");
+    fs::create_dir(&ssh).unwrap();
+    fs::copy(format!("{vectors}plain.key"), ssh.join("id_ed25519")).unwrap();
+    pair.bob.types("chmod 600 ~/.ssh/id_ed25519");
+    fs::copy(format!("{vectors}plain.pub"), pair.alice.home.join("bob.pub")).unwrap();
+    pair.share_with("~/bob.pub");
+    pair.attach();
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("get note"), "note|");
+    bob.fails("make new", Errno::ACCESS);
+    drop(bob);
+    assert!(!pair.bob.home.join(".config/pelago/key").exists());
     pair.finish();
 }
 

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
+use super::matched::{Expression, Matched};
 use super::number::Number;
+use super::pattern::Compiled;
 use super::{Arithmetic, Clause, Pattern, Program, Relation, StringExpr, Test, Then, pattern};
 use crate::action::Action;
 use crate::reads::Reads;
@@ -11,18 +14,16 @@ use crate::values::Values;
 
 /// The limit for the steps of one evaluation: an expression is one step.
 const STEPS: u32 = 16_384;
-/// The steps of compiling a regular expression that is no literal.
-const COMPILE_STEPS: u32 = 1_024;
-/// The bytes of a string that are searched in one step.
-const BYTES_A_STEP: usize = 64;
+/// The steps of compiling a regular expression that is no literal, without its positions.
+const COMPILE_STEPS: u32 = 256;
+/// The steps of compiling a position of it.
+const POSITION_STEPS: u32 = 8;
 /// The limit for a computed string in bytes.
 const STRING_BYTES: usize = 64 << 10;
-/// The number of groups of a regular expression that can be read: `_1` to `_31`.
-const GROUPS: usize = 32;
 
 /// The error of an expression that has no value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RuntimeError {
+enum RuntimeError {
     /// A number is out of range, or a division by zero.
     Number,
     /// A string is no regular expression.
@@ -35,16 +36,13 @@ pub(super) enum RuntimeError {
 
 /// The constants of an assertion, by their names (RFC 2704, 4.6.2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Constants(pub(crate) Vec<(String, Vec<u8>)>);
+pub(crate) struct Constants(pub(crate) BTreeMap<String, Vec<u8>>);
 
 impl Constants {
     pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
-        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_slice())
+        self.0.get(name).map(Vec::as_slice)
     }
 }
-
-/// The groups of the last match of a clause: the text of each group, from the first on.
-type Groups = Vec<Vec<u8>>;
 
 /// An evaluation of the conditions of one assertion.
 pub(crate) struct Evaluation<'a> {
@@ -52,17 +50,17 @@ pub(crate) struct Evaluation<'a> {
     pub(crate) constants: &'a Constants,
     pub(crate) values: &'a Values,
     /// The value of `_ACTION_AUTHORIZERS`.
-    pub(crate) authorizers: &'a str,
+    pub(crate) authorizers: &'a dyn Fn() -> String,
     /// The attributes that were read.
     pub(crate) reads: &'a mut Reads,
-    pub(crate) progress: Progress,
+    pub(crate) state: State<'a>,
 }
 
 /// The state of an evaluation.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct State<'a> {
     steps: u32,
-    groups: Option<Groups>,
+    matched: Matched<'a>,
 }
 
 impl<'a> Evaluation<'a> {
@@ -80,7 +78,7 @@ impl<'a> Evaluation<'a> {
                 break;
             }
             // What a clause has matched ends with it.
-            let groups = self.progress.groups.clone();
+            let matched = self.state.matched.clone();
             let passes = match self.test(test) {
                 Err(RuntimeError::Steps) => return Err(RuntimeError::Steps),
                 Err(RuntimeError::Number | RuntimeError::Pattern | RuntimeError::Length) => false,
@@ -89,7 +87,7 @@ impl<'a> Evaluation<'a> {
             if passes {
                 highest = highest.max(self.consequence(then)?);
             }
-            self.progress.groups = groups;
+            self.state.matched = matched;
         }
         Ok(highest)
     }
@@ -109,13 +107,13 @@ impl<'a> Evaluation<'a> {
     }
 
     fn take_steps(&mut self, count: u32) -> Result<(), RuntimeError> {
-        self.progress.steps = self.progress.steps.saturating_add(count);
-        if self.progress.steps > STEPS { Err(RuntimeError::Steps) } else { Ok(()) }
+        self.state.steps = self.state.steps.saturating_add(count);
+        if self.state.steps > STEPS { Err(RuntimeError::Steps) } else { Ok(()) }
     }
 
-    /// Counts the steps of a search in a string.
-    fn search_steps(&mut self, text: &[u8]) -> Result<(), RuntimeError> {
-        self.take_steps(u32::try_from(text.len() / BYTES_A_STEP).unwrap_or(u32::MAX))
+    /// Counts the steps of reading or copying a string.
+    fn read_steps(&mut self, text: &[u8]) -> Result<(), RuntimeError> {
+        self.take_steps(u32::try_from(text.len() / pattern::BYTES_A_STEP).unwrap_or(u32::MAX))
     }
 
     fn test(&mut self, test: &'a Test) -> Result<bool, RuntimeError> {
@@ -173,7 +171,6 @@ impl<'a> Evaluation<'a> {
         }
         let left = self.string(left)?;
         let right = self.string(right)?;
-        self.search_steps(&left)?;
         Ok(relation.holds(left.as_ref().cmp(right.as_ref())))
     }
 
@@ -200,41 +197,37 @@ impl<'a> Evaluation<'a> {
         pattern: &'a Pattern,
     ) -> Result<bool, RuntimeError> {
         let text = self.string(text)?;
-        self.progress.groups = None;
-        let dynamic;
-        let regex = match (pattern.compiled(), pattern.text()) {
-            (Some(regex), _) => regex,
+        let expression = match (pattern.compiled(), pattern.text()) {
+            (Some(literal), _) => Expression::Literal(literal),
             (None, StringExpr::Literal(_)) => return Err(RuntimeError::Pattern),
-            (None, computed) => {
-                self.take_steps(COMPILE_STEPS)?;
-                let computed = self.string(computed)?;
-                dynamic = pattern::compile(&computed).ok_or(RuntimeError::Pattern)?;
-                &dynamic
-            }
+            (None, computed) => Expression::Computed(self.compile(computed)?),
         };
-        self.search_steps(&text)?;
-        // Without a group there is nothing to remember but that there is none.
-        if regex.captures_len() == 1 {
-            let is_match = regex.is_match(&text);
-            self.progress.groups = is_match.then(Groups::new);
-            return Ok(is_match);
-        }
-        let Some(captures) = regex.captures(&text) else { return Ok(false) };
-        let groups = captures.iter().skip(1).take(GROUPS - 1);
-        let groups = groups.map(|group| group.map_or(&[] as &[u8], |group| group.as_bytes()));
-        self.progress.groups = Some(groups.map(<[u8]>::to_vec).collect());
-        Ok(true)
+        self.take_steps(expression.compiled().steps(&text))?;
+        let is_match = expression.compiled().is_match(&text);
+        self.state.matched =
+            if is_match { Matched::new(expression, text) } else { Matched::Nothing };
+        Ok(is_match)
+    }
+
+    /// Compiles a regular expression that is no literal.
+    fn compile(&mut self, pattern: &'a StringExpr) -> Result<Compiled, RuntimeError> {
+        self.take_steps(COMPILE_STEPS)?;
+        let pattern = self.string(pattern)?;
+        let positions = pattern::positions(&pattern).ok_or(RuntimeError::Pattern)?;
+        let positions = u32::try_from(positions).unwrap_or(u32::MAX);
+        self.take_steps(positions.saturating_mul(POSITION_STEPS))?;
+        pattern::compile(&pattern).ok_or(RuntimeError::Pattern)
     }
 
     fn string(&mut self, text: &'a StringExpr) -> Result<Cow<'a, [u8]>, RuntimeError> {
         self.take_steps(1)?;
-        match text {
-            StringExpr::Literal(text) => Ok(Cow::Borrowed(text)),
-            StringExpr::Attribute(name) => Ok(self.attribute(name)),
+        let text = match text {
+            StringExpr::Literal(text) => Cow::Borrowed(text.as_slice()),
+            StringExpr::Attribute(name) => self.attribute(name)?,
             StringExpr::Dereferenced(name) => {
                 let name = self.string(name)?;
                 let name = str::from_utf8(&name).unwrap_or_default();
-                Ok(Cow::Owned(self.attribute(name).into_owned()))
+                Cow::Owned(self.attribute(name)?.into_owned())
             }
             StringExpr::Joined(parts) => {
                 let mut joined = Vec::new();
@@ -243,46 +236,54 @@ impl<'a> Evaluation<'a> {
                     if joined.len() + part.len() > STRING_BYTES {
                         return Err(RuntimeError::Length);
                     }
-                    self.search_steps(&part)?;
                     joined.extend_from_slice(&part);
                 }
-                Ok(Cow::Owned(joined))
+                Cow::Owned(joined)
             }
-        }
+        };
+        self.read_steps(&text)?;
+        Ok(text)
     }
 
     /// Returns the value of an attribute; an empty string if there is none.
-    fn attribute<'n>(&mut self, name: &'n str) -> Cow<'n, [u8]>
+    fn attribute<'n>(&mut self, name: &'n str) -> Result<Cow<'n, [u8]>, RuntimeError>
     where
         'a: 'n,
     {
         if let Some(constant) = self.constants.get(name) {
-            return Cow::Borrowed(constant);
+            return Ok(Cow::Borrowed(constant));
         }
         if name.starts_with('_') {
-            return self.reserved(name).map_or(Cow::Borrowed(&[]), Cow::Owned);
+            return self.reserved(name);
         }
         self.reads.add(name);
-        self.action.attribute(name).unwrap_or_default()
+        Ok(self.action.attribute(name).unwrap_or_default())
     }
 
-    /// Returns an attribute of the language itself.
-    fn reserved(&self, name: &str) -> Option<Vec<u8>> {
-        match name {
-            "_MIN_TRUST" => Some(self.values.name(Values::MIN).as_bytes().to_vec()),
-            "_MAX_TRUST" => Some(self.values.name(self.values.max()).as_bytes().to_vec()),
-            "_VALUES" => Some(self.values.to_text().into_bytes()),
-            "_ACTION_AUTHORIZERS" => Some(self.authorizers.as_bytes().to_vec()),
+    /// Returns an attribute of the language itself; an empty string if there is none.
+    fn reserved(&mut self, name: &str) -> Result<Cow<'a, [u8]>, RuntimeError> {
+        let text = match name {
+            "_MIN_TRUST" => Cow::Borrowed(self.values.name(Values::MIN).as_bytes()),
+            "_MAX_TRUST" => Cow::Borrowed(self.values.name(self.values.max()).as_bytes()),
+            "_VALUES" => Cow::Owned(self.values.to_text().into_bytes()),
+            "_ACTION_AUTHORIZERS" => Cow::Owned((self.authorizers)().into_bytes()),
             "_0" => {
-                let groups = self.progress.groups.as_ref()?;
-                Some(groups.len().to_string().into_bytes())
+                let count = self.state.matched.count();
+                Cow::Owned(count.map(|count| count.to_string()).unwrap_or_default().into_bytes())
             }
-            name => {
-                let digits = name.strip_prefix('_').filter(|digits| !digits.starts_with('0'))?;
-                let number: usize = digits.parse().ok()?;
-                self.progress.groups.as_ref()?.get(number.checked_sub(1)?).cloned()
-            }
-        }
+            name => Cow::Owned(self.group(name)?.unwrap_or_default()),
+        };
+        Ok(text)
+    }
+
+    /// Returns the group that has this name; `None` if there is none.
+    fn group(&mut self, name: &str) -> Result<Option<Vec<u8>>, RuntimeError> {
+        let digits = name.strip_prefix('_').filter(|digits| !digits.starts_with('0'));
+        let number = digits.and_then(|digits| digits.parse().ok());
+        let matched = self.state.matched.clone();
+        let (Some(number), Some(groups)) = (number, matched.groups()) else { return Ok(None) };
+        self.take_steps(groups.steps())?;
+        Ok(groups.text(number).map(<[u8]>::to_vec))
     }
 
     fn number<N: Number>(&mut self, number: &'a Arithmetic<N>) -> Result<N, RuntimeError> {
@@ -291,14 +292,14 @@ impl<'a> Evaluation<'a> {
             Arithmetic::Literal(number) => Ok(*number),
             Arithmetic::Of(text) => {
                 let text = self.string(text)?;
-                self.search_steps(&text)?;
-                N::read(&text)
+                N::read(&text).ok_or(RuntimeError::Number)
             }
-            Arithmetic::Negated(of) => self.number(of)?.negated(),
+            Arithmetic::Negated(of) => self.number(of)?.negated().ok_or(RuntimeError::Number),
             Arithmetic::Chain(first, rest) => {
                 let mut number = self.number(first)?;
                 for (operator, operand) in rest {
-                    number = number.combined(*operator, self.number(operand)?)?;
+                    let combined = number.combined(*operator, self.number(operand)?);
+                    number = combined.ok_or(RuntimeError::Number)?;
                 }
                 Ok(number)
             }

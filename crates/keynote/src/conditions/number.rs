@@ -2,51 +2,59 @@
 //! (RFC 2704, 4.6.5).
 
 use super::Operator;
-use super::evaluate::RuntimeError;
 
 /// A number of conditions.
 pub(super) trait Number: Copy + PartialOrd {
-    /// Returns the number in a string; zero if the string is no decimal number.
-    ///
-    /// # Errors
-    /// [`RuntimeError`] if it is out of range. Zero instead would make a large number pass the test
-    /// that it is small.
-    fn read(text: &[u8]) -> Result<Self, RuntimeError>;
+    /// Returns the number in a string: zero if the string is no decimal number, `None` if it is out
+    /// of range. Zero instead would make a large number pass the test that it is small.
+    fn read(text: &[u8]) -> Option<Self>;
 
-    /// # Errors
-    /// [`RuntimeError`] if it is out of range.
-    fn negated(self) -> Result<Self, RuntimeError>;
+    /// Returns the number below zero; `None` if it is out of range.
+    fn negated(self) -> Option<Self>;
 
-    /// # Errors
-    /// [`RuntimeError`] if the result is out of range, or not defined.
-    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError>;
+    /// Returns the result of an operator; `None` if it is out of range, or not defined.
+    fn combined(self, operator: Operator, other: Self) -> Option<Self>;
+}
+
+/// A decimal number in a string: its digits before and after the point.
+struct Decimal<'a> {
+    is_negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
 }
 
 /// Returns the decimal number in a string, with an optional sign and an optional fraction.
-fn decimal(text: &[u8]) -> Option<f64> {
-    let text = str::from_utf8(text).ok()?.trim();
+fn decimal(text: &str) -> Option<Decimal<'_>> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_number = !(whole.is_empty() && fraction.is_empty());
-    (is_number && is_digits(whole) && is_digits(fraction)).then(|| text.parse().ok()).flatten()
+    let is_negative = text.starts_with('-');
+    let decimal = Decimal { is_negative, whole, fraction };
+    (is_number && is_digits(whole) && is_digits(fraction)).then_some(decimal)
+}
+
+/// Returns a string without the blanks around it; an empty one if it is no text.
+fn trimmed(text: &[u8]) -> &str {
+    str::from_utf8(text).unwrap_or_default().trim()
 }
 
 impl Number for i32 {
     /// A fraction is rounded down.
-    fn read(text: &[u8]) -> Result<Self, RuntimeError> {
-        let number = decimal(text).unwrap_or_default().floor();
-        let is_in_range = (f64::from(Self::MIN)..=f64::from(Self::MAX)).contains(&number);
-        // In range, and without a fraction.
-        #[expect(clippy::cast_possible_truncation, reason = "it was just compared")]
-        if is_in_range { Ok(number as Self) } else { Err(RuntimeError::Number) }
+    fn read(text: &[u8]) -> Option<Self> {
+        let Some(decimal) = decimal(trimmed(text)) else { return Some(0) };
+        let whole = if decimal.whole.is_empty() { "0" } else { decimal.whole };
+        let whole: i64 = whole.parse().ok()?;
+        let is_rounded = decimal.is_negative && decimal.fraction.bytes().any(|digit| digit != b'0');
+        let number = if decimal.is_negative { -whole } else { whole };
+        Self::try_from(number.checked_sub(i64::from(is_rounded))?).ok()
     }
 
-    fn negated(self) -> Result<Self, RuntimeError> {
-        self.checked_neg().ok_or(RuntimeError::Number)
+    fn negated(self) -> Option<Self> {
+        self.checked_neg()
     }
 
-    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError> {
+    fn combined(self, operator: Operator, other: Self) -> Option<Self> {
         match operator {
             Operator::Add => self.checked_add(other),
             Operator::Subtract => self.checked_sub(other),
@@ -55,7 +63,6 @@ impl Number for i32 {
             Operator::Remainder => self.checked_rem(other),
             Operator::Power => power(self, other),
         }
-        .ok_or(RuntimeError::Number)
     }
 }
 
@@ -73,27 +80,30 @@ fn power(base: i32, exponent: i32) -> Option<i32> {
 }
 
 impl Number for f32 {
-    fn read(text: &[u8]) -> Result<Self, RuntimeError> {
-        #[expect(clippy::cast_possible_truncation, reason = "out of range is infinite")]
-        finite(decimal(text).unwrap_or_default() as Self)
+    fn read(text: &[u8]) -> Option<Self> {
+        let text = trimmed(text);
+        match decimal(text) {
+            Some(_) => text.parse().ok().and_then(finite),
+            None => Some(0.0),
+        }
     }
 
-    fn negated(self) -> Result<Self, RuntimeError> {
-        Ok(-self)
+    fn negated(self) -> Option<Self> {
+        Some(-self)
     }
 
-    fn combined(self, operator: Operator, other: Self) -> Result<Self, RuntimeError> {
+    fn combined(self, operator: Operator, other: Self) -> Option<Self> {
         finite(match operator {
             Operator::Add => self + other,
             Operator::Subtract => self - other,
             Operator::Multiply => self * other,
             Operator::Divide => self / other,
-            Operator::Remainder => return Err(RuntimeError::Number),
+            Operator::Remainder => return None,
             Operator::Power => self.powf(other),
         })
     }
 }
 
-fn finite(number: f32) -> Result<f32, RuntimeError> {
-    if number.is_finite() { Ok(number) } else { Err(RuntimeError::Number) }
+fn finite(number: f32) -> Option<f32> {
+    number.is_finite().then_some(number)
 }

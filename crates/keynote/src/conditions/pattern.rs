@@ -6,6 +6,9 @@
 //! crate it means something else. A back-reference, which extended expressions do not have, too.
 //! Whether a text matches is as in POSIX; of several ways to match, the first alternative decides
 //! what a group contains, not the longest.
+//!
+//! The size of an expression is counted in positions, which decide how long a search can take: a
+//! position is a character, a list or a group, as often as its repetitions allow.
 
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -13,8 +16,10 @@ use super::StringExpr;
 
 /// The limit for a regular expression in bytes.
 const PATTERN_BYTES: usize = 1 << 10;
-/// The limit for the memory of a compiled regular expression.
-const COMPILED_BYTES: usize = 1 << 18;
+/// The limit for the positions of a regular expression.
+const POSITIONS: usize = 2 << 10;
+/// The limit for the memory of a compiled regular expression: more than [`POSITIONS`] take.
+const COMPILED_BYTES: usize = 1 << 20;
 /// The deepest nesting of groups and repetitions.
 const NESTING: u32 = 32;
 /// The largest count in an interval, `RE_DUP_MAX` of POSIX.
@@ -25,7 +30,58 @@ const COUNT_MAX: u32 = 255;
 pub struct Pattern {
     text: StringExpr,
     /// The compiled expression, if the text is a literal and a regular expression.
-    compiled: Option<Regex>,
+    compiled: Option<Compiled>,
+}
+
+/// A compiled regular expression.
+#[derive(Debug, Clone)]
+pub(super) struct Compiled {
+    regex: Regex,
+    positions: usize,
+}
+
+/// The bytes of a string that are read or copied in one step.
+pub(super) const BYTES_A_STEP: usize = 64;
+/// The bytes of a text, times the positions, that are searched for a match in one step.
+const SEARCHED_A_STEP: usize = 1 << 10;
+/// The bytes of a text, times the positions, times the groups, that are searched for groups in one
+/// step.
+const GROUPED_A_STEP: usize = 1 << 4;
+
+impl Compiled {
+    /// Returns the number of positions.
+    pub(super) const fn positions(&self) -> usize {
+        self.positions
+    }
+
+    /// Returns the number of groups.
+    pub(super) fn groups(&self) -> usize {
+        self.regex.captures_len().saturating_sub(1)
+    }
+
+    /// Returns the steps that it takes to find a match.
+    pub(super) fn steps(&self, text: &[u8]) -> u32 {
+        let searched = text.len().saturating_mul(self.positions) / SEARCHED_A_STEP;
+        u32::try_from(searched + text.len() / BYTES_A_STEP).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the steps that it takes to find the groups of a match.
+    pub(super) fn group_steps(&self, text: &[u8]) -> u32 {
+        let size = text.len().saturating_mul(self.positions).saturating_mul(self.groups());
+        u32::try_from(size / GROUPED_A_STEP).unwrap_or(u32::MAX)
+    }
+
+    /// Returns whether a part of the text matches.
+    pub(super) fn is_match(&self, text: &[u8]) -> bool {
+        self.regex.is_match(text)
+    }
+
+    /// Returns the text of each group, but of at most `count`.
+    pub(super) fn find_groups(&self, text: &[u8], count: usize) -> Vec<Vec<u8>> {
+        let Some(captures) = self.regex.captures(text) else { return Vec::new() };
+        let groups = captures.iter().skip(1).take(count);
+        groups.map(|group| group.map_or_else(Vec::new, |group| group.as_bytes().to_vec())).collect()
+    }
 }
 
 impl PartialEq for Pattern {
@@ -51,36 +107,80 @@ impl Pattern {
         &self.text
     }
 
+    /// Returns the positions of a literal; 0 if it is none, or no regular expression.
+    pub(super) fn positions(&self) -> usize {
+        self.compiled.as_ref().map_or(0, Compiled::positions)
+    }
+
     /// Returns the compiled expression of a literal.
-    pub(super) const fn compiled(&self) -> Option<&Regex> {
+    pub(super) const fn compiled(&self) -> Option<&Compiled> {
         self.compiled.as_ref()
     }
 }
 
 /// Returns a regular expression in compiled form; `None` if POSIX does not define it, or it is too
 /// large.
-pub(super) fn compile(pattern: &[u8]) -> Option<Regex> {
-    if pattern.len() > PATTERN_BYTES {
-        return None;
-    }
-    let translated = Translator { rest: pattern, to: String::new(), groups: 0 }.translate()?;
+pub(super) fn compile(pattern: &[u8]) -> Option<Compiled> {
+    let Translated { text, positions } = translate(pattern)?;
     // Bytes, not characters; `.` and lists match line feeds too; `^` and `$` are the ends of the
     // text.
-    RegexBuilder::new(&translated)
+    let regex = RegexBuilder::new(&text)
         .unicode(false)
         .dot_matches_new_line(true)
         .size_limit(COMPILED_BYTES)
         .dfa_size_limit(COMPILED_BYTES)
         .nest_limit(NESTING)
         .build()
-        .ok()
+        .ok()?;
+    Some(Compiled { regex, positions })
+}
+
+/// Returns the positions of a regular expression; `None` if it is none, or too large.
+pub(super) fn positions(pattern: &[u8]) -> Option<usize> {
+    translate(pattern).map(|translated| translated.positions)
+}
+
+/// A regular expression in the syntax of the crate `regex`.
+struct Translated {
+    text: String,
+    positions: usize,
+}
+
+fn translate(pattern: &[u8]) -> Option<Translated> {
+    if pattern.len() > PATTERN_BYTES {
+        return None;
+    }
+    let groups = vec![Size::default()];
+    let translator = Translator { rest: pattern, to: String::new(), groups };
+    translator.translate().filter(|translated| translated.positions <= POSITIONS)
+}
+
+/// Returns whether a byte stands for itself after a backslash. POSIX defines that for the special
+/// characters only; other programs give a meaning to letters, digits and these four.
+const fn is_escaped(byte: u8) -> bool {
+    byte.is_ascii_punctuation() && !matches!(byte, b'<' | b'>' | b'\'' | b'`')
 }
 
 struct Translator<'a> {
     rest: &'a [u8],
     to: String,
-    /// The groups that are open.
-    groups: usize,
+    /// The sizes of the expression and of the groups in it that are open.
+    groups: Vec<Size>,
+}
+
+/// The positions of what is read of a group.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    /// Those before the last element.
+    before: usize,
+    /// Those of the last element, which may be repeated.
+    last: usize,
+}
+
+impl Size {
+    const fn total(self) -> usize {
+        self.before.saturating_add(self.last)
+    }
 }
 
 /// The element before the present position.
@@ -117,25 +217,42 @@ impl Translator<'_> {
         let _infallible = write!(self.to, "\\x{byte:02x}");
     }
 
-    fn translate(mut self) -> Option<String> {
+    /// Counts an element of so many positions.
+    fn add(&mut self, positions: usize) {
+        if let Some(size) = self.groups.last_mut() {
+            *size = Size { before: size.total(), last: positions };
+        }
+    }
+
+    /// Counts the repetitions of the last element.
+    fn repeat(&mut self, count: usize) {
+        if let Some(size) = self.groups.last_mut() {
+            size.last = size.last.saturating_mul(count.max(1));
+        }
+    }
+
+    fn translate(mut self) -> Option<Translated> {
         let mut before = Before::Begin;
         while let Some(byte) = self.next() {
             before = match byte {
                 b'(' => {
-                    self.groups += 1;
+                    self.groups.push(Size::default());
                     self.to.push('(');
                     Before::Begin
                 }
-                b')' if self.groups > 0 && before != Before::Begin => {
-                    self.groups -= 1;
+                b')' if self.groups.len() > 1 && before != Before::Begin => {
+                    let positions = self.groups.pop()?.total();
+                    self.add(positions.saturating_add(1));
                     self.to.push(')');
                     Before::Element
                 }
                 b'|' if before != Before::Begin => {
+                    self.add(1);
                     self.to.push('|');
                     Before::Begin
                 }
                 b'^' | b'$' => {
+                    self.add(1);
                     self.to.push(char::from(byte));
                     Before::Anchor
                 }
@@ -149,25 +266,31 @@ impl Translator<'_> {
                 }
                 b')' | b'|' | b'*' | b'+' | b'?' | b'{' => return None,
                 b'.' => {
+                    self.add(1);
                     self.to.push('.');
                     Before::Element
                 }
                 b'[' => {
+                    self.add(1);
                     self.list()?;
                     Before::Element
                 }
                 b'\\' => {
-                    let escaped = self.next().filter(u8::is_ascii_punctuation)?;
+                    let escaped = self.next().filter(|byte| is_escaped(*byte))?;
+                    self.add(1);
                     self.byte(escaped);
                     Before::Element
                 }
                 byte => {
+                    self.add(1);
                     self.byte(byte);
                     Before::Element
                 }
             };
         }
-        (self.groups == 0 && before != Before::Begin).then_some(self.to)
+        let [size] = self.groups.as_slice() else { return None };
+        let positions = size.total();
+        (before != Before::Begin).then_some(Translated { text: self.to, positions })
     }
 
     /// Translates the rest of `{m}`, `{m,}` or `{m,n}`.
@@ -182,6 +305,7 @@ impl Translator<'_> {
             Some(most) => self.to.push_str(&format!("{{{least},{most}}}")),
             None => self.to.push_str(&format!("{{{least},}}")),
         }
+        self.repeat(usize::try_from(most.unwrap_or(least)).unwrap_or(usize::MAX));
         Some(())
     }
 
@@ -194,8 +318,7 @@ impl Translator<'_> {
         Some(count)
     }
 
-    /// Translates the rest of a bracket expression, whose `[` is read already, as the ranges of
-    /// bytes in it.
+    /// Translates the rest of a bracket expression, whose `[` is read already, as the bytes in it.
     fn list(&mut self) -> Option<()> {
         let is_negated = self.takes(b'^');
         let mut members = [false; 256];
@@ -205,9 +328,13 @@ impl Translator<'_> {
             match byte {
                 b']' if !is_first => break,
                 b'[' if self.rest.starts_with(b":") => self.class(&mut members)?,
+                // A `-` that neither begins nor ends the list, nor a range, is not defined.
+                b'-' if !is_first && !self.rest.starts_with(b"]") => return None,
                 byte => {
+                    // A range of equivalence classes is not defined.
+                    let is_class = byte == b'[' && self.rest.starts_with(b"=");
                     let from = self.element(byte)?;
-                    let to = self.range_end(from)?;
+                    let to = if is_class { from } else { self.range_end(from)? };
                     for member in members.iter_mut().take(usize::from(to) + 1).skip(from.into()) {
                         *member = true;
                     }
@@ -241,7 +368,7 @@ impl Translator<'_> {
         match self.rest {
             // A `-` at the end of the list is an element.
             [b'-', b']', ..] => Some(from),
-            [b'-', b'[', b':', ..] => None,
+            [b'-', b'[', b':' | b'=', ..] => None,
             [b'-', ..] => {
                 let _minus = self.next();
                 let byte = self.next()?;

@@ -1,4 +1,7 @@
 //! The text of conditions, from which a reader gets the same conditions again.
+//!
+//! It has parentheses where they decide, and around the operand of `!`. So it is nested no deeper
+//! than the text that was parsed, and is not refused for its depth.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -41,7 +44,7 @@ impl Display for Test {
         match self {
             Self::Constant(value) => value.fmt(f),
             Self::All(tests) => joined(f, tests, " && "),
-            Self::Any(tests) => joined(f, tests, " || "),
+            Self::Any(tests) => joined(f, tests, OR),
             Self::Not(test) => write!(f, "!{}", InParentheses(test)),
             Self::Strings(left, relation, right) => {
                 write!(f, "{left} {} {right}", relation.text())
@@ -55,16 +58,20 @@ impl Display for Test {
     }
 }
 
+/// Writes tests that are joined by `&&` or `||`, of which `&&` binds tighter.
 fn joined(f: &mut Formatter<'_>, tests: &[Test], by: &str) -> fmt::Result {
     for (at, test) in tests.iter().enumerate() {
-        let by = if at > 0 { by } else { "" };
+        let separator = if at > 0 { by } else { "" };
         match test {
-            Test::All(_) | Test::Any(_) => write!(f, "{by}({test})")?,
-            _ => write!(f, "{by}{test}")?,
+            Test::All(_) if by == OR => write!(f, "{separator}{test}")?,
+            Test::All(_) | Test::Any(_) => write!(f, "{separator}({test})")?,
+            _ => write!(f, "{separator}{test}")?,
         }
     }
     Ok(())
 }
+
+const OR: &str = " || ";
 
 struct InParentheses<'a>(&'a Test);
 
@@ -148,12 +155,13 @@ impl<N: Number> Display for Arithmetic<N> {
             }
             Self::Negated(of) => {
                 f.write_char('-')?;
-                AsFactor(of).fmt(f)
+                AsFactor(of, UNARY).fmt(f)
             }
             Self::Chain(first, rest) => {
-                AsFactor(first).fmt(f)?;
+                let class = self.precedence();
+                AsFactor(first, class).fmt(f)?;
                 for (operator, operand) in rest {
-                    write!(f, " {} {}", operator.text(), AsFactor(operand))?;
+                    write!(f, " {} {}", operator.text(), AsFactor(operand, class))?;
                 }
                 Ok(())
             }
@@ -161,14 +169,28 @@ impl<N: Number> Display for Arithmetic<N> {
     }
 }
 
-/// A number as the operand of an operator.
-struct AsFactor<'a, N>(&'a Arithmetic<N>);
+/// The precedence of an operator of one operand.
+const UNARY: u8 = 3;
+
+/// A number as the operand of an operator of this precedence.
+struct AsFactor<'a, N>(&'a Arithmetic<N>, u8);
 
 impl<N: Number> Display for AsFactor<'_, N> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            chain @ Arithmetic::Chain(..) => write!(f, "({chain})"),
-            other => other.fmt(f),
+        let Self(number, class) = self;
+        match number.precedence() > *class {
+            true => number.fmt(f),
+            false => write!(f, "({number})"),
+        }
+    }
+}
+
+impl<N> Arithmetic<N> {
+    /// Returns the precedence of the operators of a chain; the highest for anything else.
+    fn precedence(&self) -> u8 {
+        match self {
+            Self::Chain(_, rest) => rest.first().map_or(0, |(operator, _)| operator.precedence()),
+            Self::Literal(_) | Self::Of(_) | Self::Negated(_) => u8::MAX,
         }
     }
 }

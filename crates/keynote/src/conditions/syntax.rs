@@ -77,8 +77,9 @@ fn relation(from: &mut Tokens<'_>) -> Result<Expression, SyntaxError> {
     let left = sum(from)?;
     if from.takes("~=") {
         let text = left.into_string(from)?;
-        let pattern = sum(from)?.into_string(from)?;
-        return Ok(Expression::Test(Test::Matches(text, Pattern::new(pattern))));
+        let pattern = Pattern::new(sum(from)?.into_string(from)?);
+        from.add_positions(pattern.positions())?;
+        return Ok(Expression::Test(Test::Matches(text, pattern)));
     }
     let Some(relation) = Relation::ALL.into_iter().find(|one| from.takes(one.text())) else {
         return Ok(left);
@@ -109,16 +110,13 @@ pub(crate) fn string(from: &mut Tokens<'_>) -> Result<StringExpr, SyntaxError> {
 
 /// Parses operands that are joined by `+`, `-` or `.`.
 fn sum(from: &mut Tokens<'_>) -> Result<Expression, SyntaxError> {
-    let first = product(from)?;
-    if let Expression::String(first) = first {
-        if from.peek() != Some(&Token::Operator(".")) {
-            return Ok(Expression::String(first));
-        }
-        let mut parts = vec![first];
+    let mut first = product(from)?;
+    if let Expression::String(text) = first {
+        let mut parts = vec![text];
         while from.takes(".") {
             parts.push(product(from)?.into_string(from)?);
         }
-        return Ok(Expression::String(StringExpr::Joined(parts)));
+        first = Expression::String(StringExpr::joined(parts));
     }
     chain(from, first, &[Operator::Add, Operator::Subtract], product)
 }
@@ -198,8 +196,10 @@ fn unary(from: &mut Tokens<'_>) -> Result<Expression, SyntaxError> {
 
 fn operand(from: &mut Tokens<'_>) -> Result<Expression, SyntaxError> {
     const EXPECTED: &str = "a test or a value";
+    let is_denied = from.is_after_not();
     if from.takes("(") {
-        let inner = from.nested(any)?;
+        // After `!` they are not counted, because they are printed even if the text has none.
+        let inner = if is_denied { any(from)? } else { from.nested(any)? };
         from.expect(")")?;
         return Ok(inner);
     }

@@ -9,8 +9,8 @@ pub(crate) fn key(seed: u8) -> Ed25519KeyPair {
 }
 
 /// Returns the share of a credential.
-pub(crate) fn share() -> SharedFolder {
-    SharedFolder { volume: [0xab; 16], directory: 0x2a }
+pub(crate) const fn share() -> SharedFolder {
+    SharedFolder::to_read([0xab; 16], 0x2a)
 }
 
 /// Returns a credential of key 1 for key 2.

@@ -1,3 +1,5 @@
+use std::error::Error as _;
+
 use super::*;
 use crate::key::PrivateKey;
 
@@ -35,6 +37,39 @@ fn a_line_has_a_key_a_name_and_a_date() {
     }
 }
 
+/// The name or date, and the line after a change of the name.
+#[test]
+fn a_line_of_openssh_lists_its_key() {
+    const LINE: &str = include_str!("../key/openssh/vectors/plain.pub");
+    let key: PublicKey = LINE.parse().unwrap();
+    let bare = LINE.trim_end().strip_suffix(" ann@laptop").unwrap();
+    let since = Some("2026-01-02".parse().unwrap());
+    let cases = [
+        ("", None, None, ""),
+        (" ann@laptop", Some(name("ann@laptop")), None, ""),
+        (" desk 2026-01-02 # Ann's", Some(name("desk")), since, " 2026-01-02 # Ann's"),
+        (" Ann Smith, desk", None, None, " # Ann Smith, desk"),
+        (" Ann  Smith  # away", None, None, " # Ann Smith # away"),
+    ];
+    for (rest, name, since, after) in cases {
+        let text = format!("# head\n{bare}{rest}\n");
+        let mut clients = Clients::parse(&text).unwrap();
+        let all: Vec<_> = clients.iter().cloned().collect();
+        assert_eq!(all, [AllowedClient { key, name, since }], "{rest}");
+        assert_eq!(clients.allow(key, None, today()), Ok(Allowed::Unchanged));
+        assert_eq!(clients.to_text(), text);
+        let to = "x".parse().unwrap();
+        assert_eq!(clients.allow(key, Some(to), today()), Ok(Allowed::Renamed));
+        assert_eq!(clients.to_text(), format!("# head\n{key} x{after}\n"));
+    }
+    assert_eq!(error(&format!("{bare}\n{key}")), (2, LineError::SameKey { first: 1 }));
+    let cut = KeyTextError::Line(line::KeyLineError::Cut);
+    assert_eq!(error("ssh-ed25519 # Ann's"), (1, LineError::Key(cut)));
+    let rsa = error(include_str!("../key/openssh/vectors/rsa.pub"));
+    assert!(rsa.1.source().unwrap().to_string().contains("type ssh-rsa"), "{rsa:?}");
+    assert_eq!(bare.parse(), Ok(ClientRef::Key(key)));
+}
+
 #[test]
 fn lines_without_a_client_stay_as_they_were() {
     let text = format!("# head\n\n   # more\n  {}   a # why\n{}\n#", key(1), key(2));
@@ -51,7 +86,7 @@ fn a_wrong_line_is_named() {
     let one = key(1);
     let two = key(2);
     let (line, source) = error(&format!("# head\n{one}\nlaptop\n"));
-    assert!(matches!((line, source), (3, LineError::Key(KeyTextError::Prefix { .. }))));
+    assert!(matches!((line, source), (3, LineError::Key(KeyTextError::Beginning))));
     let cut = &two.to_string()[..60];
     assert!(matches!(error(cut), (1, LineError::Key(KeyTextError::Length { .. }))));
     assert!(matches!(error(&format!("{one} a/b")), (1, LineError::Name(_))));
@@ -119,7 +154,9 @@ fn names_are_short_words() {
         assert_eq!(good.parse::<ClientName>().unwrap().as_str(), good);
     }
     let long = "n".repeat(CLIENT_NAME_BYTES + 1);
-    for bad in ["", "a b", "é", "a#b", "-a", "2026-01-02", "pelago1x", "\u{1b}[", &long] {
+    for bad in
+        ["", "a b", "é", "a#b", "-a", "2026-01-02", "pelago1x", "ssh-ed25519", "\u{1b}[", &long]
+    {
         assert!(bad.parse::<ClientName>().is_err(), "{bad}");
     }
 }

@@ -14,7 +14,8 @@ const HOST_BYTES: usize = 253;
 /// The address of a server: its key, and the host and TCP port where it listens.
 ///
 /// The text is `KEY@HOST:PORT`. An IPv6 address stands in brackets, as in a URL; it may have a zone
-/// (`[fe80::1%eth0]`). Without `:PORT` the port is [`DEFAULT_PORT`].
+/// (`[fe80::1%eth0]`). Without `:PORT` the port is [`DEFAULT_PORT`]. The key is in our own form
+/// only: a server makes its key itself, and addresses are stored and compared.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     key: PublicKey,
@@ -90,7 +91,7 @@ impl FromStr for ServerAddress {
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let (key, place) = text.split_once('@').ok_or(AddressError::NoKey)?;
-        let key = key.parse()?;
+        let key = PublicKey::from_own_text(key)?;
         let (host, port) = split(place)?;
         let port = match port {
             None => DEFAULT_PORT,
@@ -222,6 +223,8 @@ mod tests {
         assert_eq!("host:1".parse::<ServerAddress>(), Err(AddressError::NoKey));
         let error = "pelago1@host:1".parse::<ServerAddress>().unwrap_err();
         assert!(matches!(error, AddressError::Key(KeyTextError::Length { .. })), "{error}");
+        let line = "ssh-ed25519 AAAA@host:1".parse::<ServerAddress>().unwrap_err();
+        assert!(matches!(line, AddressError::Key(KeyTextError::Prefix { .. })), "{line}");
         let long = format!("{}:1", "a".repeat(HOST_BYTES + 1));
         assert!(matches!(parse(&long), Err(AddressError::Host { .. })));
     }

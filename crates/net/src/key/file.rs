@@ -1,7 +1,7 @@
 //! The file of a private key: its location, how it is read, and how it is created.
 //!
 //! Text: lines that begin with `#`, empty lines, and one line with the private key, Bech32m with
-//! the name `pelagosecret`.
+//! the name `pelagosecret`. The key of a user may also be a file of OpenSSH without a passphrase.
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 
 use pelago_wire::{Kind, limits};
 
-use super::{KeyTextError, NoRandomness, PrivateKey};
+use super::openssh::private::{self, PrivateFileError};
+use super::{KeyTextError, NoRandomness, PrivateKey, openssh};
 use crate::own_file::{OwnFile, OwnFileError, Readers};
 
 /// The environment variable with the path of this user's key file.
 pub const VARIABLE: &str = "PELAGO_KEY";
+/// The file of a user's Ed25519 key of OpenSSH, in the user's home.
+const OPENSSH: &str = ".ssh/id_ed25519";
 
 /// The reason for which a key file is not used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +52,15 @@ pub enum KeyFileError {
         #[source]
         source: KeyTextError,
     },
+    /// It is a file of OpenSSH that is no key here.
+    #[error("{} is not a key that can be used", path.display())]
+    OpenSsh {
+        /// The file.
+        path: PathBuf,
+        /// The fault.
+        #[source]
+        source: PrivateFileError,
+    },
     /// A new key could not be made.
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
@@ -59,9 +71,11 @@ impl KeyFileError {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::NoHome | Self::Empty { .. } | Self::Several { .. } | Self::Line { .. } => {
-                Kind::Invalid
-            }
+            Self::NoHome
+            | Self::Empty { .. }
+            | Self::Several { .. }
+            | Self::Line { .. }
+            | Self::OpenSsh { .. } => Kind::Invalid,
             Self::File(error) => error.kind(),
             Self::NoRandomness(_) => Kind::Busy,
         }
@@ -90,12 +104,23 @@ pub fn default_path(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathB
     Ok(config.ok_or(KeyFileError::NoHome)?.join("pelago/key"))
 }
 
-/// Reads the key at a path that a user gave.
+/// Returns the path of this user's Ed25519 key of OpenSSH, if the environment names a home.
+#[must_use]
+pub fn openssh_path(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let home = variable("HOME").filter(|home| !home.is_empty())?;
+    Some(PathBuf::from(home).join(OPENSSH))
+}
+
+/// Reads the key at a path that a user gave: a file of this program, or of OpenSSH.
 ///
 /// # Errors
 /// [`KeyFileError`]; [`KeyFileError::is_missing`] if there is none.
 pub fn read(path: &Path) -> Result<PrivateKey, KeyFileError> {
-    read_from(&OwnFile::of(path)?)
+    let (text, _) = OwnFile::of(path)?.read(Readers::Nobody, limits::KEY_FILE_BYTES)?;
+    if !openssh::is_private(&text) {
+        return parse(&text, path);
+    }
+    private::parse(&text).map_err(|source| KeyFileError::OpenSsh { path: path.to_owned(), source })
 }
 
 /// Creates a new key at a path that a user gave, and missing folders above it.
@@ -216,6 +241,39 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = read(&path).unwrap_err();
         assert!(error.to_string().contains("`chmod 600"), "{error}");
+    }
+
+    #[test]
+    fn the_key_of_openssh_is_in_the_home() {
+        let path = |home: Option<&str>| openssh_path(|_| home.map(OsString::from));
+        assert_eq!(path(Some("/h")), Some(PathBuf::from("/h/.ssh/id_ed25519")));
+        assert_eq!((path(Some("")), path(None)), (None, None));
+    }
+
+    /// A server's key is a file of this program.
+    #[test]
+    fn a_file_of_openssh_is_a_users_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("id");
+        let write = |text: &str, mode| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let plain = include_str!("openssh/vectors/plain.key");
+        write(plain, 0o600);
+        let public = include_str!("openssh/vectors/plain.pub");
+        assert_eq!(read(&path).unwrap().public(), public.parse().unwrap());
+        let error = read_from(&OwnFile::of(&path).unwrap()).unwrap_err();
+        assert!(matches!(error, KeyFileError::Line { line: 1, .. }), "{error}");
+        write(plain, 0o640);
+        assert!(read(&path).unwrap_err().to_string().contains("`chmod 600"));
+        write(include_str!("openssh/vectors/passphrase.key"), 0o600);
+        let error = read(&path).unwrap_err();
+        assert_eq!(error.kind(), Kind::Invalid);
+        assert!(matches!(
+            error,
+            KeyFileError::OpenSsh { source: PrivateFileError::Passphrase { .. }, .. }
+        ));
     }
 
     /// No message shows a part of the key.

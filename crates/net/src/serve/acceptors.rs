@@ -75,7 +75,7 @@ impl Listener for TcpAcceptor {
         match tls::server_connection(Arc::clone(&self.config)) {
             Ok(tls) => {
                 let tls = Some(Box::new(rustls::Connection::Server(tls)));
-                let caller = Caller::Far(Arc::clone(&self.clients));
+                let caller = Caller::Far(address.ip(), Arc::clone(&self.clients));
                 let source = Source::of(address.ip());
                 self.shared.welcome(Stream::tcp(socket), source, tls, caller);
             }

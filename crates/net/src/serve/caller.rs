@@ -1,5 +1,6 @@
 //! The origin of a connection, and the peer that it proves to be.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pelago_wire::handshake::{RefusalCode, Refused};
@@ -15,8 +16,8 @@ use crate::tls;
 pub(super) enum Caller {
     /// A process of this machine, of this user.
     Local(u32),
-    /// Another machine, whose key must be in the list.
-    Far(Arc<ClientList>),
+    /// Another machine, at this address, whose key must be in the list.
+    Far(IpAddr, Arc<ClientList>),
 }
 
 impl Caller {
@@ -25,7 +26,7 @@ impl Caller {
     pub(super) fn peer(&self, link: &Link) -> Result<Peer, Refused> {
         match self {
             Self::Local(uid) => Ok(Peer::User(*uid)),
-            Self::Far(clients) => match proved_key(link)? {
+            Self::Far(_, clients) => match proved_key(link)? {
                 key if clients.allows(&key) => Ok(Peer::Machine(key)),
                 key => Err(Refused { text: key.to_string(), ..refused(RefusalCode::UnknownKey) }),
             },
@@ -40,7 +41,15 @@ impl Caller {
                 let text = "a guest or a site comes over TLS".to_owned();
                 Err(Refused { text, ..refused(RefusalCode::UnknownRole) })
             }
-            Self::Far(_) => proved_key(link),
+            Self::Far(..) => proved_key(link),
+        }
+    }
+
+    /// Returns the address of another machine.
+    pub(super) const fn address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Local(_) => None,
+            Self::Far(address, _) => Some(*address),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The peer of a session: the user, machine, guest or site at the other end of its connections.
 
 use pelago_wire::handshake::Hello;
-use pelago_wire::{GuestGrant, InodeId, RecordedPeer, SitePeer};
+use pelago_wire::{GuestGrant, RecordedPeer, SitePeer};
 
 use crate::key::PublicKey;
 
@@ -49,12 +49,9 @@ impl From<RecordedPeer> for Peer {
             RecordedPeer::User(uid) => Self::User(uid),
             RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
             // No row has the grant: this peer equals that of no connection.
-            RecordedPeer::Guest(principal) => Self::Guest(GuestGrant {
-                principal,
-                root: [0; 32],
-                credential: [0; 32],
-                directory: InodeId::ROOT,
-            }),
+            RecordedPeer::Guest(principal) => {
+                Self::Guest(GuestGrant { principal, first: [0; 32], chain: [0; 32], address: None })
+            }
             RecordedPeer::Site(peer) => Self::Site(peer),
         }
     }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -209,13 +210,17 @@ impl<S: Service> SessionService for WithSessions<S> {
         &self,
         principal: &[u8; 32],
         chain: &[Vec<u8>],
+        _address: Option<IpAddr>,
     ) -> Result<GuestGrant, GuestRefusal> {
         let text = chain.first().filter(|_| chain.len() == 1);
         let number = text.and_then(|text| text.strip_prefix(b"grant ")).and_then(<[u8]>::first);
         let number = number.ok_or_else(|| GuestRefusal("it grants nothing".to_owned()))?;
-        let credential = [*number; 32];
-        let directory = InodeId::ROOT;
-        Ok(GuestGrant { principal: *principal, root: [1; 32], credential, directory })
+        Ok(GuestGrant {
+            principal: *principal,
+            first: [*number; 32],
+            chain: [*number; 32],
+            address: None,
+        })
     }
 
     fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
@@ -226,7 +231,7 @@ impl<S: Service> SessionService for WithSessions<S> {
     }
 
     fn has_access(&self, grant: &GuestGrant) -> bool {
-        !self.revoked.lock().contains(&grant.credential)
+        !self.revoked.lock().contains(&grant.chain)
     }
 
     fn reclaimed(&self, session: SessionId) {

@@ -1,7 +1,7 @@
 //! Blocks that the driver has elsewhere, as in the page cache of the kernel. A client that takes
-//! blocks in order gets them from there, so that their extents need no room in memory. A read ahead
-//! for such a client gets room before the driver finds that it has the extent elsewhere, and skips
-//! it.
+//! blocks in order gets them from there, so that their extents need no room in memory. The machine
+//! makes room for a read ahead first, perhaps by dropping another extent; only then the driver
+//! looks whether it has the extent elsewhere, and skips the read.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::machine::Deliver;
 use super::{Block, ClientId, VersionId, policy};
 
 impl Deliver {
-    /// Returns the next block of a client that takes them in order, if that is not in memory.
-    /// [`Block::extent`] is not in memory then. The client may have as many blocks as it may have.
+    /// Returns the next block of a client that takes them in order, unless its extent is in memory;
+    /// a read of it may be under way. [`Options::lent`](super::Options::lent) is not checked.
     #[must_use]
     pub fn next_absent(&self, id: ClientId) -> Option<Block> {
         let client = self.clients.get(&id).filter(|client| client.is_ordered)?;
@@ -27,7 +27,7 @@ impl Deliver {
         Some(file.geometry.block(client.file, number, from, to))
     }
 
-    /// Returns the number of blocks that a client has taken and not sent.
+    /// Returns the number of blocks that a client has taken, and that its socket has not taken yet.
     #[must_use]
     pub fn lent(&self, id: ClientId) -> usize {
         self.clients.get(&id).map_or(0, |client| client.lent.len())
@@ -48,8 +48,10 @@ impl Deliver {
         client.lend(block.len, now);
     }
 
-    /// Records that the driver has not read an extent, because it has it elsewhere. Only an extent
-    /// for which no client waits may be skipped ([`ExtentRead::is_awaited`]).
+    /// Records that the driver has not read an extent, because it has it elsewhere. Only a read for
+    /// which the client that requested it did not wait may be skipped
+    /// ([`ExtentRead::is_awaited`]). Clients that wait for the extent by now are woken. The read
+    /// does not count against the file's turn.
     ///
     /// [`ExtentRead::is_awaited`]: super::ExtentRead::is_awaited
     pub fn read_skipped(&mut self, id: VersionId, extent: u32) {
@@ -67,12 +69,12 @@ impl Deliver {
         file.elsewhere.insert(extent);
         for client_id in &file.clients {
             let Some(client) = self.clients.get_mut(client_id) else { continue };
-            let lacked = file.geometry.count(&client.missing, extent);
-            client.supply -= lacked;
+            let blocks = file.geometry.count(&client.missing, extent);
+            client.supply -= blocks;
             // The client has reached the extent while it was to be read, and the driver has it
             // elsewhere.
             let waits_for = policy::waits_for(&self.options, client, file, extent);
-            if waits_for || client.waits && lacked > 0 {
+            if waits_for || client.waits && blocks > 0 {
                 client.waits = false;
                 self.woken.push_back(*client_id);
             }

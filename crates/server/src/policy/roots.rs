@@ -4,13 +4,16 @@
 use std::collections::HashSet;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use pelago_keynote::{Assertion, Authorizer, CREDENTIAL_BYTES, Principal};
+use parking_lot::{Mutex, MutexGuard};
+use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 use rustix::fs::OFlags;
+
+use super::scope::{may_read_address, only_seeks_ancestors};
 
 /// The longest time between two checks of the file.
 const POLL: Duration = Duration::from_millis(500);
@@ -29,6 +32,12 @@ pub(super) struct Roots {
 #[derive(Default)]
 struct State {
     keys: HashSet<Principal>,
+    /// The text that is in force; `None` without a file.
+    policy: Option<Arc<Assertion>>,
+    /// True if the policy asks for the address of a guest.
+    reads_address: bool,
+    /// The number of changes of the policy.
+    changes: u64,
     /// The stamp of the file that is in force; `None` if it is missing.
     seen: Option<Stamp>,
     /// The reason why the present file is not in force.
@@ -57,16 +66,44 @@ impl Roots {
 
     /// Returns whether a key is a root, by a file that was checked at most half a second ago.
     pub(super) fn has(&self, key: &Principal) -> bool {
-        let mut state = self.state.lock();
-        let now = Instant::now();
-        let is_due = state.next_look.is_none_or(|next| now >= next);
+        let mut state = self.checked();
         // A key that is no root may have become one a moment ago: the person who added it tries it
         // now.
-        if is_due || !state.keys.contains(key) {
+        if !state.keys.contains(key) {
+            state.look(&self.folder);
+        }
+        state.keys.contains(key)
+    }
+
+    /// Returns the policy, by a file that was checked at most half a second ago.
+    pub(super) fn policy(&self) -> Option<Arc<Assertion>> {
+        self.checked().policy.clone()
+    }
+
+    /// Returns whether the policy asks for the address of a guest.
+    pub(super) fn reads_address(&self) -> bool {
+        self.checked().reads_address
+    }
+
+    /// Returns whether the policy only asks which directories are above an object.
+    pub(super) fn only_seeks(&self) -> bool {
+        self.checked().policy.as_ref().is_none_or(|policy| only_seeks_ancestors(policy))
+    }
+
+    /// Returns the number of changes of the policy.
+    pub(super) fn changes(&self) -> u64 {
+        self.checked().changes
+    }
+
+    /// Returns the state by a file that was checked at most half a second ago.
+    fn checked(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        let now = Instant::now();
+        if state.next_look.is_none_or(|next| now >= next) {
             state.look(&self.folder);
             state.next_look = Some(now + POLL);
         }
-        state.keys.contains(key)
+        state
     }
 }
 
@@ -74,11 +111,14 @@ impl State {
     fn look(&mut self, folder: &Folder) {
         match read(folder, self.seen) {
             Ok(Read::Same) => self.problem = None,
-            Ok(Read::New(keys, stamp)) => {
+            Ok(Read::New(policy, stamp)) => {
+                self.keys = policy.iter().flat_map(|policy| policy.licensees().keys()).collect();
                 if self.seen != stamp {
-                    tracing::info!(roots = keys.len(), "read the roots of the volume");
+                    self.changes += 1;
+                    tracing::info!(roots = self.keys.len(), "read the roots of the volume");
                 }
-                self.keys = keys;
+                self.reads_address = policy.as_ref().is_some_and(|policy| may_read_address(policy));
+                self.policy = policy;
                 self.seen = stamp;
                 self.problem = None;
             }
@@ -97,13 +137,13 @@ enum Read {
     /// It is the file that is in force.
     Same,
     /// It is another file, or there is none.
-    New(HashSet<Principal>, Option<Stamp>),
+    New(Option<Arc<Assertion>>, Option<Stamp>),
 }
 
 fn read(folder: &Folder, seen: Option<Stamp>) -> Result<Read, String> {
     let file = match folder.open_file(volume::POLICY, OFlags::RDONLY) {
         Ok(file) => file,
-        Err(error) if error.is_not_found() => return Ok(Read::New(HashSet::new(), None)),
+        Err(error) if error.is_not_found() => return Ok(Read::New(None, None)),
         Err(error) => return Err(error.to_string()),
     };
     let failed = |error: std::io::Error| format!("{}: {error}", volume::POLICY);
@@ -119,13 +159,7 @@ fn read(folder: &Folder, seen: Option<Stamp>) -> Result<Read, String> {
     }
     let mut text = Vec::new();
     file.take(CREDENTIAL_BYTES as u64 + 1).read_to_end(&mut text).map_err(failed)?;
-    let policy = Assertion::parse(&text)
+    let policy = Assertion::policy(&text)
         .map_err(|error| format!("{}: {error}: restore the file", volume::POLICY))?;
-    if *policy.authorizer() != Authorizer::Policy || policy.conditions().is_some() {
-        return Err(format!(
-            "{}: it is not `Authorizer: \"POLICY\"` with Licensees alone: restore the file",
-            volume::POLICY
-        ));
-    }
-    Ok(Read::New(policy.licensees().iter().copied().collect(), Some(stamp)))
+    Ok(Read::New(Some(Arc::new(policy)), Some(stamp)))
 }

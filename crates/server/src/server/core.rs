@@ -1,4 +1,5 @@
-//! The core of a server, and the parts above it: how they are built and which threads they start.
+//! The second and the third step of a start: the parts above the core, and the threads. The module
+//! `start` builds the core.
 
 use std::io;
 use std::path::Path;
@@ -89,7 +90,12 @@ pub(super) fn notifier(notify: &Arc<Notify>) -> WakeWorker {
 }
 
 impl Core {
-    /// Builds the parts that serve requests: open files, the mirror and the service.
+    /// Builds the parts that serve requests: open files, the mirror and the service. Loads the
+    /// `writing` rows.
+    ///
+    /// # Errors
+    /// `NotPrimary`, after the folder was marked, if the volume's mirror was promoted;
+    /// errors of the table.
     pub(super) fn build(
         &self,
         volume: Option<&OpenVolume>,
@@ -225,7 +231,9 @@ impl Core {
         mirror.map(Arc::new)
     }
 
-    /// Starts the group commit: from now on batches that are done become safe.
+    /// Starts the group commit: from now on batches that are done become safe. On a shared store
+    /// this makes the first rows safe and marks the run as ready, before anything else is called
+    /// safe.
     fn start_commits(
         &self,
         dir: &Path,
@@ -290,8 +298,8 @@ impl Core {
         host.start_worker(&notifies.space, space)
     }
 
-    /// Records in the shard that each tag has its row, if the volume says so. Otherwise starts a
-    /// worker that adds the missing rows.
+    /// Records in the shard that each tag has its row, if the volume says so. Otherwise, unless the
+    /// volume is read-only or there are no workers, starts a worker that adds the missing rows.
     fn complete_tags(
         &self,
         notifies: &WorkerNotifies,

@@ -1,20 +1,22 @@
-//! Requests of guests: carried out only if the node that they name is granted, before and after.
+//! Requests of guests: carried out only if the guest has the right that they need, before and
+//! after.
 //!
 //! This check comes first. All later steps, such as lookups and recalls of leases, cause work for
 //! others, which a stranger must not cause.
 //!
 //! A granted node can move away while a request is carried out, and a secret can be written into it
-//! then. So the path to the node is found again before the reply is sent, and the request is
-//! repeated if the path has changed. A guest changes nothing, so a repetition is harmless.
+//! then. So the position of the node is found again before the reply is sent, and the request is
+//! repeated if it has changed. A guest changes nothing, so a repetition is harmless.
 
 use std::sync::{Arc, Weak};
 
 use pelago_data::{MayBlock, OpError, OpenKey};
-use pelago_meta::shard::Below;
+use pelago_keynote::Right;
+use pelago_meta::shard::Placement;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle, OpenEffect,
-    OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
+    Bulk, Code, Context, DirEntry, Done, Entry, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
+    OpenEffect, OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
 };
 
 use super::execute::Executor;
@@ -35,6 +37,11 @@ struct GuestCall {
     /// The number of earlier attempts.
     attempt: u32,
 }
+
+/// The rights of which one suffices to see a node.
+const ANY: &[Right] = &Right::ALL;
+/// The right to read.
+const READ: &[Right] = &[Right::Read];
 
 /// The subject of a guest's request that must be granted.
 #[derive(Clone, Copy)]
@@ -91,11 +98,12 @@ impl GuestCall {
             };
             let mut finish = || -> Done {
                 let call = self.clone();
+                let granted = granted.clone();
                 let done = later();
                 Box::new(move |result| call.finish(granted, result, done))
             };
             let result = self.carry_out(&mut finish)?;
-            match self.answer(granted, result) {
+            match self.answer(granted.clone(), result) {
                 Some(answer) => return Some(answer),
                 None => self.attempt += 1,
             }
@@ -121,7 +129,7 @@ impl GuestCall {
         if *attempt >= ATTEMPTS {
             return Err(Code::Busy.into());
         }
-        if !dispatcher.parts.policy.has_access(&guest.grant) {
+        if !dispatcher.parts.policy.admits(guest) {
             return Err(Code::Stale.into());
         }
         if context.replayed.is_some() {
@@ -130,32 +138,32 @@ impl GuestCall {
             return Err(Code::AccessDenied.into());
         }
         let rule = request.for_guest();
-        let named = match rule {
+        let (named, rights) = match rule {
             ForGuest::Node(node)
             | ForGuest::Parent(node)
             | ForGuest::NoXattr(node)
             | ForGuest::NoXattrs(node)
-            | ForGuest::CommittedDir(node) => Named::Node(node),
-            ForGuest::Open(open) => Named::Open(open),
-            ForGuest::Own | ForGuest::Committed | ForGuest::Space => Named::Nothing,
+            | ForGuest::CommittedDir(node) => (Named::Node(node), ANY),
+            ForGuest::Read(node) => (Named::Node(node), READ),
+            ForGuest::ReadOpen(open) => (Named::Open(open), READ),
+            ForGuest::Own | ForGuest::Committed | ForGuest::Space | ForGuest::Revoke => {
+                (Named::Nothing, ANY)
+            }
             ForGuest::Never => return Err(self.refuse()),
         };
-        let below = self.find(named)?;
+        let position = self.find(named, rights)?;
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
             ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
             ForGuest::Committed | ForGuest::CommittedDir(_) => Ok(Admitted::Answered(Reply::Done)),
-            ForGuest::Parent(dir) if dir.ino == guest.grant.directory => dispatcher
-                .parts
-                .shard
-                .entry(dir)
-                .map(|entry| Admitted::Answered(Reply::Entry(entry))),
             ForGuest::Node(_)
+            | ForGuest::Read(_)
             | ForGuest::Parent(_)
-            | ForGuest::Open(_)
+            | ForGuest::ReadOpen(_)
             | ForGuest::Own
             | ForGuest::Space
-            | ForGuest::Never => Ok(Admitted::Granted(Granted { named, below })),
+            | ForGuest::Revoke
+            | ForGuest::Never => Ok(Admitted::Granted(Granted { named, rights, position })),
         }
     }
 
@@ -165,16 +173,18 @@ impl GuestCall {
         let subjects = self.request.describe().subjects;
         let nodes = subjects.each_inode().map(|ino| Named::Node(Handle::own(ino)));
         let opens = subjects.each_open().map(Named::Open);
-        let refused = nodes.chain(opens).try_for_each(|named| self.find(named).map(drop));
+        let refused = nodes.chain(opens).try_for_each(|named| self.find(named, ANY).map(drop));
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
     }
 
-    /// Returns the present path to the subject of the request; `None` if it has none.
+    /// Returns the present position of the subject of the request, if the guest has one of these
+    /// rights to it; `None` if the request has no subject.
     ///
     /// # Errors
-    /// `Stale` if it is not granted; `BadOpen`.
-    fn find(&self, named: Named) -> Result<Option<Below>, Error> {
-        let Self { dispatcher, guest, context, .. } = self;
+    /// `AccessDenied` if the guest has other rights to it; `Stale` if none, as for a node that does
+    /// not exist; `BadOpen`; `Busy` if directories move all the time.
+    fn find(&self, named: Named, rights: &'static [Right]) -> Result<Option<Placement>, Error> {
+        let Self { dispatcher, context, .. } = self;
         let parts = &dispatcher.parts;
         let is_open = matches!(named, Named::Open(_));
         let node = match named {
@@ -184,8 +194,32 @@ impl GuestCall {
                 parts.opens.handle_of(OpenKey { session: context.session, open })?
             }
         };
-        let below = parts.shard.find_below(guest.grant.directory, node, is_open)?;
-        below.map(Some).ok_or_else(|| Code::Stale.into())
+        for _ in 0..ATTEMPTS {
+            let position = parts.shard.placement(node, is_open)?;
+            match self.has_right(&position, rights) {
+                // A directory has moved meanwhile.
+                Err(error) if error.code == Code::Busy => {}
+                Err(error) => return Err(error),
+                Ok(true) => return Ok(Some(position)),
+                Ok(false) if self.has_right(&position, ANY)? => {
+                    return Err(Code::AccessDenied.into());
+                }
+                Ok(false) => return Err(Code::Stale.into()),
+            }
+        }
+        Err(Code::Busy.into())
+    }
+
+    /// Returns whether the guest has one of these rights in one of the directories of a node.
+    fn has_right(&self, position: &Placement, rights: &[Right]) -> Result<bool, Error> {
+        let Self { dispatcher, guest, .. } = self;
+        let parts = &dispatcher.parts;
+        for dir in &position.dirs {
+            if parts.policy.grants(guest, &parts.shard, position, *dir, rights)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Carries out the request as one of any other session. A file that an earlier attempt has
@@ -215,8 +249,12 @@ impl GuestCall {
         granted: Granted,
         result: Result<Reply, Error>,
     ) -> Option<Result<Reply, Error>> {
-        let Self { dispatcher, guest, .. } = self;
-        if !dispatcher.parts.policy.has_access(&guest.grant) {
+        let Self { dispatcher, guest, request, .. } = self;
+        if request.for_guest() == ForGuest::Revoke {
+            // It may have taken back what the guest itself came with.
+            return Some(result);
+        }
+        if !dispatcher.parts.policy.admits(guest) {
             return Some(Err(Code::Stale.into()));
         }
         if result.is_err() {
@@ -224,8 +262,8 @@ impl GuestCall {
         }
         let mut result = result;
         // An error is information too: that there is no such name.
-        match self.find(granted.named) {
-            Ok(after) if after == granted.below && self.grants_found(&result) => {}
+        match self.find(granted.named, granted.rights) {
+            Ok(after) if after == granted.position => result = self.without_others(result),
             Ok(_) => return None,
             Err(error) => {
                 if result.is_ok() {
@@ -241,13 +279,40 @@ impl GuestCall {
         Some(result)
     }
 
-    /// Returns whether the node that was found is still granted: its attributes may have been read
-    /// again, after a writer on another machine has sent bytes that it had held back.
-    fn grants_found(&self, result: &Result<Reply, Error>) -> bool {
-        match result {
-            Ok(Reply::Entry(entry)) => self.find(Named::Node(entry.handle)).is_ok(),
-            Ok(_) | Err(_) => true,
+    /// Returns the result of a request, without a node that was found and is not granted. It may
+    /// have moved after it was found, or its attributes may have been read again, after a writer on
+    /// another machine has sent bytes that it had held back.
+    fn without_others(&self, result: Result<Reply, Error>) -> Result<Reply, Error> {
+        if let Ok(Reply::Listed { entries, end }) = result {
+            let entries = self.granted_entries(entries)?;
+            return Ok(Reply::Listed { entries, end });
         }
+        let Ok(Reply::Entry(entry)) = &result else { return result };
+        match (self.find(Named::Node(entry.handle), ANY), &self.request) {
+            (Ok(_), _) => result,
+            (Err(error), _) if error.code == Code::Busy => Err(error),
+            (Err(_), Request::Parent { dir }) => {
+                self.dispatcher.parts.shard.entry(*dir).map(Reply::Entry)
+            }
+            (Err(_), _) => Err(Code::NotFound.into()),
+        }
+    }
+
+    /// Returns the entries of a listing, without attributes of nodes that are not granted. The
+    /// right to read a directory is one to all names in it.
+    fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Result<Vec<DirEntry>, Error> {
+        if self.dispatcher.parts.policy.grants_all_below(&self.guest) {
+            return Ok(entries);
+        }
+        for listed in &mut entries {
+            let Some(Entry { handle, .. }) = listed.entry else { continue };
+            match self.find(Named::Node(handle), ANY) {
+                Ok(_) => {}
+                Err(error) if error.code == Code::Busy => return Err(error),
+                Err(_) => listed.entry = None,
+            }
+        }
+        Ok(entries)
     }
 
     /// Releases the open that an earlier attempt has made, if any.
@@ -277,23 +342,26 @@ enum Admitted {
     Granted(Granted),
 }
 
-/// A granted subject, and the path to it before the request is carried out.
-#[derive(Clone, Copy)]
+/// A granted subject, and its position before the request is carried out.
+#[derive(Clone)]
 struct Granted {
     named: Named,
+    /// The rights of which one is needed.
+    rights: &'static [Right],
     /// `None` if the request has no subject.
-    below: Option<Below>,
+    position: Option<Placement>,
 }
 
 impl Executor<'_> {
     /// Revokes a credential. When this returns, the revocation is in force, and the guests with
     /// this credential have no session; the reply is sent when the revocation is safe.
-    pub(super) fn revoke(&self, sentence: &[u8]) -> OpResult {
+    pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
             return Err(OpError::WouldBlock);
         }
-        let credential = parts.policy.read_revocation(sentence)?;
+        let guest = parts.policy.guest(self.context.session);
+        let credential = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
         parts.shard.revoke(credential, &RevocationRow { end: 0, sentence })?;
         parts.policy.revoke(credential);

@@ -1,5 +1,6 @@
 //! The service for sessions of other processes: [`SessionService`].
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use pelago_data::OpenKey;
@@ -73,8 +74,9 @@ impl SessionService for LocalService {
         &self,
         principal: &[u8; 32],
         chain: &[Vec<u8>],
+        address: Option<IpAddr>,
     ) -> Result<GuestGrant, GuestRefusal> {
-        self.dispatcher.parts.policy.admit(principal, chain)
+        self.dispatcher.parts.policy.admit(principal, chain, address)
     }
 
     fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {

@@ -23,6 +23,8 @@ enum Rule {
     Free,
     /// There is no such extended attribute, on a granted node.
     NoXattr,
+    /// It is carried out on what the guest itself has signed. Here it is no sentence.
+    OfOwnCredential,
     /// It is refused. It names nodes.
     NeverOnNode,
     /// It is refused. It names opens.
@@ -77,7 +79,8 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Write
         | Operation::Allocate
         | Operation::CopyRange => Rule::NeverOnOpen,
-        Operation::Revoke | Operation::SiteAddress | Operation::Servers => Rule::Never,
+        Operation::Revoke => Rule::OfOwnCredential,
+        Operation::SiteAddress | Operation::Servers => Rule::Never,
     }
 }
 
@@ -229,7 +232,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
             let asker = Asker { groups: vec![0], reads_all: true };
             Request::Tags { dir: node, tags: Tags { key: None, prefix: Vec::new(), asker } }
         }
-        Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec() },
+        Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {
             let made = InodeId::new(7, 0, 9).unwrap();
@@ -314,6 +317,7 @@ fn each_kind_of_request_is_carried_out_or_refused_on_what_is_granted() {
                     Code::NotDirectory | Code::IsDirectory | Code::Invalid | Code::NotFound
                 ),
                 (Rule::OnOpen | Rule::OnOwnOpen | Rule::Free, told) => told.is_ok(),
+                (Rule::OfOwnCredential, told) => matches!(told, Err(Code::Invalid)),
                 (Rule::NoXattr, told) => matches!(told, Err(Code::NoXattr)),
                 (Rule::NeverOnNode | Rule::NeverOnOpen | Rule::Never, told) => {
                     matches!(told, Err(Code::AccessDenied))
@@ -353,6 +357,7 @@ fn nothing_tells_what_is_outside_from_what_does_not_exist() {
             let told = format!("{:?}", place.told(request(operation, target)));
             match rule(operation) {
                 Rule::Free => assert!(told.starts_with("Ok"), "{operation:?}: {told}"),
+                Rule::OfOwnCredential => assert_eq!(told, "Err(Invalid)", "{operation:?}"),
                 Rule::Never => assert_eq!(told, "Err(AccessDenied)", "{operation:?}"),
                 Rule::OnOpen | Rule::OnOwnOpen | Rule::NeverOnOpen => {
                     assert_eq!(told, "Err(BadOpen)", "{operation:?}");

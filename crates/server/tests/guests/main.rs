@@ -1,7 +1,8 @@
-//! Guests: sessions whose client has shown a credential for one directory. Each test has a real
+//! Guests: sessions whose client has shown a chain of credentials. Each test has a real
 //! volume, and asks the service as a connection does.
 
 mod admission;
+mod chains;
 mod kinds;
 mod opens;
 mod places;

@@ -1,8 +1,9 @@
 //! Nodes that move: a grant holds for the present place of a node, not for the place in its handle.
 
+use pelago_keynote::{Conditions, Test};
 use pelago_wire::{Code, Handle};
 
-use super::world::{Guest, World};
+use super::world::{Guest, World, conditioned};
 
 /// A shared directory and a secret one.
 struct Dirs {
@@ -155,7 +156,9 @@ fn a_credential_for_the_root_directory_grants_all_and_for_a_file_that_file() {
     let all = dirs.world.guest(3, Handle::ROOT.ino);
     assert!(dirs.world.attr(&all, file).is_ok());
     assert!(dirs.world.attr(&all, Handle::ROOT).is_ok());
-    let one = dirs.world.guest(4, file.ino);
+    let is_file = Test::equals("object", &format!("{:x}", file.ino.raw()));
+    let text = conditioned(1, 4, &Conditions::new(vec![is_file]));
+    let one = dirs.world.begin(dirs.world.admit(4, &[&text]).unwrap()).unwrap();
     let open = dirs.world.open(&one, file).unwrap();
     assert_eq!(dirs.world.read(&one, open).unwrap(), b"bytes");
     assert_eq!(dirs.world.attr(&one, dirs.secret), Err(Code::Stale));

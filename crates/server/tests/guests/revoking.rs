@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use pelago_keynote::{Assertion, CredentialId, Revocation, SharedFolder};
+use pelago_keynote::{Assertion, CredentialId, Revocation, Right, Rights, SharedFolder};
 use pelago_store::volume::Format;
 use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
 
-use super::world::{World, key};
+use super::world::{Guest, World, key};
 
 /// The bit of a volume that may have revocations.
 const REVOCATIONS: u64 = 4;
@@ -20,7 +20,7 @@ fn sentence(world: &World, by: u8, credential: CredentialId) -> String {
 }
 
 fn revoke(world: &World, sentence: &[u8]) -> Result<(), Code> {
-    match world.call(Request::Revoke { sentence: sentence.to_vec() })? {
+    match world.call(Request::Revoke { sentence: sentence.to_vec(), chain: vec![] })? {
         Reply::Done => Ok(()),
         other => panic!("{other:?}"),
     }
@@ -86,8 +86,8 @@ fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
     let later = good.replace("At: 1900000000", "At: 1900000001");
     let long = format!("{good}{}", "x".repeat(1025 - good.len()));
     assert_eq!(long.len(), 1025);
-    let share = SharedFolder { volume: world.volume, directory: 1 };
-    let credential = world.signed(1, 2, share);
+    let share = world.to_read(pelago_wire::InodeId::ROOT);
+    let credential = world.signed(1, 2, &share);
     let refused: [(&str, &[u8], Code); 12] = [
         ("another volume", elsewhere.as_bytes(), Code::Invalid),
         ("no root", stranger.as_bytes(), Code::AccessDenied),
@@ -107,13 +107,23 @@ fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
         assert!(world.attr(&guest, shared).is_ok(), "{what}");
     }
     assert!(!may_have_revocations(&world), "nothing was written");
-    let asked = world.ask(&guest, Request::Revoke { sentence: good.clone().into_bytes() });
-    assert_eq!(asked.map(drop), Err(Code::AccessDenied), "a guest takes nothing back");
-    assert!(world.attr(&guest, shared).is_ok());
     let world = world.restarted();
     assert!(world.admit(2, &[&text]).is_ok());
     assert_eq!(revoke(&world, good.as_bytes()), Ok(()));
     assert!(world.admit(2, &[&text]).is_err());
+}
+
+/// The sentence of a root holds whoever brings it: a guest, too, of what it came with itself.
+#[test]
+fn the_sentence_of_a_root_holds_whoever_brings_it() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let text = world.credential(2, shared.ino);
+    let guest = world.guest(2, shared.ino);
+    let sentence = Revocation::sign(world.volume, id(&text), 7, &key(1).signing_key());
+    let request = Request::Revoke { sentence: sentence.into_bytes(), chain: vec![] };
+    assert_eq!(world.ask(&guest, request).map(drop), Ok(()));
+    assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
 }
 
 /// A credential may be signed more than once, and its text has one id.
@@ -128,9 +138,51 @@ fn a_credential_that_nobody_has_used_can_be_taken_back() {
     let commented = pelago_keynote::Credential {
         comment: &["once more".to_owned()],
         licensee: super::world::principal(2),
-        conditions: &SharedFolder { volume: world.volume, directory: shared.ino.raw() }
-            .conditions(),
+        conditions: &world.to_read(shared.ino).conditions(),
     };
     let again = commented.sign(&key(1).signing_key()).unwrap();
     assert!(world.admit(2, &[&again]).is_ok(), "it is another credential");
+}
+
+/// A delegate takes back what he has handed on, and what was handed on after that; nothing else.
+#[test]
+fn a_guest_takes_back_what_it_has_signed_and_what_follows() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let rights = Rights::READ.with(Right::Grant);
+    let link = |by: u8, to: u8| {
+        world.signed(by, to, &SharedFolder { rights, ..world.to_read(shared.ino) })
+    };
+    let to_bob = link(1, 2);
+    let to_carol = link(2, 3);
+    let to_dave = link(3, 4);
+    let begin = |number: u8, chain: &[&str]| world.begin(world.admit(number, chain).unwrap());
+    let bob = begin(2, &[&to_bob]).unwrap();
+    let carol = begin(3, &[&to_bob, &to_carol]).unwrap();
+    let dave = begin(4, &[&to_bob, &to_carol, &to_dave]).unwrap();
+    let revoke = |guest: &Guest, by: u8, texts: &[&str], of: &str| {
+        let sentence = Revocation::sign(world.volume, id(of), 7, &key(by).signing_key());
+        let chain = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        world.ask(guest, Request::Revoke { sentence: sentence.into_bytes(), chain }).map(drop)
+    };
+    let denied = Err(Code::AccessDenied);
+    assert_eq!(revoke(&carol, 3, &[&to_carol], &to_carol), denied, "of one above");
+    assert_eq!(revoke(&carol, 3, &[], &to_bob), denied, "of the root");
+    assert_eq!(revoke(&bob, 2, &[], &to_carol), denied, "without a proof");
+    assert_eq!(revoke(&bob, 2, &[&to_dave], &to_dave), denied, "a proof that begins too late");
+    assert_eq!(revoke(&bob, 2, &[&to_carol], &to_dave), denied, "of another one");
+    assert_eq!(revoke(&bob, 3, &[&to_dave], &to_dave), denied, "by another key");
+    let forged = to_carol.replace("\"r\"", "\"a\"");
+    assert_eq!(revoke(&bob, 2, &[&forged], &forged), denied, "of what it has not signed");
+    assert!(world.attr(&dave, shared).is_ok());
+    assert_eq!(revoke(&bob, 2, &[&to_carol, &to_dave], &to_dave), Ok(()));
+    assert_eq!(world.attr(&dave, shared), Err(Code::Stale));
+    assert!(world.attr(&carol, shared).is_ok());
+    assert_eq!(revoke(&bob, 2, &[&to_carol], &to_carol), Ok(()));
+    assert_eq!(world.attr(&carol, shared), Err(Code::Stale));
+    assert!(world.attr(&bob, shared).is_ok());
+    let world = world.restarted();
+    let says = GuestRefusal("the credential was taken back".to_owned());
+    assert_eq!(world.admit(3, &[&to_bob, &to_carol]), Err(says));
+    assert!(world.admit(2, &[&to_bob]).is_ok());
 }

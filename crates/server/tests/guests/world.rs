@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use pelago_keynote::{Conditions, Credential, Principal, SharedFolder, policy};
 use pelago_net::key::PrivateKey;
@@ -84,17 +85,32 @@ impl World {
 
     /// Returns the credential by which the root shares a directory with the key of this number.
     pub(super) fn credential(&self, number: u8, directory: InodeId) -> String {
-        self.signed(1, number, SharedFolder { volume: self.volume, directory: directory.raw() })
+        self.signed(1, number, &self.to_read(directory))
+    }
+
+    /// Returns the right to read a directory.
+    pub(super) fn to_read(&self, directory: InodeId) -> SharedFolder {
+        SharedFolder::to_read(self.volume, directory.raw())
     }
 
     /// Returns a credential signed by the first key for the second.
-    pub(super) fn signed(&self, by: u8, number: u8, share: SharedFolder) -> String {
+    pub(super) fn signed(&self, by: u8, number: u8, share: &SharedFolder) -> String {
         conditioned(by, number, &share.conditions())
     }
 
     pub(super) fn admit(&self, number: u8, chain: &[&str]) -> Result<GuestGrant, GuestRefusal> {
+        self.admit_at(number, chain, None)
+    }
+
+    /// Returns the grant of a guest at an address.
+    pub(super) fn admit_at(
+        &self,
+        number: u8,
+        chain: &[&str],
+        address: Option<IpAddr>,
+    ) -> Result<GuestGrant, GuestRefusal> {
         let chain: Vec<Vec<u8>> = chain.iter().map(|text| text.as_bytes().to_vec()).collect();
-        self.server.session_service().admit_guest(&principal(number).0, &chain)
+        self.server.session_service().admit_guest(&principal(number).0, &chain, address)
     }
 
     /// Begins the session of the guest with this key, for a directory.
@@ -201,6 +217,32 @@ impl World {
 
     pub(super) fn lookup(&self, guest: &Guest, dir: Handle, text: &str) -> Result<Entry, Code> {
         entry(self.ask(guest, Request::Lookup { dir, name: name(text) })?)
+    }
+
+    /// Returns the names that a guest finds in a directory, each with `true` if its attributes are
+    /// shown.
+    pub(super) fn listed(&self, guest: &Guest, dir: Handle) -> Result<Vec<(String, bool)>, Code> {
+        let after = Cookie::START;
+        let request = Request::List { dir, after, behind: None, entries: 1000, attributes: true };
+        let Reply::Listed { entries, end: true } = self.ask(guest, request)? else {
+            panic!("a short listing");
+        };
+        let shown = entries.into_iter();
+        let mut shown: Vec<_> =
+            shown.map(|listed| (listed.name.to_string(), listed.entry.is_some())).collect();
+        shown.sort();
+        Ok(shown)
+    }
+
+    /// Returns the root's credential for a directory that ends after this number of seconds, by
+    /// the clock of the server.
+    pub(super) fn until(&self, directory: InodeId, seconds: u64) -> String {
+        let end = SystemTime::now() + Duration::from_secs(seconds);
+        let end = time::OffsetDateTime::from(end);
+        let month = u8::from(end.month());
+        let time = format!("{:02}{:02}{:02}", end.hour(), end.minute(), end.second());
+        let until = Some(format!("{:04}{month:02}{:02}{time}", end.year(), end.day()));
+        self.signed(1, 2, &SharedFolder { until, ..self.to_read(directory) })
     }
 
     /// Returns all that programs see of the volume, except the times of the last reads.

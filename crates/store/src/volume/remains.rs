@@ -9,21 +9,25 @@ use super::layout::{CONTENT, TABLE};
 use super::lock::Lock;
 use crate::folder::Folder;
 
-/// The remains of a volume. No server can open it until this is dropped; nothing in it is changed.
+/// The remains of a volume. No server can open it until this is dropped, unless its file `lock` is
+/// missing; nothing in it is changed.
 #[derive(Debug)]
 pub struct Remains {
     table: Result<Folder, VolumeError>,
     content: Result<Folder, VolumeError>,
     format: Result<Format, VolumeError>,
+    /// `None` if the volume has no file `lock`.
     _lock: Option<Lock>,
 }
 
 impl Remains {
     /// Opens what is left of the volume in `dir`.
     ///
-    /// # Errors [`VolumeError::Missing`] if there are neither rows nor content files; also if
-    /// another program is needed to read the volume, if it is in use, or if other users can change
-    /// it.
+    /// # Errors
+    /// [`VolumeError::Missing`] if there is neither a folder of rows nor one of content files;
+    /// [`VolumeError::SharedStore`]; also if another version of the program is needed, if the
+    /// volume is in use, if it is another user's or others can change it, or if neither folder can
+    /// be opened.
     pub fn open(dir: &Path) -> Result<Self, VolumeError> {
         let missing = || VolumeError::Missing { path: dir.into() };
         let folder = match Folder::open(dir) {
@@ -35,6 +39,7 @@ impl Remains {
                 return Err(VolumeError::SharedStore { path: dir.into() });
             }
             Ok(pair) => Ok(pair.value),
+            // What is damaged can be done without; what this program may not read cannot.
             Err(error @ (VolumeError::Corrupt { .. } | VolumeError::Io { .. })) => Err(error),
             Err(error) => return Err(error),
         };
@@ -45,9 +50,13 @@ impl Remains {
         };
         let table = open(TABLE)?;
         let content = open(CONTENT)?;
-        match (&table, &content) {
-            (Err(_), Err(_)) => Err(missing()),
-            _ => Ok(Self { table, content, format, _lock: lock }),
+        match (table, &content) {
+            (Err(_), Err(_)) if !folder.contains(TABLE)? && !folder.contains(CONTENT)? => {
+                Err(missing())
+            }
+            // Both are there, and the disk gives neither.
+            (Err(error), Err(_)) => Err(error),
+            (table, _) => Ok(Self { table, content, format, _lock: lock }),
         }
     }
 

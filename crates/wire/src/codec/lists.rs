@@ -75,9 +75,52 @@ impl Field for ServerAddresses {
     }
 }
 
-/// The things that a recall names, at most [`limits::RECALL_THINGS`]. The bytes of a file have no
-/// lease of their own.
+/// The texts of credentials: their number as u16, and of each its length as u16 and its bytes, all
+/// together at most [`limits::CHAIN_BYTES`]. None is empty.
+pub(crate) enum Credentials {}
+
+impl Field for Credentials {
+    type Value = Vec<Vec<u8>>;
+    const MOST: usize = limits::CHAIN_BYTES;
+
+    fn put(value: &Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let too_big = || Error::from(Code::TooBig);
+        let total: usize = 2 + value.iter().map(|text| text.len() + 2).sum::<usize>();
+        if value.len() > limits::CHAIN_LINKS || total > limits::CHAIN_BYTES {
+            return Err(too_big());
+        }
+        u16::put(&u16::try_from(value.len()).map_err(|_| too_big())?, out)?;
+        value.iter().try_for_each(|text| {
+            if text.is_empty() || text.len() > limits::CREDENTIAL_BYTES {
+                return Err(too_big());
+            }
+            u16::put(&u16::try_from(text.len()).map_err(|_| too_big())?, out)?;
+            out.extend_from_slice(text);
+            Ok(())
+        })
+    }
+
+    fn take(from: &mut Reader<'_>) -> Result<Vec<Vec<u8>>, DecodeError> {
+        let count = from.length::<u16>(limits::CHAIN_LINKS)?;
+        let mut all = Vec::with_capacity(count);
+        for _ in 0..count {
+            let length = from.length::<u16>(limits::CREDENTIAL_BYTES)?;
+            if length == 0 {
+                return Err(from.invalid());
+            }
+            all.push(from.bytes(length)?.to_vec());
+        }
+        Ok(all)
+    }
+}
+
+/// The nodes and names that a recall names, at most [`limits::RECALL_THINGS`]. Bytes of a file are
+/// refused ([`Code::Bug`]): they have no lease of their own.
 pub(crate) enum RecalledThings {}
+
+/// The kinds of recalled things.
+const NODE: u8 = 1;
+const NAME: u8 = 2;
 
 impl Field for RecalledThings {
     type Value = Vec<Touched>;
@@ -90,9 +133,9 @@ impl Field for RecalledThings {
         }
         u8::put(&u8::try_from(value.len()).map_err(|_| Code::Bug)?, out)?;
         value.iter().try_for_each(|touched| match touched {
-            Touched::Node(ino) => u8::put(&1, out).and_then(|()| InodeId::put(ino, out)),
+            Touched::Node(ino) => u8::put(&NODE, out).and_then(|()| InodeId::put(ino, out)),
             Touched::Name { dir, name } => {
-                u8::put(&2, out)?;
+                u8::put(&NAME, out)?;
                 InodeId::put(dir, out)?;
                 <Name as Field>::put(name, out)
             }
@@ -105,8 +148,8 @@ impl Field for RecalledThings {
         let mut all = Vec::with_capacity(number);
         for _ in 0..number {
             all.push(match u8::take(from)? {
-                1 => Touched::Node(InodeId::take(from)?),
-                2 => {
+                NODE => Touched::Node(InodeId::take(from)?),
+                NAME => {
                     Touched::Name { dir: InodeId::take(from)?, name: <Name as Field>::take(from)? }
                 }
                 kind => return Err(from.not_spoken(reserved::RECALLS, kind.into())),

@@ -5,7 +5,7 @@
 
 use super::field::{DecodeError, Field, LayoutRow, Reader, longest};
 use super::fields::{Address, BulkBytes, Sentence, Target, XattrName, XattrValue};
-use super::lists::{DirEntries, ServerAddresses};
+use super::lists::{Credentials, DirEntries, ServerAddresses};
 use super::{MOST_ANSWER_START, MOST_CALLER};
 use crate::attr::{Attr, FileKind, NewMode, SetAttr};
 use crate::error::Error;
@@ -142,7 +142,7 @@ requests! {
     35 ReclaimLock { open: OpenId, owner: LockOwner, lock: FileLock } -> Done;
     36 Search { dir: Handle, search: Search } -> Found;
     37 Tags { dir: Handle, tags: Tags } -> Tagged;
-    40 Revoke { sentence: Sentence } -> Done;
+    40 Revoke { sentence: Sentence, chain: Credentials } -> Done;
     48 Step { dir: Handle, to: Option<Name> } -> Stepped;
     49 AddDir { dir: Handle, name: Name, made: InodeId } -> Done;
     50 SiteAddress { address: Address } -> Done;

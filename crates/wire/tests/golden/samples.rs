@@ -273,7 +273,14 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".rank", search(at(SearchAt::Rank(256)), member.clone())),
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
-        ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec() }),
+        ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec(), chain: vec![] }),
+        (
+            ".guest",
+            Request::Revoke {
+                sentence: b"Pelago-Revocation: 1\n".to_vec(),
+                chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()],
+            },
+        ),
         ("", Request::Step { dir: NODE, to: Some(name("berlin")) }),
         (".parent", Request::Step { dir: NODE, to: None }),
         ("", Request::AddDir { dir: NODE, name: name("berlin"), made: NODE.ino }),

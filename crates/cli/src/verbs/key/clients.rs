@@ -7,12 +7,13 @@ use pelago_net::clients::file::{self, ClientsFileError};
 use pelago_net::clients::{
     Allowed, AllowedClient, ChangeError, ClientName, ClientNameError, ClientRef, ClientRefError,
 };
-use pelago_net::key::{KeyTextError, PublicKey};
+use pelago_net::key::PublicKey;
 use pelago_store::volume;
 use serde_json::{Value, json};
 
 use super::own_file;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::key_argument::{self, KeyArgumentError};
 use crate::{json, locate, output};
 
 pub(super) const ALLOW: &str = "\
@@ -26,7 +27,8 @@ If the server is up, the sessions of the machine end within a second.";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct AllowArgs {
-    /// The public key of the machine: `pelago key show` prints it there
+    /// The public key of the machine: `pelago key show` prints it there. Or an OpenSSH key,
+    /// 'ssh-ed25519 AAAA...', or a file with one, such as id_ed25519.pub
     #[arg(value_name = "KEY")]
     key: String,
     /// A name for it, for people and for `remove`
@@ -78,14 +80,15 @@ impl Target {
 #[derive(Debug, thiserror::Error)]
 enum ArgumentError {
     #[error("KEY is not a public key")]
-    Key(#[source] KeyTextError),
+    Key(#[source] KeyArgumentError),
     #[error(transparent)]
     Name(ClientNameError),
 }
 
 /// Adds a client to the list.
 pub(super) fn allow(args: &AllowArgs) -> Outcome<()> {
-    let key = args.key.parse().map_err(|error| argument_failed(ArgumentError::Key(error)))?;
+    let key = key_argument::read(&args.key)
+        .map_err(|error| argument_failed(ArgumentError::Key(error)))?;
     let name = args.name.as_deref().map(str::parse::<ClientName>).transpose();
     let name = name.map_err(|error| argument_failed(ArgumentError::Name(error)))?;
     let dir = args.on.find()?;
@@ -106,7 +109,7 @@ pub(super) fn allow(args: &AllowArgs) -> Outcome<()> {
 pub(super) fn remove(args: &RemoveArgs) -> Outcome<()> {
     let which = args.client.parse::<ClientRef>().map_err(|error| {
         argument_failed(match error {
-            ClientRefError::Key(error) => ArgumentError::Key(error),
+            ClientRefError::Key(error) => ArgumentError::Key(error.into()),
             ClientRefError::Name(error) => ArgumentError::Name(error),
             error => return Failure::new(Exit::Usage, error),
         })

@@ -13,10 +13,10 @@ use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
 use crate::credential::{Chain, Wanted, Whereabouts};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::licensed_key::licensed_key;
 use crate::locate;
 use crate::moment::Moment;
 use crate::up_volume::PATIENCE;
-use crate::verbs::key::own_key;
 
 /// Signs a credential for a folder in the mount at `point`, whose process has the socket in `dir`.
 pub(super) fn share(
@@ -27,8 +27,7 @@ pub(super) fn share(
     terms: &Terms,
 ) -> Outcome<Shared> {
     let chain = chain_of(dir, point, path)?;
-    let key = own_key()?;
-    chain.expect_licensed(key.public())?;
+    let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let address = chain.address()?;
     let directory = examine(point, path)?.outside(&chain);
     let wanted = Wanted {
@@ -58,7 +57,7 @@ pub(super) fn share(
     };
     let mut texts = chain.texts();
     texts.push(credential.sign(&key.signing_key()).map_err(written_failed)?);
-    Ok(Shared { chain: texts, grant, address, spare: None })
+    Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
 }
 
 /// Asks the process of a mount for the credentials by which it is a guest.

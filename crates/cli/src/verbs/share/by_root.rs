@@ -61,7 +61,7 @@ pub(super) fn share(
         conditions: &grant.conditions(),
     };
     let text = credential.sign(&key.signing_key()).map_err(written_failed)?;
-    Ok(Shared { chain: vec![text], grant, address, spare })
+    Ok(Shared { chain: vec![text], grant, to: *to, address, spare })
 }
 
 /// Makes this user's key a root of the volume if this is its first share, and creates a spare root.

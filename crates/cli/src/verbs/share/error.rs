@@ -9,10 +9,13 @@ use pelago_net::key::PublicKey;
 use crate::control::AskError;
 use crate::credential::{ChainError, NarrowError};
 use crate::failure::{Exit, Failure};
+use crate::key_argument::KeyArgumentError;
 use crate::moment::MomentError;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ShareError {
+    #[error("KEY is not a public key")]
+    To(#[source] KeyArgumentError),
     #[error("{0} is not built yet")]
     NotBuilt(&'static str),
     #[error("the time of `--until` cannot be used")]

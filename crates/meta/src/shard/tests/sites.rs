@@ -239,15 +239,15 @@ fn a_directory_inherits_from_one_of_another_site() {
 }
 
 #[test]
-fn nothing_above_a_part_of_another_site_is_granted() {
+fn the_directories_above_a_part_of_another_site_are_not_known() {
     let first = site(0);
     let berlin = site(1);
     let top = dir_there(&berlin, &first, ROOT, "berlin");
     let dir = berlin.dir(top, "dir", 3).handle;
     let file = berlin.file(dir, "file", 3).handle;
-    assert!(berlin.shard.find_below(top.ino, file, false).unwrap().is_some());
-    assert!(berlin.shard.find_below(dir.ino, file, false).unwrap().is_some());
-    assert!(berlin.shard.find_below(top.ino, top, false).unwrap().is_some());
-    assert!(berlin.shard.find_below(dir.ino, top, false).unwrap().is_none());
-    assert!(berlin.shard.find_below(InodeId::ROOT, file, false).unwrap().is_none());
+    let position = berlin.shard.placement(file, false).unwrap();
+    assert_eq!(position.dirs, [dir.ino]);
+    let found = berlin.shard.ancestors(dir.ino, position.directory_moves).unwrap();
+    assert_eq!(found, Ancestors { dirs: vec![top.ino, dir.ino], is_complete: false });
+    assert_eq!(berlin.shard.placement(top, false).unwrap().dirs, [top.ino]);
 }

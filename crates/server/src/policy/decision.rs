@@ -1,0 +1,141 @@
+//! The decision whether a chain grants a right in a directory: queries in the language of the
+//! credentials (RFC 2704, 5).
+//!
+//! A right reaches a guest along a chain only if each link grants it, so a delegate cannot widen
+//! what he has. A link counts only if a root has signed it, or a key that holds the right to grant
+//! for the same action by links that count.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+use std::fmt::Write as _;
+
+use pelago_keynote::share::{APPLICATION, attribute};
+use pelago_keynote::{Action, Assertion, Principal, Query, Reads, Right, Values};
+use pelago_meta::shard::Ancestors;
+use pelago_wire::InodeId;
+
+use super::chain::{Chain, Link};
+use super::moment::Moment;
+use super::scope::only_seeks_ancestors;
+
+/// A question of rights, but for the right itself.
+pub(super) struct Question<'a> {
+    /// The policy of the volume.
+    pub(super) policy: &'a Assertion,
+    pub(super) chain: &'a Chain,
+    pub(super) principal: Principal,
+    /// The node that the action is about.
+    pub(super) object: InodeId,
+    /// The id of the volume: 32 hexadecimal digits.
+    pub(super) volume: &'a str,
+    /// The directory, and those above it.
+    pub(super) ancestors: &'a Ancestors,
+    /// The address of the guest, as the attribute has it.
+    pub(super) address: Option<&'a str>,
+    pub(super) moment: &'a Moment,
+}
+
+/// A decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    pub(super) is_granted: bool,
+    /// The attributes that decide.
+    pub(super) reads: Reads,
+}
+
+impl Question<'_> {
+    /// Decides about a right.
+    pub(super) fn decide(&self, right: Right) -> Decision {
+        let mut reads = Reads::default();
+        if !self.can_be_decided() {
+            return Decision { is_granted: false, reads };
+        }
+        let is_root =
+            |link: &&Link| self.policy.licensees().keys().any(|root| root == link.authorizer);
+        let links = || self.chain.links.iter();
+        let mut counting: Vec<&Link> = links().filter(is_root).collect();
+        let mut others: Vec<&Link> = links().filter(|link| !is_root(link)).collect();
+        // Each round lets the links of one more authorizer count. A circle lets none.
+        while !others.is_empty() {
+            let may_grant = |link: &&Link| {
+                let mut reads_of_grant = Reads::default();
+                let may = self.ask(&counting, link.authorizer, Right::Grant, &mut reads_of_grant);
+                (may, reads_of_grant)
+            };
+            let mut admitted = Vec::new();
+            for link in &others {
+                let (may, reads_of_grant) = may_grant(link);
+                reads.merge(reads_of_grant);
+                if may {
+                    admitted.push(link.authorizer);
+                }
+            }
+            if admitted.is_empty() {
+                break;
+            }
+            let is_admitted = |link: &&Link| admitted.contains(&link.authorizer);
+            counting.extend(others.iter().copied().filter(is_admitted));
+            others.retain(|link| !admitted.contains(&link.authorizer));
+        }
+        let is_granted = self.ask(&counting, self.principal, right, &mut reads);
+        Decision { is_granted, reads }
+    }
+
+    /// Returns whether the directories that are known suffice: an unknown one is no.
+    fn can_be_decided(&self) -> bool {
+        self.ancestors.is_complete || (only_seeks_ancestors(self.policy) && self.chain.only_seeks)
+    }
+
+    /// Returns whether these links give a right to a principal.
+    fn ask(&self, links: &[&Link], principal: Principal, right: Right, reads: &mut Reads) -> bool {
+        let values = Values::boolean();
+        let action = RightAction {
+            question: self,
+            right,
+            ancestors: OnceCell::new(),
+            object: OnceCell::new(),
+        };
+        let query = Query { action: &action, requesters: &[principal], values: &values };
+        let assertions = links.iter().map(|link| &link.assertion);
+        let answer = query.ask(std::iter::once(self.policy).chain(assertions));
+        reads.merge(answer.reads);
+        answer.value == values.max()
+    }
+}
+
+/// The action of a question and a right.
+struct RightAction<'a> {
+    question: &'a Question<'a>,
+    right: Right,
+    ancestors: OnceCell<String>,
+    object: OnceCell<String>,
+}
+
+impl Action for RightAction<'_> {
+    fn attribute(&self, name: &str) -> Option<Cow<'_, [u8]>> {
+        let Question { volume, ancestors, object, address, moment, .. } = self.question;
+        let text = match name {
+            attribute::APP_DOMAIN => APPLICATION,
+            attribute::VOLUME => volume,
+            attribute::RIGHT => self.right.letter(),
+            attribute::ANCESTORS => self.ancestors.get_or_init(|| {
+                let mut text = "/".to_owned();
+                for dir in &ancestors.dirs {
+                    let _infallible = write!(text, "{:x}/", dir.raw());
+                }
+                text
+            }),
+            attribute::OBJECT => self.object.get_or_init(|| format!("{:x}", object.raw())),
+            attribute::NOW => &moment.now,
+            attribute::TIME => &moment.time,
+            attribute::WEEKDAY => &moment.weekday,
+            attribute::ADDRESS => address.as_ref()?,
+            _ => return None,
+        };
+        Some(Cow::Borrowed(text.as_bytes()))
+    }
+
+    fn is_clock(&self, name: &str) -> bool {
+        name == attribute::NOW
+    }
+}

@@ -1,0 +1,108 @@
+//! The cache of decisions: the rights of a guest in a directory.
+//!
+//! A decision is cached only if nothing but the directory and the present time decides. It holds
+//! until the next time that a link names, and until a directory gets another parent or the rights
+//! change: the number of each is part of it.
+
+use pelago_keynote::share::attribute;
+use pelago_keynote::{Reads, Right};
+use pelago_wire::{InodeId, SessionId};
+use quick_cache::sync::Cache;
+
+use super::decision::Decision;
+
+/// The limit for the directories whose rights are cached.
+const DECISIONS: usize = 65_536;
+
+/// The circumstances of a decision. It holds for the same ones alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Epoch {
+    /// The moves of directories so far.
+    pub(super) directory_moves: u64,
+    /// The rights number.
+    pub(super) rights_number: u64,
+}
+
+/// The rights of a guest in a directory, as far as they are known.
+#[derive(Debug, Clone, Copy)]
+struct CachedRights {
+    epoch: Epoch,
+    /// A bit for each right that was decided.
+    decided: u8,
+    /// A bit for each right that is granted.
+    granted: u8,
+    /// The seconds since 1970 at which the first of these decisions ends.
+    ends: u64,
+}
+
+/// The decisions of all guests.
+pub(super) struct Decisions {
+    known: Cache<(SessionId, InodeId), CachedRights>,
+}
+
+impl Decisions {
+    pub(super) fn new() -> Self {
+        Self { known: Cache::new(DECISIONS) }
+    }
+
+    /// Returns the decision about a right, if it is known and holds at this time.
+    #[inline]
+    pub(super) fn get(
+        &self,
+        session: SessionId,
+        dir: InodeId,
+        right: Right,
+        epoch: Epoch,
+        seconds: u64,
+    ) -> Option<bool> {
+        let known = self.known.get(&(session, dir))?;
+        let bit = 1 << right as u8;
+        let holds = known.epoch == epoch && seconds < known.ends && known.decided & bit != 0;
+        holds.then_some(known.granted & bit != 0)
+    }
+
+    /// Caches a decision of this time, if it may be cached.
+    pub(super) fn insert(
+        &self,
+        session: SessionId,
+        dir: InodeId,
+        right: Right,
+        epoch: Epoch,
+        seconds: u64,
+        decision: &Decision,
+    ) {
+        let Some(ends) = end_of(&decision.reads) else { return };
+        let bit = 1 << right as u8;
+        let holds = |known: &CachedRights| known.epoch == epoch && seconds < known.ends;
+        let before = self.known.get(&(session, dir)).filter(holds);
+        let before =
+            before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
+        let known = CachedRights {
+            epoch,
+            decided: before.decided | bit,
+            granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },
+            ends: before.ends.min(ends),
+        };
+        self.known.insert((session, dir), known);
+    }
+}
+
+/// Returns the time at which a decision ends; `None` if it may not be cached.
+fn end_of(reads: &Reads) -> Option<u64> {
+    // What is fixed for a session, a right and a directory.
+    const FIXED: [&str; 5] = [
+        attribute::APP_DOMAIN,
+        attribute::VOLUME,
+        attribute::RIGHT,
+        attribute::ANCESTORS,
+        attribute::ADDRESS,
+    ];
+    if !reads.attributes().all(|name| FIXED.contains(&name)) {
+        return None;
+    }
+    let mut ends = reads.clocks().map(|(_, end)| match end {
+        None => Some(u64::MAX),
+        Some(end) => super::moment::seconds_of(end),
+    });
+    ends.try_fold(u64::MAX, |earliest, end| Some(earliest.min(end?)))
+}
