@@ -57,11 +57,11 @@ impl Home {
 
 /// Returns a credential that is signed by the key of seed 1 for another key.
 fn credential(comment: &[String], licensee: u8) -> String {
-    credential_for(comment, seeded(licensee).public())
+    signed(&seeded(1), &seeded(licensee), comment, None)
 }
 
 fn credential_for(comment: &[String], licensee: PublicKey) -> String {
-    signed(&seeded(1), licensee, comment, None)
+    signed_for(&seeded(1), licensee, comment, None)
 }
 
 fn seeded(seed: u8) -> PrivateKey {
@@ -69,10 +69,19 @@ fn seeded(seed: u8) -> PrivateKey {
 }
 
 /// Returns a credential by a key for another one.
-fn signed(by: &PrivateKey, to: PublicKey, comment: &[String], until: Option<&str>) -> String {
+fn signed(by: &PrivateKey, to: &PrivateKey, comment: &[String], until: Option<&str>) -> String {
+    signed_for(by, to.public(), comment, until)
+}
+
+fn signed_for(
+    by: &PrivateKey,
+    licensee: PublicKey,
+    comment: &[String],
+    until: Option<&str>,
+) -> String {
     let until = until.map(str::to_owned);
     let share = SharedFolder { until, ..SharedFolder::to_read([5; 16], 0x2a) };
-    let licensee = Principal(*to.as_bytes());
+    let licensee = Principal(*licensee.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
     credential.sign(&by.signing_key()).unwrap()

@@ -7,7 +7,7 @@ use pelago_keynote::{
 };
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
-use proptest::test_runner::Config;
+use proptest::test_runner::{Config, RngSeed};
 
 fn relation() -> impl Strategy<Value = Relation> {
     proptest::sample::select(Relation::ALL.to_vec())
@@ -124,8 +124,17 @@ fn read(conditions: &Conditions) -> Option<Conditions> {
     Some(Assertion::parse(text.as_bytes()).expect(&text).conditions().unwrap().clone())
 }
 
+fn config() -> Config {
+    Config {
+        cases: 2000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(1),
+        ..Config::default()
+    }
+}
+
 proptest! {
-    #![proptest_config(Config { cases: 2000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_print_of_conditions_is_read_as_the_same(program in program()) {

@@ -129,16 +129,15 @@ impl Chain {
         self.links().map(|link| link.credential.text().to_owned()).collect()
     }
 
-    /// Divides the chain before the first credential that a guest has signed; `None` if there is
-    /// none. That of a root is the first of all, and is signed by no guest.
-    pub(crate) fn divided_at(&self, signer: &PublicKey) -> Option<Divided> {
-        let links: Vec<Link> = self.links().cloned().collect();
-        let at = links.iter().skip(1).position(|link| link.signer == *signer)? + 1;
-        let below = links.get(at..)?.iter().map(|link| link.credential.text().to_owned());
-        let below = below.collect();
-        let mut above = links.into_iter().take(at).collect::<Vec<_>>();
+    /// Divides the chain at the first credential that a key has signed: the credentials before it,
+    /// by which its holder is a guest, and the texts from it on. `None` if the key has signed none,
+    /// or the first one, as a root.
+    pub(crate) fn divide_at(&self, signer: &PublicKey) -> Option<(Self, Vec<String>)> {
+        let at = self.links().position(|link| link.signer == *signer)?;
+        let mut above: Vec<Link> = self.links().take(at).cloned().collect();
         let last = above.pop()?;
-        Some(Divided { own: Self { above, last }, below })
+        let handed_on = self.links().skip(at).map(|link| link.credential.text().to_owned());
+        Some((Self { above, last }, handed_on.collect()))
     }
 
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
@@ -310,6 +309,11 @@ mod tests {
     fn each_credential_is_signed_by_a_key_of_the_one_before() {
         let good = chain(&[granted(1, 2, "rxg", None), granted(2, 3, "rx", None)]).unwrap();
         assert!(good.last.licenses(&key(3).public()) && !good.last.licenses(&key(2).public()));
+        let (own, handed_on) = good.divide_at(&key(2).public()).unwrap();
+        assert!(own.last.licenses(&key(2).public()));
+        assert_eq!(handed_on, [good.last.credential.text()]);
+        assert!(good.divide_at(&key(1).public()).is_none(), "a root is no guest");
+        assert!(good.divide_at(&key(3).public()).is_none(), "it has signed nothing");
         let words: Vec<String> = good.links().map(Link::words).collect();
         let person = |seed| key(seed).public();
         assert_eq!(

@@ -80,10 +80,18 @@ struct Recipient {
 /// Signs a revocation, and sends it to the server.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let chain = credential::read(&args.file)?;
-    match (&args.volume, by_guest(&chain)) {
-        (None, Some((key, divided))) => {
-            let sentence = sentence(&chain, &key);
-            ask(Recipient::of_guest(&divided.own, key)?, sentence, divided.below)
+    let signers: Vec<PublicKey> = chain.links().map(|link| link.signer).collect();
+    // A root may take back what another root has shared.
+    let key = licensed_key(&signers).or_else(|_| own_key())?;
+    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
+    let volume = chain.last.share.volume;
+    let id = chain.last.credential.id();
+    let sentence = Revocation::sign(volume, id, now, &key.signing_key());
+    match (&args.volume, chain.divide_at(&key.public())) {
+        (None, Some((own, handed_on))) => ask(Recipient::of_guest(&own, key)?, sentence, handed_on),
+        (Some(dir), _) => {
+            let dir = locate::find(Some(dir), None)?.dir;
+            of_volume(&dir, sentence)
         }
         (Some(dir), _) => by_root(&locate::find(Some(dir), None)?.dir, &chain),
         (None, None) => by_root(&volume_of(&chain.last.share)?, &chain),
@@ -154,18 +162,17 @@ fn by_root(dir: &Path, chain: &Chain) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
-    let recipient = Recipient { target, role: ClientRole::Client, server };
-    ask(recipient, sentence(chain, &key), Vec::new())
+    ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new())
 }
 
-/// Sends a revocation. `below` has the credentials from one that a guest has signed to the one that
-/// is revoked.
-fn ask(recipient: Recipient, sentence: Vec<u8>, below: Vec<String>) -> Outcome<()> {
+/// Sends a revocation, with the credentials from the first one that its signer has signed.
+fn ask(recipient: Recipient, sentence: String, handed_on: Vec<String>) -> Outcome<()> {
     let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
     let remote = Remote::connect(options, PATIENCE)
         .map_err(|source| unreachable(server.clone(), source, is_guest))?;
+    let chain = handed_on.into_iter().map(String::into_bytes).collect();
     let (sender, answer) = channel();
     let done = Box::new(move |result, _granted| {
         // The other end waits below, or has given up.
@@ -174,7 +181,7 @@ fn ask(recipient: Recipient, sentence: Vec<u8>, below: Vec<String>) -> Outcome<(
     let chain = below.into_iter().map(String::into_bytes).collect();
     remote.ask_leased(
         &Context::direct(0, 0),
-        Request::Revoke { sentence, chain },
+        Request::Revoke { sentence: sentence.into_bytes(), chain },
         Bulk::None,
         done,
     );

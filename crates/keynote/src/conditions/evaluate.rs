@@ -17,7 +17,7 @@ const STEPS: u32 = 16_384;
 /// The steps of compiling a regular expression that is no literal, without its positions.
 const COMPILE_STEPS: u32 = 256;
 /// The steps of compiling a position of it.
-const POSITION_STEPS: u32 = 8;
+const POSITION_STEPS: u32 = 6;
 /// The limit for a computed string in bytes.
 const STRING_BYTES: usize = 64 << 10;
 

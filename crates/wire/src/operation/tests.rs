@@ -9,7 +9,7 @@ use crate::name::Name;
 
 const NODE: Handle = Handle::own(InodeId::ROOT);
 const OPEN: OpenId = OpenId(7);
-const GRANTED: ForGuest = ForGuest::Node(NODE);
+const GRANTED: ForGuest = ForGuest::Read(NODE);
 
 fn set_attr(open: Option<OpenId>, set: SetAttr) -> Effect {
     Request::SetAttr { node: NODE, open, set }.describe().effect
