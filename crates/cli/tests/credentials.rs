@@ -131,7 +131,7 @@ fn a_chain_that_does_not_hold_together_is_refused_at_its_link() {
         armor(&texts).unwrap()
     };
     home.attach("attach-chain", &chain(&[&first, &first]));
-    let second = signed(&seeded(2), seeded(3).public(), &[], None);
+    let second = signed(&seeded(2), &seeded(3), &[], None);
     let changed = second.replacen("/2a/", "/1/", 1);
     home.attach("attach-chain-changed", &chain(&[&first, &changed]));
     home.attach("attach-chain-not-yours", &chain(&[&first, &second]));
@@ -142,8 +142,8 @@ fn what_has_ended_is_shown_and_refused() {
     let home = Home::new();
     let own = home.key();
     let name = ["at".to_owned() + " " + &address(), "name docs".to_owned()];
-    let first = signed(&seeded(1), seeded(2).public(), &name, Some("20200102030405"));
-    let second = signed(&seeded(2), own.public(), &name, None);
+    let first = signed(&seeded(1), &seeded(2), &name, Some("20200102030405"));
+    let second = signed(&seeded(2), &own, &name, None);
     home.attach("attach-ended", &armor(&[first, second]).unwrap());
 }
 
@@ -151,8 +151,8 @@ fn what_has_ended_is_shown_and_refused() {
 fn what_a_guest_has_shared_on_is_taken_back_at_its_address() {
     let home = Home::new();
     let own = home.key();
-    let first = signed(&seeded(1), own.public(), &[], None);
-    let second = signed(&own, seeded(2).public(), &[], None);
+    let first = signed(&seeded(1), &own, &[], None);
+    let second = signed(&own, &seeded(2), &[], None);
     home.write(&armor(&[first, second]).unwrap());
     home.golden("revoke-no-address", &["revoke", "cred"]);
 }

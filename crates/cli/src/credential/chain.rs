@@ -32,15 +32,6 @@ pub(crate) struct Link {
     pub(crate) share: SharedFolder,
 }
 
-/// A chain that is divided before what a guest has signed.
-#[derive(Debug)]
-pub(crate) struct Divided {
-    /// The credentials by which he is a guest.
-    pub(crate) own: Chain,
-    /// The texts of those that he has signed, or others after him.
-    pub(crate) below: Vec<String>,
-}
-
 /// The reason why texts are not a chain.
 #[derive(Debug, thiserror::Error)]
 pub(crate) struct ChainError {
@@ -334,13 +325,13 @@ mod tests {
         let all: Vec<Granted<'_>> = (1..=3).map(|at| granted(at, at + 1, "rxg", None)).collect();
         let chain = chain(&all).unwrap();
         for (signer, count) in [(2, 1), (3, 2)] {
-            let divided = chain.divided_at(&key(signer).public()).unwrap();
-            assert!(divided.own.last.licenses(&key(signer).public()));
-            assert_eq!(divided.own.links().count(), count);
-            assert_eq!(divided.below, chain.texts()[count..]);
+            let (own, below) = chain.divide_at(&key(signer).public()).unwrap();
+            assert!(own.last.licenses(&key(signer).public()));
+            assert_eq!(own.links().count(), count);
+            assert_eq!(below, chain.texts()[count..]);
         }
         for signer in [1, 4] {
-            assert!(chain.divided_at(&key(signer).public()).is_none(), "{signer}");
+            assert!(chain.divide_at(&key(signer).public()).is_none(), "{signer}");
         }
     }
 

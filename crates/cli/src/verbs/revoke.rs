@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::key::own_key;
 use crate::control::ask_status;
-use crate::credential::{self, Chain, Divided, Link};
+use crate::credential::{self, Chain};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::Guest;
 use crate::licensed_key::licensed_key;
@@ -93,27 +93,10 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
             let dir = locate::find(Some(dir), None)?.dir;
             of_volume(&dir, sentence)
         }
-        (Some(dir), _) => by_root(&locate::find(Some(dir), None)?.dir, &chain),
-        (None, None) => by_root(&volume_of(&chain.last.share)?, &chain),
+        (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence),
     }?;
     print(args, &chain)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the key by which this user has signed a credential as a guest, and the chain divided
-/// there; `None` if he has signed none.
-fn by_guest(chain: &Chain) -> Option<(PrivateKey, Divided)> {
-    let signers: Vec<PublicKey> = chain.links().skip(1).map(|link| link.signer).collect();
-    let key = licensed_key(&signers).ok()?;
-    let divided = chain.divided_at(&key.public())?;
-    Some((key, divided))
-}
-
-/// Signs the revocation of the last credential.
-fn sentence(chain: &Chain, key: &PrivateKey) -> Vec<u8> {
-    let now = u64::try_from(clock::now().seconds).unwrap_or_default();
-    let Link { credential, share, .. } = &chain.last;
-    Revocation::sign(share.volume, credential.id(), now, &key.signing_key()).into_bytes()
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
@@ -156,9 +139,8 @@ impl Recipient {
     }
 }
 
-/// Revokes by the key of a root, at the server of the volume in `dir`, over its socket.
-fn by_root(dir: &Path, chain: &Chain) -> Outcome<()> {
-    let key = own_key()?;
+/// Sends a revocation to the server of the volume in `dir`, over its socket.
+fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
     let folder = volume::open_folder(dir)?;
     let target = ServerTarget::Unix(volume::session_socket_path(&folder.proc_path()));
     let server = format!("of {}", dir.display());
@@ -178,7 +160,6 @@ fn ask(recipient: Recipient, sentence: String, handed_on: Vec<String>) -> Outcom
         // The other end waits below, or has given up.
         let _sent = sender.send(result);
     });
-    let chain = below.into_iter().map(String::into_bytes).collect();
     remote.ask_leased(
         &Context::direct(0, 0),
         Request::Revoke { sentence: sentence.into_bytes(), chain },
