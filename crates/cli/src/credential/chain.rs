@@ -321,6 +321,21 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_is_one_by_what_is_above_his_own_signature() {
+        let all: Vec<Granted<'_>> = (1..=3).map(|at| granted(at, at + 1, "rxg", None)).collect();
+        let chain = chain(&all).unwrap();
+        for (signer, count) in [(2, 1), (3, 2)] {
+            let (own, below) = chain.divide_at(&key(signer).public()).unwrap();
+            assert!(own.last.licenses(&key(signer).public()));
+            assert_eq!(own.links().count(), count);
+            assert_eq!(below, chain.texts()[count..]);
+        }
+        for signer in [1, 4] {
+            assert!(chain.divide_at(&key(signer).public()).is_none(), "{signer}");
+        }
+    }
+
+    #[test]
     fn a_chain_of_sixteen_is_read_and_each_signature_is_verified() {
         let all: Vec<Granted<'_>> = (1..=16).map(|at| granted(at, at + 1, "rxg", None)).collect();
         assert_eq!(chain(&all).unwrap().links().count(), 16);

@@ -25,9 +25,9 @@ use crate::{json, locate, output};
 
 const AFTER: &str = "\
 A root of the volume takes back what anybody has shared, on the machine of the volume, while that \
-is up. A guest takes back what he has shared on himself, from anywhere. Of a file with several \
-credentials it is the last one. It is void for ever, also after a restart: who came with it reads \
-nothing more, by name or by an open file. What was read before stays read.";
+is up. A guest takes back what he has shared on, and what others have from that, from anywhere. Of \
+a file with several credentials it is the last one. It is void for ever, also after a restart: who \
+came with it reads nothing more, by name or by an open file. What was read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
