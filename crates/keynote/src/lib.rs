@@ -2,8 +2,8 @@
 //!
 //! An [`Assertion`] is a text of fields. A *policy* names the keys that are trusted; a *credential*
 //! is signed by a key and grants rights to other keys under conditions. The crate parses and writes
-//! texts, makes and verifies signatures, and answers a [`ComplianceQuery`]: may these keys carry out
-//! this action? It uses neither a clock nor a file. The caller defines the meaning of the
+//! texts, makes and verifies signatures, and answers a [`ComplianceQuery`]: may these keys carry
+//! out this action? It uses neither a clock nor a file. The caller defines the meaning of the
 //! attributes.
 //!
 //! The language is that of RFC 2704, whole, with these bounds: keys and signatures are Ed25519;
