@@ -12,7 +12,10 @@ use crate::error::Error;
 /// or the invitation of a site, and nothing if the site has joined before.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Present {
-    /// At most [`limits::CHAIN_LINKS`] texts of 1 to [`limits::CREDENTIAL_BYTES`] bytes each.
+    /// At most [`CHAIN_LINKS`] texts of 1 to [`CREDENTIAL_BYTES`] bytes each.
+    ///
+    /// [`CHAIN_LINKS`]: crate::limits::CHAIN_LINKS
+    /// [`CREDENTIAL_BYTES`]: crate::limits::CREDENTIAL_BYTES
     pub chain: Vec<Vec<u8>>,
 }
 

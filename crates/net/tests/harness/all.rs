@@ -13,8 +13,7 @@ use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
     Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
-    InodeId, RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord,
-    SessionService,
+    RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
 };
 
 /// A deadline for events that must come; no test waits for it.
