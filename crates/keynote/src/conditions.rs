@@ -36,12 +36,12 @@ pub struct Clause {
     /// The test.
     pub test: Test,
     /// The value.
-    pub then: Then,
+    pub then: Consequence,
 }
 
 /// The compliance value of a clause whose test is passed.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Then {
+pub enum Consequence {
     /// The highest value.
     MaxTrust,
     /// The value of this name; the lowest if there is none.
@@ -145,7 +145,7 @@ impl Conditions {
             Err(tests) if tests.is_empty() => Test::Constant(true),
             Err(tests) => Test::All(tests),
         };
-        let then = Then::Value(StringExpr::literal(Self::TRUE));
+        let then = Consequence::Value(StringExpr::literal(Self::TRUE));
         Self { program: Program { clauses: vec![Clause { test, then }] } }
     }
 
@@ -154,8 +154,8 @@ impl Conditions {
     pub fn tests(&self) -> Option<&[Test]> {
         let [Clause { test, then }] = self.program.clauses.as_slice() else { return None };
         match then {
-            Then::Value(StringExpr::Literal(value)) if value == Self::TRUE.as_bytes() => {}
-            Then::MaxTrust | Then::Value(_) | Then::Program(_) => return None,
+            Consequence::Value(StringExpr::Literal(value)) if value == Self::TRUE.as_bytes() => {}
+            Consequence::MaxTrust | Consequence::Value(_) | Consequence::Program(_) => return None,
         }
         match test {
             Test::All(tests) => Some(tests),

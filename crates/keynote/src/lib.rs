@@ -19,13 +19,14 @@ pub use action::Action;
 pub use armor::{ArmorError, armor, unarmor};
 pub use assertion::{Assertion, Authorizer, CredentialId};
 pub use conditions::{
-    Arithmetic, Clause, Conditions, Operator, Pattern, Program, Relation, StringExpr, Test, Then,
+    Arithmetic, Clause, Conditions, Consequence, Operator, Pattern, Program, Relation, StringExpr,
+    Test,
 };
 pub use error::{AssertionError, SyntaxError};
 pub use invitation::SiteInvitation;
 pub use licensees::Licensees;
 pub use principal::{Identifier, Principal, PrincipalError};
-pub use query::{Answer, Query};
+pub use query::{Compliance, Query};
 pub use reads::Reads;
 pub use revocation::{Revocation, RevocationError};
 pub use share::{

@@ -26,7 +26,7 @@ pub struct Query<'a> {
 
 /// The answer to a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct Compliance {
     /// The index of the compliance value.
     pub value: usize,
     /// The attributes that decide.
@@ -40,10 +40,10 @@ impl Query<'_> {
     /// Returns the answer by these assertions. The caller has verified the signatures: an assertion
     /// by `"POLICY"` is believed as it is.
     #[must_use]
-    pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Answer {
+    pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Compliance {
         let assertions: Vec<&Assertion> = assertions.into_iter().collect();
         let mut answer =
-            Answer { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
+            Compliance { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
         let mut graph = Graph { query: self, of_keys: BTreeMap::new(), of_policy: Values::MIN };
         let mut conditions: Vec<Option<usize>> = vec![None; assertions.len()];
         // Each round but the last raises a value.

@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use pelago_keynote::{
-    Arithmetic, Assertion, Clause, Conditions, Operator, Pattern, Program, Relation, StringExpr,
-    Test, Then,
+    Arithmetic, Assertion, Clause, Conditions, Consequence, Operator, Pattern, Program, Relation,
+    StringExpr, Test,
 };
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert_eq, prop_oneof, proptest};
@@ -105,11 +105,12 @@ fn test() -> impl Strategy<Value = Test> {
 }
 
 fn program() -> impl Strategy<Value = Program> {
-    let clause = (test(), prop_oneof![Just(Then::MaxTrust), string().prop_map(Then::Value)]);
+    let clause =
+        (test(), prop_oneof![Just(Consequence::MaxTrust), string().prop_map(Consequence::Value)]);
     let clause = clause.prop_map(|clause| Clause { test: clause.0, then: clause.1 });
     let leaf = vec(clause, 0..3).prop_map(|clauses| Program { clauses });
     leaf.prop_recursive(3, 6, 2, |inner| {
-        let clause = (test(), inner.prop_map(Then::Program));
+        let clause = (test(), inner.prop_map(Consequence::Program));
         let clause = clause.prop_map(|clause| Clause { test: clause.0, then: clause.1 });
         vec(clause, 1..3).prop_map(|clauses| Program { clauses })
     })

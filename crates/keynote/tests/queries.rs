@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use pelago_keynote::{Action, Answer, Assertion, Principal, Query, Values};
+use pelago_keynote::{Action, Assertion, Compliance, Principal, Query, Values};
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::test_runner::{Config, RngSeed};
@@ -47,7 +47,12 @@ fn assertion(authorizer: u8, licensees: &str, conditions: &str) -> Assertion {
     Assertion::parse(text.as_bytes()).expect(&text)
 }
 
-fn ask(assertions: &[Assertion], action: &dyn Action, requesters: &[u8], names: &Values) -> Answer {
+fn ask(
+    assertions: &[Assertion],
+    action: &dyn Action,
+    requesters: &[u8],
+    names: &Values,
+) -> Compliance {
     let requesters: Vec<Principal> = requesters.iter().map(|name| principal(*name)).collect();
     Query { action, requesters: &requesters, values: names }.ask(assertions)
 }
@@ -371,7 +376,7 @@ fn at(now: &str) -> Counted {
     Counted { attributes, lookups: RefCell::default() }
 }
 
-fn evaluate(conditions: &str, action: &Counted) -> Answer {
+fn evaluate(conditions: &str, action: &Counted) -> Compliance {
     ask(&[assertion(0, "A", conditions)], action, &[1], &Values::boolean())
 }
 

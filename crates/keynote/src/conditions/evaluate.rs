@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use super::matched::{Expression, Matched};
 use super::number::Number;
 use super::pattern::Compiled;
-use super::{Arithmetic, Clause, Pattern, Program, Relation, StringExpr, Test, Then, pattern};
+use super::{
+    Arithmetic, Clause, Consequence, Pattern, Program, Relation, StringExpr, Test, pattern,
+};
 use crate::action::Action;
 use crate::reads::Reads;
 use crate::values::Values;
@@ -92,11 +94,11 @@ impl<'a> Evaluation<'a> {
         Ok(highest)
     }
 
-    fn consequence(&mut self, then: &'a Then) -> Result<usize, RuntimeError> {
+    fn consequence(&mut self, then: &'a Consequence) -> Result<usize, RuntimeError> {
         match then {
-            Then::MaxTrust => Ok(self.values.max()),
-            Then::Program(program) => self.program(program),
-            Then::Value(value) => match self.string(value) {
+            Consequence::MaxTrust => Ok(self.values.max()),
+            Consequence::Program(program) => self.program(program),
+            Consequence::Value(value) => match self.string(value) {
                 Ok(value) => Ok(self.values.find(&value)),
                 Err(RuntimeError::Steps) => Err(RuntimeError::Steps),
                 Err(RuntimeError::Number | RuntimeError::Pattern | RuntimeError::Length) => {

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
-use super::{Arithmetic, Clause, Conditions, Pattern, Program, StringExpr, Test, Then};
+use super::{Arithmetic, Clause, Conditions, Consequence, Pattern, Program, StringExpr, Test};
 
 impl Display for Conditions {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -32,9 +32,9 @@ impl Display for Clause {
             test => test.fmt(f)?,
         }
         match &self.then {
-            Then::MaxTrust => Ok(()),
-            Then::Value(value) => write!(f, " -> {value}"),
-            Then::Program(program) => write!(f, " -> {{{program}}}"),
+            Consequence::MaxTrust => Ok(()),
+            Consequence::Value(value) => write!(f, " -> {value}"),
+            Consequence::Program(program) => write!(f, " -> {{{program}}}"),
         }
     }
 }

@@ -4,7 +4,9 @@
 use crate::error::SyntaxError;
 use crate::token::{Token, Tokens};
 
-use super::{Arithmetic, Clause, Operator, Pattern, Program, Relation, StringExpr, Test, Then};
+use super::{
+    Arithmetic, Clause, Consequence, Operator, Pattern, Program, Relation, StringExpr, Test,
+};
 
 /// An expression whose type is not demanded yet. The types of the language do not overlap, so that
 /// the operands decide which one it is.
@@ -28,15 +30,15 @@ pub(super) fn program(from: &mut Tokens<'_>) -> Result<Program, SyntaxError> {
 fn clause(from: &mut Tokens<'_>) -> Result<Clause, SyntaxError> {
     let test = any(from)?.into_test(from)?;
     if !from.takes("->") {
-        return Ok(Clause { test, then: Then::MaxTrust });
+        return Ok(Clause { test, then: Consequence::MaxTrust });
     }
     if from.takes("{") {
         let program = from.nested(program)?;
         from.expect("}")?;
-        return Ok(Clause { test, then: Then::Program(program) });
+        return Ok(Clause { test, then: Consequence::Program(program) });
     }
     let value = sum(from)?.into_string(from)?;
-    Ok(Clause { test, then: Then::Value(value) })
+    Ok(Clause { test, then: Consequence::Value(value) })
 }
 
 /// Parses tests that are joined by `||`.
