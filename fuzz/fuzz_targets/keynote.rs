@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
 use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Compliance, Principal, Query, Revocation, SharedFolder, Values,
-    armor, unarmor,
+    Assertion, CREDENTIAL_BYTES, Compliance, ComplianceQuery, Principal, Revocation, SharedFolder,
+    Values, armor, unarmor,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -71,7 +71,7 @@ fn answer(assertion: &Assertion) -> Compliance {
     let requesters: Vec<Principal> = assertion.licensees().keys().collect();
     let values = Values::new(vec!["false".to_owned(), "some".to_owned(), "true".to_owned()]);
     let values = values.expect("three values");
-    let query = Query { action: &action, requesters: &requesters, values: &values };
+    let query = ComplianceQuery { action: &action, requesters: &requesters, values: &values };
     let answer = query.ask([assertion]);
     assert!(answer.value <= values.max());
     answer
