@@ -8,7 +8,7 @@ use pelago_wire::{Attr, Error, limits};
 
 use super::*;
 use crate::recovery::{self, FirstRows};
-use crate::shard::{Inherited, Stepped};
+use crate::shard::{Ancestors, Inherited, Stepped};
 
 const REPLACE: RenameFlags = RenameFlags::Replace;
 
