@@ -15,6 +15,7 @@ mod membership;
 mod number;
 mod pattern;
 mod print;
+mod size;
 mod syntax;
 
 /// The conditions of an assertion.

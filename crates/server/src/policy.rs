@@ -46,9 +46,8 @@ const _: () = assert!(
         && REVOCATION_BYTES == limits::REVOCATION_BYTES
 );
 
-/// The chains that are kept between their admission and the begin of a session, and for guests who
-/// come back.
-const CHAINS: usize = 1024;
+/// The chains that are kept between their admission and the begin of a session.
+const CHAINS: usize = 64;
 
 /// The guests of a volume.
 pub(crate) struct Policy {

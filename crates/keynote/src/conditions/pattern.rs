@@ -10,6 +10,8 @@
 //! The size of an expression is counted in positions, which decide how long a search can take: a
 //! position is a character, a list or a group, as often as its repetitions allow.
 
+use std::sync::OnceLock;
+
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::StringExpr;
@@ -20,6 +22,8 @@ const PATTERN_BYTES: usize = 1 << 10;
 const POSITIONS: usize = 2 << 10;
 /// The limit for the memory of a compiled regular expression: more than [`POSITIONS`] take.
 const COMPILED_BYTES: usize = 1 << 20;
+/// The limit for the states of a compiled regular expression that are cached between searches.
+const CACHED_BYTES: usize = 64 << 10;
 /// The deepest nesting of groups and repetitions.
 const NESTING: u32 = 32;
 /// The largest count in an interval, `RE_DUP_MAX` of POSIX.
@@ -29,8 +33,11 @@ const COUNT_MAX: u32 = 255;
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: StringExpr,
-    /// The compiled expression, if the text is a literal and a regular expression.
-    compiled: Option<Compiled>,
+    /// The positions of a literal; 0 if it is none, or no regular expression.
+    positions: usize,
+    /// The compiled expression of a literal. It is compiled when it is searched for first: a text
+    /// whose signature is not verified yet must not cause costly work.
+    compiled: OnceLock<Option<Compiled>>,
 }
 
 /// A compiled regular expression.
@@ -94,11 +101,11 @@ impl Pattern {
     /// Returns the regular expression in a string.
     #[must_use]
     pub fn new(text: StringExpr) -> Self {
-        let compiled = match &text {
-            StringExpr::Literal(pattern) => compile(pattern),
-            StringExpr::Attribute(_) | StringExpr::Dereferenced(_) | StringExpr::Joined(_) => None,
+        let positions = match &text {
+            StringExpr::Literal(pattern) => positions(pattern).unwrap_or_default(),
+            StringExpr::Attribute(_) | StringExpr::Dereferenced(_) | StringExpr::Joined(_) => 0,
         };
-        Self { text, compiled }
+        Self { text, positions, compiled: OnceLock::new() }
     }
 
     /// Returns the string.
@@ -108,13 +115,17 @@ impl Pattern {
     }
 
     /// Returns the positions of a literal; 0 if it is none, or no regular expression.
-    pub(super) fn positions(&self) -> usize {
-        self.compiled.as_ref().map_or(0, Compiled::positions)
+    pub(super) const fn positions(&self) -> usize {
+        self.positions
     }
 
     /// Returns the compiled expression of a literal.
-    pub(super) const fn compiled(&self) -> Option<&Compiled> {
-        self.compiled.as_ref()
+    pub(super) fn compiled(&self) -> Option<&Compiled> {
+        let compile = || match &self.text {
+            StringExpr::Literal(pattern) => compile(pattern),
+            StringExpr::Attribute(_) | StringExpr::Dereferenced(_) | StringExpr::Joined(_) => None,
+        };
+        self.compiled.get_or_init(compile).as_ref()
     }
 }
 
@@ -128,7 +139,7 @@ pub(super) fn compile(pattern: &[u8]) -> Option<Compiled> {
         .unicode(false)
         .dot_matches_new_line(true)
         .size_limit(COMPILED_BYTES)
-        .dfa_size_limit(COMPILED_BYTES)
+        .dfa_size_limit(CACHED_BYTES)
         .nest_limit(NESTING)
         .build()
         .ok()?;

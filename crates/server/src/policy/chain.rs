@@ -1,11 +1,15 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Principal, Revocation, SharedFolder};
+use pelago_keynote::{Assertion, Authorizer, Conditions, Principal, Revocation, SharedFolder};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
 use super::roots::Roots;
 use super::scope::{may_read_address, only_seeks_ancestors};
+
+/// The limit for the regular expressions of a chain, in positions. A share of Pelago has 256 of
+/// them in each link, so that sixteen links are half of it.
+const PATTERN_SIZE: usize = 8 << 10;
 
 /// A chain whose signatures are all valid.
 pub(super) struct Chain {
@@ -59,6 +63,10 @@ impl Chain {
         let begins_with_root = links.first().is_some_and(|link| roots.has(&link.authorizer));
         let is_for_guest = links.last().is_some_and(|link| link.licenses(principal));
         if !begins_with_root || !is_for_guest {
+            return Err(no_reason());
+        }
+        let conditions = links.iter().filter_map(|link| link.assertion.conditions());
+        if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
         for link in &links {

@@ -233,3 +233,20 @@ fn addresses_decide_if_a_link_names_them() {
     let grant = world.admit_at(2, &[&everywhere], Some("192.0.2.1".parse().unwrap())).unwrap();
     assert_eq!(grant.address, None, "one who travels stays the same guest");
 }
+
+/// Sixteen links of shares are a chain; many large regular expressions are none.
+#[test]
+fn regular_expressions_of_a_chain_have_a_limit() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let links: Vec<String> =
+        (1..=16).map(|by| world.hands_on(by, by + 1, shared.ino, to_grant())).collect();
+    let chain: Vec<&str> = links.iter().map(String::as_str).collect();
+    assert!(world.attr(&world.guest_of(17, &chain), shared).is_ok());
+    let large = vec![Test::matches("ancestors", "(a{200}){10}")];
+    let large = conditioned(1, 1, &Conditions::new(large));
+    let last = conditioned(1, 2, &Conditions::new(vec![Test::matches("ancestors", "/1/")]));
+    let chain = |count: usize| [vec![large.as_str(); count], vec![last.as_str()]].concat();
+    assert!(world.admit(2, &chain(3)).is_ok());
+    assert_eq!(world.admit(2, &chain(5)), Err(GuestRefusal(String::new())));
+}
