@@ -8,7 +8,7 @@ use std::path::Path;
 use pelago_keynote::{ArmorError, unarmor};
 use pelago_net::key::address::ServerAddress;
 
-pub(crate) use chain::{Chain, ChainError, NarrowError, Wanted};
+pub(crate) use chain::{Chain, ChainError, Link, NarrowError, Wanted};
 pub(crate) use whereabouts::{Whereabouts, printable};
 pub(crate) use words::{granted, until};
 

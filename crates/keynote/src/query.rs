@@ -5,6 +5,7 @@
 //! highest value. The answer is the value of `POLICY`. Values only rise while they are computed, so
 //! an order of assertions, or a circle of them, changes nothing: a circle alone supports nothing.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::action::Action;
@@ -41,6 +42,17 @@ impl ComplianceQuery<'_> {
     /// by `"POLICY"` is believed as it is.
     #[must_use]
     pub fn ask<'a>(&self, assertions: impl IntoIterator<Item = &'a Assertion>) -> Compliance {
+        self.ask_within(&Cell::new(u32::MAX), assertions)
+    }
+
+    /// As [`ComplianceQuery::ask`], with as many steps as are left in `budget`, which it lowers. A
+    /// step is an expression, or some bytes of a search. Without steps conditions are not met.
+    #[must_use]
+    pub fn ask_within<'a>(
+        &self,
+        budget: &Cell<u32>,
+        assertions: impl IntoIterator<Item = &'a Assertion>,
+    ) -> Compliance {
         let assertions: Vec<&Assertion> = assertions.into_iter().collect();
         let mut answer =
             Compliance { value: Values::MIN, reads: Reads::default(), supported_by: vec![] };
@@ -60,7 +72,7 @@ impl ComplianceQuery<'_> {
                     .get(at)
                     .copied()
                     .flatten()
-                    .unwrap_or_else(|| self.conditions(assertion, &mut answer.reads));
+                    .unwrap_or_else(|| self.conditions(assertion, budget, &mut answer.reads));
                 if let Some(evaluated) = conditions.get_mut(at) {
                     *evaluated = Some(of_conditions);
                 }
@@ -83,7 +95,7 @@ impl ComplianceQuery<'_> {
         answer
     }
 
-    fn conditions(&self, assertion: &Assertion, reads: &mut Reads) -> usize {
+    fn conditions(&self, assertion: &Assertion, budget: &Cell<u32>, reads: &mut Reads) -> usize {
         let authorizers = || {
             let names: Vec<String> = self.requesters.iter().map(Principal::to_string).collect();
             names.join(",")
@@ -95,6 +107,7 @@ impl ComplianceQuery<'_> {
             values: self.values,
             authorizers: &authorizers,
             reads,
+            budget,
             state: State::default(),
         };
         evaluation.run(&conditions.program)

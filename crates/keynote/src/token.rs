@@ -1,5 +1,7 @@
 //! The tokens of the fields of an assertion (RFC 2704, 4.2 to 4.6).
 
+use std::rc::Rc;
+
 use crate::CREDENTIAL_BYTES;
 use crate::error::{NESTING, SyntaxError};
 
@@ -152,10 +154,13 @@ fn operator(rest: &str) -> Result<Found<'_>, SyntaxError> {
 /// repetitions can have.
 const POSITIONS: usize = CREDENTIAL_BYTES;
 
-/// The tokens of a field that are not parsed yet.
+/// The tokens of a field that are not parsed yet. A clone costs nothing, so that a parser may look
+/// ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens<'a> {
-    tokens: std::vec::IntoIter<Token<'a>>,
+    all: Rc<[Token<'a>]>,
+    /// The number of tokens that are parsed.
+    at: usize,
     depth: usize,
     is_after_not: bool,
     positions: usize,
@@ -164,17 +169,19 @@ pub(crate) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Returns the tokens of a value.
     pub(crate) fn of(value: &'a str) -> Result<Self, SyntaxError> {
-        Ok(Self { tokens: divide(value)?.into_iter(), depth: 0, is_after_not: false, positions: 0 })
+        let all = divide(value)?.into();
+        Ok(Self { all, at: 0, depth: 0, is_after_not: false, positions: 0 })
     }
 
     /// Returns the next token without taking it.
     pub(crate) fn peek(&self) -> Option<&Token<'a>> {
-        self.tokens.as_slice().first()
+        self.all.get(self.at)
     }
 
     /// Takes the next token.
     pub(crate) fn next(&mut self) -> Option<Token<'a>> {
-        let token = self.tokens.next();
+        let token = self.peek().cloned();
+        self.at += usize::from(token.is_some());
         self.is_after_not = token == Some(Token::Operator("!"));
         token
     }

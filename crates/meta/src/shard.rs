@@ -50,6 +50,7 @@ pub use placement::{Ancestors, Placement};
 pub use read_times::{ATIME_INTERVAL_SECONDS, atime_is_due};
 pub use remove::Removed;
 pub use rename::{Move, Renamed};
+pub use revocations::RevokedCredential;
 pub use scan::{Scan, Scanned};
 pub use sites::{Inherited, Stepped};
 

@@ -8,7 +8,8 @@
 //! place of the node, and the present time. Decisions are cached under a number that each change of
 //! policy or revocations moves.
 
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use pelago_keynote::share::address_text;
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
-use pelago_meta::shard::{Placement, Shard};
+use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
@@ -49,6 +50,12 @@ const _: () = assert!(
 /// The chains that are kept between their admission and the begin of a session.
 const CHAINS: usize = 64;
 
+/// The steps that the decision about a node may take: some milliseconds. A share of Pelago takes ten
+/// in each link.
+const QUESTION_STEPS: u32 = 32_768;
+/// The revocations of one guest.
+const REVOCATIONS_OF_GUEST: usize = 256;
+
 /// The guests of a volume.
 pub(crate) struct Policy {
     volume: VolumeId,
@@ -56,8 +63,10 @@ pub(crate) struct Policy {
     volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
-    /// The ids of the revoked credentials.
-    revoked: RwLock<HashSet<[u8; 32]>>,
+    /// The ids of the revoked credentials, each with the key that has taken it back.
+    revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
+    /// The second in which sessions of guests that have ended were closed last.
+    closed: AtomicU64,
     /// The number of changes of `revoked`.
     revocations: AtomicU64,
     /// Verified chains, by their ids.
@@ -79,14 +88,29 @@ pub(crate) struct Guest {
     address: Option<String>,
 }
 
+/// A credential that is taken back.
+pub(crate) struct Revoked {
+    pub(crate) credential: [u8; 32],
+    by: Principal,
+    /// True if a root takes it back.
+    pub(crate) is_of_root: bool,
+}
+
 impl Policy {
-    /// Returns the policy of the volume in this folder. `revoked` are the revoked credentials.
-    pub(crate) fn new(volume: VolumeId, folder: Option<Folder>, revoked: Vec<[u8; 32]>) -> Self {
+    /// Returns the policy of the volume in this folder.
+    pub(crate) fn new(
+        volume: VolumeId,
+        folder: Option<Folder>,
+        revoked: Vec<RevokedCredential>,
+    ) -> Self {
+        let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
+        let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
         Self {
             volume,
             volume_text: hex::text(&volume.0),
             roots: folder.map(Roots::new),
-            revoked: RwLock::new(revoked.into_iter().collect()),
+            revoked: RwLock::new(revoked),
+            closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
             chains: Cache::new(CHAINS),
             guests: RwLock::default(),
@@ -114,7 +138,7 @@ impl Policy {
         if self.is_revoked(&chain) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
-        let id = chain.id();
+        let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that nobody asks for must not make another guest of one who travels.
         let address = address.filter(|_| chain.reads_address || roots.reads_address());
@@ -167,11 +191,17 @@ impl Policy {
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
         let of_session = || {
             let guests = self.guests.read();
-            let guest = guests.values().find(|guest| guest.chain.id() == grant.chain);
+            let guest = guests.values().find(|guest| guest.chain.id == grant.chain);
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
         chain.is_some_and(|chain| self.holds(&chain))
+    }
+
+    /// Returns whether sessions of guests that have ended shall be closed now: once a second.
+    pub(crate) fn may_close(&self) -> bool {
+        let (seconds, _) = self.now();
+        self.closed.swap(seconds, Ordering::AcqRel) != seconds
     }
 
     /// Returns whether a guest may still act at all.
@@ -187,7 +217,7 @@ impl Policy {
 
     fn is_revoked(&self, chain: &Chain) -> bool {
         let revoked = self.revoked.read();
-        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains(&link.id))
+        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains_key(&link.id))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.
@@ -232,8 +262,9 @@ impl Policy {
             address: guest.address.as_deref(),
             moment: &moment,
         };
+        let budget = Cell::new(QUESTION_STEPS);
         for right in undecided {
-            let decision = question.decide(right);
+            let decision = question.decide(right, &budget);
             self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
             if decision.is_granted {
                 return Ok(true);
@@ -259,20 +290,18 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. Returns the credential's id. A
-    /// guest revokes what it has signed, and what others have signed after that: `chain` has the
-    /// credentials from its own one to the revoked one.
+    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has signed
+    /// itself: `texts` has that credential.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
-    /// signed it, nor this guest above the credential; `NoSpace` if too many credentials are
-    /// revoked.
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has signed
+    /// it, nor this guest, for its own credential; `NoSpace` if too many credentials are revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],
-        chain: &[Vec<u8>],
+        texts: &[Vec<u8>],
         guest: Option<&Guest>,
-    ) -> Result<[u8; 32], Error> {
+    ) -> Result<Revoked, Error> {
         let revocation = Revocation::parse(sentence).map_err(|error| {
             tracing::info!(%error, "a sentence that takes nothing back");
             Error::from(Code::Invalid)
@@ -280,25 +309,30 @@ impl Policy {
         if revocation.volume != self.volume.0 {
             return Err(Code::Invalid.into());
         }
+        revocation.verify().map_err(|_| Code::AccessDenied)?;
         let is_of_root = self.is_root(&revocation.by);
         let is_of_guest =
-            || guest.is_some_and(|guest| chain::revokes(&revocation, chain, &guest.principal));
-        if !(is_of_root || is_of_guest()) || revocation.verify().is_err() {
+            || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
+        if !is_of_root && !is_of_guest() {
             return Err(Code::AccessDenied.into());
         }
-        // Guests leave room for the roots.
-        let most = if is_of_root { limits::REVOCATIONS } else { limits::REVOCATIONS / 2 };
         let revoked = self.revoked.read();
-        let id = revocation.credential.0;
-        if revoked.len() >= most && !revoked.contains(&id) {
+        let credential = revocation.credential.0;
+        let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
+        // Guests leave room for the roots, and for each other.
+        let has_room = match is_of_root {
+            true => revoked.len() < limits::REVOCATIONS,
+            false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
+        };
+        if !has_room && !revoked.contains_key(&credential) {
             return Err(Code::NoSpace.into());
         }
-        Ok(id)
+        Ok(Revoked { credential, by: revocation.by, is_of_root })
     }
 
     /// Puts a revocation in force.
-    pub(crate) fn revoke(&self, credential: [u8; 32]) {
-        self.revoked.write().insert(credential);
+    pub(crate) fn revoke(&self, revoked: &Revoked) {
+        self.revoked.write().insert(revoked.credential, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
     }
 

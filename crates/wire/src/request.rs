@@ -356,12 +356,12 @@ pub enum Request {
     },
     /// Takes a credential back, for ever. The guests that came with it have no session when this is
     /// answered, and it is answered once the revocation is safe. Reply: `Done`; `AccessDenied` if
-    /// the sentence is signed neither by a root of the volume, nor by the guest itself, above the
-    /// credential; `Invalid` if it is none.
+    /// the sentence is signed neither by a root of the volume, nor by the guest that has signed the
+    /// credential; `Invalid` if it is none; `NoSpace` if too many are revoked.
     Revoke {
         /// The signed sentence, as `docs/protocol.md` specifies it.
         sentence: Vec<u8>,
-        /// Of a guest: the credentials from one that it has signed to the one that is revoked.
+        /// Of a guest: the text of the credential, which it has signed. Else nothing.
         chain: Vec<Vec<u8>>,
     },
     /// Looks a name up, or finds the parent directory, for the server of another site: the answer

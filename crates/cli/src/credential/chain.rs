@@ -121,14 +121,14 @@ impl Chain {
     }
 
     /// Divides the chain at the first credential that a key has signed: the credentials before it,
-    /// by which its holder is a guest, and the texts from it on. `None` if the key has signed none,
-    /// or the first one, as a root.
-    pub(crate) fn divide_at(&self, signer: &PublicKey) -> Option<(Self, Vec<String>)> {
+    /// by which its holder is a guest, and that one. `None` if the key has signed none, or the first
+    /// one, as a root.
+    pub(crate) fn divide_at(&self, signer: &PublicKey) -> Option<(Self, &Link)> {
         let at = self.links().position(|link| link.signer == *signer)?;
         let mut above: Vec<Link> = self.links().take(at).cloned().collect();
         let last = above.pop()?;
-        let handed_on = self.links().skip(at).map(|link| link.credential.text().to_owned());
-        Some((Self { above, last }, handed_on.collect()))
+        let own = self.links().nth(at)?;
+        Some((Self { above, last }, own))
     }
 
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
@@ -302,7 +302,7 @@ mod tests {
         assert!(good.last.licenses(&key(3).public()) && !good.last.licenses(&key(2).public()));
         let (own, handed_on) = good.divide_at(&key(2).public()).unwrap();
         assert!(own.last.licenses(&key(2).public()));
-        assert_eq!(handed_on, [good.last.credential.text()]);
+        assert_eq!(handed_on.credential.text(), good.last.credential.text());
         assert!(good.divide_at(&key(1).public()).is_none(), "a root is no guest");
         assert!(good.divide_at(&key(3).public()).is_none(), "it has signed nothing");
         let words: Vec<String> = good.links().map(Link::words).collect();
@@ -328,7 +328,7 @@ mod tests {
             let (own, below) = chain.divide_at(&key(signer).public()).unwrap();
             assert!(own.last.licenses(&key(signer).public()));
             assert_eq!(own.links().count(), count);
-            assert_eq!(below, chain.texts()[count..]);
+            assert_eq!(below.credential.text(), chain.texts()[count]);
         }
         for signer in [1, 4] {
             assert!(chain.divide_at(&key(signer).public()).is_none(), "{signer}");

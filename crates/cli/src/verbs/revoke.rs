@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::key::own_key;
 use crate::control::ask_status;
-use crate::credential::{self, Chain};
+use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::far_mount::Guest;
 use crate::licensed_key::licensed_key;
@@ -24,10 +24,11 @@ use crate::status_report::StatusReport;
 use crate::{json, locate, output};
 
 const AFTER: &str = "\
-A root of the volume takes back what anybody has shared, on the machine of the volume, while that \
-is up. A guest takes back what he has shared on, and what others have from that, from anywhere. Of \
-a file with several credentials it is the last one. It is void for ever, also after a restart: who \
-came with it reads nothing more, by name or by an open file. What was read before stays read.";
+A root of the volume takes back any credential, on the machine of the volume, while that is up; of \
+a file with several the last one. A guest takes back what he has shared on, from anywhere: the \
+first one of the file that he has signed. What was handed on after it is void with it, for ever, \
+also after a restart: who came with it reads nothing more, by name or by an open file. What was \
+read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -84,18 +85,20 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     // A root may take back what another root has shared.
     let key = licensed_key(&signers).or_else(|_| own_key())?;
     let now = u64::try_from(clock::now().seconds).unwrap_or_default();
-    let volume = chain.last.share.volume;
-    let id = chain.last.credential.id();
-    let sentence = Revocation::sign(volume, id, now, &key.signing_key());
-    match (&args.volume, chain.divide_at(&key.public())) {
-        (None, Some((own, handed_on))) => ask(Recipient::of_guest(&own, key)?, sentence, handed_on),
-        (Some(dir), _) => {
-            let dir = locate::find(Some(dir), None)?.dir;
-            of_volume(&dir, sentence)
+    // A guest takes back what he has signed himself, and all that follows is void with it.
+    let of_guest = chain.divide_at(&key.public()).filter(|_| args.volume.is_none());
+    let revoked = of_guest.as_ref().map_or(&chain.last, |(_, own)| own);
+    let id = revoked.credential.id();
+    let sentence = Revocation::sign(revoked.share.volume, id, now, &key.signing_key());
+    match (&args.volume, &of_guest) {
+        (None, Some((above, own))) => {
+            let text = own.credential.text().to_owned();
+            ask(Recipient::of_guest(above, key)?, sentence, vec![text])
         }
+        (Some(dir), _) => of_volume(&locate::find(Some(dir), None)?.dir, sentence),
         (None, None) => of_volume(&volume_of(&chain.last.share)?, sentence),
     }?;
-    print(args, &chain)?;
+    print(args, &chain, revoked)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -111,20 +114,20 @@ fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
     })
 }
 
-fn print(args: &Args, chain: &Chain) -> Outcome<()> {
+fn print(args: &Args, chain: &Chain, revoked: &Link) -> Outcome<()> {
     if args.json {
         return output::print_json(&json!({
             "version": json::VERSION,
-            "revoked": chain.last.credential.id().to_string(),
+            "revoked": revoked.credential.id().to_string(),
         }));
     }
     let file = args.file.display();
     output::print(&match chain.links().count() {
         1 => format!("revoked   {file}: it grants nothing any more\n"),
-        count => format!(
-            "revoked   {file}, the last of {count} credentials: it grants nothing any more\n\
+        _ => format!(
+            "revoked   {file}: it grants nothing any more\n\
              was       {}\n",
-            chain.last.words()
+            revoked.words()
         ),
     })
 }
@@ -147,14 +150,14 @@ fn of_volume(dir: &Path, sentence: String) -> Outcome<()> {
     ask(Recipient { target, role: ClientRole::Client, server }, sentence, Vec::new())
 }
 
-/// Sends a revocation, with the credentials from the first one that its signer has signed.
-fn ask(recipient: Recipient, sentence: String, handed_on: Vec<String>) -> Outcome<()> {
+/// Sends a revocation; of a guest with the text of the credential.
+fn ask(recipient: Recipient, sentence: String, texts: Vec<String>) -> Outcome<()> {
     let Recipient { target, role, server } = recipient;
     let is_guest = matches!(role, ClientRole::Guest(_));
     let options = RemoteOptions { target, read_only: false, role, give_up: Some(PATIENCE) };
     let remote = Remote::connect(options, PATIENCE)
         .map_err(|source| unreachable(server.clone(), source, is_guest))?;
-    let chain = handed_on.into_iter().map(String::into_bytes).collect();
+    let chain = texts.into_iter().map(String::into_bytes).collect();
     let (sender, answer) = channel();
     let done = Box::new(move |result, _granted| {
         // The other end waits below, or has given up.

@@ -1,6 +1,7 @@
 //! The evaluation of conditions for an action.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
@@ -55,6 +56,8 @@ pub(crate) struct Evaluation<'a> {
     pub(crate) authorizers: &'a dyn Fn() -> String,
     /// The attributes that were read.
     pub(crate) reads: &'a mut Reads,
+    /// The steps that all evaluations of a caller may take together, as far as they are left.
+    pub(crate) budget: &'a Cell<u32>,
     pub(crate) state: State<'a>,
 }
 
@@ -110,7 +113,9 @@ impl<'a> Evaluation<'a> {
 
     fn take_steps(&mut self, count: u32) -> Result<(), RuntimeError> {
         self.state.steps = self.state.steps.saturating_add(count);
-        if self.state.steps > STEPS { Err(RuntimeError::Steps) } else { Ok(()) }
+        let left = self.budget.get().checked_sub(count);
+        self.budget.set(left.unwrap_or_default());
+        if self.state.steps > STEPS || left.is_none() { Err(RuntimeError::Steps) } else { Ok(()) }
     }
 
     /// Counts the steps of reading or copying a string.

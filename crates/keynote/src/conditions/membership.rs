@@ -1,11 +1,11 @@
 //! The question whether conditions can be decided from a part of the directories above an object.
 
-use super::{Arithmetic, Conditions, Consequence, Program, StringExpr, Test};
+use super::{Conditions, Consequence, Program, StringExpr, Test};
 
 impl Conditions {
     /// Returns whether this list of numbers between slashes is only searched for members, as by
-    /// `ancestors ~= "/2a/"`, so that more members before the known ones would grant more and never
-    /// less.
+    /// `ancestors ~= "/2a/"`, so that more members grant more and never less. Tests that can fail
+    /// with an error are excluded, because an error makes all tests of a clause false.
     #[must_use]
     pub fn only_seeks_members_of(&self, attribute: &str) -> bool {
         program(&self.program, attribute)
@@ -35,14 +35,13 @@ fn test(tested: &Test, attribute: &str) -> bool {
     }
 }
 
-/// Returns whether a pattern is `/HEX/`, or `/HEX/$` for the last member.
+/// Returns whether a pattern is `/HEX/`.
 fn is_member(pattern: &[u8]) -> bool {
-    let pattern = pattern.strip_suffix(b"$").unwrap_or(pattern);
     let digits = pattern.strip_prefix(b"/").and_then(|rest| rest.strip_suffix(b"/"));
     digits.is_some_and(|digits| !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Returns whether a test does not read an attribute.
+/// Returns whether a test does not read an attribute, and has always a value.
 fn reads_not(tested: &Test, attribute: &str) -> bool {
     match tested {
         Test::Constant(_) => true,
@@ -51,31 +50,18 @@ fn reads_not(tested: &Test, attribute: &str) -> bool {
         Test::Strings(left, _, right) => {
             is_without(left, attribute) && is_without(right, attribute)
         }
-        Test::Integers(left, _, right) => number(left, attribute) && number(right, attribute),
-        Test::Floats(left, _, right) => number(left, attribute) && number(right, attribute),
-        Test::Matches(text, pattern) => {
-            is_without(text, attribute) && is_without(pattern.text(), attribute)
-        }
+        // A number may be out of range.
+        Test::Integers(..) | Test::Floats(..) => false,
+        Test::Matches(text, pattern) => pattern.is_valid_literal() && is_without(text, attribute),
     }
 }
 
-fn number<N>(of: &Arithmetic<N>, attribute: &str) -> bool {
-    match of {
-        Arithmetic::Literal(_) => true,
-        Arithmetic::Of(text) => is_without(text, attribute),
-        Arithmetic::Negated(of) => number(of, attribute),
-        Arithmetic::Chain(first, rest) => {
-            number(first, attribute) && rest.iter().all(|(_, one)| number(one, attribute))
-        }
-    }
-}
-
-/// Returns whether a string does not read an attribute. A computed name may be any.
+/// Returns whether a string does not read an attribute. A computed name may be any; `_0` and the
+/// like depend on earlier matches; a joined string may be too long.
 fn is_without(text: &StringExpr, attribute: &str) -> bool {
     match text {
         StringExpr::Literal(_) => true,
-        StringExpr::Attribute(name) => name != attribute,
-        StringExpr::Dereferenced(_) => false,
-        StringExpr::Joined(parts) => parts.iter().all(|part| is_without(part, attribute)),
+        StringExpr::Attribute(name) => name != attribute && !name.starts_with('_'),
+        StringExpr::Dereferenced(_) | StringExpr::Joined(_) => false,
     }
 }

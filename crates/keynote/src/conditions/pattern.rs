@@ -56,11 +56,6 @@ const SEARCHED_A_STEP: usize = 1 << 10;
 const GROUPED_A_STEP: usize = 1 << 4;
 
 impl Compiled {
-    /// Returns the number of positions.
-    pub(super) const fn positions(&self) -> usize {
-        self.positions
-    }
-
     /// Returns the number of groups.
     pub(super) fn groups(&self) -> usize {
         self.regex.captures_len().saturating_sub(1)
@@ -117,6 +112,14 @@ impl Pattern {
     /// Returns the positions of a literal; 0 if it is none, or no regular expression.
     pub(super) const fn positions(&self) -> usize {
         self.positions
+    }
+
+    /// Returns whether it is a literal that is a regular expression.
+    pub(super) fn is_valid_literal(&self) -> bool {
+        match &self.text {
+            StringExpr::Literal(pattern) => positions(pattern).is_some(),
+            StringExpr::Attribute(_) | StringExpr::Dereferenced(_) | StringExpr::Joined(_) => false,
+        }
     }
 
     /// Returns the compiled expression of a literal.
@@ -354,8 +357,17 @@ impl Translator<'_> {
             is_first = false;
         }
         self.to.push_str(if is_negated { "[^" } else { "[" });
-        for (byte, _) in (0..=u8::MAX).zip(members).filter(|(_, is_member)| *is_member) {
-            self.byte(byte);
+        let mut byte = 0;
+        while byte < members.len() {
+            let run = members.iter().skip(byte).take_while(|is_member| **is_member).count();
+            if let (Ok(first), Some(last)) = (u8::try_from(byte), (byte + run).checked_sub(1))
+                && run > 0
+            {
+                self.byte(first);
+                self.to.push('-');
+                self.byte(u8::try_from(last).ok()?);
+            }
+            byte += run.max(1);
         }
         self.to.push(']');
         Some(())

@@ -4,23 +4,35 @@ use std::ops::ControlFlow;
 
 use pelago_store::key::{self, Key, RowKind};
 use pelago_store::report::table_failed;
-use pelago_store::rows::RevocationRow;
+use pelago_store::rows::{RevocationRow, Row as _};
 use pelago_wire::Error;
 
 use super::Shard;
 
+/// A revoked credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokedCredential {
+    /// The id of the credential.
+    pub id: [u8; 32],
+    /// The sentence that has revoked it; empty if the row is damaged.
+    pub sentence: Vec<u8>,
+}
+
 impl Shard {
-    /// Returns the ids of the revoked credentials. A row whose value is damaged
-    /// counts too; one whose key is damaged does not.
+    /// Returns the revoked credentials. A row whose value is damaged counts too; one whose key is
+    /// damaged does not.
     ///
     /// # Errors
     /// Those of the table.
-    pub fn revocations(&self) -> Result<Vec<[u8; 32]>, Error> {
+    pub fn revocations(&self) -> Result<Vec<RevokedCredential>, Error> {
         let mut credentials = Vec::new();
         let range = key::all(RowKind::Revocation);
-        let visited = self.table.scan(&range.from, &range.to, &mut |key, _| {
+        let visited = self.table.scan(&range.from, &range.to, &mut |key, value| {
             if let Some(Key::Revocation { credential }) = Key::parse(key) {
-                credentials.push(credential);
+                let row = RevocationRow::decode(value).ok();
+                let sentence = row.map(|(_, row)| row.sentence.to_vec());
+                let sentence = sentence.unwrap_or_default();
+                credentials.push(RevokedCredential { id: credential, sentence });
             }
             ControlFlow::Continue(())
         });
@@ -28,7 +40,8 @@ impl Shard {
         Ok(credentials)
     }
 
-    /// Writes the row of a revoked credential. The caller puts the revocation in force.
+    /// Writes the row of a revoked credential; that of a root also on a full disk. The caller puts
+    /// the revocation in force.
     ///
     /// # Errors
     /// Those of the table.
@@ -36,10 +49,13 @@ impl Shard {
         &self,
         credential: [u8; 32],
         revocation: &RevocationRow<'_>,
+        is_of_root: bool,
     ) -> Result<(), Error> {
         let mut txn = self.begin_upkeep();
-        // A full disk must not prevent a revocation.
-        txn.batch.allow_reserve();
+        if is_of_root {
+            // A full disk must not prevent it. A guest may not use up the reserve.
+            txn.batch.allow_reserve();
+        }
         txn.put(key::revocation(credential), revocation);
         txn.commit().map(drop)
     }

@@ -13,6 +13,8 @@ const PATTERN_SIZE: usize = 8 << 10;
 
 /// A chain whose signatures are all valid.
 pub(super) struct Chain {
+    /// The hash of the ids of its links, in their order.
+    pub(super) id: [u8; 32],
     /// The credentials, as they were presented.
     pub(super) links: Vec<Link>,
     /// True if the links only ask which directories are above an object.
@@ -35,9 +37,11 @@ pub(super) struct Link {
 impl Chain {
     /// Reads the chain that a guest presents, and verifies it.
     ///
-    /// The chain must begin with a root and end with the guest before a signature is verified: a
-    /// stranger must not cause costly work. Only the guest of a chain that is signed well gets a
-    /// reason.
+    /// The chain must begin with a root and end with the guest before another text is read and a
+    /// signature is verified: a stranger must not cause costly work. Each link must lead from a
+    /// root, by keys that the links before license, on to the guest: a text of another one, which
+    /// anybody may have seen, opens no session and takes no place of its licensee. Only the guest
+    /// of a chain that is signed well gets a reason.
     ///
     /// # Errors
     /// [`GuestRefusal`].
@@ -47,43 +51,34 @@ impl Chain {
         roots: &Roots,
     ) -> Result<Self, GuestRefusal> {
         let no_reason = || GuestRefusal(String::new());
-        if !(1..=limits::CHAIN_LINKS).contains(&texts.len()) {
+        let ([first, rest @ ..], true) = (texts, texts.len() <= limits::CHAIN_LINKS) else {
+            return Err(no_reason());
+        };
+        let first = Link::read(first)?;
+        if !roots.has(&first.authorizer) {
             return Err(no_reason());
         }
-        let mut links = Vec::new();
-        for text in texts {
-            let assertion =
-                Assertion::credential(text).map_err(|error| GuestRefusal(error.to_string()))?;
-            let Authorizer::Key(authorizer) = *assertion.authorizer() else {
-                return Err(no_reason());
-            };
-            let share = SharedFolder::of(&assertion).ok();
-            links.push(Link { id: assertion.id().0, assertion, authorizer, share });
+        let last = rest.last().map(|text| Link::read(text)).transpose()?;
+        if !last.as_ref().unwrap_or(&first).licenses(principal) {
+            return Err(no_reason());
         }
-        let begins_with_root = links.first().is_some_and(|link| roots.has(&link.authorizer));
-        let is_for_guest = links.last().is_some_and(|link| link.licenses(principal));
-        if !begins_with_root || !is_for_guest {
+        let mut links = vec![first.verified()?];
+        let between = rest.get(..rest.len().saturating_sub(1)).unwrap_or_default();
+        for text in between {
+            links.push(Link::read(text)?.verified()?);
+        }
+        links.extend(last.map(Link::verified).transpose()?);
+        let policy = roots.policy().ok_or_else(no_reason)?;
+        if !are_connected(&links, &policy, principal) {
             return Err(no_reason());
         }
         let conditions = links.iter().filter_map(|link| link.assertion.conditions());
         if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
-        for link in &links {
-            link.assertion.verify().map_err(|_| no_reason())?;
-        }
         let reads_address = links.iter().any(|link| may_read_address(&link.assertion));
         let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
-        Ok(Self { links, only_seeks, reads_address })
-    }
-
-    /// Returns the identity of the chain: the hash of the ids of its links, in their order.
-    pub(super) fn id(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new();
-        for link in &self.links {
-            hasher.update(&link.id);
-        }
-        *hasher.finalize().as_bytes()
+        Ok(Self { id: id_of(&links), links, only_seeks, reads_address })
     }
 
     /// Checks what every action would fail by: the volume, and the end of a link.
@@ -104,28 +99,64 @@ impl Chain {
     }
 }
 
+/// Returns the identity of a chain.
+fn id_of(links: &[Link]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    for link in links {
+        hasher.update(&link.id);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+/// Returns whether each link is signed by a root or by a licensee of a link before, licenses the
+/// guest or a signer after, and is there once.
+fn are_connected(links: &[Link], policy: &Assertion, principal: &Principal) -> bool {
+    let is_root = |key: &Principal| policy.licensees().keys().any(|root| root == *key);
+    links.iter().enumerate().all(|(at, link)| {
+        let mut before = links.iter().take(at);
+        let mut after = links.iter().skip(at + 1);
+        let is_new = before.clone().all(|earlier| earlier.id != link.id);
+        let follows =
+            is_root(&link.authorizer) || before.any(|earlier| earlier.licenses(&link.authorizer));
+        let leads_on =
+            link.licenses(principal) || after.any(|later| link.licenses(&later.authorizer));
+        is_new && follows && leads_on
+    })
+}
+
 impl Link {
+    /// Reads a credential. Its signature is not verified yet.
+    fn read(text: &[u8]) -> Result<Self, GuestRefusal> {
+        let assertion =
+            Assertion::credential(text).map_err(|error| GuestRefusal(error.to_string()))?;
+        let Authorizer::Key(authorizer) = *assertion.authorizer() else {
+            return Err(GuestRefusal(String::new()));
+        };
+        let share = SharedFolder::of(&assertion).ok();
+        Ok(Self { id: assertion.id().0, assertion, authorizer, share })
+    }
+
+    fn verified(self) -> Result<Self, GuestRefusal> {
+        match self.assertion.verify() {
+            Ok(()) => Ok(self),
+            Err(_) => Err(GuestRefusal(String::new())),
+        }
+    }
+
     fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }
 
-/// Returns whether a revocation is by this guest, which has signed the first of these credentials;
-/// each next one is by a licensee of the one before, and the last one is revoked.
+/// Returns whether a revocation is by this guest, which has signed the revoked credential: its text
+/// is presented. What others have signed after that is void with it. A chain of keys would be no
+/// proof that the guest is above a credential, because anybody may license any key.
 pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u8; 32]) -> bool {
-    let mut signers = vec![Principal(*principal)];
-    if revocation.by.0 != *principal {
-        return false;
-    }
-    let mut last = None;
-    for text in texts {
-        let Ok(assertion) = Assertion::credential(text) else { return false };
-        let Authorizer::Key(authorizer) = *assertion.authorizer() else { return false };
-        if !signers.contains(&authorizer) || assertion.verify().is_err() {
-            return false;
-        }
-        signers = assertion.licensees().keys().collect();
-        last = Some(assertion.id());
-    }
-    last == Some(revocation.credential)
+    let [text] = texts else { return false };
+    revocation.by.0 == *principal
+        && Assertion::credential(text).is_ok_and(|credential| {
+            *credential.authorizer() == Authorizer::Key(revocation.by)
+                && credential.id() == revocation.credential
+                && credential.verify().is_ok()
+        })
 }

@@ -6,7 +6,8 @@
 //! for the same action by links that count.
 
 use std::borrow::Cow;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use pelago_keynote::share::{APPLICATION, attribute};
@@ -44,41 +45,37 @@ pub(super) struct Decision {
 }
 
 impl Question<'_> {
-    /// Decides about a right.
-    pub(super) fn decide(&self, right: Right) -> Decision {
+    /// Decides about a right. Without steps in `budget` it is not granted.
+    pub(super) fn decide(&self, right: Right, budget: &Cell<u32>) -> Decision {
         let mut reads = Reads::default();
         if !self.can_be_decided() {
             return Decision { is_granted: false, reads };
         }
-        let is_root =
-            |link: &&Link| self.policy.licensees().keys().any(|root| root == link.authorizer);
-        let links = || self.chain.links.iter();
-        let mut counting: Vec<&Link> = links().filter(is_root).collect();
-        let mut others: Vec<&Link> = links().filter(|link| !is_root(link)).collect();
-        // Each round lets the links of one more authorizer count. A circle lets none.
-        while !others.is_empty() {
-            let may_grant = |link: &&Link| {
-                let mut reads_of_grant = Reads::default();
-                let may = self.ask(&counting, link.authorizer, Right::Grant, &mut reads_of_grant);
-                (may, reads_of_grant)
-            };
-            let mut admitted = Vec::new();
-            for link in &others {
-                let (may, reads_of_grant) = may_grant(link);
-                reads.merge(reads_of_grant);
-                if may {
-                    admitted.push(link.authorizer);
+        // The authorizers whose links count. Each round adds one at least; a circle adds none.
+        let mut granting: BTreeSet<Principal> = self.policy.licensees().keys().collect();
+        let signers: BTreeSet<Principal> =
+            self.chain.links.iter().map(|link| link.authorizer).collect();
+        loop {
+            let others: Vec<Principal> = signers.difference(&granting).copied().collect();
+            let counting = self.links_of(&granting);
+            let before = granting.len();
+            for signer in others {
+                if self.ask(&counting, signer, Right::Grant, budget, &mut reads) {
+                    granting.insert(signer);
                 }
             }
-            if admitted.is_empty() {
+            if granting.len() == before {
                 break;
             }
-            let is_admitted = |link: &&Link| admitted.contains(&link.authorizer);
-            counting.extend(others.iter().copied().filter(is_admitted));
-            others.retain(|link| !admitted.contains(&link.authorizer));
         }
-        let is_granted = self.ask(&counting, self.principal, right, &mut reads);
+        let counting = self.links_of(&granting);
+        let is_granted = self.ask(&counting, self.principal, right, budget, &mut reads);
         Decision { is_granted, reads }
+    }
+
+    /// Returns the links that these keys have signed.
+    fn links_of(&self, signers: &BTreeSet<Principal>) -> Vec<&Link> {
+        self.chain.links.iter().filter(|link| signers.contains(&link.authorizer)).collect()
     }
 
     /// Returns whether the directories that are known suffice: an unknown one is no.
@@ -87,7 +84,14 @@ impl Question<'_> {
     }
 
     /// Returns whether these links give a right to a principal.
-    fn ask(&self, links: &[&Link], principal: Principal, right: Right, reads: &mut Reads) -> bool {
+    fn ask(
+        &self,
+        links: &[&Link],
+        principal: Principal,
+        right: Right,
+        budget: &Cell<u32>,
+        reads: &mut Reads,
+    ) -> bool {
         let values = Values::boolean();
         let action = RightAction {
             question: self,
@@ -97,7 +101,7 @@ impl Question<'_> {
         };
         let query = ComplianceQuery { action: &action, requesters: &[principal], values: &values };
         let assertions = links.iter().map(|link| &link.assertion);
-        let answer = query.ask(std::iter::once(self.policy).chain(assertions));
+        let answer = query.ask_within(budget, std::iter::once(self.policy).chain(assertions));
         reads.merge(answer.reads);
         answer.value == values.max()
     }

@@ -35,7 +35,9 @@ impl Moment {
 /// Returns the seconds since 1970 of a text as [`Moment::now`] has it. A text with more bytes after
 /// the digits is a second later at most; any other text is no time.
 pub(super) fn seconds_of(now: &[u8]) -> Option<u64> {
-    let digits = str::from_utf8(now.get(..14)?).ok()?;
+    // A number may have a sign, which is no digit and sorts before all.
+    let digits = now.get(..14).filter(|digits| digits.iter().all(u8::is_ascii_digit))?;
+    let digits = str::from_utf8(digits).ok()?;
     let part = |from: usize, to: usize| digits.get(from..to)?.parse::<u8>().ok();
     let year = digits.get(..4)?.parse().ok()?;
     let month = Month::try_from(part(4, 6)?).ok()?;
@@ -66,6 +68,7 @@ mod tests {
         assert_eq!(seconds_of(moment.now.as_bytes()), Some(1_798_761_599));
         assert_eq!(seconds_of(b"20261331235959"), None, "no month");
         assert_eq!(seconds_of(b"2026"), None, "too short");
+        assert_eq!(seconds_of(b"202603+9000000"), None, "a sign");
         assert_eq!(print(&moment.now), "on 2026-12-31 at 23:59 UTC");
     }
 }

@@ -14,7 +14,8 @@ pub(super) fn only_seeks_ancestors(assertion: &Assertion) -> bool {
 
 /// Returns whether an assertion may ask for the address of a guest.
 pub(super) fn may_read_address(assertion: &Assertion) -> bool {
-    mentions(assertion, attribute::ADDRESS)
+    // The name may be computed.
+    mentions(assertion, attribute::ADDRESS) || mentions(assertion, "$")
 }
 
 /// Returns whether the text has a word. A word in the comment makes no answer wrong: it only makes

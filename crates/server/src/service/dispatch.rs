@@ -255,6 +255,9 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
     let own = match request {
         Request::SetXattr { value, .. } => value.len(),
         Request::Symlink { target, .. } => target.len(),
+        Request::Revoke { sentence, chain } => {
+            sentence.len() + chain.iter().map(Vec::len).sum::<usize>()
+        }
         Request::Lookup { .. }
         | Request::Parent { .. }
         | Request::Find { .. }
@@ -290,7 +293,6 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
         | Request::CopyRange { .. }
         | Request::Search { .. }
         | Request::Tags { .. }
-        | Request::Revoke { .. }
         | Request::Step { .. }
         | Request::AddDir { .. }
         | Request::SiteAddress { .. }

@@ -15,7 +15,7 @@ use pelago_keynote::Right;
 use pelago_meta::shard::Placement;
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, DirEntry, Done, Entry, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
+    Bulk, Code, Context, DirEntry, Done, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
     OpenEffect, OpenId, RecordedPeer, Reply, Request, SessionId, VolumeStats,
 };
 
@@ -131,7 +131,9 @@ impl GuestCall {
         }
         if !dispatcher.parts.policy.admits(guest) {
             // Its programs shall get the error of a share that has ended.
-            if let Some(connections) = dispatcher.connections() {
+            if dispatcher.parts.policy.may_close()
+                && let Some(connections) = dispatcher.connections()
+            {
                 connections.end_guests();
             }
             return Err(Code::Stale.into());
@@ -288,8 +290,7 @@ impl GuestCall {
     /// another machine has sent bytes that it had held back.
     fn without_others(&self, result: Result<Reply, Error>) -> Result<Reply, Error> {
         if let Ok(Reply::Listed { entries, end }) = result {
-            let entries = self.granted_entries(entries)?;
-            return Ok(Reply::Listed { entries, end });
+            return Ok(Reply::Listed { entries: self.granted_entries(entries), end });
         }
         let Ok(Reply::Entry(entry)) = &result else { return result };
         match (self.find(Named::Node(entry.handle), ANY), &self.request) {
@@ -302,21 +303,14 @@ impl GuestCall {
         }
     }
 
-    /// Returns the entries of a listing, without attributes of nodes that are not granted. The
-    /// right to read a directory is one to all names in it.
-    fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Result<Vec<DirEntry>, Error> {
-        if self.dispatcher.parts.policy.grants_all_below(&self.guest) {
-            return Ok(entries);
+    /// Returns the entries of a listing. The right to read a directory is one to all names in it. If
+    /// more than the directories above decides, their attributes are left out, which the kernel then
+    /// looks up one by one: a listing must not cost a decision for each of its entries.
+    fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Vec<DirEntry> {
+        if !self.dispatcher.parts.policy.grants_all_below(&self.guest) {
+            entries.iter_mut().for_each(|listed| listed.entry = None);
         }
-        for listed in &mut entries {
-            let Some(Entry { handle, .. }) = listed.entry else { continue };
-            match self.find(Named::Node(handle), ANY) {
-                Ok(_) => {}
-                Err(error) if error.code == Code::Busy => return Err(error),
-                Err(_) => listed.entry = None,
-            }
-        }
-        Ok(entries)
+        entries
     }
 
     /// Releases the open that an earlier attempt has made, if any.
@@ -365,10 +359,11 @@ impl Executor<'_> {
             return Err(OpError::WouldBlock);
         }
         let guest = parts.policy.guest(self.context.session);
-        let credential = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
+        let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
-        parts.shard.revoke(credential, &RevocationRow { end: 0, sentence })?;
-        parts.policy.revoke(credential);
+        let row = RevocationRow { end: 0, sentence };
+        parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
+        parts.policy.revoke(&revoked);
         if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
             connections.end_guests();
         }

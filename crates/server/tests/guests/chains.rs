@@ -96,8 +96,15 @@ fn a_circle_of_links_supports_nothing() {
     let useless = world.hands_on(1, 5, shared.ino, to_grant());
     let a_to_b = world.hands_on(2, 3, shared.ino, to_grant());
     let b_to_a = world.hands_on(3, 2, shared.ino, to_grant());
-    let guest = world.guest_of(2, &[&useless, &a_to_b, &b_to_a]);
-    assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
+    let nothing = Err(GuestRefusal(String::new()));
+    assert_eq!(world.admit(2, &[&useless, &a_to_b, &b_to_a]), nothing, "it leads nowhere");
+    // With a way in, the circle adds nothing to what the way gives.
+    let to_read = world.hands_on(1, 2, shared.ino, Rights::READ);
+    let guest = world.guest_of(2, &[&to_read, &a_to_b, &b_to_a]);
+    assert!(world.attr(&guest, shared).is_ok());
+    let dave = world.hands_on(3, 4, shared.ino, Rights::READ);
+    let dave = world.guest_of(4, &[&to_read, &a_to_b, &b_to_a, &dave]);
+    assert_eq!(world.attr(&dave, shared), Err(Code::Stale));
 }
 
 #[test]
@@ -163,7 +170,10 @@ fn any_conditions_of_the_language_decide() {
     assert_eq!(world.lookup(&guest, shared, "private").map(drop), Err(Code::NotFound));
     // As in any directory that may be listed, the name is there; its attributes are not.
     let listed = world.listed(&guest, shared).unwrap();
-    assert_eq!(listed, [("open".to_owned(), true), ("private".to_owned(), false)]);
+    assert_eq!(listed, [("open".to_owned(), false), ("private".to_owned(), false)]);
+    let guest = world.guest(2, shared.ino);
+    let listed = world.listed(&guest, shared).unwrap();
+    assert_eq!(listed, [("open".to_owned(), true), ("private".to_owned(), true)]);
     // By the day and the time, which are asked for each time.
     let at_any_time = Test::compares("time", Relation::AtMost, "2359");
     let on_any_day = Test::matches("weekday", "^[0-6]$");
@@ -243,10 +253,61 @@ fn regular_expressions_of_a_chain_have_a_limit() {
         (1..=16).map(|by| world.hands_on(by, by + 1, shared.ino, to_grant())).collect();
     let chain: Vec<&str> = links.iter().map(String::as_str).collect();
     assert!(world.attr(&world.guest_of(17, &chain), shared).is_ok());
-    let large = vec![Test::matches("ancestors", "(a{200}){10}")];
-    let large = conditioned(1, 1, &Conditions::new(large));
-    let last = conditioned(1, 2, &Conditions::new(vec![Test::matches("ancestors", "/1/")]));
-    let chain = |count: usize| [vec![large.as_str(); count], vec![last.as_str()]].concat();
-    assert!(world.admit(2, &chain(3)).is_ok());
-    assert_eq!(world.admit(2, &chain(5)), Err(GuestRefusal(String::new())));
+    let chain = |count: u8| {
+        let large = Conditions::new(vec![Test::matches("ancestors", "(a{200}){10}")]);
+        let links = (1..=count).map(|by| conditioned(by, by + 1, &large));
+        links.collect::<Vec<String>>()
+    };
+    let admit = |count: u8| {
+        let links = chain(count);
+        let links: Vec<&str> = links.iter().map(String::as_str).collect();
+        world.admit(count + 1, &links).map(drop)
+    };
+    assert_eq!(admit(3), Ok(()));
+    assert_eq!(admit(5), Err(GuestRefusal(String::new())));
+}
+
+/// A text of somebody else opens no session, and takes no place of its licensee.
+#[test]
+fn links_that_do_not_lead_to_the_guest_are_refused() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let to_dave = world.hands_on(1, 4, shared.ino, to_grant());
+    let to_erna = world.hands_on(1, 5, shared.ino, to_grant());
+    let to_oneself = world.hands_on(6, 6, shared.ino, to_grant());
+    let nothing = Err(GuestRefusal(String::new()));
+    assert_eq!(world.admit(6, &[&to_dave, &to_oneself]), nothing, "a text that was seen");
+    assert_eq!(world.admit(4, &[&to_erna, &to_dave]), nothing, "counted for another one");
+    assert_eq!(world.admit(4, &[&to_dave, &to_dave]), nothing, "twice");
+    assert!(world.admit(4, &[&to_dave]).is_ok());
+}
+
+/// A listing of a directory alone shows nothing of what is below it.
+#[test]
+fn a_directory_alone_is_granted_without_what_is_below() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let below = world.make_dir(shared, "below");
+    let alone = Test::matches("ancestors", &format!("/{:x}/$", shared.ino.raw()));
+    let guest = world.guest_of(2, &[&conditioned(1, 2, &Conditions::new(vec![alone]))]);
+    assert_eq!(world.listed(&guest, shared).unwrap(), [("below".to_owned(), false)]);
+    assert_eq!(world.attr(&guest, below), Err(Code::Stale));
+}
+
+/// An end in a form that Pelago does not write is kept too, also beside other comparisons of time.
+#[test]
+fn the_end_of_a_cached_decision_is_the_first_of_all() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let end = world.digits_in(3);
+    let later = format!("{}+9000000", &end[..6]);
+    let text = format!(
+        "(now < \"{later}\" || true) && now < \"{end}\" && ancestors ~= \"/{:x}/\" -> \"true\";",
+        shared.ino.raw()
+    );
+    let guest = world.guest_of(2, &[&world.written(1, 2, &text)]);
+    assert!(world.attr(&guest, shared).is_ok());
+    assert!(world.attr(&guest, shared).is_ok());
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert_eq!(world.attr(&guest, shared), Err(Code::Stale));
 }

@@ -144,9 +144,9 @@ fn a_credential_that_nobody_has_used_can_be_taken_back() {
     assert!(world.admit(2, &[&again]).is_ok(), "it is another credential");
 }
 
-/// A delegate takes back what he has handed on, and what was handed on after that; nothing else.
+/// A delegate takes back what he has handed on, and with it all that was handed on after that.
 #[test]
-fn a_guest_takes_back_what_it_has_signed_and_what_follows() {
+fn a_guest_takes_back_what_it_has_signed_and_nothing_else() {
     let world = World::new();
     let shared = world.make_dir(Handle::ROOT, "shared");
     let rights = Rights::READ.with(Right::Grant);
@@ -175,7 +175,14 @@ fn a_guest_takes_back_what_it_has_signed_and_what_follows() {
     let forged = to_carol.replace("\"r\"", "\"a\"");
     assert_eq!(revoke(&bob, 2, &[&forged], &forged), denied, "of what it has not signed");
     assert!(world.attr(&dave, shared).is_ok());
-    assert_eq!(revoke(&bob, 2, &[&to_carol, &to_dave], &to_dave), Ok(()));
+    // Anybody may license any key, so that a way of licences proves no place above.
+    let to_above = link(3, 1);
+    assert_eq!(revoke(&carol, 3, &[&to_above, &to_bob], &to_bob), denied, "of the root");
+    let to_beside = link(3, 2);
+    assert_eq!(revoke(&carol, 3, &[&to_beside, &to_carol], &to_carol), denied, "of one above");
+    assert!(world.attr(&bob, shared).is_ok() && world.attr(&carol, shared).is_ok());
+    assert_eq!(revoke(&bob, 2, &[&to_carol, &to_dave], &to_dave), denied, "of another's");
+    assert_eq!(revoke(&carol, 3, &[&to_dave], &to_dave), Ok(()));
     assert_eq!(world.attr(&dave, shared), Err(Code::Stale));
     assert!(world.attr(&carol, shared).is_ok());
     assert_eq!(revoke(&bob, 2, &[&to_carol], &to_carol), Ok(()));
@@ -185,4 +192,31 @@ fn a_guest_takes_back_what_it_has_signed_and_what_follows() {
     let says = GuestRefusal("the credential was taken back".to_owned());
     assert_eq!(world.admit(3, &[&to_bob, &to_carol]), Err(says));
     assert!(world.admit(2, &[&to_bob]).is_ok());
+}
+
+/// One guest cannot fill the room of all.
+#[test]
+fn a_guest_takes_back_a_number_of_credentials_only() {
+    let world = World::new();
+    let shared = world.make_dir(Handle::ROOT, "shared");
+    let guest = world.guest(2, shared.ino);
+    let revoke = |number: u8, wide: u64| {
+        let share = SharedFolder::to_read(world.volume, wide);
+        let text = world.signed(2, number, &share);
+        let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
+        let chain = vec![text.into_bytes()];
+        world.ask(&guest, Request::Revoke { sentence: sentence.into_bytes(), chain }).map(drop)
+    };
+    for wide in 0..256 {
+        assert_eq!(revoke(3, wide), Ok(()), "{wide}");
+    }
+    assert_eq!(revoke(3, 256), Err(Code::NoSpace));
+    assert_eq!(revoke(3, 7), Ok(()), "once more");
+    let world = world.restarted();
+    let guest = world.guest(2, shared.ino);
+    let text = world.signed(2, 3, &SharedFolder::to_read(world.volume, 257));
+    let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
+    let request =
+        Request::Revoke { sentence: sentence.into_bytes(), chain: vec![text.into_bytes()] };
+    assert_eq!(world.ask(&guest, request).map(drop), Err(Code::NoSpace), "after a restart");
 }

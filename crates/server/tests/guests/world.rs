@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use pelago_keynote::{Conditions, Credential, Principal, SharedFolder, policy};
+use pelago_keynote::{Assertion, Conditions, Credential, Principal, SharedFolder, policy};
 use pelago_net::key::PrivateKey;
 use pelago_server::{Options, Server};
 use pelago_store::clock;
@@ -238,12 +238,27 @@ impl World {
     /// Returns the root's credential for a directory that ends after this number of seconds, by
     /// the clock of the server.
     pub(super) fn until(&self, directory: InodeId, seconds: i64) -> String {
+        let until = Some(self.digits_in(seconds));
+        self.signed(1, 2, &SharedFolder { until, ..self.to_read(directory) })
+    }
+
+    /// Returns the time after this number of seconds, as the attribute `now` has it.
+    pub(super) fn digits_in(&self, seconds: i64) -> String {
         let end = clock::now().seconds + seconds;
         let end = time::OffsetDateTime::from_unix_timestamp(end).unwrap();
         let month = u8::from(end.month());
         let time = format!("{:02}{:02}{:02}", end.hour(), end.minute(), end.second());
-        let until = Some(format!("{:04}{month:02}{:02}{time}", end.year(), end.day()));
-        self.signed(1, 2, &SharedFolder { until, ..self.to_read(directory) })
+        format!("{:04}{month:02}{:02}{time}", end.year(), end.day())
+    }
+
+    /// Returns a credential with this text as its conditions.
+    pub(super) fn written(&self, by: u8, number: u8, conditions: &str) -> String {
+        let policy = format!(
+            "KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees: \"{}\"\nConditions: {conditions}\n",
+            principal(number)
+        );
+        let policy = Assertion::policy(policy.as_bytes()).unwrap();
+        conditioned(by, number, policy.conditions().unwrap())
     }
 
     /// Returns all that programs see of the volume, except the times of the last reads.
