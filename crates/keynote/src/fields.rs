@@ -14,6 +14,9 @@ const NAMES: [&str; 7] = [
     "Signature",
 ];
 
+/// The characters of an unknown name that an error shows: a text may be one long line.
+const SHOWN: usize = 64;
+
 /// A field of an assertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
@@ -53,7 +56,8 @@ pub(crate) fn divide(text: &str) -> Result<Vec<Field<'_>>, AssertionError> {
         }
         let Some((given, _)) = line.split_once(':') else { return Err(AssertionError::NoField) };
         let name = NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(given));
-        let name = name.ok_or_else(|| AssertionError::UnknownField(given.to_owned()))?;
+        let name =
+            name.ok_or_else(|| AssertionError::UnknownField(given.chars().take(SHOWN).collect()))?;
         if fields.iter().any(|field| field.name == name) {
             return Err(AssertionError::Twice(name));
         }

@@ -52,7 +52,9 @@ impl Whereabouts {
 
     /// Returns the name in a comment, for people. It is never used as a path.
     pub(crate) fn name_in(comment: &[String]) -> Option<&str> {
-        comment.iter().find_map(|line| line.strip_prefix(NAME))
+        let name = comment.iter().find_map(|line| line.strip_prefix(NAME));
+        // With blanks in it the line for people could say something else.
+        name.filter(|name| !name.contains([' ', '\t']))
     }
 }
 
