@@ -50,8 +50,8 @@ const _: () = assert!(
 /// The chains that are kept between their admission and the begin of a session.
 const CHAINS: usize = 64;
 
-/// The steps that the decision about a node may take: some milliseconds. A share of Pelago takes ten
-/// in each link.
+/// The steps that the decision about a node may take: some milliseconds. A share of Pelago takes
+/// ten in each link.
 const QUESTION_STEPS: u32 = 32_768;
 /// The revocations of one guest.
 const REVOCATIONS_OF_GUEST: usize = 256;
@@ -290,12 +290,13 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has signed
-    /// itself: `texts` has that credential.
+    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has
+    /// signed itself: `texts` has that credential.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has signed
-    /// it, nor this guest, for its own credential; `NoSpace` if too many credentials are revoked.
+    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
+    /// signed it, nor this guest, for its own credential; `NoSpace` if too many credentials are
+    /// revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],

@@ -121,8 +121,8 @@ impl Chain {
     }
 
     /// Divides the chain at the first credential that a key has signed: the credentials before it,
-    /// by which its holder is a guest, and that one. `None` if the key has signed none, or the first
-    /// one, as a root.
+    /// by which its holder is a guest, and that one. `None` if the key has signed none, or the
+    /// first one, as a root.
     pub(crate) fn divide_at(&self, signer: &PublicKey) -> Option<(Self, &Link)> {
         let at = self.links().position(|link| link.signer == *signer)?;
         let mut above: Vec<Link> = self.links().take(at).cloned().collect();

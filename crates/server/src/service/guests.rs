@@ -303,9 +303,9 @@ impl GuestCall {
         }
     }
 
-    /// Returns the entries of a listing. The right to read a directory is one to all names in it. If
-    /// more than the directories above decides, their attributes are left out, which the kernel then
-    /// looks up one by one: a listing must not cost a decision for each of its entries.
+    /// Returns the entries of a listing. The right to read a directory is one to all names in it.
+    /// If more than the directories above decides, their attributes are left out, which the kernel
+    /// then looks up one by one: a listing must not cost a decision for each of its entries.
     fn granted_entries(&self, mut entries: Vec<DirEntry>) -> Vec<DirEntry> {
         if !self.dispatcher.parts.policy.grants_all_below(&self.guest) {
             entries.iter_mut().for_each(|listed| listed.entry = None);

@@ -254,7 +254,8 @@ impl World {
     /// Returns a credential with this text as its conditions.
     pub(super) fn written(&self, by: u8, number: u8, conditions: &str) -> String {
         let policy = format!(
-            "KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees: \"{}\"\nConditions: {conditions}\n",
+            "KeyNote-Version: 2\nAuthorizer: \"POLICY\"\nLicensees: \"{}\"\n\
+             Conditions: {conditions}\n",
             principal(number)
         );
         let policy = Assertion::policy(policy.as_bytes()).unwrap();

@@ -1,6 +1,5 @@
-//! Measures the time of a query, on demand:
-//! `cargo test --release -p pelago-keynote --test speed -- --ignored --nocapture`.
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
+//! Measures the time of a query: `cargo run --release -p pelago-keynote --example queries`.
+#![expect(clippy::unwrap_used, reason = "a measurement ends at what it did not expect")]
 
 use std::borrow::Cow;
 use std::hint::black_box;
@@ -58,9 +57,7 @@ fn median(query: &ComplianceQuery<'_>, assertions: &[Assertion], expected: usize
     times[times.len() / 2]
 }
 
-#[test]
-#[ignore = "it measures: the limit is of a machine at rest"]
-fn a_query_of_a_chain_takes_microseconds() {
+fn main() {
     let values = Values::boolean();
     let action = Read { ancestors: (0..10).map(|depth| 0x2a + depth * 1000).collect() };
     let mut shares = vec![SharedFolder::to_read([0xab; 16], 0x2a)];
@@ -87,7 +84,6 @@ fn a_query_of_a_chain_takes_microseconds() {
                 let time = median(&query, &assertions, expected);
                 let answer = if expected == 1 { "granted" } else { "refused" };
                 println!("a chain of {length}, {test}, {answer}: {time:?}");
-                assert!(time < Duration::from_micros(50), "{time:?}");
             }
         }
     }
