@@ -102,7 +102,7 @@ fn a_circle_of_links_supports_nothing() {
     let to_read = world.hands_on(1, 2, shared.ino, Rights::READ);
     let guest = world.guest_of(2, &[&to_read, &a_to_b, &b_to_a]);
     assert!(world.attr(&guest, shared).is_ok());
-    let dave = world.hands_on(3, 4, shared.ino, Rights::READ);
+    let dave = world.hands_on(2, 4, shared.ino, Rights::READ);
     let dave = world.guest_of(4, &[&to_read, &a_to_b, &b_to_a, &dave]);
     assert_eq!(world.attr(&dave, shared), Err(Code::Stale));
 }
