@@ -32,7 +32,7 @@ pub(crate) enum KeyArgumentError {
     /// The file has no key or several.
     #[error("{} has not one line with a key", .0.display())]
     Lines(PathBuf),
-    /// What the file has is not a public key.
+    /// The text in the file is not a public key.
     #[error("{} has no key that can be used here", path.display())]
     File {
         path: PathBuf,

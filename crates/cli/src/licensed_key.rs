@@ -22,7 +22,7 @@ struct NotYours {
 #[derive(Debug)]
 struct Tried(Vec<(PathBuf, Found)>);
 
-/// What was found in a file.
+/// The content of a file that was read for the key.
 #[derive(Debug)]
 enum Found {
     /// No file.

@@ -140,7 +140,7 @@ impl Policy {
         }
         let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
-        // An address that nobody asks for must not make another guest of one who travels.
+        // An address that no condition reads must not make another guest of one that travels.
         let address = address.filter(|_| chain.reads_address || roots.reads_address());
         self.chains.insert(id, Arc::new(chain));
         let address = address.map(|address| match address {

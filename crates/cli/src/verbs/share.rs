@@ -75,7 +75,7 @@ pub(crate) struct Args {
     by_name: bool,
 }
 
-/// What is granted.
+/// The terms of a share.
 struct Terms {
     /// The rights; `None` for those to read.
     rights: Option<Rights>,
@@ -90,7 +90,7 @@ struct Terms {
 struct Shared {
     /// The credentials, from that of a root to the new one.
     chain: Vec<String>,
-    /// What the new one grants.
+    /// The rights of the new one.
     grant: SharedFolder,
     /// The key to which the new one grants it.
     to: PublicKey,

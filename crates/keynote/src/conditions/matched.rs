@@ -10,7 +10,7 @@ use super::pattern::Compiled;
 /// The number of groups whose texts can be read: `_1` to `_31`.
 const GROUPS: usize = 31;
 
-/// What the last match of a clause has matched.
+/// The last match of a clause.
 #[derive(Clone, Default)]
 pub(super) enum Matched<'a> {
     /// There was no match.

@@ -39,9 +39,9 @@ impl Chain {
     ///
     /// The chain must begin with a root and end with the guest before another text is read and a
     /// signature is verified: a stranger must not cause costly work. Each link must lead from a
-    /// root, by keys that the links before license, on to the guest: a text of another one, which
-    /// anybody may have seen, opens no session and takes no place of its licensee. Only the guest
-    /// of a chain that is signed well gets a reason.
+    /// root, by keys that the links before license, on to the guest: the text of another guest,
+    /// which others may have seen, opens no session and takes no place of its licensee. Only the
+    /// guest of a chain that is signed well gets a reason.
     ///
     /// # Errors
     /// [`GuestRefusal`].
@@ -150,7 +150,7 @@ impl Link {
 
 /// Returns whether a revocation is by this guest, which has signed the revoked credential: its text
 /// is presented. What others have signed after that is void with it. A chain of keys would be no
-/// proof that the guest is above a credential, because anybody may license any key.
+/// proof that the guest is above a credential, because each key may license any other one.
 pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u8; 32]) -> bool {
     let [text] = texts else { return false };
     revocation.by.0 == *principal

@@ -267,7 +267,7 @@ fn regular_expressions_of_a_chain_have_a_limit() {
     assert_eq!(admit(5), Err(GuestRefusal(String::new())));
 }
 
-/// A text of somebody else opens no session, and takes no place of its licensee.
+/// The credential of another guest opens no session, and takes no place of its licensee.
 #[test]
 fn links_that_do_not_lead_to_the_guest_are_refused() {
     let world = World::new();

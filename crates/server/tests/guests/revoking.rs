@@ -113,7 +113,7 @@ fn a_sentence_that_is_none_or_is_no_roots_takes_nothing_back() {
     assert!(world.admit(2, &[&text]).is_err());
 }
 
-/// The sentence of a root holds whoever brings it: a guest, too, of what it came with itself.
+/// The sentence of a root is valid from every session, also from that of the guest that it ends.
 #[test]
 fn the_sentence_of_a_root_holds_whoever_brings_it() {
     let world = World::new();
@@ -175,7 +175,7 @@ fn a_guest_takes_back_what_it_has_signed_and_nothing_else() {
     let forged = to_carol.replace("\"r\"", "\"a\"");
     assert_eq!(revoke(&bob, 2, &[&forged], &forged), denied, "of what it has not signed");
     assert!(world.attr(&dave, shared).is_ok());
-    // Anybody may license any key, so that a way of licences proves no place above.
+    // Each key may license any other one, so licences prove no place above.
     let to_above = link(3, 1);
     assert_eq!(revoke(&carol, 3, &[&to_above, &to_bob], &to_bob), denied, "of the root");
     let to_beside = link(3, 2);
