@@ -265,7 +265,10 @@ impl Policy {
         let budget = Cell::new(QUESTION_STEPS);
         for right in undecided {
             let decision = question.decide(right, &budget);
-            self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+            // What was denied for want of steps alone is not decided.
+            if budget.get() > 0 {
+                self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+            }
             if decision.is_granted {
                 return Ok(true);
             }

@@ -35,6 +35,12 @@ struct CachedRights {
     ends: u64,
 }
 
+impl CachedRights {
+    fn holds(&self, epoch: Epoch, seconds: u64) -> bool {
+        self.epoch == epoch && seconds < self.ends
+    }
+}
+
 /// The decisions of all guests.
 pub(super) struct Decisions {
     known: Cache<(SessionId, InodeId), CachedRights>,
@@ -55,10 +61,9 @@ impl Decisions {
         epoch: Epoch,
         seconds: u64,
     ) -> Option<bool> {
-        let known = self.known.get(&(session, dir))?;
         let bit = 1 << right as u8;
-        let holds = known.epoch == epoch && seconds < known.ends && known.decided & bit != 0;
-        holds.then_some(known.granted & bit != 0)
+        let known = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds))?;
+        (known.decided & bit != 0).then_some(known.granted & bit != 0)
     }
 
     /// Caches a decision of this time, if it may be cached.
@@ -73,8 +78,7 @@ impl Decisions {
     ) {
         let Some(ends) = end_of(&decision.reads) else { return };
         let bit = 1 << right as u8;
-        let holds = |known: &CachedRights| known.epoch == epoch && seconds < known.ends;
-        let before = self.known.get(&(session, dir)).filter(holds);
+        let before = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds));
         let before =
             before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
         let known = CachedRights {

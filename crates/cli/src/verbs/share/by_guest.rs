@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use pelago_keynote::{Credential, Principal, unarmor};
+use pelago_keynote::unarmor;
 use pelago_net::key::PublicKey;
 use pelago_wire::InodeId;
 
-use super::error::{ShareError, elsewhere, not_here, written_failed};
+use super::error::{ShareError, elsewhere, not_here};
 use super::folder::{Directory, examine};
 use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
@@ -44,19 +44,8 @@ pub(super) fn share(
     if directory.ino.site() != InodeId::from_raw(chain.last.share.directory).site() {
         return Err(elsewhere(path));
     }
-    let whereabouts = Whereabouts {
-        address: address.clone(),
-        directory: directory.ino,
-        parent: directory.parent,
-        name: directory.name,
-    };
-    let credential = Credential {
-        comment: &whereabouts.to_lines(),
-        licensee: Principal(*to.as_bytes()),
-        conditions: &grant.conditions(),
-    };
     let mut texts = chain.texts();
-    texts.push(credential.sign(&key.signing_key()).map_err(written_failed)?);
+    texts.push(directory.credential(&address, to, &grant, &key)?);
     Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
 }
 

@@ -2,9 +2,7 @@
 
 use std::path::Path;
 
-use pelago_keynote::{
-    Assertion, CREDENTIAL_BYTES, Credential, Principal, Right, Rights, SharedFolder, policy,
-};
+use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal, Right, Rights, SharedFolder, policy};
 use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::own_file::{OwnFileError, Readers};
 use pelago_store::volume;
@@ -12,7 +10,6 @@ use pelago_store::volume;
 use super::error::{ShareError, elsewhere, not_here, written_failed};
 use super::folder::examine;
 use super::{Shared, Spare, Terms};
-use crate::credential::Whereabouts;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate::{self, VolumeRef};
 use crate::up_volume::{listen, volume_id};
@@ -49,18 +46,7 @@ pub(super) fn share(
     };
     // After all steps that may fail, because the spare key is printed once.
     let spare = become_root(&dir, &key)?;
-    let whereabouts = Whereabouts {
-        address: address.clone(),
-        directory: directory.ino,
-        parent: directory.parent,
-        name: directory.name,
-    };
-    let credential = Credential {
-        comment: &whereabouts.to_lines(),
-        licensee: Principal(*to.as_bytes()),
-        conditions: &grant.conditions(),
-    };
-    let text = credential.sign(&key.signing_key()).map_err(written_failed)?;
+    let text = directory.credential(&address, to, &grant, &key)?;
     Ok(Shared { chain: vec![text], grant, to: *to, address, spare })
 }
 

@@ -5,10 +5,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use pelago_keynote::{Credential, Principal, SharedFolder};
+use pelago_net::key::address::ServerAddress;
+use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_wire::InodeId;
 
-use super::error::{ShareError, not_here};
-use crate::credential::printable;
+use super::error::{ShareError, not_here, written_failed};
+use crate::credential::{Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
 use crate::locate;
 
@@ -20,6 +23,26 @@ pub(super) struct Directory {
     pub(super) name: String,
     /// It is the root of the mount.
     pub(super) is_root: bool,
+}
+
+impl Directory {
+    /// Returns the credential by which `key` grants this folder to another key.
+    pub(super) fn credential(
+        self,
+        address: &ServerAddress,
+        to: &PublicKey,
+        grant: &SharedFolder,
+        key: &PrivateKey,
+    ) -> Outcome<String> {
+        let Self { ino, parent, name, .. } = self;
+        let whereabouts = Whereabouts { address: address.clone(), directory: ino, parent, name };
+        let credential = Credential {
+            comment: &whereabouts.to_lines(),
+            licensee: Principal(*to.as_bytes()),
+            conditions: &grant.conditions(),
+        };
+        credential.sign(&key.signing_key()).map_err(written_failed)
+    }
 }
 
 /// Finds the inode of a folder in the mount at `point`.
