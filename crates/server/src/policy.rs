@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::address_text;
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
@@ -23,7 +23,7 @@ use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
+use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, OpenId, SessionId, limits};
 use quick_cache::sync::Cache;
 
 use chain::Chain;
@@ -32,10 +32,13 @@ use decisions::{Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
 
+pub(crate) use right_set::RightSet;
+
 mod chain;
 mod decision;
 mod decisions;
 mod moment;
+mod right_set;
 mod roots;
 mod scope;
 
@@ -71,12 +74,16 @@ pub(crate) struct Policy {
     revocations: AtomicU64,
     /// Verified chains, by their ids.
     chains: Cache<[u8; 32], Arc<Chain>>,
-    guests: RwLock<HashMap<SessionId, Arc<Guest>>>,
-    /// True if there is a guest.
+    /// The sessions of guests; `None` for one of an earlier run whose client has not come back.
+    guests: RwLock<HashMap<SessionId, Option<Arc<Guest>>>>,
+    /// True if there is a session of a guest.
     any: AtomicBool,
     decisions: Decisions,
     /// The present second, and its attributes.
     moment: Mutex<(u64, Arc<Moment>)>,
+    /// Held for reading while a guest's change is checked and made, for writing while nodes move or
+    /// rights end. Taken before the locks of the shard.
+    holding: RwLock<()>,
 }
 
 /// The session of a guest.
@@ -86,6 +93,43 @@ pub(crate) struct Guest {
     chain: Arc<Chain>,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
+    /// The opens by which it has created files, which it may write by them.
+    made: Mutex<HashMap<OpenId, InodeId>>,
+}
+
+/// The session that a request comes from.
+pub(crate) enum Asker {
+    /// One with all rights.
+    Trusted,
+    /// A guest's.
+    Guest(Arc<Guest>),
+    /// A guest's, of an earlier run, whose client has not come back.
+    AbsentGuest,
+}
+
+/// A user of the server's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+}
+
+impl Guest {
+    /// Records an open by which the guest has created a file.
+    pub(crate) fn add_made(&self, open: OpenId, ino: InodeId) {
+        self.made.lock().insert(open, ino);
+    }
+
+    /// Forgets an open that has ended.
+    pub(crate) fn remove_made(&self, open: OpenId) {
+        self.made.lock().remove(&open);
+    }
+
+    /// Returns the opens by which the guest has created files.
+    pub(crate) fn made(&self) -> MutexGuard<'_, HashMap<OpenId, InodeId>> {
+        self.made.lock()
+    }
 }
 
 /// A credential that is taken back.
@@ -117,6 +161,7 @@ impl Policy {
             any: AtomicBool::new(false),
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
+            holding: RwLock::new(()),
         }
     }
 
@@ -163,9 +208,25 @@ impl Policy {
         };
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
-        guests.insert(session, Arc::new(Guest { session, principal, chain, address }));
+        let known = guests.get(&session).and_then(Option::as_ref);
+        if known.is_none_or(|known| known.chain.id != chain.id) {
+            let made = Mutex::default();
+            let guest = Guest { session, principal, chain, address, made };
+            guests.insert(session, Some(Arc::new(guest)));
+        }
         self.any.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Records a guest's session of an earlier run. Until its client is back, it has no rights.
+    pub(crate) fn expect(&self, session: SessionId) {
+        self.guests.write().insert(session, None);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the guest of a session may change something at all.
+    pub(crate) fn may_change(&self, session: SessionId) -> bool {
+        self.guest(session).is_some_and(|guest| guest.chain.may_change)
     }
 
     /// Ends the session of a guest; does nothing for any other. The service must not know the
@@ -178,12 +239,24 @@ impl Policy {
         }
     }
 
-    /// Returns the guest whose session this is, if it is a guest's.
-    #[inline]
+    /// Returns the guest whose session this is, if it is a guest's and its client is there.
     pub(crate) fn guest(&self, session: SessionId) -> Option<Arc<Guest>> {
-        match self.any.load(Ordering::Acquire) {
-            true => self.guests.read().get(&session).map(Arc::clone),
-            false => None,
+        match self.asker(session) {
+            Asker::Guest(guest) => Some(guest),
+            Asker::Trusted | Asker::AbsentGuest => None,
+        }
+    }
+
+    /// Returns who asks by a session.
+    #[inline]
+    pub(crate) fn asker(&self, session: SessionId) -> Asker {
+        if !self.has_guests() {
+            return Asker::Trusted;
+        }
+        match self.guests.read().get(&session) {
+            Some(Some(guest)) => Asker::Guest(Arc::clone(guest)),
+            Some(None) => Asker::AbsentGuest,
+            None => Asker::Trusted,
         }
     }
 
@@ -191,7 +264,8 @@ impl Policy {
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
         let of_session = || {
             let guests = self.guests.read();
-            let guest = guests.values().find(|guest| guest.chain.id == grant.chain);
+            let mut guests = guests.values().flatten();
+            let guest = guests.find(|guest| guest.chain.id == grant.chain);
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
@@ -225,32 +299,29 @@ impl Policy {
         guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
     }
 
-    /// Returns whether a guest has one of these rights to a node in this directory, which is the
-    /// node itself if that is one.
+    /// Returns those of the `wanted` rights that a guest has to a node in this directory, which is
+    /// the node itself if that is one.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
-    pub(crate) fn grants(
+    pub(crate) fn rights(
         &self,
         guest: &Guest,
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
-        rights: &[Right],
-    ) -> Result<bool, Error> {
+        wanted: &[Right],
+    ) -> Result<RightSet, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
         let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let known = |right| self.decisions.get(guest.session, dir, right, epoch, seconds);
-        if rights.iter().any(|right| known(*right) == Some(true)) {
-            return Ok(true);
+        let mut known = self.decisions.get(guest.session, dir, epoch, seconds);
+        if wanted.iter().all(|right| known.knows(*right)) {
+            return Ok(known.granted);
         }
-        let undecided: Vec<Right> =
-            rights.iter().copied().filter(|right| known(*right).is_none()).collect();
-        if undecided.is_empty() {
-            return Ok(false);
-        }
-        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
+            return Ok(RightSet::default());
+        };
         let ancestors = shard.ancestors(dir, directory_moves)?;
         let question = Question {
             policy: &policy,
@@ -263,17 +334,51 @@ impl Policy {
             moment: &moment,
         };
         let budget = Cell::new(QUESTION_STEPS);
-        for right in undecided {
-            let decision = question.decide(right, &budget);
+        for right in wanted {
+            if known.knows(*right) {
+                continue;
+            }
+            let decision = question.decide(*right, &budget);
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, dir, *right, epoch, seconds, &decision);
             }
-            if decision.is_granted {
-                return Ok(true);
-            }
+            known.decide(*right, decision.is_granted);
         }
-        Ok(false)
+        Ok(known.granted)
+    }
+
+    /// Returns the user as whom a guest acts.
+    pub(crate) fn acting_user(&self, _guest: &Guest) -> Arc<User> {
+        Arc::new(User { uid: 0, gid: 0, groups: Vec::new() })
+    }
+
+    /// Lets no right change and no node move until the guard is dropped. A guest's change is
+    /// checked and made under it.
+    pub(crate) fn hold_rights(&self) -> RwLockReadGuard<'_, ()> {
+        self.holding.read()
+    }
+
+    /// As [`Policy::hold_rights`]; `None` if it would wait.
+    pub(crate) fn try_hold_rights(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.holding.try_read()
+    }
+
+    /// Waits until no change of a guest is being made, and lets none begin until the guard is
+    /// dropped: for a change by which nodes move.
+    pub(crate) fn hold_guests(&self) -> RwLockWriteGuard<'_, ()> {
+        self.holding.write()
+    }
+
+    /// As [`Policy::hold_guests`]; `None` if it would wait.
+    pub(crate) fn try_hold_guests(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.holding.try_write()
+    }
+
+    /// Returns whether there is a guest.
+    #[inline]
+    pub(crate) fn has_guests(&self) -> bool {
+        self.any.load(Ordering::Acquire)
     }
 
     /// Returns the number of changes of the rights: of the policy, and of the revocations.
@@ -335,7 +440,9 @@ impl Policy {
     }
 
     /// Puts a revocation in force.
+    /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
+        let _no_change = self.hold_guests();
         self.revoked.write().insert(revoked.credential, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
     }

@@ -9,3 +9,4 @@ mod places;
 mod races;
 mod revoking;
 mod world;
+mod writing;
