@@ -31,6 +31,9 @@ use decision::Question;
 use decisions::{Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use users::Users;
+
+pub(crate) use users::User;
 
 mod chain;
 mod decision;
@@ -38,6 +41,8 @@ mod decisions;
 mod moment;
 mod roots;
 mod scope;
+mod users;
+mod watched;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -63,6 +68,8 @@ pub(crate) struct Policy {
     volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
+    /// The users as whom guests act; `None` without a folder.
+    users: Option<Users>,
     /// The ids of the revoked credentials, each with the key that has taken it back.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
@@ -86,7 +93,11 @@ pub(crate) struct Guest {
     chain: Arc<Chain>,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
+    acting: ActingUser,
 }
+
+/// The user as whom a guest acts, with the rights number under which it was found.
+type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
 /// A credential that is taken back.
 pub(crate) struct Revoked {
@@ -108,6 +119,7 @@ impl Policy {
         Self {
             volume,
             volume_text: hex::text(&volume.0),
+            users: folder.clone().map(Users::new),
             roots: folder.map(Roots::new),
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
@@ -138,6 +150,9 @@ impl Policy {
         if self.is_revoked(&chain) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
+        if self.user_of(&chain, principal).is_none() {
+            return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
+        }
         let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
@@ -158,12 +173,14 @@ impl Policy {
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.
-        let Some(chain) = chain.filter(|chain| self.holds(chain)) else {
+        let Some(chain) = chain.filter(|chain| self.holds(chain, &grant.principal)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         };
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
-        guests.insert(session, Arc::new(Guest { session, principal, chain, address }));
+        let acting = ActingUser::default();
+        let guest = Guest { session, principal, chain, address, acting };
+        guests.insert(session, Arc::new(guest));
         self.any.store(true, Ordering::Release);
         Ok(())
     }
@@ -195,7 +212,7 @@ impl Policy {
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
-        chain.is_some_and(|chain| self.holds(&chain))
+        chain.is_some_and(|chain| self.holds(&chain, &grant.principal))
     }
 
     /// Returns whether sessions of guests that have ended shall be closed now: once a second.
@@ -206,10 +223,38 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.holds(&guest.chain)
+        self.is_valid(&guest.chain) && self.acting_user(guest).is_ok()
     }
 
-    fn holds(&self, chain: &Chain) -> bool {
+    /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
+    /// in the file `keys`, else the user of the volume.
+    ///
+    /// # Errors
+    /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
+    /// that are bound to different users, or if there is no list of these yet that can be used.
+    pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
+        // Before the list is read: if that changes meanwhile, the user is found again.
+        let number = self.rights_number();
+        let known = guest.acting.lock().clone().filter(|known| known.0 == number);
+        let user = known.map(|known| known.1).unwrap_or_else(|| {
+            let user = self.user_of(&guest.chain, &guest.principal);
+            *guest.acting.lock() = Some((number, user.clone()));
+            user
+        });
+        user.ok_or_else(|| Code::Stale.into())
+    }
+
+    fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
+        let users = self.users.as_ref()?;
+        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+    }
+
+    fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
+        self.is_valid(chain) && self.user_of(chain, principal).is_some()
+    }
+
+    /// Returns whether the root of a chain is a root, and no link is revoked or over.
+    fn is_valid(&self, chain: &Chain) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
         has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
@@ -276,11 +321,13 @@ impl Policy {
         Ok(false)
     }
 
-    /// Returns the number of changes of the rights: of the policy, and of the revocations.
-    fn rights_number(&self) -> u64 {
+    /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
+    /// and of the revocations.
+    pub(crate) fn rights_number(&self) -> u64 {
         let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        // Both only grow, so that the sum of two moments is equal only if both are.
-        self.revocations.load(Ordering::Acquire) + of_policy
+        let of_users = self.users.as_ref().map_or(0, Users::changes);
+        // All only grow, so that the sum of two moments is equal only if all are.
+        self.revocations.load(Ordering::Acquire) + of_policy + of_users
     }
 
     /// Returns the present second and its attributes.

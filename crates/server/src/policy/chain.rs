@@ -143,7 +143,7 @@ impl Link {
         }
     }
 
-    fn licenses(&self, principal: &Principal) -> bool {
+    pub(super) fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }
