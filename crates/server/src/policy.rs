@@ -31,6 +31,9 @@ use decision::Question;
 use decisions::{Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use users::Users;
+
+pub(crate) use users::User;
 
 pub(crate) use right_set::RightSet;
 
@@ -41,6 +44,8 @@ mod moment;
 mod right_set;
 mod roots;
 mod scope;
+mod users;
+mod watched;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -66,6 +71,8 @@ pub(crate) struct Policy {
     volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
+    /// The users as whom guests act; `None` without a folder.
+    users: Option<Users>,
     /// The ids of the revoked credentials, each with the key that has taken it back.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
@@ -95,6 +102,7 @@ pub(crate) struct Guest {
     address: Option<String>,
     /// The opens by which it has created files, which it may write by them.
     made: Mutex<HashMap<OpenId, InodeId>>,
+    acting: ActingUser,
 }
 
 /// The session that a request comes from.
@@ -105,14 +113,6 @@ pub(crate) enum Asker {
     Guest(Arc<Guest>),
     /// A guest's, of an earlier run, whose client has not come back.
     AbsentGuest,
-}
-
-/// A user of the server's machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct User {
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) groups: Vec<u32>,
 }
 
 impl Guest {
@@ -131,6 +131,9 @@ impl Guest {
         self.made.lock()
     }
 }
+
+/// The user as whom a guest acts, with the rights number under which it was found.
+type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
 /// A credential that is taken back.
 pub(crate) struct Revoked {
@@ -152,6 +155,7 @@ impl Policy {
         Self {
             volume,
             volume_text: hex::text(&volume.0),
+            users: folder.clone().map(Users::new),
             roots: folder.map(Roots::new),
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
@@ -183,6 +187,9 @@ impl Policy {
         if self.is_revoked(&chain) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
+        if self.user_of(&chain, principal).is_none() {
+            return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
+        }
         let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
@@ -203,7 +210,7 @@ impl Policy {
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.
-        let Some(chain) = chain.filter(|chain| self.holds(chain)) else {
+        let Some(chain) = chain.filter(|chain| self.holds(chain, &grant.principal)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         };
         let GuestGrant { principal, address, .. } = *grant;
@@ -211,7 +218,8 @@ impl Policy {
         let known = guests.get(&session).and_then(Option::as_ref);
         if known.is_none_or(|known| known.chain.id != chain.id) {
             let made = Mutex::default();
-            let guest = Guest { session, principal, chain, address, made };
+            let acting = ActingUser::default();
+            let guest = Guest { session, principal, chain, address, made, acting };
             guests.insert(session, Some(Arc::new(guest)));
         }
         self.any.store(true, Ordering::Release);
@@ -269,7 +277,7 @@ impl Policy {
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
-        chain.is_some_and(|chain| self.holds(&chain))
+        chain.is_some_and(|chain| self.holds(&chain, &grant.principal))
     }
 
     /// Returns whether sessions of guests that have ended shall be closed now: once a second.
@@ -280,10 +288,38 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.holds(&guest.chain)
+        self.is_valid(&guest.chain) && self.acting_user(guest).is_ok()
     }
 
-    fn holds(&self, chain: &Chain) -> bool {
+    /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
+    /// in the file `keys`, else the user of the volume.
+    ///
+    /// # Errors
+    /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
+    /// that are bound to different users, or if there is no list of these yet that can be used.
+    pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
+        // Before the list is read: if that changes meanwhile, the user is found again.
+        let number = self.rights_number();
+        let known = guest.acting.lock().clone().filter(|known| known.0 == number);
+        let user = known.map(|known| known.1).unwrap_or_else(|| {
+            let user = self.user_of(&guest.chain, &guest.principal);
+            *guest.acting.lock() = Some((number, user.clone()));
+            user
+        });
+        user.ok_or_else(|| Code::Stale.into())
+    }
+
+    fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
+        let users = self.users.as_ref()?;
+        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+    }
+
+    fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
+        self.is_valid(chain) && self.user_of(chain, principal).is_some()
+    }
+
+    /// Returns whether the root of a chain is a root, and no link is revoked or over.
+    fn is_valid(&self, chain: &Chain) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
         has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
@@ -348,11 +384,6 @@ impl Policy {
         Ok(known.granted)
     }
 
-    /// Returns the user as whom a guest acts.
-    pub(crate) fn acting_user(&self, _guest: &Guest) -> Arc<User> {
-        Arc::new(User { uid: 0, gid: 0, groups: Vec::new() })
-    }
-
     /// Lets no right change and no node move until the guard is dropped. A guest's change is
     /// checked and made under it.
     pub(crate) fn hold_rights(&self) -> RwLockReadGuard<'_, ()> {
@@ -381,11 +412,13 @@ impl Policy {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Returns the number of changes of the rights: of the policy, and of the revocations.
-    fn rights_number(&self) -> u64 {
+    /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
+    /// and of the revocations.
+    pub(crate) fn rights_number(&self) -> u64 {
         let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        // Both only grow, so that the sum of two moments is equal only if both are.
-        self.revocations.load(Ordering::Acquire) + of_policy
+        let of_users = self.users.as_ref().map_or(0, Users::changes);
+        // All only grow, so that the sum of two moments is equal only if all are.
+        self.revocations.load(Ordering::Acquire) + of_policy + of_users
     }
 
     /// Returns the present second and its attributes.

@@ -156,7 +156,7 @@ impl Link {
         rights.is_none_or(|rights| CHANGES.iter().any(|right| rights.has(*right)))
     }
 
-    fn licenses(&self, principal: &Principal) -> bool {
+    pub(super) fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }

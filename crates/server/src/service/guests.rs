@@ -61,7 +61,10 @@ impl Dispatcher {
     ) -> Option<Result<Reply, Error>> {
         let Submission { request, bulk, later } = submission;
         let dispatcher = Arc::clone(self);
-        let user = self.parts.policy.acting_user(&guest);
+        let user = match self.parts.policy.acting_user(&guest) {
+            Ok(user) => user,
+            Err(error) => return Some(Err(error)),
+        };
         // The ids that a guest's client claims are those of its own machine.
         let context = Context { uid: user.uid, gid: user.gid, ..*context };
         let call = GuestCall { dispatcher, guest, user, context, request, attempt: 0 };

@@ -100,7 +100,7 @@ impl Dispatcher {
             return check_replayed_bytes(rights, context, request, replayed);
         }
         rights.check_change(request, *expected)?;
-        let user = parts.policy.acting_user(guest);
+        let user = parts.policy.acting_user(guest)?;
         UserModes { parts, user: &user }.check(request, *expected)
     }
 }
