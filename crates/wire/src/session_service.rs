@@ -9,7 +9,7 @@ use crate::attr::Attr;
 use crate::error::Error;
 use crate::id::{Handle, InodeId, SessionId};
 use crate::leases::Leases;
-use crate::local_cache::Touched;
+use crate::local_cache::Recalled;
 use crate::reply::Reply;
 use crate::request::Request;
 use crate::service::Service;
@@ -129,10 +129,10 @@ pub trait Connections: Send + Sync {
     /// Begins a new epoch, in which the clients may connect again.
     fn resume(&self);
 
-    /// Recalls leases of a session, because another session is about to change these things. The
-    /// recall is repeated over later connections, until [`SessionService::recalled`] is called with
+    /// Recalls leases of a session, because another session is about to change what they are on, or
+    /// because the rights of the session may have changed. The recall is repeated over later connections, until [`SessionService::recalled`] is called with
     /// this number, which is used once, or [`SessionService::leases_lost`].
-    fn recall(&self, session: SessionId, number: u64, touched: &[Touched]);
+    fn recall(&self, session: SessionId, number: u64, recalled: &Recalled);
 
     /// Ends the sessions of guests that have no right any more ([`SessionService::has_access`]).
     /// When this returns, nothing more is sent to them.
