@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use pelago_keynote::share::address_text;
+use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
@@ -28,9 +28,10 @@ use quick_cache::sync::Cache;
 
 use chain::Chain;
 use decision::Question;
-use decisions::{Decisions, Epoch};
+use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use scope::may_read;
 
 mod chain;
 mod decision;
@@ -222,11 +223,11 @@ impl Policy {
 
     /// Returns whether each right of a guest to a directory is one to all below it.
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
-        guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
+        guest.chain.grants_all_below && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
     /// Returns whether a guest has one of these rights to a node in this directory, which is the
-    /// node itself if that is one.
+    /// node itself if that is one. A file has them there if one of its names there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -236,12 +237,14 @@ impl Policy {
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
+        has_it_open: bool,
         rights: &[Right],
     ) -> Result<bool, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
         let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let known = |right| self.decisions.get(guest.session, dir, right, epoch, seconds);
+        let at = DecidedAt { dir, object: position.ino, version: position.version };
+        let known = |right| self.decisions.get(guest.session, at, right, epoch, seconds);
         if rights.iter().any(|right| known(*right) == Some(true)) {
             return Ok(true);
         }
@@ -252,11 +255,17 @@ impl Policy {
         }
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
         let ancestors = shard.ancestors(dir, directory_moves)?;
+        let reads_name = guest.chain.reads_name || may_read(&policy, attribute::NAME);
+        let names = match reads_name {
+            true => shard.names_in(position, dir, has_it_open)?,
+            false => Vec::new(),
+        };
         let question = Question {
             policy: &policy,
             chain: &guest.chain,
             principal: Principal(guest.principal),
             object: position.ino,
+            name: names.first(),
             volume: &self.volume_text,
             ancestors: &ancestors,
             address: guest.address.as_deref(),
@@ -264,10 +273,16 @@ impl Policy {
         };
         let budget = Cell::new(QUESTION_STEPS);
         for right in undecided {
-            let decision = question.decide(right, &budget);
+            let mut decision = question.decide(right, &budget);
+            for name in names.iter().skip(1) {
+                if decision.is_granted {
+                    break;
+                }
+                decision.add(Question { name: Some(name), ..question }.decide(right, &budget));
+            }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, at, right, epoch, seconds, &decision);
             }
             if decision.is_granted {
                 return Ok(true);

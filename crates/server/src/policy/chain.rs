@@ -1,11 +1,12 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Conditions, Principal, Revocation, SharedFolder};
+use pelago_keynote::share::attribute;
+use pelago_keynote::{Assertion, Authorizer, Conditions, Grant, Principal, Revocation};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
 use super::roots::Roots;
-use super::scope::{may_read_address, only_seeks_ancestors};
+use super::scope::{grants_all_below, may_read, only_seeks_ancestors};
 
 /// The limit for the regular expressions of a chain, in positions. A share of Pelago has 256 of
 /// them in each link, so that sixteen links are half of it.
@@ -17,8 +18,12 @@ pub(super) struct Chain {
     pub(super) id: [u8; 32],
     /// The credentials, as they were presented.
     pub(super) links: Vec<Link>,
-    /// True if the links only ask which directories are above an object.
+    /// True if the links can be decided from a part of the directories above an object.
     pub(super) only_seeks: bool,
+    /// True if a right to a directory is one to all below it.
+    pub(super) grants_all_below: bool,
+    /// True if the name of a file may decide.
+    pub(super) reads_name: bool,
     /// True if the address of the guest decides.
     pub(super) reads_address: bool,
 }
@@ -31,7 +36,7 @@ pub(super) struct Link {
     /// The key that has signed it.
     pub(super) authorizer: Principal,
     /// The form of the credentials that Pelago writes, if it has that.
-    pub(super) share: Option<SharedFolder>,
+    pub(super) share: Option<Grant>,
 }
 
 impl Chain {
@@ -76,9 +81,13 @@ impl Chain {
         if conditions.map(Conditions::pattern_size).sum::<usize>() > PATTERN_SIZE {
             return Err(no_reason());
         }
-        let reads_address = links.iter().any(|link| may_read_address(&link.assertion));
+        let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
+        let reads_address = reads(attribute::ADDRESS);
+        let reads_name = reads(attribute::NAME);
         let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
-        Ok(Self { id: id_of(&links), links, only_seeks, reads_address })
+        let grants_all_below = links.iter().all(|link| grants_all_below(&link.assertion));
+        let id = id_of(&links);
+        Ok(Self { id, links, only_seeks, grants_all_below, reads_name, reads_address })
     }
 
     /// Checks what every action would fail by: the volume, and the end of a link.
@@ -132,7 +141,7 @@ impl Link {
         let Authorizer::Key(authorizer) = *assertion.authorizer() else {
             return Err(GuestRefusal(String::new()));
         };
-        let share = SharedFolder::of(&assertion).ok();
+        let share = Grant::of(&assertion).ok();
         Ok(Self { id: assertion.id().0, assertion, authorizer, share })
     }
 

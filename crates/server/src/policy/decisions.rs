@@ -1,6 +1,8 @@
-//! The cache of decisions: the rights of a guest in a directory.
+//! The cache of decisions: the rights of a guest in a directory, or to one object there.
 //!
-//! A decision is cached only if nothing but the directory and the present time decides. It holds
+//! If nothing but the directory and the present time decides, a decision is cached for all in the
+//! directory. If the object or its name decides, it is cached for that object alone, and with a
+//! name for the version of its rnode, which each change of its names counts up. A decision holds
 //! until the next time that a link names, and until a directory gets another parent or the rights
 //! change: the number of each is part of it.
 
@@ -11,7 +13,7 @@ use quick_cache::sync::Cache;
 
 use super::decision::Decision;
 
-/// The limit for the directories whose rights are cached.
+/// The limit for the directories and objects whose rights are cached.
 const DECISIONS: usize = 65_536;
 
 /// The circumstances of a decision. It holds for the same ones alone.
@@ -23,10 +25,25 @@ pub(super) struct Epoch {
     pub(super) rights_number: u64,
 }
 
-/// The rights of a guest in a directory, as far as they are known.
+/// The object of a decision, and the directory in which it is decided.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DecidedAt {
+    pub(super) dir: InodeId,
+    /// The directory itself, or a file in it.
+    pub(super) object: InodeId,
+    /// The version of the file; `None` for a directory.
+    pub(super) version: Option<u64>,
+}
+
+/// Something whose rights are cached: a directory, with all in it, or one object there.
+type Decided = (SessionId, InodeId, Option<InodeId>);
+
+/// The rights of a guest in a directory or to an object, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 struct CachedRights {
     epoch: Epoch,
+    /// The version of the file, if a name decides.
+    version: Option<u64>,
     /// A bit for each right that was decided.
     decided: u8,
     /// A bit for each right that is granted.
@@ -36,14 +53,16 @@ struct CachedRights {
 }
 
 impl CachedRights {
-    fn holds(&self, epoch: Epoch, seconds: u64) -> bool {
-        self.epoch == epoch && seconds < self.ends
+    fn holds(&self, at: DecidedAt, epoch: Epoch, seconds: u64) -> bool {
+        self.epoch == epoch
+            && seconds < self.ends
+            && (self.version.is_none() || self.version == at.version)
     }
 }
 
 /// The decisions of all guests.
 pub(super) struct Decisions {
-    known: Cache<(SessionId, InodeId), CachedRights>,
+    known: Cache<Decided, CachedRights>,
 }
 
 impl Decisions {
@@ -56,49 +75,64 @@ impl Decisions {
     pub(super) fn get(
         &self,
         session: SessionId,
-        dir: InodeId,
+        at: DecidedAt,
         right: Right,
         epoch: Epoch,
         seconds: u64,
     ) -> Option<bool> {
         let bit = 1 << right as u8;
-        let known = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds))?;
-        (known.decided & bit != 0).then_some(known.granted & bit != 0)
+        let decided = |object| {
+            let known = self.known.get(&(session, at.dir, object))?;
+            let known = Some(known).filter(|known| known.holds(at, epoch, seconds))?;
+            (known.decided & bit != 0).then_some(known.granted & bit != 0)
+        };
+        decided(None).or_else(|| decided(Some(at.object)))
     }
 
     /// Caches a decision of this time, if it may be cached.
     pub(super) fn insert(
         &self,
         session: SessionId,
-        dir: InodeId,
+        at: DecidedAt,
         right: Right,
         epoch: Epoch,
         seconds: u64,
         decision: &Decision,
     ) {
         let Some(ends) = end_of(&decision.reads) else { return };
+        let reads_name = decision.reads.has(attribute::NAME);
+        let is_of_object = reads_name || decision.reads.has(attribute::OBJECT);
+        let decided = (session, at.dir, is_of_object.then_some(at.object));
         let bit = 1 << right as u8;
-        let before = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds));
-        let before =
-            before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
+        let before = self.known.get(&decided).filter(|known| known.holds(at, epoch, seconds));
+        let before = before.unwrap_or(CachedRights {
+            epoch,
+            version: None,
+            decided: 0,
+            granted: 0,
+            ends: u64::MAX,
+        });
         let known = CachedRights {
             epoch,
+            version: before.version.or_else(|| at.version.filter(|_| reads_name)),
             decided: before.decided | bit,
             granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },
             ends: before.ends.min(ends),
         };
-        self.known.insert((session, dir), known);
+        self.known.insert(decided, known);
     }
 }
 
 /// Returns the time at which a decision ends; `None` if it may not be cached.
 fn end_of(reads: &Reads) -> Option<u64> {
-    // What is fixed for a session, a right and a directory.
-    const FIXED: [&str; 5] = [
+    // What is fixed for a session, a right, and a directory or an object.
+    const FIXED: [&str; 7] = [
         attribute::APP_DOMAIN,
         attribute::VOLUME,
         attribute::RIGHT,
         attribute::ANCESTORS,
+        attribute::OBJECT,
+        attribute::NAME,
         attribute::ADDRESS,
     ];
     if !reads.attributes().all(|name| FIXED.contains(&name)) {

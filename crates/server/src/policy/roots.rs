@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 use rustix::fs::OFlags;
 
-use super::scope::{may_read_address, only_seeks_ancestors};
+use super::scope::{grants_all_below, may_read};
 
 /// The longest time between two checks of the file.
 const POLL: Duration = Duration::from_millis(500);
@@ -85,9 +86,9 @@ impl Roots {
         self.checked().reads_address
     }
 
-    /// Returns whether the policy only asks which directories are above an object.
-    pub(super) fn only_seeks(&self) -> bool {
-        self.checked().policy.as_ref().is_none_or(|policy| only_seeks_ancestors(policy))
+    /// Returns whether the policy grants all below a directory to which it grants a right.
+    pub(super) fn grants_all_below(&self) -> bool {
+        self.checked().policy.as_ref().is_none_or(|policy| grants_all_below(policy))
     }
 
     /// Returns the number of changes of the policy.
@@ -117,7 +118,8 @@ impl State {
                     self.changes += 1;
                     tracing::info!(roots = self.keys.len(), "read the roots of the volume");
                 }
-                self.reads_address = policy.as_ref().is_some_and(|policy| may_read_address(policy));
+                self.reads_address =
+                    policy.as_ref().is_some_and(|policy| may_read(policy, attribute::ADDRESS));
                 self.policy = policy;
                 self.seen = stamp;
                 self.problem = None;

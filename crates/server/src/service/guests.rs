@@ -52,6 +52,8 @@ enum Named {
     Node(Handle),
     /// The file of an open.
     Open(OpenId),
+    /// The file that a lookup finds, in a directory that is not granted itself.
+    Found,
 }
 
 impl Dispatcher {
@@ -157,7 +159,7 @@ impl GuestCall {
             }
             ForGuest::Never => return Err(self.refuse()),
         };
-        let position = self.find(named, rights)?;
+        let granted = self.find_subject(named, rights)?;
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
             ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
@@ -169,7 +171,7 @@ impl GuestCall {
             | ForGuest::Own
             | ForGuest::Space
             | ForGuest::Revoke
-            | ForGuest::Never => Ok(Admitted::Granted(Granted { named, rights, position })),
+            | ForGuest::Never => Ok(Admitted::Granted(granted)),
         }
     }
 
@@ -193,21 +195,24 @@ impl GuestCall {
         let Self { dispatcher, context, .. } = self;
         let parts = &dispatcher.parts;
         let is_open = matches!(named, Named::Open(_));
-        let node = match named {
-            Named::Nothing => return Ok(None),
-            Named::Node(node) => node,
-            Named::Open(open) => {
-                parts.opens.handle_of(OpenKey { session: context.session, open })?
-            }
-        };
         for _ in 0..ATTEMPTS {
-            let position = parts.shard.placement(node, is_open)?;
-            match self.has_right(&position, rights) {
+            let position = match (named, &self.request) {
+                (Named::Node(node), _) => parts.shard.placement(node, false)?,
+                (Named::Open(open), _) => {
+                    let key = OpenKey { session: context.session, open };
+                    parts.shard.placement(parts.opens.handle_of(key)?, true)?
+                }
+                (Named::Found, Request::Lookup { dir, name }) => {
+                    parts.shard.placement_of_name(dir.ino, name)?
+                }
+                (Named::Found | Named::Nothing, _) => return Ok(None),
+            };
+            match self.has_right(&position, is_open, rights) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
                 Err(error) => return Err(error),
                 Ok(true) => return Ok(Some(position)),
-                Ok(false) if self.has_right(&position, ANY)? => {
+                Ok(false) if self.has_right(&position, is_open, ANY)? => {
                     return Err(Code::AccessDenied.into());
                 }
                 Ok(false) => return Err(Code::Stale.into()),
@@ -216,12 +221,32 @@ impl GuestCall {
         Err(Code::Busy.into())
     }
 
+    /// Returns the subject of the request with its position, as [`GuestCall::find`] does. A share
+    /// of a file grants nothing of its directory, so a lookup there is granted by the file that it
+    /// finds. All else in the directory looks as if that did not exist.
+    fn find_subject(&self, named: Named, rights: &'static [Right]) -> Result<Granted, Error> {
+        match self.find(named, rights) {
+            Err(error)
+                if error.code == Code::Stale && matches!(self.request, Request::Lookup { .. }) =>
+            {
+                let position = self.find(Named::Found, rights)?;
+                Ok(Granted { named: Named::Found, rights, position })
+            }
+            found => Ok(Granted { named, rights, position: found? }),
+        }
+    }
+
     /// Returns whether the guest has one of these rights in one of the directories of a node.
-    fn has_right(&self, position: &Placement, rights: &[Right]) -> Result<bool, Error> {
+    fn has_right(
+        &self,
+        position: &Placement,
+        is_open: bool,
+        rights: &[Right],
+    ) -> Result<bool, Error> {
         let Self { dispatcher, guest, .. } = self;
         let parts = &dispatcher.parts;
         for dir in &position.dirs {
-            if parts.policy.grants(guest, &parts.shard, position, *dir, rights)? {
+            if parts.policy.grants(guest, &parts.shard, position, *dir, is_open, rights)? {
                 return Ok(true);
             }
         }
