@@ -34,7 +34,7 @@ pub struct Attached {
 
 /// The kernel's view of the far volume.
 #[derive(Debug, Clone, Copy)]
-struct View {
+pub(crate) struct View {
     /// The directory that is the root.
     directory: InodeId,
     /// The user to whom each file seems to belong.
@@ -53,12 +53,17 @@ impl Attached {
     /// Returns the tree of a directory, for this user and group.
     #[must_use]
     pub fn new(service: Arc<dyn LeasedService>, directory: InodeId, uid: u32, gid: u32) -> Self {
-        let view = View { directory, uid, gid };
+        let view = View::new(directory, uid, gid);
         Self { service, view, holder: Mutex::default() }
     }
 }
 
 impl View {
+    /// Returns the view in which this directory is the root, for this user and group.
+    pub(crate) const fn new(directory: InodeId, uid: u32, gid: u32) -> Self {
+        Self { directory, uid, gid }
+    }
+
     /// Returns the inode that the server knows.
     fn inner(&self, ino: InodeId) -> InodeId {
         if ino == InodeId::ROOT { self.directory } else { ino }
@@ -125,7 +130,7 @@ impl View {
     }
 
     /// Changes attributes to those of a file of the attaching user, with a guest's mode bits.
-    fn show(&self, attr: &mut Attr) {
+    pub(crate) fn show(&self, attr: &mut Attr) {
         attr.ino = self.outer(attr.ino);
         let may_execute = attr.kind == FileKind::Directory || attr.mode & ANY_EXECUTE != 0;
         attr.mode = READ | if may_execute { EXECUTE } else { 0 };
@@ -145,7 +150,7 @@ impl View {
     }
 
     /// Returns a callback that renames in a reply before it calls `done`.
-    fn renamed(self, done: LeasedDone) -> LeasedDone {
+    pub(crate) fn renamed(self, done: LeasedDone) -> LeasedDone {
         Box::new(move |mut result, mut granted| {
             self.rename_answer(&mut result, &mut granted);
             done(result, granted);
