@@ -94,7 +94,8 @@ impl Flat {
 
 impl Inner {
     fn root(&self) -> Entry {
-        let times = Attr {
+        let mut attr = Attr {
+            mode: 0o500,
             links: 2,
             atime: self.since,
             mtime: self.since,
@@ -102,7 +103,6 @@ impl Inner {
             btime: self.since,
             ..Attr::empty(InodeId::ROOT, FileKind::Directory)
         };
-        let mut attr = times;
         self.view.show(&mut attr);
         Entry { handle: Handle::own(InodeId::ROOT), attr }
     }
@@ -282,7 +282,7 @@ impl LeasedService for Flat {
             OfRoot::All(result) => done(result, Granted::default()),
             OfRoot::Named(index) => {
                 let found: Found = Box::new(|result| {
-                    let reply = result.and_then(|entry| entry.ok_or(Code::NotFound.into()));
+                    let reply = result.and_then(|entry| entry.ok_or_else(|| Code::NotFound.into()));
                     done(reply.map(Reply::Entry), Granted::default());
                 });
                 inner.find(*context, index, found);

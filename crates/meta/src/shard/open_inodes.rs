@@ -33,8 +33,9 @@ struct OpenInode {
     references: u32,
     /// True if it has no name yet, or lost its last name, or an operation is about to remove that.
     is_unnamed: bool,
-    /// Its last name and the directory of that, after it lost it.
-    last_name: Option<(InodeId, Name)>,
+    /// The directory of its last name and that, after it lost it; without a name if it never had
+    /// one there.
+    last_name: Option<(InodeId, Option<Name>)>,
     /// The uncommitted size and times.
     live: Option<LiveAttrs>,
     /// The time of the last read, if its row does not have it yet.
@@ -110,17 +111,17 @@ impl OpenInodes {
 
     /// Records that the last name, in `dir`, is about to be removed. Returns whether the inode is
     /// open; then [`OpenInodes::release`] reports its last reference.
-    pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId, name: &Name) -> bool {
+    pub(super) fn set_unnamed(&self, ino: InodeId, dir: InodeId, name: Option<&Name>) -> bool {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get_mut(&ino) else { return false };
         open.is_unnamed = true;
-        open.last_name = Some((dir, name.clone()));
+        open.last_name = Some((dir, name.cloned()));
         true
     }
 
     /// Returns the last name of an open inode, and its directory, if it lost that name while it was
     /// open.
-    pub(super) fn last_name(&self, ino: InodeId) -> Option<(InodeId, Name)> {
+    pub(super) fn last_name(&self, ino: InodeId) -> Option<(InodeId, Option<Name>)> {
         self.inner.lock().open.get(&ino).and_then(|open| open.last_name.clone())
     }
 

@@ -9,10 +9,13 @@ use std::ops::ControlFlow;
 use pelago_store::cycle::CycleFinder;
 use pelago_store::key::{self, Key};
 use pelago_store::report::table_failed;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, Name, limits};
+use pelago_wire::xattr::ACL_ACCESS;
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, ModeRights, Name, limits};
 
 use super::locked::Locked;
 use super::{Shard, stored};
+use crate::acl::Acl;
+use crate::process::{self, Process};
 use crate::row_cache::{Node, RowLocation};
 
 /// The most names of a file that are examined.
@@ -32,6 +35,8 @@ pub struct Placement {
     pub version: Option<u64>,
     /// Its handle, with the place of its row.
     handle: Handle,
+    /// True if its last name counts, because the caller has it open.
+    has_it_open: bool,
     /// The number of moves of directories before this moment.
     pub directory_moves: u64,
 }
@@ -77,17 +82,12 @@ impl Shard {
         Ok(Placement { dirs: vec![dir], ..placement_of(&mut locked, &found, false)? })
     }
 
-    /// Returns the names that a file has in one of its directories: the last name of a file that is
-    /// open and has none (`has_it_open`), and nothing for a directory.
+    /// Returns the names that a file has in one of its directories: its last name if it has none
+    /// and the caller has it open, and nothing for a directory.
     ///
     /// # Errors
     /// `Busy` if the file has changed since; `Stale` if there is no such file.
-    pub fn names_in(
-        &self,
-        position: &Placement,
-        dir: InodeId,
-        has_it_open: bool,
-    ) -> Result<Vec<Name>, Error> {
+    pub fn names_in(&self, position: &Placement, dir: InodeId) -> Result<Vec<Name>, Error> {
         let Some(version) = position.version else { return Ok(Vec::new()) };
         let mut locked = self.lock();
         let found = locked.node(position.handle)?;
@@ -95,8 +95,9 @@ impl Shard {
             return Err(Code::Busy.into());
         }
         let mut names = names_of(&mut locked, &found)?;
-        if names.is_empty() && has_it_open {
-            names.extend(self.open_inodes.last_name(position.ino));
+        if names.is_empty() && position.has_it_open {
+            let last = self.open_inodes.last_name(position.ino);
+            names.extend(last.and_then(|(dir, name)| Some((dir, name?))));
         }
         Ok(names.into_iter().filter(|(of, _)| *of == dir).map(|(_, name)| name).collect())
     }
@@ -114,6 +115,24 @@ impl Shard {
         }
         found
     }
+
+    /// Returns whether mode or access list of a node grant these rights to a process.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such node; `Corrupt` if its access list is damaged.
+    pub fn may(
+        &self,
+        process: &Process<'_>,
+        wanted: ModeRights,
+        node: Handle,
+    ) -> Result<bool, Error> {
+        let mut locked = self.lock();
+        let rnode = locked.node(node)?.rnode;
+        process::may(process, wanted, &rnode, || {
+            let list = stored::xattr(&*locked.shard.table, rnode.ino, ACL_ACCESS)?;
+            list.map_or(Ok(None), |list| Acl::decode(&list).map_err(|_| Code::Corrupt.into()))
+        })
+    }
 }
 
 /// Returns the position of a node that was found.
@@ -126,14 +145,15 @@ fn placement_of(
     let handle = found.handle();
     let ino = found.rnode.ino;
     if found.rnode.kind == FileKind::Directory {
-        return Ok(Placement { ino, dirs: vec![ino], version: None, handle, directory_moves });
+        let dirs = vec![ino];
+        return Ok(Placement { ino, dirs, version: None, handle, has_it_open, directory_moves });
     }
     let mut dirs = dirs_of(locked, found)?;
     if dirs.is_empty() && has_it_open {
         dirs.extend(locked.shard.open_inodes.last_name(ino).map(|(dir, _)| dir));
     }
     let version = Some(found.rnode.version);
-    Ok(Placement { ino, dirs, version, handle, directory_moves })
+    Ok(Placement { ino, dirs, version, handle, has_it_open, directory_moves })
 }
 
 /// Returns the directories that have a name of this file.

@@ -1,7 +1,7 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
 use pelago_keynote::share::attribute;
-use pelago_keynote::{Assertion, Authorizer, Conditions, Grant, Principal, Revocation};
+use pelago_keynote::{Assertion, Authorizer, Conditions, Grant, Principal, Revocation, Right};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -26,6 +26,8 @@ pub(super) struct Chain {
     pub(super) reads_name: bool,
     /// True if the address of the guest decides.
     pub(super) reads_address: bool,
+    /// True if the links may grant a right to change something.
+    pub(super) may_change: bool,
 }
 
 /// A credential of a chain.
@@ -82,12 +84,15 @@ impl Chain {
             return Err(no_reason());
         }
         let reads = |attribute| links.iter().any(|link| may_read(&link.assertion, attribute));
-        let reads_address = reads(attribute::ADDRESS);
-        let reads_name = reads(attribute::NAME);
-        let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
-        let grants_all_below = links.iter().all(|link| grants_all_below(&link.assertion));
-        let id = id_of(&links);
-        Ok(Self { id, links, only_seeks, grants_all_below, reads_name, reads_address })
+        Ok(Self {
+            id: id_of(&links),
+            only_seeks: links.iter().all(|link| only_seeks_ancestors(&link.assertion)),
+            grants_all_below: links.iter().all(|link| grants_all_below(&link.assertion)),
+            reads_name: reads(attribute::NAME),
+            reads_address: reads(attribute::ADDRESS),
+            may_change: links.iter().any(Link::may_grant_change),
+            links,
+        })
     }
 
     /// Checks what every action would fail by: the volume, and the end of a link.
@@ -152,7 +157,15 @@ impl Link {
         }
     }
 
-    fn licenses(&self, principal: &Principal) -> bool {
+    /// Returns whether the credential may grant a right to change something. One in another form
+    /// than Pelago's may.
+    fn may_grant_change(&self) -> bool {
+        const CHANGES: [Right; 3] = [Right::Write, Right::Create, Right::Delete];
+        let rights = self.share.as_ref().map(|share| share.rights);
+        rights.is_none_or(|rights| CHANGES.iter().any(|right| rights.has(*right)))
+    }
+
+    pub(super) fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }

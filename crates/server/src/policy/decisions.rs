@@ -12,6 +12,7 @@ use pelago_wire::{InodeId, SessionId};
 use quick_cache::sync::Cache;
 
 use super::decision::Decision;
+use super::right_set::RightSet;
 
 /// The limit for the directories and objects whose rights are cached.
 const DECISIONS: usize = 65_536;
@@ -36,7 +37,39 @@ pub(super) struct DecidedAt {
 }
 
 /// Something whose rights are cached: a directory, with all in it, or one object there.
-type Decided = (SessionId, InodeId, Option<InodeId>);
+type CacheKey = (SessionId, InodeId, Option<InodeId>);
+
+/// The rights that were decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Decided {
+    decided: RightSet,
+    /// Those of them that are granted.
+    pub(super) granted: RightSet,
+}
+
+impl Decided {
+    /// Returns whether all of these rights were decided.
+    pub(super) fn knows_all(self, rights: &[Right]) -> bool {
+        rights.iter().all(|right| self.knows(*right))
+    }
+
+    /// Returns whether a right was decided.
+    pub(super) const fn knows(self, right: Right) -> bool {
+        self.decided.has(right)
+    }
+
+    /// Adds the decisions about other rights.
+    fn add(&mut self, others: Self) {
+        self.decided = self.decided.or(others.decided);
+        self.granted = self.granted.or(others.granted);
+    }
+
+    /// Adds a decision.
+    pub(super) const fn decide(&mut self, right: Right, is_granted: bool) {
+        self.decided.set(right, true);
+        self.granted.set(right, is_granted);
+    }
+}
 
 /// The rights of a guest in a directory or to an object, as far as they are known.
 #[derive(Debug, Clone, Copy)]
@@ -44,10 +77,7 @@ struct CachedRights {
     epoch: Epoch,
     /// The version of the file, if a name decides.
     version: Option<u64>,
-    /// A bit for each right that was decided.
-    decided: u8,
-    /// A bit for each right that is granted.
-    granted: u8,
+    rights: Decided,
     /// The seconds since 1970 at which the first of these decisions ends.
     ends: u64,
 }
@@ -62,7 +92,7 @@ impl CachedRights {
 
 /// The decisions of all guests.
 pub(super) struct Decisions {
-    known: Cache<Decided, CachedRights>,
+    known: Cache<CacheKey, CachedRights>,
 }
 
 impl Decisions {
@@ -70,23 +100,27 @@ impl Decisions {
         Self { known: Cache::new(DECISIONS) }
     }
 
-    /// Returns the decision about a right, if it is known and holds at this time.
+    /// Returns the decisions about these rights that are known and hold at this time.
     #[inline]
     pub(super) fn get(
         &self,
         session: SessionId,
         at: DecidedAt,
-        right: Right,
         epoch: Epoch,
         seconds: u64,
-    ) -> Option<bool> {
-        let bit = 1 << right as u8;
-        let decided = |object| {
-            let known = self.known.get(&(session, at.dir, object))?;
-            let known = Some(known).filter(|known| known.holds(at, epoch, seconds))?;
-            (known.decided & bit != 0).then_some(known.granted & bit != 0)
+        wanted: &[Right],
+    ) -> Decided {
+        let find = |object| {
+            let known = self.known.get(&(session, at.dir, object));
+            known.filter(|known| known.holds(at, epoch, seconds)).map(|known| known.rights)
         };
-        decided(None).or_else(|| decided(Some(at.object)))
+        let mut decided = find(None).unwrap_or_default();
+        if !decided.knows_all(wanted)
+            && let Some(of_object) = find(Some(at.object))
+        {
+            decided.add(of_object);
+        }
+        decided
     }
 
     /// Caches a decision of this time, if it may be cached.
@@ -102,24 +136,17 @@ impl Decisions {
         let Some(ends) = end_of(&decision.reads) else { return };
         let reads_name = decision.reads.has(attribute::NAME);
         let is_of_object = reads_name || decision.reads.has(attribute::OBJECT);
-        let decided = (session, at.dir, is_of_object.then_some(at.object));
-        let bit = 1 << right as u8;
-        let before = self.known.get(&decided).filter(|known| known.holds(at, epoch, seconds));
-        let before = before.unwrap_or(CachedRights {
-            epoch,
-            version: None,
-            decided: 0,
-            granted: 0,
-            ends: u64::MAX,
-        });
-        let known = CachedRights {
-            epoch,
-            version: before.version.or_else(|| at.version.filter(|_| reads_name)),
-            decided: before.decided | bit,
-            granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },
-            ends: before.ends.min(ends),
-        };
-        self.known.insert(decided, known);
+        let key = (session, at.dir, is_of_object.then_some(at.object));
+        let before = self.known.get(&key).filter(|known| known.holds(at, epoch, seconds));
+        let rights = Decided::default();
+        let none = CachedRights { epoch, version: None, rights, ends: u64::MAX };
+        let mut known = before.unwrap_or(none);
+        if reads_name {
+            known.version = at.version;
+        }
+        known.rights.decide(right, decision.is_granted);
+        known.ends = known.ends.min(ends);
+        self.known.insert(key, known);
     }
 }
 

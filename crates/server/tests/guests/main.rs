@@ -4,9 +4,11 @@
 mod admission;
 mod chains;
 mod files;
+mod keys;
 mod kinds;
 mod opens;
 mod places;
 mod races;
 mod revoking;
 mod world;
+mod writing;
