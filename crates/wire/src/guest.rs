@@ -34,6 +34,9 @@ pub enum ForGuest {
     /// kernel requests access lists on its own account, and would take a refusal for one of the
     /// whole path.
     NoXattr(Handle),
+    /// It is refused as not supported, if this node is granted: a program that copies an access
+    /// list then sets the mode.
+    NotSupported(Handle),
     /// It is carried out: it takes back what the guest itself has granted.
     Revoke,
     /// It is refused.
@@ -178,9 +181,11 @@ impl ForGuest {
     /// Returns the rule for a change of an extended attribute: a guest changes those of users, but
     /// none by which a user sets up Pelago.
     pub(crate) const fn writing_xattr(node: &Handle, name: &[u8]) -> Self {
-        match xattr::is_of_users(name) && !xattr::is_setting(name) {
-            true => Self::node(GuestRight::Write, node),
-            false => Self::Never,
+        match () {
+            () if xattr::is_setting(name) => Self::Never,
+            () if xattr::is_of_users(name) => Self::node(GuestRight::Write, node),
+            () if xattr::is_access_list(name) => Self::NotSupported(*node),
+            () => Self::Never,
         }
     }
 }

@@ -18,6 +18,12 @@ pub const fn is_of_users(name: &[u8]) -> bool {
     begins_with(name, PREFIXES[0])
 }
 
+/// Returns whether an extended attribute is an access control list (`acl(5)`).
+#[must_use]
+pub const fn is_access_list(name: &[u8]) -> bool {
+    begins_with(name, b"system.posix_acl_")
+}
+
 /// Returns whether a user sets Pelago up by an extended attribute (`user.pelago.`).
 #[must_use]
 pub const fn is_setting(name: &[u8]) -> bool {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_keynote::{AddressRange, Grant, Right, Rights, SharedObject, armor};
+use pelago_keynote::{AddressRange, Grant, Rights, SharedObject, armor};
 use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::{OwnFile, OwnFileError};
@@ -155,12 +155,6 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 
 impl Terms {
     fn of(args: &Args) -> Outcome<Self> {
-        let changes = [Right::Write, Right::Create, Right::Delete];
-        let has = |right: &Right| args.rights.is_some_and(|rights| rights.has(*right));
-        if changes.iter().any(has) {
-            return Err(Failure::new(Exit::Usage, ShareError::NotBuilt("writing by guests"))
-                .hint("share it to be read: `--rights rx`"));
-        }
         let until = args.until.as_deref().map(end).transpose()?;
         let Args { rights, may_share, from, by_name, .. } = *args;
         Ok(Self { rights, may_share, until, from, by_name })

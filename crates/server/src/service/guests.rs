@@ -266,6 +266,10 @@ impl GuestCall {
                 find(node)?;
                 Err(Code::NoXattr.into())
             }
+            ForGuest::NotSupported(node) => {
+                find(node)?;
+                Err(Code::NotSupported.into())
+            }
             ForGuest::Never => Err(self.refuse()),
         }
     }

@@ -16,8 +16,6 @@ use crate::moment::MomentError;
 pub(super) enum ShareError {
     #[error("KEY is not a public key")]
     To(#[source] KeyArgumentError),
-    #[error("{0} is not built yet")]
-    NotBuilt(&'static str),
     #[error("the time of `--until` cannot be used")]
     Until(#[source] MomentError),
     #[error("the time of `--until`, {0}, is past")]
