@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use pelago_keynote::{Credential, Principal, SharedFolder, armor};
+use pelago_keynote::{Credential, Grant, Principal, armor};
 use pelago_net::key::address::ServerAddress;
 use pelago_net::key::{PrivateKey, PublicKey, file};
 use pelago_store::volume::{Volume, VolumeOptions};
@@ -80,7 +80,7 @@ fn signed_for(
     until: Option<&str>,
 ) -> String {
     let until = until.map(str::to_owned);
-    let share = SharedFolder { until, ..SharedFolder::to_read([5; 16], 0x2a) };
+    let share = Grant { until, ..Grant::to_read([5; 16], 0x2a) };
     let licensee = Principal(*licensee.as_bytes());
     let conditions = share.conditions();
     let credential = Credential { comment, licensee, conditions: &conditions };
@@ -228,7 +228,6 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     refused("share-rights", &["--rights", "rw"]);
     refused("share-rights-letters", &["--rights", "rq"]);
     refused("share-from", &["--from", "192.0.2.1/24"]);
-    refused("share-by-name", &["--by-name"]);
     fs::write(home.root.join("there"), "mine").unwrap();
     refused("share-out-exists", &["--out", "there"]);
     assert_eq!(fs::read_to_string(home.root.join("there")).unwrap(), "mine");

@@ -31,7 +31,8 @@ pub use query::{Compliance, ComplianceQuery};
 pub use reads::Reads;
 pub use revocation::{Revocation, RevocationError};
 pub use share::{
-    AddressRange, AddressRangeError, Right, Rights, RightsError, SharedFolder, SharedFolderError,
+    AddressRange, AddressRangeError, Grant, Right, Rights, RightsError, ShareFormError, SharedName,
+    SharedObject,
 };
 pub use signature::BadSignature;
 pub use values::Values;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use pelago_keynote::share::address_text;
+use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
 };
@@ -28,9 +28,10 @@ use quick_cache::sync::Cache;
 
 use chain::Chain;
 use decision::Question;
-use decisions::{Decisions, Epoch};
+use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use scope::may_read;
 use users::Users;
 
 pub(crate) use users::User;
@@ -330,13 +331,19 @@ impl Policy {
         !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains_key(&link.id))
     }
 
+    /// Returns whether names may decide about the rights of a guest.
+    pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        guest.chain.reads_name || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
+    }
+
     /// Returns whether each right of a guest to a directory is one to all below it.
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
-        guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
+        guest.chain.grants_all_below && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
     /// Returns those of the `wanted` rights that a guest has to a node in this directory, which is
-    /// the node itself if that is one.
+    /// the node itself if that is one. A file has those that one of its names there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -351,19 +358,23 @@ impl Policy {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
         let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let mut known = self.decisions.get(guest.session, dir, epoch, seconds);
-        if wanted.iter().all(|right| known.knows(*right)) {
+        let at = DecidedAt { dir, object: position.ino, version: position.version };
+        let mut known = self.decisions.get(guest.session, at, epoch, seconds, wanted);
+        if known.knows_all(wanted) {
             return Ok(known.granted);
         }
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
             return Ok(RightSet::default());
         };
         let ancestors = shard.ancestors(dir, directory_moves)?;
+        let names =
+            if self.reads_names(guest) { shard.names_in(position, dir)? } else { Vec::new() };
         let question = Question {
             policy: &policy,
             chain: &guest.chain,
             principal: Principal(guest.principal),
             object: position.ino,
+            name: names.first(),
             volume: &self.volume_text,
             ancestors: &ancestors,
             address: guest.address.as_deref(),
@@ -374,10 +385,16 @@ impl Policy {
             if known.knows(*right) {
                 continue;
             }
-            let decision = question.decide(*right, &budget);
+            let mut decision = question.decide(*right, &budget);
+            for name in names.iter().skip(1) {
+                if decision.is_granted {
+                    break;
+                }
+                decision.add(Question { name: Some(name), ..question }.decide(*right, &budget));
+            }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, *right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, at, *right, epoch, seconds, &decision);
             }
             known.decide(*right, decision.is_granted);
         }

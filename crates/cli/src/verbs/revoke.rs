@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use pelago_keynote::{Revocation, SharedFolder};
+use pelago_keynote::{Grant, Revocation};
 use pelago_net::key::{PrivateKey, PublicKey};
 use pelago_net::{ClientRole, ConnectError, Remote, RemoteOptions, ServerTarget};
 use pelago_store::volume::VolumeId;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
 }
 
 /// Returns the folder of a credential's volume, if it is up and mounted on this machine.
-fn volume_of(share: &SharedFolder) -> Outcome<PathBuf> {
+fn volume_of(share: &Grant) -> Outcome<PathBuf> {
     let id = VolumeId(share.volume).to_string();
     let is_it = |dir: &PathBuf| match ask_status(dir, PATIENCE) {
         Ok(StatusReport::Up(report)) => report.id == id,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use pelago_keynote::{Assertion, CredentialId, Revocation, Right, Rights, SharedFolder};
+use pelago_keynote::{Assertion, CredentialId, Grant, Revocation, Right, Rights};
 use pelago_store::volume::Format;
 use pelago_wire::{Code, GuestRefusal, Handle, Reply, Request};
 
@@ -150,9 +150,8 @@ fn a_guest_takes_back_what_it_has_signed_and_nothing_else() {
     let world = World::new();
     let shared = world.make_dir(Handle::ROOT, "shared");
     let rights = Rights::READ.with(Right::Grant);
-    let link = |by: u8, to: u8| {
-        world.signed(by, to, &SharedFolder { rights, ..world.to_read(shared.ino) })
-    };
+    let link =
+        |by: u8, to: u8| world.signed(by, to, &Grant { rights, ..world.to_read(shared.ino) });
     let to_bob = link(1, 2);
     let to_carol = link(2, 3);
     let to_dave = link(3, 4);
@@ -201,7 +200,7 @@ fn a_guest_takes_back_a_number_of_credentials_only() {
     let shared = world.make_dir(Handle::ROOT, "shared");
     let guest = world.guest(2, shared.ino);
     let revoke = |number: u8, wide: u64| {
-        let share = SharedFolder::to_read(world.volume, wide);
+        let share = Grant::to_read(world.volume, wide);
         let text = world.signed(2, number, &share);
         let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
         let chain = vec![text.into_bytes()];
@@ -214,7 +213,7 @@ fn a_guest_takes_back_a_number_of_credentials_only() {
     assert_eq!(revoke(3, 7), Ok(()), "once more");
     let world = world.restarted();
     let guest = world.guest(2, shared.ino);
-    let text = world.signed(2, 3, &SharedFolder::to_read(world.volume, 257));
+    let text = world.signed(2, 3, &Grant::to_read(world.volume, 257));
     let sentence = Revocation::sign(world.volume, id(&text), 7, &key(2).signing_key());
     let request =
         Request::Revoke { sentence: sentence.into_bytes(), chain: vec![text.into_bytes()] };

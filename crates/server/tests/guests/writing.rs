@@ -1,6 +1,6 @@
 //! Guests that may change something: each right gives what its row of the table says, and no more.
 
-use pelago_keynote::{Rights, SharedFolder};
+use pelago_keynote::{Grant, Rights};
 use pelago_wire::{
     AllocateMode, Attr, Code, FileKind, FileLock, Handle, InodeId, LockKind, LockMode, LockOwner,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time, WriteFlags,
@@ -37,7 +37,7 @@ impl Desk {
 
     fn guest_in(&self, rights: &str, dir: Handle) -> Guest {
         let rights: Rights = rights.parse().unwrap();
-        let share = SharedFolder { rights, ..self.world.to_read(dir.ino) };
+        let share = Grant { rights, ..self.world.to_read(dir.ino) };
         let grant = self.world.admit(2, &[&self.world.signed(1, 2, &share)]).unwrap();
         self.world.begin(grant).unwrap()
     }
@@ -511,11 +511,8 @@ fn a_guest_that_writes_is_known_to_the_next_run_and_has_no_right_until_it_is_bac
     ] {
         assert!(matches!(world.ask(&guest, request), Err(Code::Stale)));
     }
-    let chain = world.signed(
-        1,
-        2,
-        &SharedFolder { rights: "rwxcd".parse().unwrap(), ..world.to_read(dir.ino) },
-    );
+    let chain =
+        world.signed(1, 2, &Grant { rights: "rwxcd".parse().unwrap(), ..world.to_read(dir.ino) });
     let grant = world.admit(2, &[&chain]).unwrap();
     world.server.session_service().guest_came_back(guest.session, &grant).unwrap();
     assert!(matches!(world.ask(&guest, Request::GetAttr { node: outside }), Err(Code::Stale)));

@@ -5,8 +5,8 @@ use pelago_keynote::Right;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Placement;
 use pelago_wire::{
-    Code, Error, ForGuest, GuestRight, Handle, InodeId, Needs, RenameFlags, Request, SessionId,
-    Subject,
+    Code, Error, ForGuest, GuestRight, Handle, InodeId, Name, Needs, RenameFlags, Request,
+    SessionId, Subject,
 };
 
 use crate::policy::{Guest, RightSet};
@@ -88,8 +88,22 @@ impl GuestRights<'_> {
         };
         let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
         let is_open = matches!(subject, Subject::Open(_)) || has_it_open();
+        self.find_at(|| self.parts.shard.placement(node, is_open))
+    }
+
+    /// Returns the file to which a name in a directory leads that is not granted itself. A share of
+    /// a file grants nothing of its directory, so the file decides; all else there looks as if that
+    /// did not exist.
+    ///
+    /// # Errors
+    /// As [`GuestRights::find`].
+    pub(super) fn find_named(&self, dir: Handle, name: &Name) -> Result<Found, Error> {
+        self.find_at(|| self.parts.shard.placement_of_name(dir.ino, name))
+    }
+
+    fn find_at(&self, position: impl Fn() -> Result<Placement, Error>) -> Result<Found, Error> {
         for _ in 0..ATTEMPTS {
-            let position = self.parts.shard.placement(node, is_open)?;
+            let position = position()?;
             match self.rights(&position) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
@@ -126,6 +140,12 @@ impl GuestRights<'_> {
     ) -> Result<(), Error> {
         if let ForGuest::Needs(needs) = request.for_guest() {
             self.check(&needs)?;
+        }
+        if matches!(request, Request::Link { .. } | Request::Rename { .. })
+            && self.parts.policy.reads_names(self.guest)
+        {
+            // The new name may grant more.
+            return Err(Code::CrossHome.into());
         }
         match request {
             Request::SetAttr { node, open: Some(open), .. } => {
