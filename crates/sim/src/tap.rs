@@ -183,8 +183,8 @@ impl SessionService for Tap {
         self.service.changed_node(session, request)
     }
 
-    fn attr(&self, node: Handle) -> Option<Attr> {
-        self.service.attr(node)
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr> {
+        self.service.attr(session, node)
     }
 
     fn progress(&self) -> (u64, u64) {

@@ -94,6 +94,8 @@ pub struct GuestGrant {
     pub chain: [u8; 32],
     /// The address of the guest's machine as an IPv6 address, if the chain asks for it.
     pub address: Option<[u8; 16]>,
+    /// The seconds since 1970 at which the chain ends, if it has an end.
+    pub ends: Option<u64>,
 }
 
 impl GuestGrant {
@@ -258,6 +260,10 @@ pub trait SessionService: Service {
         Err(GuestRefusal(String::new()))
     }
 
+    /// Looks for guests whose rights have ended, or may have changed, although they ask nothing.
+    /// Called several times a second.
+    fn look_at_guests(&self) {}
+
     /// Returns whether the grant of a guest is still valid.
     fn has_access(&self, _grant: &GuestGrant) -> bool {
         false
@@ -317,7 +323,7 @@ pub trait SessionService: Service {
 
     /// Returns the attributes of a node that a request has just changed, if they are in memory or
     /// can be read: with them its client need not send a request for them.
-    fn attr(&self, node: Handle) -> Option<Attr>;
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr>;
 
     /// Returns the newest sequence that is done, and the newest one that is safe.
     fn progress(&self) -> (u64, u64);

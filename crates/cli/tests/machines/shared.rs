@@ -51,6 +51,17 @@ impl Pair {
         Some(pair)
     }
 
+    /// As [`Pair::shared`], for a number of seconds from now on.
+    pub(super) fn shared_until(seconds: u32) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let until = pair.bob.types(&format!("date -u -d '{seconds} seconds' +%FT%TZ")).out;
+        pair.share_with(&format!("{} --until {}", key.trim(), until.trim()));
+        pair.attach();
+        Some(pair)
+    }
+
     /// Returns two machines. Nothing is shared, and Bob has no key.
     fn up_with_docs() -> Option<Self> {
         let lab = Lab::new()?;
@@ -145,7 +156,7 @@ fn a_stranger_reads_what_is_shared_and_no_more() {
 #[test]
 fn a_stranger_needs_no_key_but_that_of_openssh() {
     let Some(pair) = Pair::up_with_docs() else { return };
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let ssh = pair.bob.home.join(".ssh");
     fs::create_dir(&ssh).unwrap();
     fs::copy(format!("{vectors}plain.key"), ssh.join("id_ed25519")).unwrap();
@@ -272,7 +283,6 @@ fn what_is_no_folder_of_the_volume_is_not_shared() {
         tried(&pair.alice, &line)
     };
     for (path, code, says) in [
-        ("docs/note", 2, "is not a folder"),
         ("away", 3, "is not in the mount"),
         (".find/name=note", 2, "is not a folder"),
         ("none", 3, "cannot be examined"),
