@@ -161,11 +161,15 @@ impl Policy {
     ) -> Self {
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
+        let users = folder.clone().map(Users::new);
+        let roots = folder.map(Roots::new);
+        // Without a policy the last run had no guest.
+        let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
             volume,
             volume_text: hex::text(&volume.0),
-            users: folder.clone().map(Users::new),
-            roots: folder.map(Roots::new),
+            users,
+            roots,
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -176,7 +180,7 @@ impl Policy {
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
             holding: RwLock::new(()),
             started: Instant::now(),
-            is_settled: AtomicBool::new(false),
+            is_settled: AtomicBool::new(!had_policy),
             seen_terms: AtomicU64::new(0),
         }
     }
