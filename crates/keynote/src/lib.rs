@@ -12,7 +12,7 @@
 //! allows and no author means: a credential without licensees or conditions.
 //!
 //! A [`Revocation`] is Pelago's own sentence: it takes a credential back. [`armor`](mod@armor) has
-//! the form in which credentials are sent by mail.
+//! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
 
@@ -45,6 +45,7 @@ mod error;
 mod fields;
 pub mod hex;
 mod invitation;
+pub mod key;
 mod licensees;
 mod principal;
 mod query;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pelago_net::SessionServer;
-use pelago_net::clients::ClientName;
+use pelago_net::clients::KeyName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
@@ -73,7 +73,7 @@ impl Home {
         let server = SessionServer::start_with(sessions, TERM).unwrap();
         server.listen_unix(&folder.path().join("socket")).unwrap();
         let file = || OwnFile::of(&folder.path().join("clients")).unwrap();
-        let name = None::<ClientName>;
+        let name = None::<KeyName>;
         edit(&file(), |clients| clients.allow(key(MACHINE).public(), name, Date::today())).unwrap();
         let clients = Arc::new(ClientList::open(file()).unwrap());
         let address = "127.0.0.1:0".parse().unwrap();

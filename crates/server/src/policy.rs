@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::address_text;
 use pelago_keynote::{
     CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
@@ -23,7 +23,7 @@ use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
+use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, OpenId, SessionId, limits};
 use quick_cache::sync::Cache;
 
 use chain::Chain;
@@ -31,13 +31,21 @@ use decision::Question;
 use decisions::{Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use users::Users;
+
+pub(crate) use users::User;
+
+pub(crate) use right_set::RightSet;
 
 mod chain;
 mod decision;
 mod decisions;
 mod moment;
+mod right_set;
 mod roots;
 mod scope;
+mod users;
+mod watched;
 
 /// The limits of the wire are those of the parser.
 const _: () = assert!(
@@ -63,6 +71,8 @@ pub(crate) struct Policy {
     volume_text: String,
     /// The roots; `None` without a folder, so that there is no guest.
     roots: Option<Roots>,
+    /// The users as whom guests act; `None` without a folder.
+    users: Option<Users>,
     /// The ids of the revoked credentials, each with the key that has taken it back.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
@@ -71,12 +81,16 @@ pub(crate) struct Policy {
     revocations: AtomicU64,
     /// Verified chains, by their ids.
     chains: Cache<[u8; 32], Arc<Chain>>,
-    guests: RwLock<HashMap<SessionId, Arc<Guest>>>,
-    /// True if there is a guest.
+    /// The sessions of guests; `None` for one of an earlier run whose client has not come back.
+    guests: RwLock<HashMap<SessionId, Option<Arc<Guest>>>>,
+    /// True if there is a session of a guest.
     any: AtomicBool,
     decisions: Decisions,
     /// The present second, and its attributes.
     moment: Mutex<(u64, Arc<Moment>)>,
+    /// Held for reading while a guest's change is checked and made, for writing while nodes move or
+    /// rights end. Taken before the locks of the shard.
+    holding: RwLock<()>,
 }
 
 /// The session of a guest.
@@ -86,7 +100,40 @@ pub(crate) struct Guest {
     chain: Arc<Chain>,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
+    /// The opens by which it has created files, which it may write by them.
+    made: Mutex<HashMap<OpenId, InodeId>>,
+    acting: ActingUser,
 }
+
+/// The session that a request comes from.
+pub(crate) enum Asker {
+    /// One with all rights.
+    Trusted,
+    /// A guest's.
+    Guest(Arc<Guest>),
+    /// A guest's, of an earlier run, whose client has not come back.
+    AbsentGuest,
+}
+
+impl Guest {
+    /// Records an open by which the guest has created a file.
+    pub(crate) fn add_made(&self, open: OpenId, ino: InodeId) {
+        self.made.lock().insert(open, ino);
+    }
+
+    /// Forgets an open that has ended.
+    pub(crate) fn remove_made(&self, open: OpenId) {
+        self.made.lock().remove(&open);
+    }
+
+    /// Returns the opens by which the guest has created files.
+    pub(crate) fn made(&self) -> MutexGuard<'_, HashMap<OpenId, InodeId>> {
+        self.made.lock()
+    }
+}
+
+/// The user as whom a guest acts, with the rights number under which it was found.
+type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
 /// A credential that is taken back.
 pub(crate) struct Revoked {
@@ -108,6 +155,7 @@ impl Policy {
         Self {
             volume,
             volume_text: hex::text(&volume.0),
+            users: folder.clone().map(Users::new),
             roots: folder.map(Roots::new),
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
@@ -117,6 +165,7 @@ impl Policy {
             any: AtomicBool::new(false),
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
+            holding: RwLock::new(()),
         }
     }
 
@@ -138,6 +187,9 @@ impl Policy {
         if self.is_revoked(&chain) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
+        if self.user_of(&chain, principal).is_none() {
+            return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
+        }
         let id = chain.id;
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
@@ -158,14 +210,31 @@ impl Policy {
         let mut guests = self.guests.write();
         let chain = self.chains.get(&grant.chain);
         // Under the lock: a revocation looks for guests only after it is in force.
-        let Some(chain) = chain.filter(|chain| self.holds(chain)) else {
+        let Some(chain) = chain.filter(|chain| self.holds(chain, &grant.principal)) else {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         };
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
-        guests.insert(session, Arc::new(Guest { session, principal, chain, address }));
+        let known = guests.get(&session).and_then(Option::as_ref);
+        if known.is_none_or(|known| known.chain.id != chain.id) {
+            let made = Mutex::default();
+            let acting = ActingUser::default();
+            let guest = Guest { session, principal, chain, address, made, acting };
+            guests.insert(session, Some(Arc::new(guest)));
+        }
         self.any.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Records a guest's session of an earlier run. Until its client is back, it has no rights.
+    pub(crate) fn expect(&self, session: SessionId) {
+        self.guests.write().insert(session, None);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether the guest of a session may change something at all.
+    pub(crate) fn may_change(&self, session: SessionId) -> bool {
+        self.guest(session).is_some_and(|guest| guest.chain.may_change)
     }
 
     /// Ends the session of a guest; does nothing for any other. The service must not know the
@@ -178,12 +247,24 @@ impl Policy {
         }
     }
 
-    /// Returns the guest whose session this is, if it is a guest's.
-    #[inline]
+    /// Returns the guest whose session this is, if it is a guest's and its client is there.
     pub(crate) fn guest(&self, session: SessionId) -> Option<Arc<Guest>> {
-        match self.any.load(Ordering::Acquire) {
-            true => self.guests.read().get(&session).map(Arc::clone),
-            false => None,
+        match self.asker(session) {
+            Asker::Guest(guest) => Some(guest),
+            Asker::Trusted | Asker::AbsentGuest => None,
+        }
+    }
+
+    /// Returns who asks by a session.
+    #[inline]
+    pub(crate) fn asker(&self, session: SessionId) -> Asker {
+        if !self.has_guests() {
+            return Asker::Trusted;
+        }
+        match self.guests.read().get(&session) {
+            Some(Some(guest)) => Asker::Guest(Arc::clone(guest)),
+            Some(None) => Asker::AbsentGuest,
+            None => Asker::Trusted,
         }
     }
 
@@ -191,11 +272,12 @@ impl Policy {
     pub(crate) fn has_access(&self, grant: &GuestGrant) -> bool {
         let of_session = || {
             let guests = self.guests.read();
-            let guest = guests.values().find(|guest| guest.chain.id == grant.chain);
+            let mut guests = guests.values().flatten();
+            let guest = guests.find(|guest| guest.chain.id == grant.chain);
             guest.map(|guest| Arc::clone(&guest.chain))
         };
         let chain = self.chains.get(&grant.chain).or_else(of_session);
-        chain.is_some_and(|chain| self.holds(&chain))
+        chain.is_some_and(|chain| self.holds(&chain, &grant.principal))
     }
 
     /// Returns whether sessions of guests that have ended shall be closed now: once a second.
@@ -206,10 +288,38 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.holds(&guest.chain)
+        self.is_valid(&guest.chain) && self.acting_user(guest).is_ok()
     }
 
-    fn holds(&self, chain: &Chain) -> bool {
+    /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
+    /// in the file `keys`, else the user of the volume.
+    ///
+    /// # Errors
+    /// `Stale`, as for a chain that does not hold any more, if the guest has its rights from keys
+    /// that are bound to different users, or if there is no list of these yet that can be used.
+    pub(crate) fn acting_user(&self, guest: &Guest) -> Result<Arc<User>, Error> {
+        // Before the list is read: if that changes meanwhile, the user is found again.
+        let number = self.rights_number();
+        let known = guest.acting.lock().clone().filter(|known| known.0 == number);
+        let user = known.map(|known| known.1).unwrap_or_else(|| {
+            let user = self.user_of(&guest.chain, &guest.principal);
+            *guest.acting.lock() = Some((number, user.clone()));
+            user
+        });
+        user.ok_or_else(|| Code::Stale.into())
+    }
+
+    fn user_of(&self, chain: &Chain, principal: &[u8; 32]) -> Option<Arc<User>> {
+        let users = self.users.as_ref()?;
+        users.of_chain(chain, &Principal(*principal), |key| self.is_root(key))
+    }
+
+    fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
+        self.is_valid(chain) && self.user_of(chain, principal).is_some()
+    }
+
+    /// Returns whether the root of a chain is a root, and no link is revoked or over.
+    fn is_valid(&self, chain: &Chain) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
         has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
@@ -225,32 +335,29 @@ impl Policy {
         guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
     }
 
-    /// Returns whether a guest has one of these rights to a node in this directory, which is the
-    /// node itself if that is one.
+    /// Returns those of the `wanted` rights that a guest has to a node in this directory, which is
+    /// the node itself if that is one.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
-    pub(crate) fn grants(
+    pub(crate) fn rights(
         &self,
         guest: &Guest,
         shard: &Shard,
         position: &Placement,
         dir: InodeId,
-        rights: &[Right],
-    ) -> Result<bool, Error> {
+        wanted: &[Right],
+    ) -> Result<RightSet, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
         let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let known = |right| self.decisions.get(guest.session, dir, right, epoch, seconds);
-        if rights.iter().any(|right| known(*right) == Some(true)) {
-            return Ok(true);
+        let mut known = self.decisions.get(guest.session, dir, epoch, seconds);
+        if wanted.iter().all(|right| known.knows(*right)) {
+            return Ok(known.granted);
         }
-        let undecided: Vec<Right> =
-            rights.iter().copied().filter(|right| known(*right).is_none()).collect();
-        if undecided.is_empty() {
-            return Ok(false);
-        }
-        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else { return Ok(false) };
+        let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
+            return Ok(RightSet::default());
+        };
         let ancestors = shard.ancestors(dir, directory_moves)?;
         let question = Question {
             policy: &policy,
@@ -263,24 +370,55 @@ impl Policy {
             moment: &moment,
         };
         let budget = Cell::new(QUESTION_STEPS);
-        for right in undecided {
-            let decision = question.decide(right, &budget);
+        for right in wanted {
+            if known.knows(*right) {
+                continue;
+            }
+            let decision = question.decide(*right, &budget);
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, dir, *right, epoch, seconds, &decision);
             }
-            if decision.is_granted {
-                return Ok(true);
-            }
+            known.decide(*right, decision.is_granted);
         }
-        Ok(false)
+        Ok(known.granted)
     }
 
-    /// Returns the number of changes of the rights: of the policy, and of the revocations.
-    fn rights_number(&self) -> u64 {
+    /// Lets no right change and no node move until the guard is dropped. A guest's change is
+    /// checked and made under it.
+    pub(crate) fn hold_rights(&self) -> RwLockReadGuard<'_, ()> {
+        self.holding.read()
+    }
+
+    /// As [`Policy::hold_rights`]; `None` if it would wait.
+    pub(crate) fn try_hold_rights(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.holding.try_read()
+    }
+
+    /// Waits until no change of a guest is being made, and lets none begin until the guard is
+    /// dropped: for a change by which nodes move.
+    pub(crate) fn hold_guests(&self) -> RwLockWriteGuard<'_, ()> {
+        self.holding.write()
+    }
+
+    /// As [`Policy::hold_guests`]; `None` if it would wait.
+    pub(crate) fn try_hold_guests(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.holding.try_write()
+    }
+
+    /// Returns whether there is a guest.
+    #[inline]
+    pub(crate) fn has_guests(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// Returns the number of changes of the rights: of the policy, of the users as whom guests act,
+    /// and of the revocations.
+    pub(crate) fn rights_number(&self) -> u64 {
         let of_policy = self.roots.as_ref().map_or(0, Roots::changes);
-        // Both only grow, so that the sum of two moments is equal only if both are.
-        self.revocations.load(Ordering::Acquire) + of_policy
+        let of_users = self.users.as_ref().map_or(0, Users::changes);
+        // All only grow, so that the sum of two moments is equal only if all are.
+        self.revocations.load(Ordering::Acquire) + of_policy + of_users
     }
 
     /// Returns the present second and its attributes.
@@ -335,7 +473,9 @@ impl Policy {
     }
 
     /// Puts a revocation in force.
+    /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
+        let _no_change = self.hold_guests();
         self.revoked.write().insert(revoked.credential, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
     }

@@ -29,7 +29,7 @@ use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::other_sessions::OtherSessions;
 use crate::ownership::Ownership;
-use crate::policy::Policy;
+use crate::policy::{Asker, Policy};
 use crate::pool::Pool;
 use crate::replaced::ReplacedFiles;
 use crate::sites::Sites;
@@ -175,6 +175,9 @@ impl LocalService {
             if let RecordedPeer::Site(peer) = record.peer {
                 parts.sites.begin(*session, peer);
             }
+            if let RecordedPeer::Guest(_) = record.peer {
+                parts.policy.expect(*session);
+            }
             others.begin(*session);
             parts.opens.begin_session(*session, record.peer);
         }
@@ -230,12 +233,13 @@ impl Service for LocalService {
         later: &mut dyn FnMut() -> Done,
     ) -> Option<Result<Reply, Error>> {
         let submission = Submission { request, bulk, later };
-        match self.dispatcher.parts.policy.guest(context.session) {
-            None if self.dispatcher.parts.sites.is_alone() => {
+        match self.dispatcher.parts.policy.asker(context.session) {
+            Asker::Trusted if self.dispatcher.parts.sites.is_alone() => {
                 self.dispatcher.dispatch_local(context, submission)
             }
-            None => self.dispatcher.dispatch_to_home(context, submission),
-            Some(guest) => self.dispatcher.dispatch_for_guest(guest, context, submission),
+            Asker::Trusted => self.dispatcher.dispatch_to_home(context, submission),
+            Asker::Guest(guest) => self.dispatcher.dispatch_for_guest(guest, context, submission),
+            Asker::AbsentGuest => Some(Err(Code::Stale.into())),
         }
     }
 

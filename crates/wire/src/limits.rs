@@ -207,8 +207,10 @@ pub const TERM_SECONDS: u64 = 10;
 pub const KEY_FILE_BYTES: usize = 4096;
 /// Bytes of a volume's list of clients.
 pub const CLIENTS_BYTES: usize = 1 << 20;
-/// Bytes of a client's name in that list.
-pub const CLIENT_NAME_BYTES: usize = 64;
+/// Bytes of a volume's list of named keys.
+pub const KEYS_BYTES: usize = 256 << 10;
+/// Bytes of the name of a key in these lists.
+pub const KEY_NAME_BYTES: usize = 64;
 /// Ranges of bytes that the locks of one session cover; adjacent ranges of one owner and mode count
 /// as one.
 pub const LOCKS: usize = 1 << 16;

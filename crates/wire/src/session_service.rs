@@ -96,6 +96,12 @@ pub struct GuestGrant {
     pub address: Option<[u8; 16]>,
 }
 
+impl GuestGrant {
+    /// The chain of a guest whose session began in an earlier run, until it presents its
+    /// credentials again.
+    pub const NO_CHAIN: [u8; 32] = [0; 32];
+}
+
 impl fmt::Debug for GuestGrant {
     /// Shows the first bytes of the key and of the chain, which a log has room for.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,11 +232,29 @@ pub trait SessionService: Service {
         Err(GuestRefusal(String::new()))
     }
 
-    /// Begins the session of a guest. The next run does not know it.
+    /// Begins the session of a guest. The next run knows it only if the guest may change something.
     ///
     /// # Errors
-    /// [`GuestRefusal`] if the guest has no right any more.
-    fn begin_guest(&self, _session: SessionId, _grant: &GuestGrant) -> Result<(), GuestRefusal> {
+    /// [`GuestRefusal`] if the guest has no right any more, or the session cannot be recorded.
+    fn begin_guest(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+        _record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        Err(GuestRefusal(String::new()))
+    }
+
+    /// Records that a guest whose session began in an earlier run has come back, with this grant.
+    /// It may ask from now on.
+    ///
+    /// # Errors
+    /// As [`SessionService::begin_guest`].
+    fn guest_came_back(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+    ) -> Result<(), GuestRefusal> {
         Err(GuestRefusal(String::new()))
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use pelago_keynote::{AddressRange, Right, Rights, SharedFolder, armor};
+use pelago_keynote::{AddressRange, Rights, SharedFolder, armor};
 use pelago_net::key::PublicKey;
 use pelago_net::key::address::ServerAddress;
 use pelago_net::own_file::{OwnFile, OwnFileError};
@@ -151,12 +151,6 @@ impl Terms {
         if args.by_name {
             return Err(Failure::new(Exit::Usage, ShareError::NotBuilt("--by-name"))
                 .hint("share without it: the share follows the folder"));
-        }
-        let changes = [Right::Write, Right::Create, Right::Delete];
-        let has = |right: &Right| args.rights.is_some_and(|rights| rights.has(*right));
-        if changes.iter().any(has) {
-            return Err(Failure::new(Exit::Usage, ShareError::NotBuilt("writing by guests"))
-                .hint("share it to be read: `--rights rx`"));
         }
         let until = args.until.as_deref().map(end).transpose()?;
         let Args { rights, may_share, from, .. } = *args;

@@ -10,6 +10,7 @@ mod office;
 mod office_errors;
 mod shared;
 mod shared_on;
+mod shared_writing;
 mod stalls;
 mod store;
 mod store_work;

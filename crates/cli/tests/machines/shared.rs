@@ -23,10 +23,10 @@ const REVOKE: &str = "pelago revoke ~/docs.cred -V ~/pelago";
 const BACK: Duration = Duration::from_secs(30);
 
 /// Alice's machine with a volume, and Bob's machine, which is not in the volume's client list.
-struct Pair {
-    lab: Lab,
-    alice: Machine,
-    bob: Machine,
+pub(super) struct Pair {
+    pub(super) lab: Lab,
+    pub(super) alice: Machine,
+    pub(super) bob: Machine,
 }
 
 impl Pair {
@@ -36,6 +36,17 @@ impl Pair {
         let pair = Self::up_with_docs()?;
         pair.bob.types("pelago key new");
         pair.share();
+        pair.attach();
+        Some(pair)
+    }
+
+    /// As [`Pair::shared`], with these rights to the folder.
+    pub(super) fn shared_for(rights: &str) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let key = format!("{} --rights {rights}", key.trim());
+        pair.share_with(&key);
         pair.attach();
         Some(pair)
     }
@@ -55,7 +66,7 @@ impl Pair {
         Some(pair)
     }
 
-    fn up(&self) {
+    pub(super) fn up(&self) {
         self.alice.types("pelago up ~/pelago --detach");
         self.lab.ends(self.server_pid());
     }
@@ -78,20 +89,20 @@ impl Pair {
         self.lab.ends(pid_of(&status));
     }
 
-    fn server_pid(&self) -> Pid {
+    pub(super) fn server_pid(&self) -> Pid {
         lock_holder(&self.alice.home.join("pelago"))
     }
 
-    fn hands(&self) -> Hands {
+    pub(super) fn hands(&self) -> Hands {
         Hands::on(&self.bob.home.join("shared"))
     }
 
-    fn owner(&self) -> Hands {
+    pub(super) fn owner(&self) -> Hands {
         Hands::on(&self.alice.home.join("pelago/files"))
     }
 
     /// Unmounts everything, and checks the volume.
-    fn finish(self) {
+    pub(super) fn finish(self) {
         self.bob.types("pelago unmount ~/shared --timeout 100");
         self.alice.types("pelago unmount -V ~/pelago --timeout 100");
         let log = fs::read_to_string(self.alice.home.join("pelago/log")).unwrap();

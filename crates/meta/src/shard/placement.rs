@@ -9,10 +9,13 @@ use std::ops::ControlFlow;
 use pelago_store::cycle::CycleFinder;
 use pelago_store::key::{self, Key};
 use pelago_store::report::table_failed;
-use pelago_wire::{Code, Error, FileKind, Handle, InodeId, limits};
+use pelago_wire::xattr::ACL_ACCESS;
+use pelago_wire::{Code, Error, FileKind, Handle, InodeId, ModeRights, limits};
 
 use super::locked::Locked;
 use super::{Shard, stored};
+use crate::acl::Acl;
+use crate::process::{self, Process};
 use crate::row_cache::{Node, RowLocation};
 
 /// The most names of a file that are examined.
@@ -78,6 +81,24 @@ impl Shard {
             return Err(Code::Busy.into());
         }
         found
+    }
+
+    /// Returns whether mode or access list of a node grant these rights to a process.
+    ///
+    /// # Errors
+    /// `Stale` if there is no such node; `Corrupt` if its access list is damaged.
+    pub fn may(
+        &self,
+        process: &Process<'_>,
+        wanted: ModeRights,
+        node: Handle,
+    ) -> Result<bool, Error> {
+        let mut locked = self.lock();
+        let rnode = locked.node(node)?.rnode;
+        process::may(process, wanted, &rnode, || {
+            let list = stored::xattr(&*locked.shard.table, rnode.ino, ACL_ACCESS)?;
+            list.map_or(Ok(None), |list| Acl::decode(&list).map_err(|_| Code::Corrupt.into()))
+        })
     }
 }
 

@@ -7,7 +7,7 @@ fn key(number: u8) -> PublicKey {
     PrivateKey::from_seed([number; 32]).public()
 }
 
-fn name(text: &str) -> ClientName {
+fn name(text: &str) -> KeyName {
     text.parse().unwrap()
 }
 
@@ -142,22 +142,22 @@ fn a_list_has_a_limit() {
     assert_eq!(clients.allow(key(1), Some(name("a-name")), today()), Ok(Allowed::New));
     assert!(clients.to_text().len() <= CLIENTS_BYTES);
     let mut full = before.clone();
-    let long = name(&"n".repeat(CLIENT_NAME_BYTES));
+    let long = name(&"n".repeat(KEY_NAME_BYTES));
     assert_eq!(full.allow(key(1), Some(long), today()), Err(ChangeError::Full));
     assert_eq!(full, before);
 }
 
 #[test]
 fn names_are_short_words() {
-    let longest = "n".repeat(CLIENT_NAME_BYTES);
+    let longest = "n".repeat(KEY_NAME_BYTES);
     for good in ["a", "ann@laptop.example.org", "x_1-2", &longest] {
-        assert_eq!(good.parse::<ClientName>().unwrap().as_str(), good);
+        assert_eq!(good.parse::<KeyName>().unwrap().as_str(), good);
     }
-    let long = "n".repeat(CLIENT_NAME_BYTES + 1);
+    let long = "n".repeat(KEY_NAME_BYTES + 1);
     for bad in
         ["", "a b", "é", "a#b", "-a", "2026-01-02", "pelago1x", "ssh-ed25519", "\u{1b}[", &long]
     {
-        assert!(bad.parse::<ClientName>().is_err(), "{bad}");
+        assert!(bad.parse::<KeyName>().is_err(), "{bad}");
     }
 }
 

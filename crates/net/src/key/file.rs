@@ -180,7 +180,7 @@ fn parse(text: &str, path: &Path) -> Result<PrivateKey, KeyFileError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let key = PrivateKey::from_text(line);
+        let key = PrivateKey::from_secret_text(line);
         let key =
             key.map_err(|source| KeyFileError::Line { path: path(), line: index + 1, source })?;
         if found.replace(key).is_some() {

@@ -48,9 +48,10 @@ impl From<RecordedPeer> for Peer {
         match peer {
             RecordedPeer::User(uid) => Self::User(uid),
             RecordedPeer::Machine(key) => Self::Machine(PublicKey::new(key)),
-            // No row has the grant: this peer equals that of no connection.
+            // No row has the grant.
             RecordedPeer::Guest(principal) => {
-                Self::Guest(GuestGrant { principal, first: [0; 32], chain: [0; 32], address: None })
+                let chain = GuestGrant::NO_CHAIN;
+                Self::Guest(GuestGrant { principal, first: chain, chain, address: None })
             }
             RecordedPeer::Site(peer) => Self::Site(peer),
         }

@@ -222,10 +222,22 @@ impl<S: Service> SessionService for WithSessions<S> {
         })
     }
 
-    fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
-        let record = SessionRecord::new([0; 16], RecordedPeer::Guest(grant.principal));
-        let before = self.begun.lock().insert(session, record);
+    fn begin_guest(
+        &self,
+        session: SessionId,
+        _grant: &GuestGrant,
+        record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        let before = self.begun.lock().insert(session, *record);
         assert_eq!(before, None, "a session begins once");
+        Ok(())
+    }
+
+    fn guest_came_back(
+        &self,
+        _session: SessionId,
+        _grant: &GuestGrant,
+    ) -> Result<(), GuestRefusal> {
         Ok(())
     }
 

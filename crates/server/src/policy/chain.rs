@@ -1,6 +1,8 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Conditions, Principal, Revocation, SharedFolder};
+use pelago_keynote::{
+    Assertion, Authorizer, Conditions, Principal, Revocation, Right, SharedFolder,
+};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -21,6 +23,8 @@ pub(super) struct Chain {
     pub(super) only_seeks: bool,
     /// True if the address of the guest decides.
     pub(super) reads_address: bool,
+    /// True if the links may grant a right to change something.
+    pub(super) may_change: bool,
 }
 
 /// A credential of a chain.
@@ -78,7 +82,8 @@ impl Chain {
         }
         let reads_address = links.iter().any(|link| may_read_address(&link.assertion));
         let only_seeks = links.iter().all(|link| only_seeks_ancestors(&link.assertion));
-        Ok(Self { id: id_of(&links), links, only_seeks, reads_address })
+        let may_change = links.iter().any(Link::may_grant_change);
+        Ok(Self { id: id_of(&links), links, only_seeks, reads_address, may_change })
     }
 
     /// Checks what every action would fail by: the volume, and the end of a link.
@@ -143,7 +148,15 @@ impl Link {
         }
     }
 
-    fn licenses(&self, principal: &Principal) -> bool {
+    /// Returns whether the credential may grant a right to change something. One in another form
+    /// than Pelago's may.
+    fn may_grant_change(&self) -> bool {
+        const CHANGES: [Right; 3] = [Right::Write, Right::Create, Right::Delete];
+        let rights = self.share.as_ref().map(|share| share.rights);
+        rights.is_none_or(|rights| CHANGES.iter().any(|right| rights.has(*right)))
+    }
+
+    pub(super) fn licenses(&self, principal: &Principal) -> bool {
         self.assertion.licensees().keys().any(|key| key == *principal)
     }
 }

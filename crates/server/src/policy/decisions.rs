@@ -10,6 +10,7 @@ use pelago_wire::{InodeId, SessionId};
 use quick_cache::sync::Cache;
 
 use super::decision::Decision;
+use super::right_set::RightSet;
 
 /// The limit for the directories whose rights are cached.
 const DECISIONS: usize = 65_536;
@@ -23,14 +24,32 @@ pub(super) struct Epoch {
     pub(super) rights_number: u64,
 }
 
+/// The rights that were decided.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Decided {
+    decided: RightSet,
+    /// Those of them that are granted.
+    pub(super) granted: RightSet,
+}
+
+impl Decided {
+    /// Returns whether a right was decided.
+    pub(super) const fn knows(self, right: Right) -> bool {
+        self.decided.has(right)
+    }
+
+    /// Adds a decision.
+    pub(super) const fn decide(&mut self, right: Right, is_granted: bool) {
+        self.decided.set(right, true);
+        self.granted.set(right, is_granted);
+    }
+}
+
 /// The rights of a guest in a directory, as far as they are known.
 #[derive(Debug, Clone, Copy)]
 struct CachedRights {
     epoch: Epoch,
-    /// A bit for each right that was decided.
-    decided: u8,
-    /// A bit for each right that is granted.
-    granted: u8,
+    rights: Decided,
     /// The seconds since 1970 at which the first of these decisions ends.
     ends: u64,
 }
@@ -51,19 +70,19 @@ impl Decisions {
         Self { known: Cache::new(DECISIONS) }
     }
 
-    /// Returns the decision about a right, if it is known and holds at this time.
+    /// Returns the decisions that are known and hold at this time.
     #[inline]
     pub(super) fn get(
         &self,
         session: SessionId,
         dir: InodeId,
-        right: Right,
         epoch: Epoch,
         seconds: u64,
-    ) -> Option<bool> {
-        let bit = 1 << right as u8;
-        let known = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds))?;
-        (known.decided & bit != 0).then_some(known.granted & bit != 0)
+    ) -> Decided {
+        match self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds)) {
+            Some(known) => known.rights,
+            None => Decided::default(),
+        }
     }
 
     /// Caches a decision of this time, if it may be cached.
@@ -77,16 +96,11 @@ impl Decisions {
         decision: &Decision,
     ) {
         let Some(ends) = end_of(&decision.reads) else { return };
-        let bit = 1 << right as u8;
         let before = self.known.get(&(session, dir)).filter(|known| known.holds(epoch, seconds));
-        let before =
-            before.unwrap_or(CachedRights { epoch, decided: 0, granted: 0, ends: u64::MAX });
-        let known = CachedRights {
-            epoch,
-            decided: before.decided | bit,
-            granted: if decision.is_granted { before.granted | bit } else { before.granted & !bit },
-            ends: before.ends.min(ends),
-        };
+        let none = CachedRights { epoch, rights: Decided::default(), ends: u64::MAX };
+        let mut known = before.unwrap_or(none);
+        known.rights.decide(right, decision.is_granted);
+        known.ends = known.ends.min(ends);
         self.known.insert((session, dir), known);
     }
 }

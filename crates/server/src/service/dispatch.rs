@@ -15,6 +15,7 @@ use pelago_store::table::{self, Pressure};
 use pelago_wire::{Bulk, Code, Context, Description, Effect, Error, InodeId, Kind, Reply, Request};
 
 use super::execute::Executor;
+use super::guests::Held;
 use super::{Call, Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
@@ -159,12 +160,29 @@ impl Dispatcher {
         let expected = *expected;
         let room = Cell::new(room);
         let connections = &self.connections;
-        let executor =
-            Executor { parts, locks, connections, context, expected, bytes, room, may_block };
-        let result = match self.admit(context, &description, may_block)? {
+        let stored = self.admit(context, &description, may_block)?;
+        // A change that was carried out needs no right any more.
+        let held = match stored.is_none() {
+            true => self.hold(call, request, &description, may_block)?,
+            false => Held::nothing(),
+        };
+        let is_guest = held.is_guest;
+        let executor = Executor {
+            parts,
+            locks,
+            connections,
+            context,
+            expected,
+            bytes,
+            room,
+            may_block,
+            is_guest,
+        };
+        let result = match stored {
             Some(reply) => executor.replay(request, reply),
             None => executor.execute(request),
         };
+        drop(held);
         let result = match result {
             Ok(Outcome::Reply(reply)) if self.builds_on_others(context, request, &description) => {
                 Ok(Outcome::WhenSafe(reply, ErrorReport::Untracked))

@@ -79,8 +79,17 @@ impl SessionService for LocalService {
         self.dispatcher.parts.policy.admit(principal, chain, address)
     }
 
-    fn begin_guest(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
-        self.dispatcher.begin_guest(session, grant)
+    fn begin_guest(
+        &self,
+        session: SessionId,
+        grant: &GuestGrant,
+        record: &SessionRecord,
+    ) -> Result<(), GuestRefusal> {
+        self.dispatcher.begin_guest(session, grant, record)
+    }
+
+    fn guest_came_back(&self, session: SessionId, grant: &GuestGrant) -> Result<(), GuestRefusal> {
+        self.dispatcher.parts.policy.begin(session, grant)
     }
 
     fn admit_site(

@@ -3,9 +3,11 @@
 
 mod admission;
 mod chains;
+mod keys;
 mod kinds;
 mod opens;
 mod places;
 mod races;
 mod revoking;
 mod world;
+mod writing;

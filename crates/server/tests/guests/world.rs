@@ -14,7 +14,8 @@ use pelago_server::{Options, Server};
 use pelago_store::clock;
 use pelago_wire::{
     Attr, Bulk, Code, Context, Cookie, Done, Entry, FileKind, GuestGrant, GuestRefusal, Handle,
-    InodeId, NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, RequestId, SessionId, Time,
+    InodeId, NewMode, OpenFlags, OpenId, RecordedPeer, RenameFlags, Reply, Request, RequestId,
+    SessionId, SessionRecord, Time,
 };
 
 use crate::harness::requests::{self, next_open};
@@ -124,7 +125,8 @@ impl World {
         let service = self.server.session_service();
         let number = u32::try_from(next_number()).unwrap();
         let session = SessionId::new(service.served().epoch, number);
-        service.begin_guest(session, &grant)?;
+        let record = SessionRecord::new([0; 16], RecordedPeer::Guest(grant.principal));
+        service.begin_guest(session, &grant, &record)?;
         Ok(Guest { grant, session })
     }
 

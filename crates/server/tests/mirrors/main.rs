@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelago_check as check;
-use pelago_net::clients::ClientName;
+use pelago_net::clients::KeyName;
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::edit;
 use pelago_net::clients::list::ClientList;
@@ -248,7 +248,7 @@ fn groups_come_from_another_machine() {
     let near = PrivateKey::from_seed([1; 32]);
     let far = PrivateKey::from_seed([2; 32]);
     let clients = OwnFile::of(&world.dir().join("clients")).unwrap();
-    edit(&clients, |list| list.allow(near.public(), None::<ClientName>, Date::today())).unwrap();
+    edit(&clients, |list| list.allow(near.public(), None::<KeyName>, Date::today())).unwrap();
     let store = Arc::new(world.store.take().unwrap());
     let mirrors = Arc::clone(&store) as Arc<dyn Mirrors>;
     let any = "127.0.0.1:0".parse().unwrap();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pelago_net::clients::date::Date;
 use pelago_net::clients::file::{self, ClientsFileError};
 use pelago_net::clients::{
-    Allowed, AllowedClient, ChangeError, ClientName, ClientNameError, ClientRef, ClientRefError,
+    Allowed, AllowedClient, ChangeError, ClientRef, ClientRefError, KeyName, KeyNameError,
 };
 use pelago_net::key::PublicKey;
 use pelago_store::volume;
@@ -82,14 +82,14 @@ enum ArgumentError {
     #[error("KEY is not a public key")]
     Key(#[source] KeyArgumentError),
     #[error(transparent)]
-    Name(ClientNameError),
+    Name(KeyNameError),
 }
 
 /// Adds a client to the list.
 pub(super) fn allow(args: &AllowArgs) -> Outcome<()> {
     let key = key_argument::read(&args.key)
         .map_err(|error| argument_failed(ArgumentError::Key(error)))?;
-    let name = args.name.as_deref().map(str::parse::<ClientName>).transpose();
+    let name = args.name.as_deref().map(str::parse::<KeyName>).transpose();
     let name = name.map_err(|error| argument_failed(ArgumentError::Name(error)))?;
     let dir = args.on.find()?;
     let clients = own_file(&dir, volume::CLIENTS)?;
@@ -151,7 +151,7 @@ pub(super) fn list(args: &ListArgs) -> Outcome<()> {
 
 fn list_line(client: &AllowedClient) -> String {
     let since = client.since.map_or_else(|| "-".to_owned(), |since| since.to_string());
-    let name = client.name.as_ref().map_or("-", ClientName::as_str);
+    let name = client.name.as_ref().map_or("-", KeyName::as_str);
     format!("{}  {since:<10}  {name}\n", client.key)
 }
 
@@ -208,7 +208,7 @@ fn print_client(dir: &Path, client: &AllowedClient, state: &str) -> Outcome<()> 
 fn client_json(client: &AllowedClient) -> Value {
     json!({
         "key": client.key.to_string(),
-        "name": client.name.as_ref().map(ClientName::as_str),
+        "name": client.name.as_ref().map(KeyName::as_str),
         "since": client.since.map(|since| since.to_string()),
     })
 }

@@ -1,0 +1,136 @@
+//! The moment at which a change takes effect: no right of a guest changes and no node moves while a
+//! guest's change is checked and made.
+//!
+//! So a revocation, and a move, are answered after the last change that relies on what they end.
+
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use pelago_data::{MayBlock, OpError, OpenKey};
+use pelago_wire::{
+    Code, Context, Description, Effect, Error, GuestRight, Operation, Replayed, Request, Subject,
+};
+
+use super::modes::UserModes;
+use super::rights::GuestRights;
+use crate::policy::Asker;
+use crate::service::{Call, Dispatcher};
+
+/// What a request holds while it is carried out.
+pub(in crate::service) struct Held<'a> {
+    /// True for a request of a guest.
+    pub(in crate::service) is_guest: bool,
+    _guard: Guard<'a>,
+}
+
+enum Guard<'a> {
+    None,
+    /// No node moves, and no right ends.
+    Rights(#[expect(dead_code, reason = "held until it is dropped")] RwLockReadGuard<'a, ()>),
+    /// No change of a guest is made.
+    Guests(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
+}
+
+impl Held<'_> {
+    /// Returns what a request holds that was carried out before.
+    pub(in crate::service) const fn nothing() -> Self {
+        Self { is_guest: false, _guard: Guard::None }
+    }
+}
+
+impl Dispatcher {
+    /// Checks a change of a guest where it takes effect, and holds back what would make the check
+    /// false; for another session's move of a node, waits for the changes of guests.
+    ///
+    /// # Errors
+    /// `WouldBlock`; those of the check.
+    pub(in crate::service) fn hold(
+        &self,
+        call: &Call,
+        request: &Request,
+        description: &Description,
+        may_block: MayBlock,
+    ) -> Result<Held<'_>, OpError> {
+        let policy = &self.parts.policy;
+        if !policy.has_guests() {
+            return Ok(Held::nothing());
+        }
+        let moves = description.operation == Operation::Rename;
+        let guest = match policy.asker(call.context.session) {
+            Asker::Guest(guest) => Some(guest),
+            Asker::Trusted => None,
+            Asker::AbsentGuest => return Err(Code::Stale.into()),
+        };
+        let is_guest = guest.is_some();
+        let changes = matches!(description.effect, Effect::Change { .. })
+            && description.operation != Operation::Revoke;
+        let guard = match () {
+            () if moves => match may_block {
+                MayBlock::Yes => Guard::Guests(policy.hold_guests()),
+                MayBlock::No => Guard::Guests(policy.try_hold_guests().ok_or(OpError::WouldBlock)?),
+            },
+            () if is_guest && changes => match may_block {
+                MayBlock::Yes => Guard::Rights(policy.hold_rights()),
+                MayBlock::No => Guard::Rights(policy.try_hold_rights().ok_or(OpError::WouldBlock)?),
+            },
+            () => Guard::None,
+        };
+        if let Some(guest) = guest.filter(|_| changes) {
+            let session = call.context.session;
+            let rights = GuestRights { parts: &self.parts, guest: &guest, session };
+            self.check_change(&rights, call, request, description)?;
+        }
+        Ok(Held { is_guest, _guard: guard })
+    }
+
+    fn check_change(
+        &self,
+        rights: &GuestRights<'_>,
+        call: &Call,
+        request: &Request,
+        description: &Description,
+    ) -> Result<(), Error> {
+        let Call { context, expected } = call;
+        let GuestRights { parts, guest, .. } = rights;
+        if !parts.policy.admits(guest) {
+            return Err(Code::Stale.into());
+        }
+        if adds_bytes(request, description) {
+            parts.space.admit_guest()?;
+        }
+        if let Some(replayed) = &context.replayed {
+            return check_replayed_bytes(rights, context, request, replayed);
+        }
+        rights.check_change(request, *expected)?;
+        let user = parts.policy.acting_user(guest)?;
+        UserModes { parts, user: &user }.check(request, *expected)
+    }
+}
+
+/// Returns whether a change may take space.
+fn adds_bytes(request: &Request, description: &Description) -> bool {
+    let grows = matches!(description.effect, Effect::Change { grows: true, .. });
+    let writes = matches!(
+        request,
+        Request::Write { .. } | Request::Allocate { .. } | Request::CopyRange { .. }
+    );
+    grows || writes
+}
+
+/// Checks a write that an earlier run has answered. Its open may have ended since then; the guest
+/// names the file.
+///
+/// # Errors
+/// As [`GuestRights::check`].
+pub(super) fn check_replayed_bytes(
+    rights: &GuestRights<'_>,
+    context: &Context,
+    request: &Request,
+    replayed: &Replayed,
+) -> Result<(), Error> {
+    let open = request.describe().subjects.each_open().next().ok_or(Code::BadOpen)?;
+    let is_open = rights.parts.opens.inode_of(OpenKey::of(context, open)).is_ok();
+    let subject = match is_open {
+        true => Subject::Open(open),
+        false => Subject::Node(replayed.node.ok_or(Code::BadOpen)?),
+    };
+    rights.check_right(GuestRight::Write, subject)
+}
