@@ -141,8 +141,10 @@ fn bench(options: &Options, pelago: &Path, peers: &[(Peer, &Ends)]) -> Result<Va
     }
     let output = command.output().map_err(|why| format!("pelago bench: {why}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(format!("pelago bench discfs: {said}"));
+        // With `--json` the failure is an object on standard output.
+        let said = [output.stdout, output.stderr]
+            .map(|said| String::from_utf8_lossy(&said).trim_end().to_owned());
+        return Err(format!("pelago bench discfs: {}", said.join("\n")));
     }
     let mut report: Value = serde_json::from_slice(&output.stdout)
         .map_err(|why| format!("pelago bench discfs: {why}"))?;
