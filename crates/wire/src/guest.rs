@@ -189,3 +189,6 @@ impl ForGuest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
