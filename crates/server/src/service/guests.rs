@@ -463,7 +463,7 @@ struct Granted {
 impl Granted {
     /// Returns the rights to the last subject: the node that the reply is about, or its directory.
     fn rights(&self) -> RightSet {
-        self.subjects.last().map_or(RightSet::default(), |found| found.rights)
+        self.subjects.last().map_or_else(RightSet::default, |found| found.rights)
     }
 
     /// Returns whether all subjects are where they were.

@@ -73,7 +73,7 @@ pub(super) fn drop_capabilities(
         | Request::Allocate { open, .. }
         | Request::CopyRange { to: open, .. } => {
             let present = parts.opens.handle_of(OpenKey::of(context, *open)).ok();
-            present.or(context.replayed.and_then(|replayed| replayed.node))
+            present.or_else(|| context.replayed.and_then(|replayed| replayed.node))
         }
         Request::SetAttr { node, set: SetAttr { size: Some(_), .. }, .. }
         | Request::Open { node, flags: OpenFlags { truncate: true, .. }, .. } => Some(*node),
