@@ -1,6 +1,8 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
-use pelago_keynote::{Assertion, Authorizer, Conditions, Principal, Revocation, SharedFolder};
+use pelago_keynote::{
+    Assertion, Authorizer, Conditions, Principal, Revocation, RevocationSubject, SharedFolder,
+};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -156,7 +158,7 @@ pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u
     revocation.by.0 == *principal
         && Assertion::credential(text).is_ok_and(|credential| {
             *credential.authorizer() == Authorizer::Key(revocation.by)
-                && credential.id() == revocation.credential
+                && RevocationSubject::from(credential.id()) == revocation.subject
                 && credential.verify().is_ok()
         })
 }

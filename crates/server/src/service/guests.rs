@@ -351,8 +351,8 @@ struct Granted {
 }
 
 impl Executor<'_> {
-    /// Revokes a credential. When this returns, the revocation is in force, and the guests with
-    /// this credential have no session; the reply is sent when the revocation is safe.
+    /// Revokes a credential or a key. When this returns, the revocation is in force, and the guests
+    /// with it have no session; the reply is sent when the revocation is safe.
     pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -362,7 +362,7 @@ impl Executor<'_> {
         let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
         let row = RevocationRow { end: 0, sentence };
-        parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root)?;
         parts.policy.revoke(&revoked);
         if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
             connections.end_guests();
