@@ -218,6 +218,15 @@ fn what_cannot_be_shared_is_refused_and_nothing_is_made() {
     home.golden("share-down", &["share", "vol", "--to", &to]);
     home.golden("share-elsewhere", &["share", "point", "--to", &to]);
     home.golden("share-key", &["share", "vol", "--to", "bob"]);
+    home.run(&["key", "name", "bob", &to, "-V", "vol"]).expect_success();
+    home.golden("share-name-down", &["share", "vol", "--to", "bob"]);
+    home.golden("revoke-name-down", &["revoke", "bob", "-V", "vol"]);
+    home.golden("revoke-name", &["revoke", "carol", "-V", "vol"]);
+    home.golden("revoke-key-cut", &["revoke", &to[..60]]);
+    fs::write(home.root.join("bob"), "").unwrap();
+    home.golden("share-name-and-file", &["share", "vol", "--to", "bob"]);
+    home.golden("revoke-name-and-file", &["revoke", "bob", "-V", "vol"]);
+    fs::remove_file(home.root.join("bob")).unwrap();
     let refused = |name: &str, with: &[&str]| {
         home.golden(name, &[&["share", "vol", "--to", &to], with].concat());
     };

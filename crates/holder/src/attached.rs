@@ -76,8 +76,8 @@ impl View {
         }
     }
 
-    /// Replaces the root by the directory in a request, and leaves out a change to the owner that is
-    /// shown: programs that copy files make it.
+    /// Replaces the root by the directory in a request, and leaves out a change to the owner that
+    /// is shown: programs that copy files make it.
     ///
     /// # Errors
     /// `NotPermitted` for another owner.

@@ -18,7 +18,7 @@ pub use codec::Replayed;
 pub use description::{Effect, Subjects};
 pub use error::{Code, Error, Kind};
 pub use flags::{AllocateMode, OpenFlags, RenameFlags, SeekFrom, Whence, WriteFlags, XattrFlags};
-pub use guest::{ForGuest, GuestRight, Needs, Subject};
+pub use guest::{ForGuest, GuestRight, GuestSubject, Needs};
 pub use id::{
     Cookie, Generation, Handle, InodeId, NameHash, OpenId, RequestId, SessionId, ShardId,
 };

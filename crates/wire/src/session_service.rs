@@ -132,8 +132,9 @@ pub trait Connections: Send + Sync {
     fn resume(&self);
 
     /// Recalls leases of a session, because another session is about to change what they are on, or
-    /// because the rights of the session may have changed. The recall is repeated over later connections, until [`SessionService::recalled`] is called with
-    /// this number, which is used once, or [`SessionService::leases_lost`].
+    /// because the rights of the session may have changed. The recall is repeated over later
+    /// connections, until [`SessionService::recalled`] is called with this number, which is used
+    /// once, or [`SessionService::leases_lost`].
     fn recall(&self, session: SessionId, number: u64, recalled: &Recalled);
 
     /// Ends the sessions of guests that have no right any more ([`SessionService::has_access`]).

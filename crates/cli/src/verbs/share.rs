@@ -12,8 +12,9 @@ use serde_json::json;
 use self::error::ShareError;
 use crate::credential::{granted, until};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::key_names::Person;
 use crate::moment::{Moment, Zone};
-use crate::{json, key_argument, locate, output, runtime_dir};
+use crate::{json, locate, output, runtime_dir};
 
 mod by_guest;
 mod by_root;
@@ -47,8 +48,9 @@ pub(crate) struct Args {
     /// attach`
     path: PathBuf,
     /// The person's public key, which `pelago key show` prints there. Or that person's OpenSSH key,
-    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub
-    #[arg(long, value_name = "KEY")]
+    /// 'ssh-ed25519 AAAA...', or a file with it, such as id_ed25519.pub; or the name that `pelago
+    /// key name` has given to it
+    #[arg(long, value_name = "KEY|NAME")]
     to: String,
     /// What the person may do [default: rx, to read]
     #[arg(long, value_name = "RIGHTS")]
@@ -115,11 +117,16 @@ struct Spare {
 /// Writes a credential.
 pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     let terms = Terms::of(args)?;
-    let to = key_argument::read(&args.to).map_err(|error| {
-        Failure::new(Exit::Usage, ShareError::To(error))
-            .hint("there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too")
+    let found = locate::find(None, Some(&args.path));
+    let volume = found.as_ref().ok().map(|found| found.dir.as_path());
+    let person = Person::read(&args.to, volume.filter(|dir| locate::is_volume(dir)), |error| {
+        Failure::new(Exit::Usage, ShareError::To(error)).hint(
+            "there, `pelago key show` prints it; ~/.ssh/id_ed25519.pub has one too; \
+             `pelago key name NAME KEY` gives it a name here",
+        )
     })?;
-    let found = locate::find(None, Some(&args.path))?;
+    let to = person.key;
+    let found = found?;
     let out = args.out.as_deref().map(new_file).transpose()?;
     let shared = match &found.mounted {
         Some(_) if runtime_dir::is_one(&found.dir) && args.at.is_some() => {
@@ -137,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Outcome<ExitCode> {
     })?;
     if !args.json {
         // Not to the standard output, which gets the credential and may be a file or a mail.
-        output::print_error(&said(args, &shared));
+        output::print_error(&said(args, &person, &shared));
     }
     let is_in_file = out.is_some();
     if let Some(file) = out {
@@ -190,8 +197,8 @@ fn file_failed(error: OwnFileError) -> Failure {
 }
 
 /// Returns the lines for a person.
-fn said(args: &Args, shared: &Shared) -> String {
-    let Shared { grant, to, address, spare, chain } = shared;
+fn said(args: &Args, to: &Person, shared: &Shared) -> String {
+    let Shared { grant, address, spare, chain, .. } = shared;
     let from = if chain.len() == 1 { "listening" } else { "server   " };
     let send = match &args.out {
         Some(path) => format!("send {}", path.display()),
@@ -203,7 +210,7 @@ fn said(args: &Args, shared: &Shared) -> String {
          {from} {address}\n\
          next      {send}; there: `pelago attach FILE DIR`; `pelago revoke FILE` ends it",
         args.path.display(),
-        to,
+        to.described(),
         granted(grant),
     );
     if let SharedObject::File(_) = grant.object {

@@ -15,7 +15,7 @@ use pelago_store::table::{self, Pressure};
 use pelago_wire::{Bulk, Code, Context, Description, Effect, Error, InodeId, Kind, Reply, Request};
 
 use super::execute::Executor;
-use super::guests::Held;
+use super::guests::ChangeGuard;
 use super::{Call, Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::Completion;
 use crate::pool::{Caller, Invocation};
@@ -175,7 +175,7 @@ impl Dispatcher {
         // A change that was carried out needs no right any more.
         let held = match stored.is_none() {
             true => self.hold(call, request, &description, may_block)?,
-            false => Held::nothing(),
+            false => ChangeGuard::nothing(),
         };
         let is_guest = held.is_guest;
         let executor =

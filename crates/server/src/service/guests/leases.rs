@@ -1,8 +1,8 @@
 //! Recalls of everything: what a guest has cached by rights that a change ends.
 //!
 //! A move of a directory ends no lease of what is below it: no request names that. So it is
-//! announced to the guests whose rights it may change, who drop everything, and is carried out after
-//! that. A revocation is answered after that.
+//! announced to the guests whose rights it may change, who drop everything, and is carried out
+//! after that. A revocation is answered after that.
 
 use std::sync::Arc;
 

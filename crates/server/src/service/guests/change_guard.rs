@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, FileKind, GuestRight, Name, Operation, Replayed,
-    Request, Subject,
+    Code, Context, Description, Effect, Error, FileKind, GuestRight, GuestSubject, Name, Operation,
+    Replayed, Request,
 };
 
 use super::form;
@@ -20,7 +20,7 @@ use crate::policy::Asker;
 use crate::service::{Call, Dispatcher};
 
 /// What a request holds while it is carried out.
-pub(in crate::service) struct Held<'a> {
+pub(in crate::service) struct ChangeGuard<'a> {
     /// True for a request of a guest.
     pub(in crate::service) is_guest: bool,
     _guard: Guard<'a>,
@@ -34,7 +34,7 @@ enum Guard<'a> {
     Guests(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
 }
 
-impl Held<'_> {
+impl ChangeGuard<'_> {
     /// Returns what a request holds that was carried out before.
     pub(in crate::service) const fn nothing() -> Self {
         Self { is_guest: false, _guard: Guard::None }
@@ -53,7 +53,7 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
         may_block: MayBlock,
-    ) -> Result<Held<'_>, OpError> {
+    ) -> Result<ChangeGuard<'_>, OpError> {
         let policy = &self.parts.policy;
         let moves = description.operation == Operation::Rename;
         let revokes = description.operation == Operation::Revoke;
@@ -63,7 +63,7 @@ impl Dispatcher {
             self.settle(request, left, may_block)?;
         }
         if !policy.has_guests() {
-            return Ok(Held::nothing());
+            return Ok(ChangeGuard::nothing());
         }
         let guest = match policy.asker(call.context.session) {
             Asker::Guest(guest) => Some(guest),
@@ -96,7 +96,7 @@ impl Dispatcher {
             self.check_change(&rights, call, request, description)?;
             form::drop_capabilities(&self.parts, &call.context, request)?;
         }
-        Ok(Held { is_guest, _guard: guard })
+        Ok(ChangeGuard { is_guest, _guard: guard })
     }
 
     /// Waits until no guest can use leases of the last run, if a request takes rights away.
@@ -178,8 +178,8 @@ pub(super) fn check_replayed_bytes(
     let open = request.describe().subjects.each_open().next().ok_or(Code::BadOpen)?;
     let is_open = rights.parts.opens.inode_of(OpenKey::of(context, open)).is_ok();
     let subject = match is_open {
-        true => Subject::Open(open),
-        false => Subject::Node(replayed.node.ok_or(Code::BadOpen)?),
+        true => GuestSubject::Open(open),
+        false => GuestSubject::Node(replayed.node.ok_or(Code::BadOpen)?),
     };
     rights.check_right(GuestRight::Write, subject)
 }
