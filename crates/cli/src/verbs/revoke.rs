@@ -30,10 +30,10 @@ use crate::{json, locate, output, runtime_dir};
 const AFTER: &str = "\
 A root of the volume takes back any credential, on the machine of the volume, while that is up; of \
 a file with several the last one. Or he takes back a key: it is no guest any more, whatever was \
-shared with it and will be, and no credential that it has signed counts. A guest takes back what he has shared on, from anywhere: the \
-first one of the file that he has signed. What was handed on after it is void with it, for ever, \
-also after a restart: who came with it reads nothing more, by name or by an open file. What was \
-read before stays read.";
+shared with it and will be, and no credential that it has signed counts. A guest \
+takes back what he has shared on, from anywhere: the first one of the file that he has signed. \
+What was handed on after it is void with it, for ever, also after a restart: who came with it \
+reads nothing more, by name or by an open file. What was read before stays read.";
 
 /// The longest time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -108,8 +108,8 @@ pub(super) fn name(args: &NameArgs) -> Outcome<()> {
     });
     let name = &named.name;
     output::print(&format!(
-        "named     {}\n{acts}next      `pelago share FOLDER --to {name}`; `pelago revoke {name}` takes \
-         all back\n",
+        "named     {}\n{acts}next      `pelago share FOLDER --to {name}`; \
+         `pelago revoke {name}` takes all back\n",
         described(&key, Some(name)),
     ))
 }
