@@ -88,16 +88,17 @@ impl Users {
     /// Returns the owner of the volume's folder.
     fn of_volume(&self) -> Arc<User> {
         let find = || {
-            let owner = fstat(self.file.folder()).map(|stat| (stat.st_uid, stat.st_gid));
-            let user = match owner {
-                Ok((uid, gid)) => of_uid(uid).map(|user| User { gid, ..user }),
-                Err(_) => of_uid(geteuid().as_raw()),
+            let folder = fstat(self.file.folder()).ok();
+            let uid = folder.map_or_else(|| geteuid().as_raw(), |stat| stat.st_uid);
+            let gid = folder.map_or(NO_GROUP, |stat| stat.st_gid);
+            let groups = match of_uid(uid) {
+                Ok(user) => user.groups,
+                Err(problem) => {
+                    tracing::warn!(%problem, "guests act without the groups of the volume's user");
+                    Vec::new()
+                }
             };
-            user.unwrap_or_else(|problem| {
-                tracing::warn!(%problem, "guests act without the groups of the volume's user");
-                let uid = owner.map_or_else(|_| geteuid().as_raw(), |(uid, _)| uid);
-                User { uid, gid: owner.map_or(NO_GROUP, |(_, gid)| gid), groups: Vec::new() }
-            })
+            User { uid, gid, groups }
         };
         Arc::clone(self.of_volume.get_or_init(|| Arc::new(find())))
     }
