@@ -67,7 +67,7 @@ pub(crate) struct Guest {
 impl Guest {
     /// Returns the guest with a chain of credentials.
     pub(crate) fn of(chain: &Chain) -> Self {
-        let directory = InodeId::from_raw(chain.last.share.directory);
+        let directory = InodeId::from_raw(chain.last.share.object.inode());
         Self { credentials: chain.texts(), directory }
     }
 

@@ -22,6 +22,7 @@ mod guard;
 mod indexing;
 mod json;
 mod key_argument;
+mod key_names;
 mod licensed_key;
 mod locate;
 mod log;

@@ -45,7 +45,7 @@ Share it:
   share     Share a folder with a person, who gets to read it
   attach    Mount a folder that was shared with this user
   revoke    Take a credential back
-  key       Create keys, and say which machines may connect
+  key       Create keys, name them, and say which machines may connect
 
 Work on it in several offices:
   site      Invite an office to a volume, and give the volume a mirror

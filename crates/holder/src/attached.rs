@@ -30,7 +30,7 @@ pub struct Attached {
 
 /// The kernel's view of the far volume.
 #[derive(Debug, Clone, Copy)]
-struct View {
+pub(crate) struct View {
     /// The directory that is the root.
     directory: InodeId,
     /// The user to whom each file seems to belong.
@@ -49,12 +49,17 @@ impl Attached {
     /// Returns the tree of a directory, for this user and group.
     #[must_use]
     pub fn new(service: Arc<dyn LeasedService>, directory: InodeId, uid: u32, gid: u32) -> Self {
-        let view = View { directory, uid, gid };
+        let view = View::new(directory, uid, gid);
         Self { service, view, holder: Mutex::default() }
     }
 }
 
 impl View {
+    /// Returns the view in which this directory is the root, for this user and group.
+    pub(crate) const fn new(directory: InodeId, uid: u32, gid: u32) -> Self {
+        Self { directory, uid, gid }
+    }
+
     /// Returns the inode that the server knows.
     fn inner(&self, ino: InodeId) -> InodeId {
         if ino == InodeId::ROOT { self.directory } else { ino }
@@ -71,8 +76,8 @@ impl View {
         }
     }
 
-    /// Replaces the root by the directory in a request, and leaves out a change to the owner that is
-    /// shown: programs that copy files make it.
+    /// Replaces the root by the directory in a request, and leaves out a change to the owner that
+    /// is shown: programs that copy files make it.
     ///
     /// # Errors
     /// `NotPermitted` for another owner.
@@ -138,7 +143,7 @@ impl View {
     }
 
     /// Changes attributes to those of a file of the attaching user.
-    fn show(&self, attr: &mut Attr) {
+    pub(crate) fn show(&self, attr: &mut Attr) {
         attr.ino = self.outer(attr.ino);
         attr.mode &= OWNER;
         attr.uid = self.uid;
@@ -155,7 +160,7 @@ impl View {
     }
 
     /// Returns a callback that renames in a reply before it calls `done`.
-    fn renamed(self, done: LeasedDone) -> LeasedDone {
+    pub(crate) fn renamed(self, done: LeasedDone) -> LeasedDone {
         Box::new(move |mut result, mut granted| {
             self.rename_answer(&mut result, &mut granted);
             done(result, granted);

@@ -12,7 +12,7 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::{GuestGrant, SessionId, SessionRecord, limits};
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, real_time};
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
 use recalls::Recalls;
@@ -24,6 +24,9 @@ mod recalls;
 
 /// Requests that a client replays: mutations, and the open files that they make.
 const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
+
+/// The time for which a guest's leases end before its rights do.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A session of one client.
 pub(crate) struct Session {
@@ -373,7 +376,16 @@ impl Session {
     /// ended: it is granted no leases, and those that it has are not lengthened.
     pub(crate) fn is_overdue(&self) -> bool {
         let state = self.state.lock();
-        state.ended || state.recalls.is_overdue()
+        let is_overdue = state.ended || state.recalls.is_overdue();
+        drop(state);
+        is_overdue || self.is_ending()
+    }
+
+    /// Returns whether the rights of a guest end before a lease would that is lengthened now.
+    fn is_ending(&self) -> bool {
+        let peer = self.peer();
+        let Some(ends) = peer.grant().and_then(|grant| grant.ends) else { return false };
+        real_time() + limits::GUEST_LEASE + ENDING >= Duration::from_secs(ends)
     }
 
     /// Returns whether leases may be granted: not to a peer that has not answered recalls, also of

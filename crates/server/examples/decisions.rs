@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pelago_keynote::{Credential, Principal, Right, SharedFolder, policy};
+use pelago_keynote::{Credential, Grant, Principal, Right, policy};
 use pelago_net::key::PrivateKey;
 use pelago_server::{Options, Server};
 use pelago_wire::{
@@ -100,7 +100,7 @@ impl World {
         let link = |number: u8| {
             let is_last = number == ROOT + links - 1;
             let directory = if is_last { edge } else { self.shared.ino };
-            let mut share = SharedFolder::to_read(self.volume, directory.raw());
+            let mut share = Grant::to_read(self.volume, directory.raw());
             if !is_last {
                 share.rights = share.rights.with(Right::Grant);
             }

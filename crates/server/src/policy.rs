@@ -13,11 +13,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use pelago_keynote::share::address_text;
+use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
+    RevocationSubject, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
@@ -28,9 +30,10 @@ use quick_cache::sync::Cache;
 
 use chain::Chain;
 use decision::Question;
-use decisions::{Decisions, Epoch};
+use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
+use scope::may_read;
 use users::Users;
 
 pub(crate) use users::User;
@@ -40,6 +43,7 @@ pub(crate) use right_set::RightSet;
 mod chain;
 mod decision;
 mod decisions;
+mod leases;
 mod moment;
 mod right_set;
 mod roots;
@@ -73,7 +77,8 @@ pub(crate) struct Policy {
     roots: Option<Roots>,
     /// The users as whom guests act; `None` without a folder.
     users: Option<Users>,
-    /// The ids of the revoked credentials, each with the key that has taken it back.
+    /// The revoked credentials by their ids, and the revoked keys, each with the key that has taken
+    /// it back. A hash is no key but by an accident that does not happen.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
     closed: AtomicU64,
@@ -91,6 +96,12 @@ pub(crate) struct Policy {
     /// Held for reading while a guest's change is checked and made, for writing while nodes move or
     /// rights end. Taken before the locks of the shard.
     holding: RwLock<()>,
+    /// The start of this run.
+    started: Instant,
+    /// True once no lease of the last run can be in use.
+    is_settled: AtomicBool,
+    /// The number of changes of the policy and of the users at the last look.
+    seen_terms: AtomicU64,
 }
 
 /// The session of a guest.
@@ -135,9 +146,10 @@ impl Guest {
 /// The user as whom a guest acts, with the rights number under which it was found.
 type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
-/// A credential that is taken back.
+/// A credential or a key that is taken back.
 pub(crate) struct Revoked {
-    pub(crate) credential: [u8; 32],
+    /// The id of the credential, or the key.
+    pub(crate) id: [u8; 32],
     by: Principal,
     /// True if a root takes it back.
     pub(crate) is_of_root: bool,
@@ -152,11 +164,15 @@ impl Policy {
     ) -> Self {
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
+        let users = folder.clone().map(Users::new);
+        let roots = folder.map(Roots::new);
+        // Without a policy the last run had no guest.
+        let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
             volume,
             volume_text: hex::text(&volume.0),
-            users: folder.clone().map(Users::new),
-            roots: folder.map(Roots::new),
+            users,
+            roots,
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -166,6 +182,9 @@ impl Policy {
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
             holding: RwLock::new(()),
+            started: Instant::now(),
+            is_settled: AtomicBool::new(!had_policy),
+            seen_terms: AtomicU64::new(0),
         }
     }
 
@@ -184,7 +203,7 @@ impl Policy {
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
         let (_, moment) = self.now();
         chain.check(self.volume, &moment.now)?;
-        if self.is_revoked(&chain) {
+        if self.is_revoked(&chain, principal) {
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
         if self.user_of(&chain, principal).is_none() {
@@ -194,12 +213,13 @@ impl Policy {
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
         let address = address.filter(|_| chain.reads_address || roots.reads_address());
+        let ends = Self::end_of(&chain);
         self.chains.insert(id, Arc::new(chain));
         let address = address.map(|address| match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         });
-        Ok(GuestGrant { principal: *principal, first, chain: id, address })
+        Ok(GuestGrant { principal: *principal, first, chain: id, address, ends })
     }
 
     /// Begins the session of a guest.
@@ -288,7 +308,7 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.is_valid(&guest.chain) && self.acting_user(guest).is_ok()
+        self.is_valid(&guest.chain, &guest.principal) && self.acting_user(guest).is_ok()
     }
 
     /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
@@ -315,28 +335,44 @@ impl Policy {
     }
 
     fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
-        self.is_valid(chain) && self.user_of(chain, principal).is_some()
+        self.is_valid(chain, principal) && self.user_of(chain, principal).is_some()
     }
 
-    /// Returns whether the root of a chain is a root, and no link is revoked or over.
-    fn is_valid(&self, chain: &Chain) -> bool {
+    /// Returns whether the root of a chain is a root, and nothing in it is revoked or over.
+    fn is_valid(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
-        has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
+        has_root
+            && !self.is_revoked(chain, principal)
+            && chain.check(self.volume, &moment.now).is_ok()
     }
 
-    fn is_revoked(&self, chain: &Chain) -> bool {
+    /// Returns whether a guest, a credential of its chain, or a signer of one is revoked. A
+    /// licensee that is neither the guest nor a signer has no part in the chain.
+    fn is_revoked(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let revoked = self.revoked.read();
-        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains_key(&link.id))
+        let is_revoked = |id: &[u8; 32]| revoked.contains_key(id);
+        !revoked.is_empty()
+            && (is_revoked(principal)
+                || chain
+                    .links
+                    .iter()
+                    .any(|link| is_revoked(&link.id) || is_revoked(&link.authorizer.0)))
+    }
+
+    /// Returns whether names may decide about the rights of a guest.
+    pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
+        let policy = self.roots.as_ref().and_then(Roots::policy);
+        guest.chain.reads_name || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
-        guest.chain.only_seeks && self.roots.as_ref().is_none_or(Roots::only_seeks)
+        guest.chain.grants_all_below && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
     /// Returns those of the `wanted` rights that a guest has to a node in this directory, which is
-    /// the node itself if that is one.
+    /// the node itself if that is one. A file has those that one of its names there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -351,19 +387,23 @@ impl Policy {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
         let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
-        let mut known = self.decisions.get(guest.session, dir, epoch, seconds);
-        if wanted.iter().all(|right| known.knows(*right)) {
+        let at = DecidedAt { dir, object: position.ino, version: position.version };
+        let mut known = self.decisions.get(guest.session, at, epoch, seconds, wanted);
+        if known.knows_all(wanted) {
             return Ok(known.granted);
         }
         let Some(policy) = self.roots.as_ref().and_then(Roots::policy) else {
             return Ok(RightSet::default());
         };
         let ancestors = shard.ancestors(dir, directory_moves)?;
+        let names =
+            if self.reads_names(guest) { shard.names_in(position, dir)? } else { Vec::new() };
         let question = Question {
             policy: &policy,
             chain: &guest.chain,
             principal: Principal(guest.principal),
             object: position.ino,
+            name: names.first(),
             volume: &self.volume_text,
             ancestors: &ancestors,
             address: guest.address.as_deref(),
@@ -374,10 +414,16 @@ impl Policy {
             if known.knows(*right) {
                 continue;
             }
-            let decision = question.decide(*right, &budget);
+            let mut decision = question.decide(*right, &budget);
+            for name in names.iter().skip(1) {
+                if decision.is_granted {
+                    break;
+                }
+                decision.add(Question { name: Some(name), ..question }.decide(*right, &budget));
+            }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {
-                self.decisions.insert(guest.session, dir, *right, epoch, seconds, &decision);
+                self.decisions.insert(guest.session, at, *right, epoch, seconds, &decision);
             }
             known.decide(*right, decision.is_granted);
         }
@@ -431,13 +477,14 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has
-    /// signed itself: `texts` has that credential.
+    /// Reads a sentence that revokes a credential of this volume, or a key. A guest revokes what it
+    /// has signed itself: `texts` has that credential. The keys of others are for a root; its own
+    /// ones the file `policy` has.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
-    /// signed it, nor this guest, for its own credential; `NoSpace` if too many credentials are
-    /// revoked.
+    /// `Invalid` if it is no revocation for this volume, or one of a root; `AccessDenied` if
+    /// neither a root has signed it, nor this guest, for its own credential; `NoSpace` if too much
+    /// is revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],
@@ -452,31 +499,38 @@ impl Policy {
             return Err(Code::Invalid.into());
         }
         revocation.verify().map_err(|_| Code::AccessDenied)?;
-        let is_of_root = self.is_root(&revocation.by);
+        let is_of_root =
+            self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
         let is_of_guest =
             || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
         if !is_of_root && !is_of_guest() {
             return Err(Code::AccessDenied.into());
         }
+        if let RevocationSubject::Key(key) = revocation.subject
+            && self.is_root(&key)
+        {
+            tracing::info!(%key, "a root is taken out of the file `policy`, and not revoked");
+            return Err(Code::Invalid.into());
+        }
         let revoked = self.revoked.read();
-        let credential = revocation.credential.0;
+        let id = revocation.subject.bytes();
         let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
         // Guests leave room for the roots, and for each other.
         let has_room = match is_of_root {
             true => revoked.len() < limits::REVOCATIONS,
             false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
         };
-        if !has_room && !revoked.contains_key(&credential) {
+        if !has_room && !revoked.contains_key(&id) {
             return Err(Code::NoSpace.into());
         }
-        Ok(Revoked { credential, by: revocation.by, is_of_root })
+        Ok(Revoked { id, by: revocation.by, is_of_root })
     }
 
     /// Puts a revocation in force.
     /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
         let _no_change = self.hold_guests();
-        self.revoked.write().insert(revoked.credential, Some(revoked.by));
+        self.revoked.write().insert(revoked.id, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
     }
 

@@ -60,7 +60,7 @@ pub enum GuestRight {
 
 /// The subject of a right: a node, or the file of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
+pub enum GuestSubject {
     /// A node.
     Node(Handle),
     /// The file of an open of the guest.
@@ -69,34 +69,34 @@ pub enum Subject {
 
 /// The rights that a request needs: at most four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs([Option<(GuestRight, Subject)>; 4]);
+pub struct Needs([Option<(GuestRight, GuestSubject)>; 4]);
 
 impl Needs {
     /// Returns the rights, each with its subject.
-    pub fn each(&self) -> impl Iterator<Item = (GuestRight, Subject)> + use<> {
+    pub fn each(&self) -> impl Iterator<Item = (GuestRight, GuestSubject)> + use<> {
         self.0.into_iter().flatten()
     }
 }
 
 impl ForGuest {
     pub(crate) const fn node(right: GuestRight, node: &Handle) -> Self {
-        Self::Needs(Needs([Some((right, Subject::Node(*node))), None, None, None]))
+        Self::Needs(Needs([Some((right, GuestSubject::Node(*node))), None, None, None]))
     }
 
     pub(crate) const fn open(right: GuestRight, open: &OpenId) -> Self {
-        Self::Needs(Needs([Some((right, Subject::Open(*open))), None, None, None]))
+        Self::Needs(Needs([Some((right, GuestSubject::Open(*open))), None, None, None]))
     }
 
     /// Returns the rule for a request that is about the bytes of one file, and of another one.
     pub(crate) const fn copying(from: &OpenId, to: &OpenId) -> Self {
-        let from = (GuestRight::Read, Subject::Open(*from));
-        let to = (GuestRight::Write, Subject::Open(*to));
+        let from = (GuestRight::Read, GuestSubject::Open(*from));
+        let to = (GuestRight::Write, GuestSubject::Open(*to));
         Self::Needs(Needs([Some(from), Some(to), None, None]))
     }
 
     /// Returns the rule for a request to open a file.
     pub(crate) const fn opening(node: &Handle, flags: OpenFlags) -> Self {
-        let node = Subject::Node(*node);
+        let node = GuestSubject::Node(*node);
         let writes = flags.write || flags.truncate;
         let write = if writes { Some((GuestRight::Write, node)) } else { None };
         let read = if flags.read || !writes { Some((GuestRight::Read, node)) } else { None };
@@ -115,8 +115,8 @@ impl ForGuest {
         }
         match open {
             Some(open) => Self::Needs(Needs([
-                Some((GuestRight::Any, Subject::Node(*node))),
-                Some((GuestRight::Write, Subject::Open(*open))),
+                Some((GuestRight::Any, GuestSubject::Node(*node))),
+                Some((GuestRight::Write, GuestSubject::Open(*open))),
                 None,
                 None,
             ])),
@@ -138,23 +138,23 @@ impl ForGuest {
 
     /// Returns the rule for another name of a node.
     pub(crate) const fn linking(node: &Handle, dir: &Handle) -> Self {
-        let node = (GuestRight::Any, Subject::Node(*node));
-        let dir = (GuestRight::Create, Subject::Node(*dir));
+        let node = (GuestRight::Any, GuestSubject::Node(*node));
+        let dir = (GuestRight::Create, GuestSubject::Node(*dir));
         Self::Needs(Needs([Some(node), Some(dir), None, None]))
     }
 
     /// Returns the rule for a rename. A guest makes no whiteout, which is a device.
     pub(crate) const fn renaming(from: &Handle, to: &Handle, flags: RenameFlags) -> Self {
-        let delete = Some((GuestRight::Delete, Subject::Node(*from)));
-        let create = Some((GuestRight::Create, Subject::Node(*to)));
+        let delete = Some((GuestRight::Delete, GuestSubject::Node(*from)));
+        let create = Some((GuestRight::Create, GuestSubject::Node(*to)));
         match flags {
             RenameFlags::Whiteout { .. } => Self::Never,
             RenameFlags::Replace | RenameFlags::NoReplace => {
                 Self::Needs(Needs([delete, create, None, None]))
             }
             RenameFlags::Exchange => {
-                let back = Some((GuestRight::Create, Subject::Node(*from)));
-                let away = Some((GuestRight::Delete, Subject::Node(*to)));
+                let back = Some((GuestRight::Create, GuestSubject::Node(*from)));
+                let away = Some((GuestRight::Delete, GuestSubject::Node(*to)));
                 Self::Needs(Needs([delete, create, back, away]))
             }
         }
@@ -189,3 +189,6 @@ impl ForGuest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -168,19 +168,22 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Create { dir, name, flags, open } = "create" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(GuestRight::Create, dir),
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     CreateUnnamed { dir, flags, open } = "tmpfile" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(GuestRight::Create, dir),
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: Touches::Nothing, tells: Tells::Nothing,
         opens: OpenEffect::Creates { open: *open, flags: *flags }, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Open, Leases],
     }
     MakeDir { dir, name } = "mkdir" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(GuestRight::Create, dir),
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewDir(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
@@ -192,7 +195,8 @@ operations! {
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     Symlink { dir, name } = "symlink" {
-        effect: NEW_ROWS, subjects: Subjects::inode(dir), guest: ForGuest::node(GuestRight::Create, dir),
+        effect: NEW_ROWS, subjects: Subjects::inode(dir),
+        guest: ForGuest::node(GuestRight::Create, dir),
         touches: new_name(dir, name), tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Answer, Leases],
@@ -204,7 +208,8 @@ operations! {
         bulks: NO_BULKS, leaves: [Leases],
     }
     Link { node, dir, name } = "link" {
-        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir), guest: ForGuest::linking(node, dir),
+        effect: NEW_ROWS, subjects: Subjects::inodes(node, dir),
+        guest: ForGuest::linking(node, dir),
         touches: Touches::NewName { at: at(dir, name), of: Some(node.ino) },
         tells: Tells::NewName(at(dir, name)),
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
@@ -308,7 +313,8 @@ operations! {
         bulks: NO_BULKS, leaves: [Leases],
     }
     GetXattr { node, name } = "getxattr" {
-        effect: Effect::None, subjects: Subjects::held(node), guest: ForGuest::reading_xattr(node, name.as_slice()),
+        effect: Effect::None, subjects: Subjects::held(node),
+        guest: ForGuest::reading_xattr(node, name.as_slice()),
         touches: Touches::Nothing, tells: Tells::Xattr { node: node.ino, name: name.as_slice() },
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [Leases],
@@ -320,13 +326,15 @@ operations! {
         bulks: NO_BULKS, leaves: [Leases],
     }
     SetXattr { node, name } = "setxattr" {
-        effect: NEW_ROWS, subjects: Subjects::held(node), guest: ForGuest::writing_xattr(node, name.as_slice()),
+        effect: NEW_ROWS, subjects: Subjects::held(node),
+        guest: ForGuest::writing_xattr(node, name.as_slice()),
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],
     }
     RemoveXattr { node, name } = "removexattr" {
-        effect: ROWS, subjects: Subjects::held(node), guest: ForGuest::writing_xattr(node, name.as_slice()),
+        effect: ROWS, subjects: Subjects::held(node),
+        guest: ForGuest::writing_xattr(node, name.as_slice()),
         touches: Touches::Node(node.ino), tells: Tells::Nothing,
         opens: OpenEffect::Nothing, at_start: AtStart::BeforeNew,
         bulks: NO_BULKS, leaves: [Answer, Leases],

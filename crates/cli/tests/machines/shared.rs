@@ -51,6 +51,17 @@ impl Pair {
         Some(pair)
     }
 
+    /// As [`Pair::shared`], for a number of seconds from now on.
+    pub(super) fn shared_until(seconds: u32) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let until = pair.bob.types(&format!("date -u -d '{seconds} seconds' +%FT%TZ")).out;
+        pair.share_with(&format!("{} --until {}", key.trim(), until.trim()));
+        pair.attach();
+        Some(pair)
+    }
+
     /// Returns two machines. Nothing is shared, and Bob has no key.
     fn up_with_docs() -> Option<Self> {
         let lab = Lab::new()?;
@@ -145,7 +156,7 @@ fn a_stranger_reads_what_is_shared_and_no_more() {
 #[test]
 fn a_stranger_needs_no_key_but_that_of_openssh() {
     let Some(pair) = Pair::up_with_docs() else { return };
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let ssh = pair.bob.home.join(".ssh");
     fs::create_dir(&ssh).unwrap();
     fs::copy(format!("{vectors}plain.key"), ssh.join("id_ed25519")).unwrap();
@@ -245,6 +256,37 @@ fn a_stranger_delays_no_start() {
     pair.finish();
 }
 
+/// A name stands for a key, and the key is taken back with all that it has.
+#[test]
+fn a_guest_is_shared_with_and_shut_out_by_name() {
+    let Some(pair) = Pair::up_with_docs() else { return };
+    pair.bob.types("pelago key new");
+    let key = pair.bob.types("pelago key show").out.trim().to_owned();
+    pair.alice.types(&format!("pelago key name bob {key} --user root -V ~/pelago"));
+    pair.share_with("bob");
+    pair.attach();
+    let mut bob = pair.hands();
+    assert_eq!(bob.does("get note"), "note|");
+    let status = pair.alice.types("pelago status ~/pelago --json").json();
+    assert_eq!(status["sessions"][0]["name"], "bob", "{status}");
+    let says = pair.alice.types("pelago status ~/pelago").out;
+    assert!(says.contains(&format!("session   guest {key} (bob): connected")), "{says}");
+    let root = pair.alice.types("pelago key show").out.trim().to_owned();
+    let refused = tried(&pair.alice, &format!("pelago revoke {root} -V ~/pelago"));
+    assert!(refused.err.contains("a root is taken out of the file `policy`"), "{refused:?}");
+    let revoked = pair.alice.types("pelago revoke bob -V ~/pelago");
+    let wanted = format!("revoked   {key} (bob): it is no guest any more, ");
+    assert!(revoked.out.starts_with(&wanted), "{revoked:?}");
+    bob.fails("get note", Errno::ACCESS);
+    drop(bob);
+    pair.bob.types("pelago unmount ~/shared --timeout 100");
+    pair.alice.types("rm ~/docs.cred");
+    pair.share_with(&key);
+    let again = tried(&pair.bob, "pelago attach ~/docs.cred ~/shared");
+    assert!(again.err.contains("the credential was taken back"), "{again:?}");
+    pair.alice.types("pelago unmount -V ~/pelago --timeout 100");
+}
+
 #[test]
 fn a_credential_is_of_use_to_its_key_alone() {
     let Some(pair) = Pair::shared() else { return };
@@ -272,7 +314,6 @@ fn what_is_no_folder_of_the_volume_is_not_shared() {
         tried(&pair.alice, &line)
     };
     for (path, code, says) in [
-        ("docs/note", 2, "is not a folder"),
         ("away", 3, "is not in the mount"),
         (".find/name=note", 2, "is not a folder"),
         ("none", 3, "cannot be examined"),

@@ -47,7 +47,8 @@ fn programs_of_a_guest_find_a_file_system() {
     let Some(pair) = Pair::shared_for("rwxcd") else { return };
     let lines = [
         "mkdir ~/src && echo 'int main(void) { return 0; }' > ~/src/main.c && chmod 750 ~/src \
-         && touch -d 2001-02-03 ~/src/main.c && ln -s main.c ~/src/link && ln ~/src/main.c ~/src/hard",
+         && touch -d 2001-02-03 ~/src/main.c && ln -s main.c ~/src/link \
+         && ln ~/src/main.c ~/src/hard",
         "cp -a ~/src ~/shared/copy && diff -r ~/src ~/shared/copy",
         "test $(stat -c %Y ~/shared/copy/main.c) = $(stat -c %Y ~/src/main.c)",
         "test $(stat -c %a ~/shared/copy) = 700 && test $(stat -c %U ~/shared/copy) = $(id -un)",

@@ -25,7 +25,7 @@ const USER: &str = "user=";
 const HEAD: &str = "\
 # Names of keys, one a line: KEY NAME [user=USER] [# COMMENT].
 # `pelago key name` and `pelago key unname` change this file, and so may you.
-# To whom KEY shares on, acts as USER; without it as the one whom KEY has it from.
+# Those to whom KEY shares on act as USER; without it, as KEY does.
 ";
 
 /// A list of named keys, with all lines of its text.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
-    RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
+    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, Reply,
+    Request, Served, Service, SessionId, SessionRecord, SessionService,
 };
 
 /// A deadline for events that must come; no test waits for it.
@@ -219,6 +219,7 @@ impl<S: Service> SessionService for WithSessions<S> {
             first: [*number; 32],
             chain: [*number; 32],
             address: None,
+            ends: None,
         })
     }
 
@@ -284,7 +285,7 @@ impl<S: Service> SessionService for WithSessions<S> {
         None
     }
 
-    fn attr(&self, _: Handle) -> Option<Attr> {
+    fn attr(&self, _: SessionId, _: Handle) -> Option<Attr> {
         None
     }
 }

@@ -4,11 +4,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use pelago_keynote::share::attribute;
 use pelago_keynote::{Assertion, CREDENTIAL_BYTES, Principal};
 use pelago_store::folder::Folder;
 use pelago_store::volume;
 
-use super::scope::{may_read_address, only_seeks_ancestors};
+use super::scope::{grants_all_below, may_read};
 use super::watched::{Source, Watched};
 
 /// The roots of a volume, which follow changes of the file. Without a file there is no root.
@@ -63,10 +64,10 @@ impl Roots {
         self.file.checked().content.reads_address
     }
 
-    /// Returns whether the policy only asks which directories are above an object.
-    pub(super) fn only_seeks(&self) -> bool {
+    /// Returns whether the policy grants all below a directory to which it grants a right.
+    pub(super) fn grants_all_below(&self) -> bool {
         let state = self.file.checked();
-        state.content.policy.as_ref().is_none_or(|policy| only_seeks_ancestors(policy))
+        state.content.policy.as_ref().is_none_or(|policy| grants_all_below(policy))
     }
 
     /// Returns the number of changes of the policy.
@@ -81,7 +82,7 @@ impl InForce {
             Assertion::policy(text).map_err(|error| format!("{error}: restore the file"))?;
         Ok(Self {
             keys: policy.licensees().keys().collect(),
-            reads_address: may_read_address(&policy),
+            reads_address: may_read(&policy, attribute::ADDRESS),
             policy: Some(Arc::new(policy)),
         })
     }

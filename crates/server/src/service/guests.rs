@@ -7,32 +7,33 @@
 //! A granted node can move away while a request is carried out, and a secret can be written into it
 //! then. So the position of the node is found again before the reply to a read is sent, and the
 //! read is repeated if it has changed. A change is checked again when it takes effect, while no
-//! node moves and no right ends; see [`Held`].
+//! node moves and no right ends; see [`ChangeGuard`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pelago_data::{MayBlock, OpError};
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
-    LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId, SessionRecord,
-    Subject, VolumeStats, xattr,
+    Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
+    GuestSubject, Handle, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId,
+    SessionRecord, VolumeStats, xattr,
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
+use super::{Dispatcher, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::{Guest, RightSet, User};
 use modes::UserModes;
 use rights::{Found, GuestRights};
 
+mod change_guard;
 mod form;
-mod held;
+mod leases;
 mod modes;
 mod rights;
 mod shown;
 
-pub(super) use held::Held;
+pub(super) use change_guard::ChangeGuard;
 
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
@@ -97,6 +98,23 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// Returns the attributes of a node as a guest sees them; `None` if it has no right to it.
+    pub(super) fn attr_for_guest(
+        &self,
+        guest: &Guest,
+        session: SessionId,
+        node: Handle,
+    ) -> Option<Attr> {
+        let parts = &self.parts;
+        let user = parts.policy.acting_user(guest).ok()?;
+        let found = GuestRights { parts, guest, session }.find(GuestSubject::Node(node)).ok()?;
+        let mut attr = parts.shard.attr(node).ok()?;
+        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user });
+        Some(attr)
+    }
+}
+
 impl GuestCall {
     /// Returns whether the request changes something, so that it must not be repeated.
     fn is_change(&self) -> bool {
@@ -109,7 +127,7 @@ impl GuestCall {
     }
 
     /// Carries out a request that changes something. Its rights are checked once more when it takes
-    /// effect; see [`Held`].
+    /// effect; see [`ChangeGuard`].
     fn change(
         self,
         bulk: Bulk<'_>,
@@ -245,9 +263,14 @@ impl GuestCall {
             return self.admit_replay(&replayed);
         }
         let rights = self.rights();
-        let find = |node| rights.find(Subject::Node(node)).map(|found| vec![found]);
+        let find = |node| rights.find(GuestSubject::Node(node)).map(|found| vec![found]);
         match request.for_guest() {
-            ForGuest::Needs(needs) => Ok(granted(rights.check(&needs)?)),
+            ForGuest::Needs(needs) => match (rights.check(&needs), request) {
+                (Err(error), Request::Lookup { dir, name }) if error.code == Code::Stale => {
+                    Ok(granted(vec![rights.find_named(*dir, name)?]))
+                }
+                (checked, _) => Ok(granted(checked?)),
+            },
             ForGuest::Parent(node) | ForGuest::CommitDir(node) => Ok(granted(find(node)?)),
             ForGuest::Own | ForGuest::Space | ForGuest::Revoke => Ok(granted(Vec::new())),
             ForGuest::Commit(open) => {
@@ -281,7 +304,7 @@ impl GuestCall {
         let effect = request.describe().effect;
         match request {
             Request::Write { .. } | Request::Allocate { .. } => {
-                held::check_replayed_bytes(&self.rights(), context, request, replayed)?;
+                change_guard::check_replayed_bytes(&self.rights(), context, request, replayed)?;
                 Ok(granted(Vec::new()))
             }
             _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(granted(Vec::new())),
@@ -293,8 +316,8 @@ impl GuestCall {
     /// are granted, else the error that an unknown node gives.
     fn refuse(&self) -> Error {
         let subjects = self.request.describe().subjects;
-        let nodes = subjects.each_inode().map(|ino| Subject::Node(Handle::own(ino)));
-        let opens = subjects.each_open().map(Subject::Open);
+        let nodes = subjects.each_inode().map(|ino| GuestSubject::Node(Handle::own(ino)));
+        let opens = subjects.each_open().map(GuestSubject::Open);
         let rights = self.rights();
         let refused = nodes.chain(opens).try_for_each(|subject| rights.find(subject).map(drop));
         refused.err().unwrap_or_else(|| Code::AccessDenied.into())
@@ -373,7 +396,7 @@ impl GuestCall {
         if let Reply::Listed { entries, .. } = &mut reply {
             self.hide_attributes(entries);
         } else if let Reply::Entry(entry) = &mut reply {
-            match (self.rights().find(Subject::Node(entry.handle)), &self.request) {
+            match (self.rights().find(GuestSubject::Node(entry.handle)), &self.request) {
                 (Ok(found), _) => rights = found.rights,
                 (Err(error), _) if error.code == Code::Busy => return Err(error),
                 (Err(_), Request::Parent { dir }) => {
@@ -440,7 +463,7 @@ struct Granted {
 impl Granted {
     /// Returns the rights to the last subject: the node that the reply is about, or its directory.
     fn rights(&self) -> RightSet {
-        self.subjects.last().map_or(RightSet::default(), |found| found.rights)
+        self.subjects.last().map_or_else(RightSet::default, |found| found.rights)
     }
 
     /// Returns whether all subjects are where they were.
@@ -459,8 +482,8 @@ fn names_of_users(names: &[u8]) -> Vec<u8> {
 }
 
 impl Executor<'_> {
-    /// Revokes a credential. When this returns, the revocation is in force, and the guests with
-    /// this credential have no session; the reply is sent when the revocation is safe.
+    /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is
+    /// sent when it is safe, and the guests with it have no session and no lease.
     pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -470,11 +493,8 @@ impl Executor<'_> {
         let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
         let row = RevocationRow { end: 0, sentence };
-        parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root)?;
         parts.policy.revoke(&revoked);
-        if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
-            connections.end_guests();
-        }
-        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+        Ok(Outcome::WhenRevoked(Reply::Done))
     }
 }

@@ -3,6 +3,7 @@
 
 mod admission;
 mod chains;
+mod files;
 mod keys;
 mod kinds;
 mod opens;

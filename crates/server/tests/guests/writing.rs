@@ -1,10 +1,10 @@
 //! Guests that may change something: each right gives what its row of the table says, and no more.
 
-use pelago_keynote::{Rights, SharedFolder};
+use pelago_keynote::{Grant, Rights};
 use pelago_wire::{
     AllocateMode, Attr, Code, FileKind, FileLock, Handle, InodeId, LockKind, LockMode, LockOwner,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time, WriteFlags,
-    XattrFlags,
+    XattrFlags, xattr,
 };
 
 use super::world::{Guest, World};
@@ -37,7 +37,7 @@ impl Desk {
 
     fn guest_in(&self, rights: &str, dir: Handle) -> Guest {
         let rights: Rights = rights.parse().unwrap();
-        let share = SharedFolder { rights, ..self.world.to_read(dir.ino) };
+        let share = Grant { rights, ..self.world.to_read(dir.ino) };
         let grant = self.world.admit(2, &[&self.world.signed(1, 2, &share)]).unwrap();
         self.world.begin(grant).unwrap()
     }
@@ -91,6 +91,25 @@ impl Desk {
     fn chown(&self, node: Handle, id: u32) {
         let set = SetAttr { uid: Some(id), gid: Some(id), ..SetAttr::default() };
         self.world.call(Request::SetAttr { node, open: None, set }).unwrap();
+    }
+
+    fn set_capability(&self) {
+        let name = xattr::CAPABILITIES.to_vec();
+        let flags = XattrFlags::Any;
+        let value = b"v".to_vec();
+        let set = Request::SetXattr { node: self.file, name, value, flags, kill_setgid: false };
+        self.world.call(set).unwrap();
+    }
+
+    fn has_capability(&self) -> bool {
+        let name = xattr::CAPABILITIES.to_vec();
+        match self.world.call(Request::GetXattr { node: self.file, name }) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error, Code::NoXattr);
+                false
+            }
+        }
     }
 
     fn bytes(&self, node: Handle) -> Vec<u8> {
@@ -323,8 +342,11 @@ fn each_change_of_bytes_drops_set_id_bits_whatever_the_client_says() {
     ];
     for (says, change) in changes {
         desk.chmod(desk.file, 0o6755);
+        desk.set_capability();
         change();
         assert_eq!(desk.attr(desk.file).mode & 0o6000, 0, "{says}");
+        let is_change_of_bytes = says != "mode";
+        assert_eq!(desk.has_capability(), !is_change_of_bytes, "{says}");
     }
 }
 
@@ -511,11 +533,8 @@ fn a_guest_that_writes_is_known_to_the_next_run_and_has_no_right_until_it_is_bac
     ] {
         assert!(matches!(world.ask(&guest, request), Err(Code::Stale)));
     }
-    let chain = world.signed(
-        1,
-        2,
-        &SharedFolder { rights: "rwxcd".parse().unwrap(), ..world.to_read(dir.ino) },
-    );
+    let chain =
+        world.signed(1, 2, &Grant { rights: "rwxcd".parse().unwrap(), ..world.to_read(dir.ino) });
     let grant = world.admit(2, &[&chain]).unwrap();
     world.server.session_service().guest_came_back(guest.session, &grant).unwrap();
     assert!(matches!(world.ask(&guest, Request::GetAttr { node: outside }), Err(Code::Stale)));

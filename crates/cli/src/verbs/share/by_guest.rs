@@ -8,7 +8,7 @@ use pelago_net::key::PublicKey;
 use pelago_wire::InodeId;
 
 use super::error::{ShareError, elsewhere, not_here};
-use super::folder::{Directory, examine};
+use super::object::{Object, examine};
 use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
 use crate::credential::{Chain, Wanted, Whereabouts};
@@ -18,7 +18,8 @@ use crate::locate;
 use crate::moment::Moment;
 use crate::up_volume::PATIENCE;
 
-/// Signs a credential for a folder in the mount at `point`, whose process has the socket in `dir`.
+/// Signs a credential for a folder or a file in the mount at `point`, whose process has the socket
+/// in `dir`.
 pub(super) fn share(
     dir: &Path,
     point: &Path,
@@ -29,23 +30,23 @@ pub(super) fn share(
     let chain = chain_of(dir, point, path)?;
     let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let address = chain.address()?;
-    let directory = examine(point, path)?.outside(&chain);
+    let node = examine(point, path)?.outside(&chain);
+    let object = node.shared(path, terms.by_name)?;
     let wanted = Wanted {
         rights: terms.rights,
         may_share: terms.may_share,
         until: terms.until.as_deref(),
         from: terms.from,
     };
-    let grant =
-        chain.narrowed(directory.ino.raw(), wanted, &Moment::now().digits()).map_err(|source| {
-            Failure::new(Exit::Denied, ShareError::Narrow { path: path.to_owned(), source })
-                .hint("ask for more the person who has shared it with you, or ask for less")
-        })?;
-    if directory.ino.site() != InodeId::from_raw(chain.last.share.directory).site() {
+    let grant = chain.narrowed(object, wanted, &Moment::now().digits()).map_err(|source| {
+        Failure::new(Exit::Denied, ShareError::Narrow { path: path.to_owned(), source })
+            .hint("ask for more the person who has shared it with you, or ask for less")
+    })?;
+    if node.ino.site() != InodeId::from_raw(chain.last.share.object.inode()).site() {
         return Err(elsewhere(path));
     }
     let mut texts = chain.texts();
-    texts.push(directory.credential(&address, to, &grant, &key)?);
+    texts.push(node.credential(&address, to, &grant, &key)?);
     Ok(Shared { chain: texts, grant, to: *to, address, spare: None })
 }
 
@@ -66,11 +67,11 @@ fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     Chain::parse(&texts).map_err(|error| Failure::new(Exit::Failed, ShareError::Mounted(error)))
 }
 
-impl Directory {
-    /// Returns the folder with the inode numbers of the server, which has another one for the root
+impl Object {
+    /// Returns the object with the inode numbers of the server, which has another one for the root
     /// of the mount.
     fn outside(self, chain: &Chain) -> Self {
-        let attached = InodeId::from_raw(chain.last.share.directory);
+        let attached = InodeId::from_raw(chain.last.share.object.inode());
         if !self.is_root {
             let parent = if self.parent == InodeId::ROOT { attached } else { self.parent };
             return Self { parent, ..self };
@@ -80,7 +81,7 @@ impl Directory {
             ino: attached,
             parent: Whereabouts::parent_in(comment).unwrap_or(InodeId::ROOT),
             // Not that of the mount point, which the guest has chosen.
-            name: Whereabouts::name_in(comment).map_or(self.name, str::to_owned),
+            name: Whereabouts::raw_name_in(comment).unwrap_or(self.name),
             ..self
         }
     }

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use pelago_keynote::key::{PrivateKey, PublicKey};
-use pelago_keynote::{Credential, SharedFolder, policy};
+use pelago_keynote::{Credential, Grant, policy};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{Code, GuestGrant, GuestRefusal, SessionId};
 use tempfile::TempDir;
@@ -32,7 +32,7 @@ fn principal(number: u8) -> Principal {
 
 /// Returns the credential of one key for another.
 fn link(by: u8, to: u8) -> Vec<u8> {
-    let conditions = SharedFolder::to_read(VOLUME.0, 7).conditions();
+    let conditions = Grant::to_read(VOLUME.0, 7).conditions();
     let credential = Credential { comment: &[], licensee: principal(to), conditions: &conditions };
     credential.sign(&key(by).signing_key()).unwrap().into_bytes()
 }

@@ -121,8 +121,8 @@ impl UserModes<'_> {
         }
     }
 
-    /// Returns which of read (4), write (2) and execute (1) a node of these attributes grants to the
-    /// user. User 0 may do everything; it sees the bits of the owner.
+    /// Returns which of read (4), write (2) and execute (1) a node of these attributes grants to
+    /// the user. User 0 may do everything; it sees the bits of the owner.
     pub(super) fn bits(&self, attr: &Attr) -> u16 {
         let Attr { mode, uid, gid, .. } = *attr;
         if self.user.uid == 0 {

@@ -5,8 +5,8 @@ use pelago_keynote::Right;
 use pelago_meta::reply_cache::ExpectedNodes;
 use pelago_meta::shard::Placement;
 use pelago_wire::{
-    Code, Error, ForGuest, GuestRight, Handle, InodeId, Needs, RenameFlags, Request, SessionId,
-    Subject,
+    Code, Error, ForGuest, GuestRight, GuestSubject, Handle, InodeId, Name, Needs, RenameFlags,
+    Request, SessionId,
 };
 
 use crate::policy::{Guest, RightSet};
@@ -51,7 +51,11 @@ impl GuestRights<'_> {
     ///
     /// # Errors
     /// As [`GuestRights::check`].
-    pub(super) fn check_right(&self, right: GuestRight, subject: Subject) -> Result<(), Error> {
+    pub(super) fn check_right(
+        &self,
+        right: GuestRight,
+        subject: GuestSubject,
+    ) -> Result<(), Error> {
         match self.suffices(right, subject, self.find(subject)?.rights) {
             true => Ok(()),
             false => Err(Code::AccessDenied.into()),
@@ -60,13 +64,13 @@ impl GuestRights<'_> {
 
     /// Returns whether rights to a subject suffice. By an open that has created its file, the guest
     /// may write without the right to.
-    fn suffices(&self, right: GuestRight, subject: Subject, rights: RightSet) -> bool {
+    fn suffices(&self, right: GuestRight, subject: GuestSubject, rights: RightSet) -> bool {
         let has = |right| rights.has(right);
         match (right, subject) {
             (GuestRight::Any, _) => true,
             (GuestRight::Read, _) => has(Right::Read),
-            (GuestRight::Write, Subject::Node(_)) => has(Right::Write),
-            (GuestRight::Write, Subject::Open(open)) => {
+            (GuestRight::Write, GuestSubject::Node(_)) => has(Right::Write),
+            (GuestRight::Write, GuestSubject::Open(open)) => {
                 has(Right::Write) || self.guest.made().contains_key(&open)
             }
             (GuestRight::Create, _) => has(Right::Create),
@@ -79,17 +83,31 @@ impl GuestRights<'_> {
     /// # Errors
     /// `Stale` if it has none, as for a node that does not exist; `BadOpen`; `Busy` if directories
     /// move all the time.
-    pub(super) fn find(&self, subject: Subject) -> Result<Found, Error> {
+    pub(super) fn find(&self, subject: GuestSubject) -> Result<Found, Error> {
         let node = match subject {
-            Subject::Node(node) => node,
-            Subject::Open(open) => {
+            GuestSubject::Node(node) => node,
+            GuestSubject::Open(open) => {
                 self.parts.opens.handle_of(OpenKey { session: self.session, open })?
             }
         };
         let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
-        let is_open = matches!(subject, Subject::Open(_)) || has_it_open();
+        let is_open = matches!(subject, GuestSubject::Open(_)) || has_it_open();
+        self.find_at(|| self.parts.shard.placement(node, is_open))
+    }
+
+    /// Returns the file to which a name in a directory leads that is not granted itself. A share of
+    /// a file grants nothing of its directory, so the file decides; all else there looks as if that
+    /// did not exist.
+    ///
+    /// # Errors
+    /// As [`GuestRights::find`].
+    pub(super) fn find_named(&self, dir: Handle, name: &Name) -> Result<Found, Error> {
+        self.find_at(|| self.parts.shard.placement_of_name(dir.ino, name))
+    }
+
+    fn find_at(&self, position: impl Fn() -> Result<Placement, Error>) -> Result<Found, Error> {
         for _ in 0..ATTEMPTS {
-            let position = self.parts.shard.placement(node, is_open)?;
+            let position = position()?;
             match self.rights(&position) {
                 // A directory has moved meanwhile.
                 Err(error) if error.code == Code::Busy => {}
@@ -127,6 +145,12 @@ impl GuestRights<'_> {
         if let ForGuest::Needs(needs) = request.for_guest() {
             self.check(&needs)?;
         }
+        if matches!(request, Request::Link { .. } | Request::Rename { .. })
+            && self.parts.policy.reads_names(self.guest)
+        {
+            // The new name may grant more.
+            return Err(Code::CrossHome.into());
+        }
         match request {
             Request::SetAttr { node, open: Some(open), .. } => {
                 // The rights to one file are none to another.
@@ -140,7 +164,8 @@ impl GuestRights<'_> {
             Request::Rename { from_dir, to_dir, flags, .. } => {
                 let ExpectedNodes { first, second } = expected.ok_or(Code::Busy)?;
                 let is_replaced = second.is_some() && flags.replaces();
-                if is_replaced && !self.find(Subject::Node(*to_dir))?.rights.has(Right::Delete) {
+                if is_replaced && !self.find(GuestSubject::Node(*to_dir))?.rights.has(Right::Delete)
+                {
                     return Err(Code::AccessDenied.into());
                 }
                 if from_dir.ino == to_dir.ino {
@@ -164,8 +189,8 @@ impl GuestRights<'_> {
     /// # Errors
     /// `CrossHome`, so that programs copy the file; `Stale` if the node is not granted.
     fn check_no_gain(&self, node: Handle, dir: Handle) -> Result<(), Error> {
-        let there = self.find(Subject::Node(dir))?.rights;
-        match self.find(Subject::Node(node))?.rights.has_all(there) {
+        let there = self.find(GuestSubject::Node(dir))?.rights;
+        match self.find(GuestSubject::Node(node))?.rights.has_all(there) {
             true => Ok(()),
             false => Err(Code::CrossHome.into()),
         }

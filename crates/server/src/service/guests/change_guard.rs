@@ -3,19 +3,24 @@
 //!
 //! So a revocation, and a move, are answered after the last change that relies on what they end.
 
+use std::thread;
+use std::time::Duration;
+
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, GuestRight, Operation, Replayed, Request, Subject,
+    Code, Context, Description, Effect, Error, FileKind, GuestRight, GuestSubject, Name, Operation,
+    Replayed, Request,
 };
 
+use super::form;
 use super::modes::UserModes;
 use super::rights::GuestRights;
 use crate::policy::Asker;
 use crate::service::{Call, Dispatcher};
 
 /// What a request holds while it is carried out.
-pub(in crate::service) struct Held<'a> {
+pub(in crate::service) struct ChangeGuard<'a> {
     /// True for a request of a guest.
     pub(in crate::service) is_guest: bool,
     _guard: Guard<'a>,
@@ -29,7 +34,7 @@ enum Guard<'a> {
     Guests(#[expect(dead_code, reason = "held until it is dropped")] RwLockWriteGuard<'a, ()>),
 }
 
-impl Held<'_> {
+impl ChangeGuard<'_> {
     /// Returns what a request holds that was carried out before.
     pub(in crate::service) const fn nothing() -> Self {
         Self { is_guest: false, _guard: Guard::None }
@@ -48,20 +53,25 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
         may_block: MayBlock,
-    ) -> Result<Held<'_>, OpError> {
+    ) -> Result<ChangeGuard<'_>, OpError> {
         let policy = &self.parts.policy;
-        if !policy.has_guests() {
-            return Ok(Held::nothing());
-        }
         let moves = description.operation == Operation::Rename;
+        let revokes = description.operation == Operation::Revoke;
+        if (moves || revokes)
+            && let Some(left) = policy.unsettled()
+        {
+            self.settle(request, left, may_block)?;
+        }
+        if !policy.has_guests() {
+            return Ok(ChangeGuard::nothing());
+        }
         let guest = match policy.asker(call.context.session) {
             Asker::Guest(guest) => Some(guest),
             Asker::Trusted => None,
             Asker::AbsentGuest => return Err(Code::Stale.into()),
         };
         let is_guest = guest.is_some();
-        let changes = matches!(description.effect, Effect::Change { .. })
-            && description.operation != Operation::Revoke;
+        let changes = matches!(description.effect, Effect::Change { .. }) && !revokes;
         let guard = match () {
             () if moves => match may_block {
                 MayBlock::Yes => Guard::Guests(policy.hold_guests()),
@@ -73,12 +83,51 @@ impl Dispatcher {
             },
             () => Guard::None,
         };
+        if moves {
+            let barred = self.barred_by(request, call.expected)?;
+            if !barred.iter().all(|session| call.barred.contains(session)) {
+                // A directory has moved, or a guest has come, since the announcement.
+                return Err(Code::Busy.into());
+            }
+        }
         if let Some(guest) = guest.filter(|_| changes) {
             let session = call.context.session;
             let rights = GuestRights { parts: &self.parts, guest: &guest, session };
             self.check_change(&rights, call, request, description)?;
+            form::drop_capabilities(&self.parts, &call.context, request)?;
         }
-        Ok(Held { is_guest, _guard: guard })
+        Ok(ChangeGuard { is_guest, _guard: guard })
+    }
+
+    /// Waits until no guest can use leases of the last run, if a request takes rights away.
+    ///
+    /// # Errors
+    /// `WouldBlock`.
+    fn settle(
+        &self,
+        request: &Request,
+        left: Duration,
+        may_block: MayBlock,
+    ) -> Result<(), OpError> {
+        let takes_rights = match request {
+            Request::Rename { from_dir, from, to_dir, to, .. } => {
+                let is_dir = |dir, name: &Name| {
+                    let found = self.parts.shard.lookup(dir, name);
+                    found.is_ok_and(|entry| entry.attr.kind == FileKind::Directory)
+                };
+                from_dir.ino != to_dir.ino && (is_dir(*from_dir, from) || is_dir(*to_dir, to))
+            }
+            _ => true,
+        };
+        match (takes_rights, may_block) {
+            (false, _) => Ok(()),
+            (true, MayBlock::No) => Err(OpError::WouldBlock),
+            (true, MayBlock::Yes) => {
+                // Only the clock ends those leases.
+                thread::sleep(left);
+                Ok(())
+            }
+        }
     }
 
     fn check_change(
@@ -88,7 +137,7 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
     ) -> Result<(), Error> {
-        let Call { context, expected } = call;
+        let Call { context, expected, .. } = call;
         let GuestRights { parts, guest, .. } = rights;
         if !parts.policy.admits(guest) {
             return Err(Code::Stale.into());
@@ -129,8 +178,8 @@ pub(super) fn check_replayed_bytes(
     let open = request.describe().subjects.each_open().next().ok_or(Code::BadOpen)?;
     let is_open = rights.parts.opens.inode_of(OpenKey::of(context, open)).is_ok();
     let subject = match is_open {
-        true => Subject::Open(open),
-        false => Subject::Node(replayed.node.ok_or(Code::BadOpen)?),
+        true => GuestSubject::Open(open),
+        false => GuestSubject::Node(replayed.node.ok_or(Code::BadOpen)?),
     };
     rights.check_right(GuestRight::Write, subject)
 }
