@@ -90,7 +90,9 @@ pub(super) fn run(options: &Options, pelago: &Path, logs: &Path) -> VerbResult {
     for Absent { name, why } in &absent {
         println!("{name} is not measured: {why}");
     }
+    let before = load();
     let mut report = bench(options, pelago, &peers)?;
+    println!("load of the machine: {before} before, {} after", load());
     let killed = ends.iter().map(Ends::killed).sum::<Result<u64, String>>()?;
     println!("{killed} processes killed for their memory, of {} MiB an end", END_BYTES >> 20);
     let mut good = killed == 0;
@@ -115,6 +117,12 @@ impl Ends {
     fn killed(&self) -> Result<u64, String> {
         Ok(self.server.killed()? + self.client.killed()?)
     }
+}
+
+/// Returns how many processes wanted a processor in the last minute, five and fifteen, on average.
+fn load() -> String {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
 /// Returns the file system if its mount takes a file.
