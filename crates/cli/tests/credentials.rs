@@ -175,15 +175,15 @@ fn the_key_of_openssh_is_tried_after_the_own_one() {
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     };
-    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
+    write(include_str!("../../keynote/src/key/openssh/vectors/plain.key"));
     home.attach("attach-not-yours-openssh", &block(&credential(&[], 2)));
-    write(include_str!("../../net/src/key/openssh/vectors/passphrase.key"));
+    write(include_str!("../../keynote/src/key/openssh/vectors/passphrase.key"));
     home.golden("attach-not-yours-passphrase", &["attach", "cred", "point"]);
-    let public = include_str!("../../net/src/key/openssh/vectors/passphrase.pub").parse();
+    let public = include_str!("../../keynote/src/key/openssh/vectors/passphrase.pub").parse();
     home.attach("attach-yours-passphrase", &block(&credential_for(&[], public.unwrap())));
     // A key that fits is taken: the next fault is that no address is in the credential.
-    write(include_str!("../../net/src/key/openssh/vectors/plain.key"));
-    let public = include_str!("../../net/src/key/openssh/vectors/plain.pub").parse();
+    write(include_str!("../../keynote/src/key/openssh/vectors/plain.key"));
+    let public = include_str!("../../keynote/src/key/openssh/vectors/plain.pub").parse();
     let own = block(&credential_for(&[], public.unwrap()));
     home.attach("attach-yours-openssh", &own);
     fs::remove_file(home.root.join(".config/pelago/key")).unwrap();
@@ -195,7 +195,7 @@ fn the_key_of_openssh_is_tried_after_the_own_one() {
 #[test]
 fn a_file_of_openssh_is_shown_as_a_key() {
     let home = Home::new();
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let shown = |name: &str| {
         let path = home.root.join("id");
         fs::copy(format!("{vectors}{name}.key"), &path).unwrap();

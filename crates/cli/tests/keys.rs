@@ -185,7 +185,7 @@ fn a_key_or_name_that_is_wrong_changes_nothing() {
 #[test]
 fn a_key_of_openssh_is_allowed() {
     let home = Home::new();
-    let line = include_str!("../../net/src/key/openssh/vectors/plain.pub");
+    let line = include_str!("../../keynote/src/key/openssh/vectors/plain.pub");
     fs::write(home.path("id.pub"), line).unwrap();
     home.golden_on_volume("key-allow-openssh", &["allow", line, "--name", "desk"]);
     let again = home.on_volume(&["allow", "id.pub", "--json"]).expect_success().json();
@@ -200,12 +200,12 @@ fn a_key_of_openssh_is_allowed() {
 #[test]
 fn a_key_of_openssh_that_is_of_no_use_is_refused() {
     let home = Home::new();
-    let rsa = include_str!("../../net/src/key/openssh/vectors/rsa.pub");
+    let rsa = include_str!("../../keynote/src/key/openssh/vectors/rsa.pub");
     fs::write(home.path("rsa.pub"), rsa).unwrap();
     home.golden_on_volume("key-allow-rsa", &["allow", rsa]);
     home.golden_on_volume("key-allow-rsa-file", &["allow", "rsa.pub"]);
     home.golden_on_volume("key-allow-cut-openssh", &["allow", "ssh-ed25519"]);
-    let private = include_str!("../../net/src/key/openssh/vectors/plain.key");
+    let private = include_str!("../../keynote/src/key/openssh/vectors/plain.key");
     fs::write(home.path("id"), private).unwrap();
     home.golden_on_volume("key-allow-private-file", &["allow", "id"]);
     assert!(!home.path("vol/clients").exists());

@@ -18,7 +18,7 @@ use super::key::own_key;
 use crate::control::ask_status;
 use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::far_mount::Guest;
+use crate::guest::Guest;
 use crate::licensed_key::licensed_key;
 use crate::status_report::StatusReport;
 use crate::{json, locate, output};
