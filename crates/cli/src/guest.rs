@@ -47,6 +47,8 @@ pub(crate) struct FromFile {
 enum GuestError {
     #[error("{} does not say under which name it is shown", .0.display())]
     NoName(PathBuf),
+    #[error("{} is for the whole volume, which is attached alone", .0.display())]
+    WholeVolume(PathBuf),
     #[error("{} and {} are both shown as {name}", first.display(), second.display())]
     SameName { first: PathBuf, second: PathBuf, name: Name },
     #[error("{} is for another {what} than {}", second.display(), first.display())]
@@ -154,6 +156,11 @@ impl Tree {
         }
         let mut names: Vec<FlatName> = Vec::new();
         for from in files {
+            if from.chain.last.share.object == SharedObject::Folder(InodeId::ROOT.raw()) {
+                // The root of the mount has its number.
+                return Err(Failure::new(Exit::Usage, GuestError::WholeVolume(from.file.clone()))
+                    .hint("attach it in another folder"));
+            }
             let named = from.named()?;
             if let Some(at) = names.iter().position(|other| other.shown == named.shown) {
                 let first = files.get(at).map(|first| first.file.clone()).unwrap_or_default();
@@ -265,5 +272,8 @@ mod tests {
         assert_eq!(tree(vec![report()]), "report");
         assert_eq!(tree(vec![docs(), report()]), "docs report");
         assert_eq!(tree(vec![report(), report()]), "error", "one name twice");
+        let all = || from(&["a folder", "name files"], SharedObject::Folder(1));
+        assert_eq!(tree(vec![all()]), "folder");
+        assert_eq!(tree(vec![all(), report()]), "error", "the whole volume");
     }
 }

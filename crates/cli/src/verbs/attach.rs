@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Continue in the background
     #[arg(long)]
     detach: bool,
+    /// Mount read-only
+    #[arg(long)]
+    read_only: bool,
     /// Fail operations after this many seconds without the server, instead of waiting for it
     #[arg(long, value_name = "SECONDS")]
     soft: Option<u64>,
@@ -101,7 +104,7 @@ fn plan(args: &Args) -> Outcome<FarPlan> {
         target: ServerTarget::Tcp { address, key: Arc::new(key) },
         source,
         point: locate::absolute(&args.point)?,
-        read_only: false,
+        read_only: args.read_only,
         // A guest changes nothing.
         atime: Atime::Never,
         trusts: Trusts::default(),

@@ -145,7 +145,7 @@ fn a_stranger_reads_what_is_shared_and_no_more() {
 #[test]
 fn a_stranger_needs_no_key_but_that_of_openssh() {
     let Some(pair) = Pair::up_with_docs() else { return };
-    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../net/src/key/openssh/vectors/");
+    let vectors = concat!(env!("CARGO_MANIFEST_DIR"), "/../keynote/src/key/openssh/vectors/");
     let ssh = pair.bob.home.join(".ssh");
     fs::create_dir(&ssh).unwrap();
     fs::copy(format!("{vectors}plain.key"), ssh.join("id_ed25519")).unwrap();
@@ -263,18 +263,19 @@ fn a_credential_is_of_use_to_its_key_alone() {
 }
 
 #[test]
-fn what_is_no_folder_of_the_volume_is_not_shared() {
+fn what_is_no_folder_or_file_of_the_volume_is_not_shared() {
     let Some(pair) = Pair::shared() else { return };
     let key = pair.bob.types("pelago key show").out;
-    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here");
+    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here && mkfifo pipe");
     let share = |path: &str| {
         let line = format!("pelago share ~/pelago/files/{path} --to {}", key.trim());
         tried(&pair.alice, &line)
     };
     for (path, code, says) in [
-        ("docs/note", 2, "is not a folder"),
+        ("pipe", 2, "is neither a folder nor a regular file"),
+        ("docs --by-name", 2, "only a file is shared by its name"),
         ("away", 3, "is not in the mount"),
-        (".find/name=note", 2, "is not a folder"),
+        (".find/name=note", 2, "is neither a folder nor a regular file"),
         ("none", 3, "cannot be examined"),
     ] {
         let ran = share(path);
