@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use pelago_proto::session::{Repetition, ServerSession, SessionError};
@@ -24,6 +24,9 @@ mod recalls;
 
 /// Requests that a client replays: mutations, and the open files that they make.
 const MOST_REPLAYS: usize = 2 * limits::SESSION_MUTATIONS as usize;
+
+/// The time for which a guest's leases end before its rights do.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// A session of one client.
 pub(crate) struct Session {
@@ -373,7 +376,17 @@ impl Session {
     /// ended: it is granted no leases, and those that it has are not lengthened.
     pub(crate) fn is_overdue(&self) -> bool {
         let state = self.state.lock();
-        state.ended || state.recalls.is_overdue()
+        let is_overdue = state.ended || state.recalls.is_overdue();
+        drop(state);
+        is_overdue || self.is_ending()
+    }
+
+    /// Returns whether the rights of a guest end before a lease would that is lengthened now.
+    fn is_ending(&self) -> bool {
+        let peer = self.peer();
+        let Some(ends) = peer.grant().and_then(|grant| grant.ends) else { return false };
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        now + limits::GUEST_LEASE + ENDING >= Duration::from_secs(ends)
     }
 
     /// Returns whether leases may be granted: not to a peer that has not answered recalls, also of

@@ -168,7 +168,7 @@ impl Sessions {
             session: session.id,
             resumed: is_resumed,
             term_ms: millis(self.term),
-            lease_ms: if peer.is_leased() { millis(self.lease) } else { 0 },
+            lease_ms: millis(peer.lease(self.lease)),
             epoch: served.epoch,
             volume: served.volume,
             read_only: served.read_only,
@@ -265,8 +265,9 @@ impl Sessions {
     }
 
     /// Returns the time after which all leases have ended by the clock of their client.
-    fn lease_limit(&self) -> Duration {
-        self.lease + self.lease / 64
+    fn lease_limit(&self, session: &Session) -> Duration {
+        let lease = session.peer().lease(self.lease);
+        lease + lease / 64
     }
 
     /// Ends a session by its client's wish. A recall that has waited for a while counts as not
@@ -275,7 +276,7 @@ impl Sessions {
     pub(crate) fn goodbye(&self, session: &Arc<Session>) {
         let now = boot_time();
         if session.leases_ended(now, self.lease / 8) {
-            session.share.peer.not_answered(now, self.lease_limit());
+            session.share.peer.not_answered(now, self.lease_limit(session));
         }
         self.end(session, "the client said goodbye");
     }
@@ -297,13 +298,14 @@ impl Sessions {
             // No client can send anything.
             return;
         }
+        self.service.look_at_guests();
         let limit = self.term + self.term / 64;
-        let lease_limit = self.lease_limit();
         let is_starting = self.service.is_starting();
         for session in self.all() {
             if !is_starting {
                 session.share.narrow();
             }
+            let lease_limit = self.lease_limit(&session);
             if session.silent(now, self.term / 4).min(listens) > limit {
                 if session.leases_ended(now, self.lease / 2) {
                     // Others have waited for long, and another session of its client could do the

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
@@ -45,6 +46,7 @@ mod attach;
 mod chain;
 mod decision;
 mod decisions;
+mod leases;
 mod moment;
 mod right_set;
 mod roots;
@@ -96,6 +98,12 @@ pub(crate) struct Policy {
     /// Held for reading while a guest's change is checked and made, for writing while nodes move or
     /// rights end. Taken before the locks of the shard.
     holding: RwLock<()>,
+    /// The start of this run.
+    started: Instant,
+    /// True once no lease of the last run can be in use.
+    is_settled: AtomicBool,
+    /// The number of changes of the policy and of the users at the last look.
+    seen_terms: AtomicU64,
 }
 
 /// The session of a guest.
@@ -174,6 +182,9 @@ impl Policy {
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
             holding: RwLock::new(()),
+            started: Instant::now(),
+            is_settled: AtomicBool::new(false),
+            seen_terms: AtomicU64::new(0),
         }
     }
 
@@ -198,12 +209,13 @@ impl Policy {
         let first = chain.links.first().map(|link| link.id).ok_or_else(no_reason)?;
         // An address that no condition reads must not make another guest of one that travels.
         let address = address.filter(|_| chain.reads_address || roots.reads_address());
+        let ends = Self::end_of(&chain);
         self.chains.insert(id, Arc::new(chain));
         let address = address.map(|address| match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         });
-        Ok(GuestGrant { principal: *principal, first, chain: id, address })
+        Ok(GuestGrant { principal: *principal, first, chain: id, address, ends })
     }
 
     /// Checks that a chain is for this volume, has not ended and is not revoked.

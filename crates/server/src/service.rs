@@ -115,16 +115,18 @@ struct Dispatcher {
 }
 
 /// The caller of a request, and the condition under which it is carried out.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Call {
     context: Context,
     /// The nodes to which its names must lead; see `OpContext::expected`.
     expected: Option<ExpectedNodes>,
+    /// The sessions of guests that were announced a change of their rights.
+    barred: Arc<[SessionId]>,
 }
 
 impl From<&Context> for Call {
     fn from(context: &Context) -> Self {
-        Self { context: *context, expected: None }
+        Self { context: *context, expected: None, barred: Arc::new([]) }
     }
 }
 
@@ -135,6 +137,9 @@ enum Outcome {
     /// It is sent when everything that is done at this moment is safe. If that will never be, the
     /// caller gets the error, which is recorded as reported.
     WhenSafe(Reply, ErrorReport),
+    /// It is sent when everything that is done at this moment is safe, and no guest uses anything
+    /// any more by a right that has ended.
+    WhenRevoked(Reply),
     /// It is sent when the file with this id is found.
     WhenFound(InodeId),
     /// It is sent when the lock is set. The number names the request to [`Service::cancel`].

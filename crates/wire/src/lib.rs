@@ -24,7 +24,7 @@ pub use id::{
 };
 pub use leased_service::{LeaseHolder, LeaseTimes, LeasedDone, LeasedService};
 pub use leases::{Granted, Leases};
-pub use local_cache::{LocalCache, Then, Touched};
+pub use local_cache::{LocalCache, Recalled, Then, Touched};
 pub use lock::{FileLock, LockKind, LockMode, LockOwner, LockRange};
 pub use name::{Name, NameError};
 pub use operation::{Description, Operation};

@@ -2,6 +2,8 @@
 //!
 //! `docs/limits.md` lists them; `cargo xtask tidy` compares the two.
 
+use std::time::Duration;
+
 /// Bytes of a name in a directory (`NAME_MAX` of Linux).
 pub const NAME_BYTES: usize = 255;
 /// Bytes of a symbolic link's target (`PATH_MAX` of Linux, without its NUL).
@@ -193,6 +195,8 @@ pub const SESSION_KEPT_BYTES: usize = 2 << 20;
 pub const SESSIONS: usize = 1024;
 /// Sessions of one machine's key, or of one user of the server's machine, at the same time.
 pub const PEER_SESSIONS: usize = 64;
+/// The time of a guest's lease.
+pub const GUEST_LEASE: Duration = Duration::from_secs(3);
 /// Sessions of guests at the same time.
 pub const GUEST_SESSIONS: usize = 512;
 /// Sessions of guests at the same time that come with one credential of the volume's roots.

@@ -73,7 +73,7 @@ pub const REFUSALS: &[Reserved] = &[one(15, "Older")];
 pub const CLOSINGS: &[Reserved] = &[];
 
 /// Kinds of things that a recall names.
-pub const RECALLS: &[Reserved] = &[one(3, "everything of the session"), one(4, "all of one home")];
+pub const RECALLS: &[Reserved] = &[one(4, "all of one home")];
 
 /// Roles of a client.
 pub const ROLES: &[Reserved] = &[

@@ -10,6 +10,7 @@ mod office;
 mod office_errors;
 mod shared;
 mod shared_files;
+mod shared_leases;
 mod shared_on;
 mod shared_writing;
 mod stalls;

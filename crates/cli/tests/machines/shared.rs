@@ -51,6 +51,17 @@ impl Pair {
         Some(pair)
     }
 
+    /// As [`Pair::shared`], for a number of seconds from now on.
+    pub(super) fn shared_until(seconds: u32) -> Option<Self> {
+        let pair = Self::up_with_docs()?;
+        pair.bob.types("pelago key new");
+        let key = pair.bob.types("pelago key show").out;
+        let until = pair.bob.types(&format!("date -u -d '{seconds} seconds' +%FT%TZ")).out;
+        pair.share_with(&format!("{} --until {}", key.trim(), until.trim()));
+        pair.attach();
+        Some(pair)
+    }
+
     /// Returns two machines. Nothing is shared, and Bob has no key.
     fn up_with_docs() -> Option<Self> {
         let lab = Lab::new()?;

@@ -116,6 +116,12 @@ impl Shard {
         found
     }
 
+    /// Returns the number of moves of directories so far.
+    #[must_use]
+    pub fn directory_moves(&self) -> u64 {
+        self.lock().state.directory_moves
+    }
+
     /// Returns whether mode or access list of a node grant these rights to a process.
     ///
     /// # Errors

@@ -219,6 +219,7 @@ impl<S: Service> SessionService for WithSessions<S> {
             first: [*number; 32],
             chain: [*number; 32],
             address: None,
+            ends: None,
         })
     }
 
@@ -284,7 +285,7 @@ impl<S: Service> SessionService for WithSessions<S> {
         None
     }
 
-    fn attr(&self, _: Handle) -> Option<Attr> {
+    fn attr(&self, _: SessionId, _: Handle) -> Option<Attr> {
         None
     }
 }

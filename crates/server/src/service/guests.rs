@@ -9,18 +9,18 @@
 //! read is repeated if it has changed. A change is checked again when it takes effect, while no
 //! node moves and no right ends; see [`Held`].
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use pelago_data::{MayBlock, OpError};
 use pelago_store::rows::RevocationRow;
 use pelago_wire::{
-    Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal, Handle,
-    LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId, SessionRecord,
+    Attr, Bulk, Code, Context, DirEntry, Done, Effect, Error, ForGuest, GuestGrant, GuestRefusal,
+    Handle, LockMode, OpenEffect, RecordedPeer, Replayed, Reply, Request, SessionId, SessionRecord,
     Subject, VolumeStats, xattr,
 };
 
 use super::execute::Executor;
-use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
+use super::{Dispatcher, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::{Guest, RightSet, User};
 use modes::UserModes;
@@ -28,6 +28,7 @@ use rights::{Found, GuestRights};
 
 mod form;
 mod held;
+mod leases;
 mod modes;
 mod rights;
 mod shown;
@@ -94,6 +95,23 @@ impl Dispatcher {
         self.parts.opens.begin_session(session, RecordedPeer::Guest(grant.principal));
         self.others.begin(session);
         Ok(())
+    }
+}
+
+impl Dispatcher {
+    /// Returns the attributes of a node as a guest sees them; `None` if it has no right to it.
+    pub(super) fn attr_for_guest(
+        &self,
+        guest: &Guest,
+        session: SessionId,
+        node: Handle,
+    ) -> Option<Attr> {
+        let parts = &self.parts;
+        let user = parts.policy.acting_user(guest).ok()?;
+        let found = GuestRights { parts, guest, session }.find(Subject::Node(node)).ok()?;
+        let mut attr = parts.shard.attr(node).ok()?;
+        shown::show(&mut attr, found.rights, &UserModes { parts, user: &user });
+        Some(attr)
     }
 }
 
@@ -478,8 +496,8 @@ fn names_of_users(names: &[u8]) -> Vec<u8> {
 }
 
 impl Executor<'_> {
-    /// Revokes a credential. When this returns, the revocation is in force, and the guests with
-    /// this credential have no session; the reply is sent when the revocation is safe.
+    /// Revokes a credential. When this returns, the revocation is in force; the reply is sent when it
+    /// is safe, and the guests with this credential have no session and no lease.
     pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -491,9 +509,6 @@ impl Executor<'_> {
         let row = RevocationRow { end: 0, sentence };
         parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
         parts.policy.revoke(&revoked);
-        if let Some(connections) = self.connections.get().and_then(Weak::upgrade) {
-            connections.end_guests();
-        }
-        Ok(Outcome::WhenSafe(Reply::Done, ErrorReport::Untracked))
+        Ok(Outcome::WhenRevoked(Reply::Done))
     }
 }

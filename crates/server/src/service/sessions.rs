@@ -12,6 +12,7 @@ use pelago_wire::{
 };
 
 use super::{Dispatcher, LocalService};
+use crate::policy::Asker;
 use crate::pool::{Caller, Invocation};
 
 impl SessionService for LocalService {
@@ -100,6 +101,10 @@ impl SessionService for LocalService {
         self.dispatcher.parts.sites.admit(key, invitation)
     }
 
+    fn look_at_guests(&self) {
+        self.dispatcher.look_at_guests();
+    }
+
     fn has_access(&self, grant: &GuestGrant) -> bool {
         self.dispatcher.parts.policy.has_access(grant)
     }
@@ -157,10 +162,6 @@ impl SessionService for LocalService {
     }
 
     fn changed_node(&self, session: SessionId, request: &Request) -> Option<Handle> {
-        if self.dispatcher.parts.policy.guest(session).is_some() {
-            // The guest may have no right to see the attributes of that node.
-            return None;
-        }
         match request.touches() {
             Touches::Release(open) => {
                 let open = OpenKey { session, open };
@@ -170,8 +171,12 @@ impl SessionService for LocalService {
         }
     }
 
-    fn attr(&self, node: Handle) -> Option<Attr> {
-        self.dispatcher.parts.shard.attr(node).ok()
+    fn attr(&self, session: SessionId, node: Handle) -> Option<Attr> {
+        match self.dispatcher.parts.policy.asker(session) {
+            Asker::Trusted => self.dispatcher.parts.shard.attr(node).ok(),
+            Asker::Guest(guest) => self.dispatcher.attr_for_guest(&guest, session, node),
+            Asker::AbsentGuest => None,
+        }
     }
 
     fn lease_moment(&self) -> LeaseMoment {

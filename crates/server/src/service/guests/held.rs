@@ -3,10 +3,14 @@
 //!
 //! So a revocation, and a move, are answered after the last change that relies on what they end.
 
+use std::thread;
+use std::time::Duration;
+
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, GuestRight, Operation, Replayed, Request, Subject,
+    Code, Context, Description, Effect, Error, FileKind, GuestRight, Name, Operation, Replayed,
+    Request, Subject,
 };
 
 use super::modes::UserModes;
@@ -50,18 +54,23 @@ impl Dispatcher {
         may_block: MayBlock,
     ) -> Result<Held<'_>, OpError> {
         let policy = &self.parts.policy;
+        let moves = description.operation == Operation::Rename;
+        let revokes = description.operation == Operation::Revoke;
+        if (moves || revokes)
+            && let Some(left) = policy.unsettled()
+        {
+            self.settle(request, left, may_block)?;
+        }
         if !policy.has_guests() {
             return Ok(Held::nothing());
         }
-        let moves = description.operation == Operation::Rename;
         let guest = match policy.asker(call.context.session) {
             Asker::Guest(guest) => Some(guest),
             Asker::Trusted => None,
             Asker::AbsentGuest => return Err(Code::Stale.into()),
         };
         let is_guest = guest.is_some();
-        let changes = matches!(description.effect, Effect::Change { .. })
-            && description.operation != Operation::Revoke;
+        let changes = matches!(description.effect, Effect::Change { .. }) && !revokes;
         let guard = match () {
             () if moves => match may_block {
                 MayBlock::Yes => Guard::Guests(policy.hold_guests()),
@@ -73,12 +82,50 @@ impl Dispatcher {
             },
             () => Guard::None,
         };
+        if moves {
+            let barred = self.barred_by(request, call.expected)?;
+            if !barred.iter().all(|session| call.barred.contains(session)) {
+                // A directory has moved, or a guest has come, since the announcement.
+                return Err(Code::Busy.into());
+            }
+        }
         if let Some(guest) = guest.filter(|_| changes) {
             let session = call.context.session;
             let rights = GuestRights { parts: &self.parts, guest: &guest, session };
             self.check_change(&rights, call, request, description)?;
         }
         Ok(Held { is_guest, _guard: guard })
+    }
+
+    /// Waits until no guest can use leases of the last run, if a request takes rights away.
+    ///
+    /// # Errors
+    /// `WouldBlock`.
+    fn settle(
+        &self,
+        request: &Request,
+        left: Duration,
+        may_block: MayBlock,
+    ) -> Result<(), OpError> {
+        let takes_rights = match request {
+            Request::Rename { from_dir, from, to_dir, to, .. } => {
+                let is_dir = |dir, name: &Name| {
+                    let found = self.parts.shard.lookup(dir, name);
+                    found.is_ok_and(|entry| entry.attr.kind == FileKind::Directory)
+                };
+                from_dir.ino != to_dir.ino && (is_dir(*from_dir, from) || is_dir(*to_dir, to))
+            }
+            _ => true,
+        };
+        match (takes_rights, may_block) {
+            (false, _) => Ok(()),
+            (true, MayBlock::No) => Err(OpError::WouldBlock),
+            (true, MayBlock::Yes) => {
+                // Only the clock ends those leases.
+                thread::sleep(left);
+                Ok(())
+            }
+        }
     }
 
     fn check_change(
@@ -88,7 +135,7 @@ impl Dispatcher {
         request: &Request,
         description: &Description,
     ) -> Result<(), Error> {
-        let Call { context, expected } = call;
+        let Call { context, expected, .. } = call;
         let GuestRights { parts, guest, .. } = rights;
         if !parts.policy.admits(guest) {
             return Err(Code::Stale.into());
