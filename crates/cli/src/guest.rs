@@ -43,6 +43,9 @@ pub(crate) struct FromFile {
     pub(crate) chain: Chain,
 }
 
+/// The limit for the credentials that are attached together.
+const MOST: usize = limits::ATTACHED_CHAINS;
+
 #[derive(Debug, thiserror::Error)]
 enum GuestError {
     #[error("{} does not say under which name it is shown", .0.display())]
@@ -53,7 +56,7 @@ enum GuestError {
     SameName { first: PathBuf, second: PathBuf, name: Name },
     #[error("{} is for another {what} than {}", second.display(), first.display())]
     Other { first: PathBuf, second: PathBuf, what: &'static str },
-    #[error("{0} credentials are more than {most} that can be attached together", most = limits::ATTACHED_CHAINS)]
+    #[error("{0} credentials are too many: {MOST} can be attached together")]
     TooMany(usize),
 }
 
@@ -68,7 +71,7 @@ impl Guest {
     /// the server.
     pub(crate) fn of_files(files: Vec<FromFile>) -> Outcome<(Self, PrivateKey, ServerAddress)> {
         let unusable = |error, hint| Failure::new(Exit::Usage, error).hint(hint);
-        if files.len() > limits::ATTACHED_CHAINS {
+        if files.len() > MOST {
             let error = GuestError::TooMany(files.len());
             return Err(unusable(error, "attach the others in another folder"));
         }

@@ -3,7 +3,8 @@
 //!
 //! The helper is this binary under another name, by a link in `/sbin`. mount(8) passes it a source,
 //! a mount point and a list of options. It runs `pelago mount` in the background with equivalent
-//! arguments, or `pelago attach` if the source is a file with a credential, `NAME.cred`. An option without an equivalent is refused, as file systems of the kernel do.
+//! arguments, or `pelago attach` if the source is a file with a credential, `NAME.cred`. An option
+//! without an equivalent is refused, as file systems of the kernel do.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

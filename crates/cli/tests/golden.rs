@@ -39,7 +39,7 @@ fn help() {
     for verb in VERBS {
         said(&format!("help-{verb}"), &[verb, "--help"]);
     }
-    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "find"] {
+    for kind in ["meta", "io", "lib", "million", "tree", "everyday", "discfs", "find"] {
         said(&format!("help-bench-{kind}"), &["bench", kind, "--help"]);
     }
     for what in ["new", "show", "allow", "remove", "list"] {

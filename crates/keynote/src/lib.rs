@@ -11,7 +11,8 @@
 //! nothing; text after the signature is an error. [`Assertion::credential`] refuses what the RFC
 //! allows and no author means: a credential without licensees or conditions.
 //!
-//! A [`Revocation`] is Pelago's own sentence: it takes a credential back. [`armor`](mod@armor) has
+//! A [`Revocation`] is Pelago's own sentence: it takes a credential or a key back.
+//! [`armor`](mod@armor) has
 //! the form in which credentials are sent by mail, [`key`] the texts, files and names of keys.
 
 #![forbid(unsafe_code)]
@@ -29,7 +30,7 @@ pub use licensees::Licensees;
 pub use principal::{Identifier, Principal, PrincipalError};
 pub use query::{Compliance, ComplianceQuery};
 pub use reads::Reads;
-pub use revocation::{Revocation, RevocationError};
+pub use revocation::{Revocation, RevocationError, RevocationSubject};
 pub use share::{
     AddressRange, AddressRangeError, Grant, Right, Rights, RightsError, ShareFormError, SharedName,
     SharedObject,

@@ -230,14 +230,16 @@ fn a_changed_text_is_an_error_or_another_assertion() {
 fn a_changed_revocation_is_an_error_or_not_signed() {
     let mut random = Random(0x0123_4567_89ab_cdef);
     let id = Assertion::parse(credential(&[]).as_bytes()).unwrap().id();
-    let good = Revocation::sign(share().volume, id, 1_800_000_000, &key(1));
+    let of_key = Revocation::sign(share().volume, Principal::of(&key(2)), 7, &key(1));
+    let of_credential = Revocation::sign(share().volume, id, 1_800_000_000, &key(1));
     let mut count = 0;
-    for _ in 0..30_000 {
-        let text = random.change(&good);
+    for number in 0..30_000 {
+        let good = if number % 2 == 0 { &of_credential } else { &of_key };
+        let text = random.change(good);
         assert!(Assertion::parse(text.as_bytes()).is_err(), "{text}");
         if let Ok(read) = Revocation::parse(text.as_bytes()) {
             count += 1;
-            assert_eq!(read.verify().is_ok(), text == good, "{text}");
+            assert_eq!(read.verify().is_ok(), text == *good, "{text}");
         }
     }
     assert!(count > 100, "only {count} of the changed revocations are read at all");

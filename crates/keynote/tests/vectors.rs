@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 use pelago_keynote::{
-    Assertion, Authorizer, Credential, CredentialId, Grant, Principal, Revocation, SharedName,
-    SharedObject, armor, policy, unarmor,
+    Assertion, Authorizer, Credential, CredentialId, Grant, Principal, Revocation,
+    RevocationSubject, SharedName, SharedObject, armor, policy, unarmor,
 };
 use ring::signature::Ed25519KeyPair;
 
@@ -112,7 +112,18 @@ fn a_revocation_is_the_text_it_always_was() {
     assert_eq!(read.verify(), Ok(()));
     assert_eq!(read.by, Principal::of(&key(1)));
     assert_eq!(read.at, 1_800_000_000);
-    assert_eq!(read.credential.to_string(), CREDENTIAL);
+    let RevocationSubject::Credential(taken) = read.subject else { panic!("{read:?}") };
+    assert_eq!(taken.to_string(), CREDENTIAL);
+}
+
+#[test]
+fn a_revocation_of_a_key_is_the_text_it_always_was() {
+    let text = Revocation::sign([5; 16], Principal::of(&key(2)), 1_800_000_000, &key(1));
+    let text = golden("revocation-key.txt", &text);
+    let read = Revocation::parse(text.as_bytes()).unwrap();
+    assert_eq!(read.verify(), Ok(()));
+    assert_eq!(read.by, Principal::of(&key(1)));
+    assert_eq!(read.subject, RevocationSubject::Key(Principal::of(&key(2))));
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod connection;
 mod dial;
 mod flush;
 mod given_up;
+mod guest_chains;
 mod lease_clock;
 mod locks;
 mod parting;

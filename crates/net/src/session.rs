@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pelago_proto::session::{Repetition, ServerSession, SessionError};
@@ -12,7 +12,7 @@ use pelago_wire::frame::FrameKind;
 use pelago_wire::handshake::Hello;
 use pelago_wire::{GuestGrant, SessionId, SessionRecord, limits};
 
-use crate::clock::boot_time;
+use crate::clock::{boot_time, real_time};
 use crate::link::{Bytes, Link};
 use crate::peers::SessionShare;
 use recalls::Recalls;
@@ -385,8 +385,7 @@ impl Session {
     fn is_ending(&self) -> bool {
         let peer = self.peer();
         let Some(ends) = peer.grant().and_then(|grant| grant.ends) else { return false };
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        now + limits::GUEST_LEASE + ENDING >= Duration::from_secs(ends)
+        real_time() + limits::GUEST_LEASE + ENDING >= Duration::from_secs(ends)
     }
 
     /// Returns whether leases may be granted: not to a peer that has not answered recalls, also of

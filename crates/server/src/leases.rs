@@ -285,7 +285,7 @@ mod tests {
         let change = CancelKey { session: SessionId::DIRECT, request: RequestId(1) };
         let touched = [Touched::Node(InodeId::from_raw(20))];
         let send = |recall: &Recall| sent.lock().push((recall.session, recall.number));
-        leases.announce(change, &touched, send, move |_| over.store(0, Ordering::SeqCst));
+        leases.announce(change, &touched, &[], send, move |_| over.store(0, Ordering::SeqCst));
         let sent = sent.into_inner();
         assert!(sent.len() == 1 && sent[0].0 == one, "{sent:?}");
         assert_eq!(waits.load(Ordering::SeqCst), 1);

@@ -18,7 +18,8 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pelago_keynote::share::{address_text, attribute};
 use pelago_keynote::{
-    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation, Right, hex,
+    CHAIN_BYTES, CHAIN_LINKS, CREDENTIAL_BYTES, Principal, REVOCATION_BYTES, Revocation,
+    RevocationSubject, Right, hex,
 };
 use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
@@ -80,7 +81,8 @@ pub(crate) struct Policy {
     roots: Option<Roots>,
     /// The users as whom guests act; `None` without a folder.
     users: Option<Users>,
-    /// The ids of the revoked credentials, each with the key that has taken it back.
+    /// The revoked credentials by their ids, and the revoked keys, each with the key that has taken
+    /// it back. A hash is no key but by an accident that does not happen.
     revoked: RwLock<HashMap<[u8; 32], Option<Principal>>>,
     /// The second in which sessions of guests that have ended were closed last.
     closed: AtomicU64,
@@ -151,9 +153,10 @@ impl Guest {
 /// The user as whom a guest acts, with the rights number under which it was found.
 type ActingUser = Mutex<Option<(u64, Option<Arc<User>>)>>;
 
-/// A credential that is taken back.
+/// A credential or a key that is taken back.
 pub(crate) struct Revoked {
-    pub(crate) credential: [u8; 32],
+    /// The id of the credential, or the key.
+    pub(crate) id: [u8; 32],
     by: Principal,
     /// True if a root takes it back.
     pub(crate) is_of_root: bool,
@@ -168,11 +171,15 @@ impl Policy {
     ) -> Self {
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
+        let users = folder.clone().map(Users::new);
+        let roots = folder.map(Roots::new);
+        // Without a policy the last run had no guest.
+        let had_policy = roots.as_ref().is_some_and(|roots| roots.policy().is_some());
         Self {
             volume,
             volume_text: hex::text(&volume.0),
-            users: folder.clone().map(Users::new),
-            roots: folder.map(Roots::new),
+            users,
+            roots,
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -183,7 +190,7 @@ impl Policy {
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
             holding: RwLock::new(()),
             started: Instant::now(),
-            is_settled: AtomicBool::new(false),
+            is_settled: AtomicBool::new(!had_policy),
             seen_terms: AtomicU64::new(0),
         }
     }
@@ -201,7 +208,7 @@ impl Policy {
         let no_reason = || GuestRefusal(String::new());
         let roots = self.roots.as_ref().ok_or_else(no_reason)?;
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
-        self.check(&chain)?;
+        self.check(&chain, principal)?;
         if self.user_of(&chain, principal).is_none() {
             return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
         }
@@ -222,10 +229,10 @@ impl Policy {
     ///
     /// # Errors
     /// [`GuestRefusal`].
-    fn check(&self, chain: &Chain) -> Result<(), GuestRefusal> {
+    fn check(&self, chain: &Chain, principal: &[u8; 32]) -> Result<(), GuestRefusal> {
         let (_, moment) = self.now();
         chain.check(self.volume, &moment.now)?;
-        match self.is_revoked(chain) {
+        match self.is_revoked(chain, principal) {
             true => Err(GuestRefusal("the credential was taken back".to_owned())),
             false => Ok(()),
         }
@@ -318,7 +325,7 @@ impl Policy {
 
     /// Returns whether a guest may still act at all.
     pub(crate) fn admits(&self, guest: &Guest) -> bool {
-        self.is_valid(&guest.chain) && self.acting_user(guest).is_ok()
+        self.is_valid(&guest.chain, &guest.principal) && self.acting_user(guest).is_ok()
     }
 
     /// Returns the user as whom a guest acts: that of the nearest key above it that is bound to one
@@ -345,19 +352,29 @@ impl Policy {
     }
 
     fn holds(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
-        self.is_valid(chain) && self.user_of(chain, principal).is_some()
+        self.is_valid(chain, principal) && self.user_of(chain, principal).is_some()
     }
 
-    /// Returns whether the root of a chain is a root, and no link is revoked or over.
-    fn is_valid(&self, chain: &Chain) -> bool {
+    /// Returns whether the root of a chain is a root, and nothing in it is revoked or over.
+    fn is_valid(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let (_, moment) = self.now();
         let has_root = chain.links.first().is_some_and(|link| self.is_root(&link.authorizer));
-        has_root && !self.is_revoked(chain) && chain.check(self.volume, &moment.now).is_ok()
+        has_root
+            && !self.is_revoked(chain, principal)
+            && chain.check(self.volume, &moment.now).is_ok()
     }
 
-    fn is_revoked(&self, chain: &Chain) -> bool {
+    /// Returns whether a guest, a credential of its chain, or a signer of one is revoked. A
+    /// licensee that is neither the guest nor a signer has no part in the chain.
+    fn is_revoked(&self, chain: &Chain, principal: &[u8; 32]) -> bool {
         let revoked = self.revoked.read();
-        !revoked.is_empty() && chain.links.iter().any(|link| revoked.contains_key(&link.id))
+        let is_revoked = |id: &[u8; 32]| revoked.contains_key(id);
+        !revoked.is_empty()
+            && (is_revoked(principal)
+                || chain
+                    .links
+                    .iter()
+                    .any(|link| is_revoked(&link.id) || is_revoked(&link.authorizer.0)))
     }
 
     /// Returns whether names may decide about the rights of a guest.
@@ -373,8 +390,9 @@ impl Policy {
             && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
-    /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this directory, which is
-    /// the node itself if that is one. A file has those that one of its names there has.
+    /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this
+    /// directory, which is the node itself if that is one. A file has those that one of its names
+    /// there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -489,13 +507,14 @@ impl Policy {
         (seconds, Arc::clone(&moment.1))
     }
 
-    /// Reads a sentence that revokes a credential of this volume. A guest revokes what it has
-    /// signed itself: `texts` has that credential.
+    /// Reads a sentence that revokes a credential of this volume, or a key. A guest revokes what it
+    /// has signed itself: `texts` has that credential. The keys of others are for a root; its own
+    /// ones the file `policy` has.
     ///
     /// # Errors
-    /// `Invalid` if it is no revocation for this volume; `AccessDenied` if neither a root has
-    /// signed it, nor this guest, for its own credential; `NoSpace` if too many credentials are
-    /// revoked.
+    /// `Invalid` if it is no revocation for this volume, or one of a root; `AccessDenied` if
+    /// neither a root has signed it, nor this guest, for its own credential; `NoSpace` if too much
+    /// is revoked.
     pub(crate) fn read_revocation(
         &self,
         sentence: &[u8],
@@ -510,31 +529,38 @@ impl Policy {
             return Err(Code::Invalid.into());
         }
         revocation.verify().map_err(|_| Code::AccessDenied)?;
-        let is_of_root = self.is_root(&revocation.by);
+        let is_of_root =
+            self.is_root(&revocation.by) && !self.revoked.read().contains_key(&revocation.by.0);
         let is_of_guest =
             || guest.is_some_and(|guest| chain::revokes(&revocation, texts, &guest.principal));
         if !is_of_root && !is_of_guest() {
             return Err(Code::AccessDenied.into());
         }
+        if let RevocationSubject::Key(key) = revocation.subject
+            && self.is_root(&key)
+        {
+            tracing::info!(%key, "a root is taken out of the file `policy`, and not revoked");
+            return Err(Code::Invalid.into());
+        }
         let revoked = self.revoked.read();
-        let credential = revocation.credential.0;
+        let id = revocation.subject.bytes();
         let of_signer = revoked.values().filter(|by| **by == Some(revocation.by)).count();
         // Guests leave room for the roots, and for each other.
         let has_room = match is_of_root {
             true => revoked.len() < limits::REVOCATIONS,
             false => revoked.len() < limits::REVOCATIONS / 2 && of_signer < REVOCATIONS_OF_GUEST,
         };
-        if !has_room && !revoked.contains_key(&credential) {
+        if !has_room && !revoked.contains_key(&id) {
             return Err(Code::NoSpace.into());
         }
-        Ok(Revoked { credential, by: revocation.by, is_of_root })
+        Ok(Revoked { id, by: revocation.by, is_of_root })
     }
 
     /// Puts a revocation in force.
     /// When this returns, no change is being made by it.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
         let _no_change = self.hold_guests();
-        self.revoked.write().insert(revoked.credential, Some(revoked.by));
+        self.revoked.write().insert(revoked.id, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
     }
 

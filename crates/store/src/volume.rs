@@ -14,6 +14,7 @@
 //! files/         the default mount point
 //! key            the private key of the server
 //! clients        the machines that may connect to the server
+//! keys           names of keys, and the users as whom guests act
 //! ```
 //!
 //! `format` and its copy are written last when a volume is created, and replaced when the volume

@@ -191,3 +191,6 @@ impl ForGuest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -354,10 +354,10 @@ pub enum Request {
         /// The request for tags.
         tags: Tags,
     },
-    /// Adds a chain of credentials to the session of a guest, which has the rights of all its chains
-    /// from then on. An attached chain is attached again without effect. Reply: `Bytes`, empty if
-    /// the chain is attached, else the reason for the person; `AccessDenied` without a reason, and
-    /// in a session of no guest.
+    /// Adds a chain of credentials to the session of a guest, which has the rights of all its
+    /// chains from then on. An attached chain is attached again without effect. Reply: `Bytes`,
+    /// empty if the chain is attached, else the reason for the person; `AccessDenied` without a
+    /// reason, and in a session of no guest.
     Attach {
         /// The texts, from the one of a root of the volume to the one for the guest's key.
         chain: Vec<Vec<u8>>,

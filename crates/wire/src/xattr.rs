@@ -8,6 +8,8 @@ pub const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The access control list that new nodes inherit from a directory (`acl(5)`).
 pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The name of the capabilities of a program (`capabilities(7)`).
+pub const CAPABILITIES: &[u8] = b"security.capability";
 /// The prefix of the name of a tag; its key follows.
 pub const TAG_PREFIX: &str = "user.tag.";
 

@@ -1,5 +1,7 @@
 use std::error::Error as _;
 
+use pelago_wire::limits::KEY_NAME_BYTES;
+
 use super::*;
 use crate::key::PrivateKey;
 
@@ -40,7 +42,7 @@ fn a_line_has_a_key_a_name_and_a_date() {
 /// The name or date, and the line after a change of the name.
 #[test]
 fn a_line_of_openssh_lists_its_key() {
-    const LINE: &str = include_str!("../key/openssh/vectors/plain.pub");
+    const LINE: &str = include_str!("../../../keynote/src/key/openssh/vectors/plain.pub");
     let key: PublicKey = LINE.parse().unwrap();
     let bare = LINE.trim_end().strip_suffix(" ann@laptop").unwrap();
     let since = Some("2026-01-02".parse().unwrap());
@@ -65,7 +67,7 @@ fn a_line_of_openssh_lists_its_key() {
     assert_eq!(error(&format!("{bare}\n{key}")), (2, LineError::SameKey { first: 1 }));
     let cut = KeyTextError::Line(line::KeyLineError::Cut);
     assert_eq!(error("ssh-ed25519 # Ann's"), (1, LineError::Key(cut)));
-    let rsa = error(include_str!("../key/openssh/vectors/rsa.pub"));
+    let rsa = error(include_str!("../../../keynote/src/key/openssh/vectors/rsa.pub"));
     assert!(rsa.1.source().unwrap().to_string().contains("type ssh-rsa"), "{rsa:?}");
     assert_eq!(bare.parse(), Ok(ClientRef::Key(key)));
 }

@@ -2,8 +2,8 @@
 
 use pelago_wire::{Code, Error, Reply};
 
-use super::attached::log_answer;
 use super::calls::{State, UnderWay};
+use super::guest_chains::log_answer;
 use super::role::Role;
 
 impl State {

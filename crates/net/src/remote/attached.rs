@@ -1,30 +1,18 @@
-//! The chains of credentials of a guest: one is presented in each handshake, the others are attached
-//! to its session.
+//! The use of a guest's chains over each connection: one is presented in the handshake, the others
+//! are attached to the session.
 
 use std::sync::Arc;
 
-use pelago_wire::{Error, Reply, Request};
+use pelago_wire::Request;
 
 use super::calls::{Calls, State};
+use super::guest_chains::GuestChains;
 use super::role::Role;
-
-/// The chains of a guest; none of any other client.
-pub(super) struct GuestChains {
-    all: Arc<[Vec<Vec<u8>>]>,
-    /// The index of the one that was presented last.
-    presented: usize,
-}
-
-impl Default for GuestChains {
-    fn default() -> Self {
-        Self { all: Arc::new([]), presented: 0 }
-    }
-}
 
 impl Calls {
     /// Sets the chains, before the first connection.
     pub(super) fn set_chains(&self, all: Arc<[Vec<Vec<u8>>]>) {
-        self.state.lock().chains = GuestChains { all, presented: 0 };
+        self.state.lock().chains = GuestChains::new(all);
     }
 
     /// Returns the index of the chain that was presented last.
@@ -53,17 +41,5 @@ impl State {
                 tracing::warn!(index, why = code.says(), "credentials cannot be attached");
             }
         }
-    }
-}
-
-/// Logs that a chain was not attached: what it grants cannot be used.
-pub(super) fn log_answer(index: usize, result: &Result<Reply, Error>) {
-    match result {
-        Ok(Reply::Bytes(why)) if !why.is_empty() => {
-            let why = String::from_utf8_lossy(why);
-            tracing::warn!(index, %why, "the server refuses credentials");
-        }
-        Err(error) => tracing::warn!(index, %error, "the server refuses credentials"),
-        Ok(_) => {}
     }
 }

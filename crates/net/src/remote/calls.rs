@@ -21,9 +21,9 @@ use pelago_wire::{
 use crate::clock::boot_time;
 use crate::key::address::ServerAddress;
 use crate::link::Link;
-use crate::remote::attached::GuestChains;
 use crate::remote::call::{Call, FitsReply};
 use crate::remote::flush::Flush;
+use crate::remote::guest_chains::GuestChains;
 use crate::remote::lease_clock::{LeaseClock, Pings};
 use crate::remote::replay_log::ReplayLog;
 use crate::remote::role::{OpenUse, Role};

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use pelago_net::{ClientRole, Remote, RemoteOptions, ServerTarget, SessionServer};
 use pelago_wire::{
-    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle,
-    RecordedPeer, Reply, Request, Served, Service, SessionId, SessionRecord, SessionService,
+    Attr, Bulk, Connections, Context, Done, Entry, Error, GuestGrant, GuestRefusal, Handle, Reply,
+    Request, Served, Service, SessionId, SessionRecord, SessionService,
 };
 
 /// A deadline for events that must come; no test waits for it.

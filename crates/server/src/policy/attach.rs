@@ -47,12 +47,12 @@ impl Policy {
         // Held until the chain is there: two at once must not exceed the limits.
         let mut attached = guest.attached.chains.write();
         let chain = Chain::read(texts, &Principal(guest.principal), roots)?;
-        self.check(&chain)?;
+        self.check(&chain, &guest.principal)?;
         if guest.chain.id == chain.id || attached.iter().any(|known| known.id == chain.id) {
             return Ok(());
         }
         // What has ended makes room.
-        let in_force = attached.iter().filter(|known| self.is_valid(known));
+        let in_force = attached.iter().filter(|known| self.is_valid(known, &guest.principal));
         let present: usize = in_force.map(|known| known.bytes()).sum();
         if attached.len() + 1 >= limits::ATTACHED_CHAINS || present + bytes > limits::ATTACHED_BYTES
         {
@@ -83,7 +83,8 @@ impl Policy {
             let user = self.acting_user(guest).ok();
             chains.retain(|chain| {
                 chain.id == guest.chain.id
-                    || self.is_valid(chain) && self.user_of(chain, &guest.principal) == user
+                    || self.is_valid(chain, &guest.principal)
+                        && self.user_of(chain, &guest.principal) == user
             });
         }
         chains

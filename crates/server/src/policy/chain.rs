@@ -1,7 +1,9 @@
 //! Chains of credentials: the sentences from a root of the volume to a guest.
 
 use pelago_keynote::share::attribute;
-use pelago_keynote::{Assertion, Authorizer, Conditions, Grant, Principal, Revocation, Right};
+use pelago_keynote::{
+    Assertion, Authorizer, Conditions, Grant, Principal, Revocation, RevocationSubject, Right,
+};
 use pelago_store::volume::VolumeId;
 use pelago_wire::{GuestRefusal, limits};
 
@@ -183,7 +185,7 @@ pub(super) fn revokes(revocation: &Revocation, texts: &[Vec<u8>], principal: &[u
     revocation.by.0 == *principal
         && Assertion::credential(text).is_ok_and(|credential| {
             *credential.authorizer() == Authorizer::Key(revocation.by)
-                && credential.id() == revocation.credential
+                && RevocationSubject::from(credential.id()) == revocation.subject
                 && credential.verify().is_ok()
         })
 }

@@ -74,12 +74,13 @@ impl Policy {
         self.guests.read().values().flatten().map(|guest| guest.session).collect()
     }
 
-    /// Returns the sessions of guests that have no right any more, or not those of a chain that they
-    /// have attached.
+    /// Returns the sessions of guests that have no right any more, or not those of a chain that
+    /// they have attached.
     pub(crate) fn sessions_with_lost_rights(&self) -> Vec<SessionId> {
         let guests: Vec<_> = self.guests.read().values().flatten().cloned().collect();
         let has_all = |guest: &Guest| {
-            self.admits(guest) && guest.chains().iter().all(|chain| self.is_valid(chain))
+            self.admits(guest)
+                && guest.chains().iter().all(|chain| self.is_valid(chain, &guest.principal))
         };
         let guests = guests.iter().filter(|guest| !has_all(guest));
         guests.map(|guest| guest.session).collect()
@@ -93,8 +94,6 @@ impl Policy {
         }
         let wait = limits::GUEST_LEASE + limits::GUEST_LEASE / 32;
         let left = wait.checked_sub(self.started.elapsed()).filter(|left| !left.is_zero());
-        let has_policy = || self.roots.as_ref().is_some_and(|roots| roots.policy().is_some());
-        let left = left.filter(|_| has_policy());
         self.is_settled.store(left.is_none(), Ordering::Relaxed);
         left
     }

@@ -95,7 +95,7 @@ impl Users {
             };
             user.unwrap_or_else(|problem| {
                 tracing::warn!(%problem, "guests act without the groups of the volume's user");
-                let uid = owner.map_or(geteuid().as_raw(), |(uid, _)| uid);
+                let uid = owner.map_or_else(|_| geteuid().as_raw(), |(uid, _)| uid);
                 User { uid, gid: owner.map_or(NO_GROUP, |(_, gid)| gid), groups: Vec::new() }
             })
         };

@@ -477,7 +477,7 @@ struct Granted {
 impl Granted {
     /// Returns the rights to the last subject: the node that the reply is about, or its directory.
     fn rights(&self) -> RightSet {
-        self.subjects.last().map_or(RightSet::default(), |found| found.rights)
+        self.subjects.last().map_or_else(RightSet::default, |found| found.rights)
     }
 
     /// Returns whether all subjects are where they were.
@@ -496,8 +496,8 @@ fn names_of_users(names: &[u8]) -> Vec<u8> {
 }
 
 impl Executor<'_> {
-    /// Revokes a credential. When this returns, the revocation is in force; the reply is sent when it
-    /// is safe, and the guests with this credential have no session and no lease.
+    /// Revokes a credential or a key. When this returns, the revocation is in force; the reply is sent
+    /// when it is safe, and the guests with it have no session and no lease.
     pub(super) fn revoke(&self, sentence: &[u8], chain: &[Vec<u8>]) -> OpResult {
         let parts = self.parts;
         if self.may_block == MayBlock::No {
@@ -507,7 +507,7 @@ impl Executor<'_> {
         let revoked = parts.policy.read_revocation(sentence, chain, guest.as_deref())?;
         parts.policy.announce_revocations()?;
         let row = RevocationRow { end: 0, sentence };
-        parts.shard.revoke(revoked.credential, &row, revoked.is_of_root)?;
+        parts.shard.revoke(revoked.id, &row, revoked.is_of_root)?;
         parts.policy.revoke(&revoked);
         Ok(Outcome::WhenRevoked(Reply::Done))
     }

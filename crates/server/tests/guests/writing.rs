@@ -4,7 +4,7 @@ use pelago_keynote::{Grant, Rights};
 use pelago_wire::{
     AllocateMode, Attr, Code, FileKind, FileLock, Handle, InodeId, LockKind, LockMode, LockOwner,
     NewMode, OpenFlags, OpenId, RenameFlags, Reply, Request, SetAttr, SetTime, Time, WriteFlags,
-    XattrFlags,
+    XattrFlags, xattr,
 };
 
 use super::world::{Guest, World};
@@ -91,6 +91,25 @@ impl Desk {
     fn chown(&self, node: Handle, id: u32) {
         let set = SetAttr { uid: Some(id), gid: Some(id), ..SetAttr::default() };
         self.world.call(Request::SetAttr { node, open: None, set }).unwrap();
+    }
+
+    fn set_capability(&self) {
+        let name = xattr::CAPABILITIES.to_vec();
+        let flags = XattrFlags::Any;
+        let value = b"v".to_vec();
+        let set = Request::SetXattr { node: self.file, name, value, flags, kill_setgid: false };
+        self.world.call(set).unwrap();
+    }
+
+    fn has_capability(&self) -> bool {
+        let name = xattr::CAPABILITIES.to_vec();
+        match self.world.call(Request::GetXattr { node: self.file, name }) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error, Code::NoXattr);
+                false
+            }
+        }
     }
 
     fn bytes(&self, node: Handle) -> Vec<u8> {
@@ -323,8 +342,11 @@ fn each_change_of_bytes_drops_set_id_bits_whatever_the_client_says() {
     ];
     for (says, change) in changes {
         desk.chmod(desk.file, 0o6755);
+        desk.set_capability();
         change();
         assert_eq!(desk.attr(desk.file).mode & 0o6000, 0, "{says}");
+        let is_change_of_bytes = says != "mode";
+        assert_eq!(desk.has_capability(), !is_change_of_bytes, "{says}");
     }
 }
 

@@ -231,7 +231,7 @@ impl World {
     fn send(&mut self, recalls: Vec<Recall>) {
         for recall in recalls {
             let client = CLIENTS.iter().position(|it| *it == recall.session).unwrap();
-            self.clients[client].on_the_way.push((recall.number, super::things(&recall).to_vec()));
+            self.clients[client].on_the_way.push((recall.number, things(&recall).to_vec()));
         }
     }
 

@@ -1,14 +1,15 @@
 //! The form in which the request of a guest is carried out: what only its client could vouch for is
 //! decided here.
 //!
-//! - A change of bytes drops set-id bits, also if the client does not say so.
+//! - A change of bytes drops set-id bits and capabilities, also if the client does not say so.
 //! - A guest changes the bits of the owner. A new node gets no bits for group and others that its
 //!   directory does not have.
 
 use pelago_data::OpenKey;
+use pelago_store::clock;
 use pelago_wire::{
-    Attr, Error, FileKind, FileLock, Handle, LockKind, LockMode, NewMode, OpenFlags, OpenId,
-    Request, SessionId, SetAttr, WriteFlags,
+    Attr, Code, Context, Error, FileKind, FileLock, Handle, LockKind, LockMode, NewMode, OpenFlags,
+    OpenId, Request, SessionId, SetAttr, WriteFlags, xattr,
 };
 
 use crate::service::Parts;
@@ -55,6 +56,35 @@ pub(super) fn carried_out(
         _ => {}
     }
     Ok(request)
+}
+
+/// Removes the capabilities of a file (`capabilities(7)`) whose bytes a guest changes. The kernel
+/// of any other machine does so itself, but a guest's may not see this attribute.
+///
+/// # Errors
+/// Those of the table. A file that does not exist has none.
+pub(super) fn drop_capabilities(
+    parts: &Parts,
+    context: &Context,
+    request: &Request,
+) -> Result<(), Error> {
+    let changed = match request {
+        Request::Write { open, .. }
+        | Request::Allocate { open, .. }
+        | Request::CopyRange { to: open, .. } => {
+            let present = parts.opens.handle_of(OpenKey::of(context, *open)).ok();
+            present.or_else(|| context.replayed.and_then(|replayed| replayed.node))
+        }
+        Request::SetAttr { node, set: SetAttr { size: Some(_), .. }, .. }
+        | Request::Open { node, flags: OpenFlags { truncate: true, .. }, .. } => Some(*node),
+        _ => None,
+    };
+    let has_some = |node: &Handle| parts.shard.attr(*node).is_ok_and(|attr| attr.has_xattrs);
+    let Some(node) = changed.filter(has_some) else { return Ok(()) };
+    match parts.shard.remove_xattr(node, xattr::CAPABILITIES, clock::now()) {
+        Err(error) if error.code == Code::NoXattr => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Returns whether a file was opened to write.

@@ -13,6 +13,7 @@ use pelago_wire::{
     Request, Subject,
 };
 
+use super::form;
 use super::modes::UserModes;
 use super::rights::GuestRights;
 use crate::policy::Asker;
@@ -93,6 +94,7 @@ impl Dispatcher {
             let session = call.context.session;
             let rights = GuestRights { parts: &self.parts, guest: &guest, session };
             self.check_change(&rights, call, request, description)?;
+            form::drop_capabilities(&self.parts, &call.context, request)?;
         }
         Ok(Held { is_guest, _guard: guard })
     }

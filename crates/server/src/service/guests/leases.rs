@@ -44,8 +44,9 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the sessions of guests that have no right any more, after they, and those that have lost
-    /// a part of their rights, have dropped what they have cached, or after their leases are over; then calls `then`.
+    /// Ends the sessions of guests that have no right any more; then calls `then`. Before that
+    /// they, and those that have lost a part of their rights, drop what they have cached, or their
+    /// leases end.
     pub(in crate::service) fn end_guests(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
         let ended = self.parts.policy.sessions_with_lost_rights();
         let dispatcher = Arc::clone(self);
