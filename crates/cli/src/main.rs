@@ -19,6 +19,7 @@ mod failure;
 mod far_mount;
 mod file_sizes;
 mod guard;
+mod guest;
 mod indexing;
 mod json;
 mod key_argument;

@@ -25,11 +25,14 @@ use pelago_meta::shard::{Placement, RevokedCredential, Shard};
 use pelago_store::folder::Folder;
 use pelago_store::report::volume_failed;
 use pelago_store::volume::{self, VolumeId};
-use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, OpenId, SessionId, limits};
+use pelago_wire::{
+    Code, Error, GuestGrant, GuestRefusal, InodeId, Name, OpenId, SessionId, limits,
+};
 use quick_cache::sync::Cache;
 
+use attach::Attached;
 use chain::Chain;
-use decision::Question;
+use decision::{Decision, Question};
 use decisions::{DecidedAt, Decisions, Epoch};
 use moment::Moment;
 use roots::Roots;
@@ -40,6 +43,7 @@ pub(crate) use users::User;
 
 pub(crate) use right_set::RightSet;
 
+mod attach;
 mod chain;
 mod decision;
 mod decisions;
@@ -108,7 +112,10 @@ pub(crate) struct Policy {
 pub(crate) struct Guest {
     session: SessionId,
     pub(crate) principal: [u8; 32],
+    /// The chain that it has presented.
     chain: Arc<Chain>,
+    /// Its further chains.
+    attached: Attached,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
     /// The opens by which it has created files, which it may write by them.
@@ -201,11 +208,7 @@ impl Policy {
         let no_reason = || GuestRefusal(String::new());
         let roots = self.roots.as_ref().ok_or_else(no_reason)?;
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
-        let (_, moment) = self.now();
-        chain.check(self.volume, &moment.now)?;
-        if self.is_revoked(&chain, principal) {
-            return Err(GuestRefusal("the credential was taken back".to_owned()));
-        }
+        self.check(&chain, principal)?;
         if self.user_of(&chain, principal).is_none() {
             return Err(GuestRefusal("the server does not know as whom you would act".to_owned()));
         }
@@ -220,6 +223,19 @@ impl Policy {
             IpAddr::V6(address) => address.octets(),
         });
         Ok(GuestGrant { principal: *principal, first, chain: id, address, ends })
+    }
+
+    /// Checks that a chain is for this volume, has not ended and is not revoked.
+    ///
+    /// # Errors
+    /// [`GuestRefusal`].
+    fn check(&self, chain: &Chain, principal: &[u8; 32]) -> Result<(), GuestRefusal> {
+        let (_, moment) = self.now();
+        chain.check(self.volume, &moment.now)?;
+        match self.is_revoked(chain, principal) {
+            true => Err(GuestRefusal("the credential was taken back".to_owned())),
+            false => Ok(()),
+        }
     }
 
     /// Begins the session of a guest.
@@ -239,7 +255,8 @@ impl Policy {
         if known.is_none_or(|known| known.chain.id != chain.id) {
             let made = Mutex::default();
             let acting = ActingUser::default();
-            let guest = Guest { session, principal, chain, address, made, acting };
+            let attached = Attached::default();
+            let guest = Guest { session, principal, chain, attached, address, made, acting };
             guests.insert(session, Some(Arc::new(guest)));
         }
         self.any.store(true, Ordering::Release);
@@ -363,16 +380,19 @@ impl Policy {
     /// Returns whether names may decide about the rights of a guest.
     pub(crate) fn reads_names(&self, guest: &Guest) -> bool {
         let policy = self.roots.as_ref().and_then(Roots::policy);
-        guest.chain.reads_name || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
+        guest.chains().iter().any(|chain| chain.reads_name)
+            || policy.is_some_and(|policy| may_read(&policy, attribute::NAME))
     }
 
     /// Returns whether each right of a guest to a directory is one to all below it.
     pub(crate) fn grants_all_below(&self, guest: &Guest) -> bool {
-        guest.chain.grants_all_below && self.roots.as_ref().is_none_or(Roots::grants_all_below)
+        guest.chains().iter().all(|chain| chain.grants_all_below)
+            && self.roots.as_ref().is_none_or(Roots::grants_all_below)
     }
 
-    /// Returns those of the `wanted` rights that a guest has to a node in this directory, which is
-    /// the node itself if that is one. A file has those that one of its names there has.
+    /// Returns those of the `wanted` rights that a guest has by one of its chains to a node in this
+    /// directory, which is the node itself if that is one. A file has those that one of its names
+    /// there has.
     ///
     /// # Errors
     /// `Busy` if directories have moved since; errors of the table.
@@ -386,7 +406,9 @@ impl Policy {
     ) -> Result<RightSet, Error> {
         let (seconds, moment) = self.now();
         let directory_moves = position.directory_moves;
-        let epoch = Epoch { directory_moves, rights_number: self.rights_number() };
+        // Both only grow, so that the sum is equal only if both are.
+        let rights_number = self.rights_number() + guest.attached.count() as u64;
+        let epoch = Epoch { directory_moves, rights_number };
         let at = DecidedAt { dir, object: position.ino, version: position.version };
         let mut known = self.decisions.get(guest.session, at, epoch, seconds, wanted);
         if known.knows_all(wanted) {
@@ -398,28 +420,36 @@ impl Policy {
         let ancestors = shard.ancestors(dir, directory_moves)?;
         let names =
             if self.reads_names(guest) { shard.names_in(position, dir)? } else { Vec::new() };
-        let question = Question {
+        let names: Vec<Option<&Name>> = match names.is_empty() {
+            true => vec![None],
+            false => names.iter().map(Some).collect(),
+        };
+        let chains = self.chains_in_force(guest);
+        let question = |chain, name| Question {
             policy: &policy,
-            chain: &guest.chain,
+            chain,
             principal: Principal(guest.principal),
             object: position.ino,
-            name: names.first(),
+            name,
             volume: &self.volume_text,
             ancestors: &ancestors,
             address: guest.address.as_deref(),
             moment: &moment,
         };
+        let of_chain = |chain| names.iter().map(move |name| question(chain, *name));
+        let questions: Vec<Question<'_>> =
+            chains.iter().flat_map(|chain| of_chain(&**chain)).collect();
         let budget = Cell::new(QUESTION_STEPS);
         for right in wanted {
             if known.knows(*right) {
                 continue;
             }
-            let mut decision = question.decide(*right, &budget);
-            for name in names.iter().skip(1) {
+            let mut decision = Decision::default();
+            for question in &questions {
+                decision.add(question.decide(*right, &budget));
                 if decision.is_granted {
                     break;
                 }
-                decision.add(Question { name: Some(name), ..question }.decide(*right, &budget));
             }
             // What was denied for want of steps alone is not decided.
             if budget.get() > 0 {

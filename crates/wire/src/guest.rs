@@ -37,6 +37,8 @@ pub enum ForGuest {
     /// It is refused as not supported, if this node is granted: a program that copies an access
     /// list then sets the mode.
     NotSupported(Handle),
+    /// It is carried out: it adds a chain of credentials to the session.
+    Attach,
     /// It is carried out: it takes back what the guest itself has granted.
     Revoke,
     /// It is refused.

@@ -37,6 +37,10 @@ pub const CREDENTIAL_BYTES: usize = 8 << 10;
 pub const CHAIN_LINKS: usize = 16;
 /// Bytes of a chain of credentials, and of the body of the frame that presents it.
 pub const CHAIN_BYTES: usize = 32 << 10;
+/// Chains of credentials of one session of a guest.
+pub const ATTACHED_CHAINS: usize = 16;
+/// Bytes of the credentials of all chains of one session of a guest, beyond the first chain.
+pub const ATTACHED_BYTES: usize = 64 << 10;
 /// Bytes of memory for what the mirror of a volume does not have yet: keys of rows, and ranges of
 /// content files. Beyond that all is copied again.
 pub const MIRROR_CHANGES_BYTES: usize = 24 << 20;

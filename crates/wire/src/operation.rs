@@ -375,6 +375,12 @@ operations! {
         opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
         bulks: NO_BULKS, leaves: [],
     }
+    Attach {} = "attach" {
+        effect: Effect::None, subjects: Subjects::NONE, guest: ForGuest::Attach,
+        touches: Touches::Nothing, tells: Tells::Nothing,
+        opens: OpenEffect::Nothing, at_start: AtStart::InTurn,
+        bulks: NO_BULKS, leaves: [],
+    }
     Revoke {} = "revoke" {
         effect: Effect::Change { replayed: false, grows: false },
         subjects: Subjects::NONE, guest: ForGuest::Revoke,

@@ -37,7 +37,6 @@ pub const FRAMES: &[Reserved] = &[
 
 /// Requests.
 pub const REQUESTS: &[Reserved] = &[
-    one(38, "Attach"),
     one(39, "Issue"),
     one(41, "Access"),
     range(42, 47, "credentials"),
@@ -173,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_number_is_found_by_its_range() {
-        assert_eq!(name(REQUESTS, 38), Some("Attach"));
+        assert_eq!(name(REQUESTS, 39), Some("Issue"));
         assert_eq!(name(REQUESTS, 47), Some("credentials"));
         assert_eq!(name(REQUESTS, 37), None);
         assert_eq!(name(REQUESTS, 112), None);

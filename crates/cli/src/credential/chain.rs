@@ -131,6 +131,13 @@ impl Chain {
         Some((Self { above, last }, own))
     }
 
+    /// Returns whether the chain may grant a right to change something.
+    pub(crate) fn may_change(&self) -> bool {
+        let changes = [Right::Write, Right::Create, Right::Delete];
+        let all = |right: &Right| self.links().all(|link| link.share.rights.has(*right));
+        changes.iter().any(all)
+    }
+
     /// Returns the first credential that has ended at a time, which is given as 14 digits.
     pub(crate) fn ended(&self, now: &str) -> Option<&Link> {
         let has_ended = |link: &&Link| link.share.until.as_deref().is_some_and(|end| end <= now);

@@ -83,7 +83,7 @@ pub(crate) fn printable(name: &[u8]) -> String {
 }
 
 /// Returns the bytes that [`printable`] has written; `None` if it has not written the text.
-fn raw(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn raw(text: &str) -> Option<Vec<u8>> {
     let mut name = Vec::new();
     let mut rest = text.as_bytes();
     while let [byte, after @ ..] = rest {

@@ -19,7 +19,7 @@ use super::key::own_key;
 use crate::control::ask_status;
 use crate::credential::{self, Chain, Link};
 use crate::failure::{Exit, Failure, Outcome};
-use crate::far_mount::Guest;
+use crate::guest::Guest;
 use crate::key_argument::{self, KeyArgumentError};
 use crate::key_names::{KeyNames, described};
 use crate::licensed_key::licensed_key;

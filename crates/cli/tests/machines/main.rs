@@ -9,6 +9,7 @@ pub(crate) mod network;
 mod office;
 mod office_errors;
 mod shared;
+mod shared_files;
 mod shared_leases;
 mod shared_on;
 mod shared_writing;

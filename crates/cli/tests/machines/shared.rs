@@ -305,17 +305,19 @@ fn a_credential_is_of_use_to_its_key_alone() {
 }
 
 #[test]
-fn what_is_no_folder_of_the_volume_is_not_shared() {
+fn what_is_no_folder_or_file_of_the_volume_is_not_shared() {
     let Some(pair) = Pair::shared() else { return };
     let key = pair.bob.types("pelago key show").out;
-    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here");
+    pair.alice.types("cd ~/pelago/files && ln -s /tmp away && ln -s docs here && mkfifo pipe");
     let share = |path: &str| {
         let line = format!("pelago share ~/pelago/files/{path} --to {}", key.trim());
         tried(&pair.alice, &line)
     };
     for (path, code, says) in [
+        ("pipe", 2, "is neither a folder nor a regular file"),
+        ("docs --by-name", 2, "only a file is shared by its name"),
         ("away", 3, "is not in the mount"),
-        (".find/name=note", 2, "is not a folder"),
+        (".find/name=note", 2, "is neither a folder nor a regular file"),
         ("none", 3, "cannot be examined"),
     ] {
         let ran = share(path);

@@ -97,6 +97,11 @@ impl Chain {
         })
     }
 
+    /// Returns the bytes of its texts.
+    pub(super) fn bytes(&self) -> usize {
+        self.links.iter().map(|link| link.assertion.text().len()).sum()
+    }
+
     /// Checks what every action would fail by: the volume, and the end of a link.
     ///
     /// # Errors

@@ -20,7 +20,6 @@ use super::moment::Moment;
 use super::scope::only_seeks_ancestors;
 
 /// A question of rights, but for the right itself.
-#[derive(Clone, Copy)]
 pub(super) struct Question<'a> {
     /// The policy of the volume.
     pub(super) policy: &'a Assertion,
@@ -40,7 +39,7 @@ pub(super) struct Question<'a> {
 }
 
 /// A decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Decision {
     pub(super) is_granted: bool,
     /// The attributes that decide.
@@ -48,7 +47,7 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Adds the decision about another name of the same file: one of them suffices.
+    /// Adds the decision by another chain, or about another name of the same file: one suffices.
     pub(super) fn add(&mut self, other: Self) {
         self.is_granted |= other.is_granted;
         self.reads.merge(other.reads);

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use pelago_keynote::Grant;
 use pelago_keynote::share::SharedObject;
 use pelago_meta::shard::Shard;
 use pelago_wire::{Error, InodeId, SessionId, limits};
@@ -18,9 +19,15 @@ use super::{Guest, Policy, Roots};
 impl Policy {
     /// Returns whether a guest may be granted leases: only if its links have the form of Pelago's
     /// shares, and the policy has no conditions. In others the time of the day may decide, or a
-    /// test of which it is not known which moves change its result.
+    /// test of which it is not known which moves change its result. The leases of a session end
+    /// before the chain that it began with does, and may outlive an attached one: that has no end.
     pub(crate) fn may_lease(&self, guest: &Guest) -> bool {
-        let is_plain = guest.chain.links.iter().all(|link| link.share.is_some());
+        let is_plain = guest.chains().iter().all(|chain| {
+            let is_first = chain.id == guest.chain.id;
+            let ends = |share: &Grant| share.until.is_some();
+            let mut shares = chain.links.iter().map(|link| link.share.as_ref());
+            shares.all(|share| share.is_some_and(|share| is_first || !ends(share)))
+        });
         let policy = self.roots.as_ref().and_then(Roots::policy);
         is_plain && policy.is_some_and(|policy| policy.conditions().is_none())
     }
@@ -46,7 +53,8 @@ impl Policy {
         let (above_new, new_is_complete) = above(to)?;
         let is_known = old_is_complete && new_is_complete;
         let changes = |guest: &Guest| {
-            guest.chain.links.iter().any(|link| match &link.share {
+            let chains = guest.chains();
+            chains.iter().flat_map(|chain| &chain.links).any(|link| match &link.share {
                 None => true,
                 Some(share) => match &share.object {
                     SharedObject::Folder(ino) => {
@@ -66,10 +74,15 @@ impl Policy {
         self.guests.read().values().flatten().map(|guest| guest.session).collect()
     }
 
-    /// Returns the sessions of guests that have no right any more.
-    pub(crate) fn sessions_without_access(&self) -> Vec<SessionId> {
+    /// Returns the sessions of guests that have no right any more, or not those of a chain that
+    /// they have attached.
+    pub(crate) fn sessions_with_lost_rights(&self) -> Vec<SessionId> {
         let guests: Vec<_> = self.guests.read().values().flatten().cloned().collect();
-        let guests = guests.iter().filter(|guest| !self.admits(guest));
+        let has_all = |guest: &Guest| {
+            self.admits(guest)
+                && guest.chains().iter().all(|chain| self.is_valid(chain, &guest.principal))
+        };
+        let guests = guests.iter().filter(|guest| !has_all(guest));
         guests.map(|guest| guest.session).collect()
     }
 

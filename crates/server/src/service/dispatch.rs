@@ -275,6 +275,7 @@ fn payload_bytes(request: &Request, bytes: &[u8]) -> usize {
     let own = match request {
         Request::SetXattr { value, .. } => value.len(),
         Request::Symlink { target, .. } => target.len(),
+        Request::Attach { chain } => chain.iter().map(Vec::len).sum::<usize>(),
         Request::Revoke { sentence, chain } => {
             sentence.len() + chain.iter().map(Vec::len).sum::<usize>()
         }

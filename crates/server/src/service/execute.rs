@@ -135,6 +135,8 @@ impl Executor<'_> {
             }
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
+            // Only a guest has chains.
+            Request::Attach { .. } => Err(Error::from(Code::AccessDenied).into()),
             Request::Revoke { sentence, chain } => self.revoke(sentence, chain),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),

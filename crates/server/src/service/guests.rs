@@ -288,6 +288,7 @@ impl GuestCall {
                 find(node)?;
                 Err(Code::NotSupported.into())
             }
+            ForGuest::Attach => self.attach(),
             ForGuest::Never => Err(self.refuse()),
         }
     }
@@ -309,6 +310,19 @@ impl GuestCall {
             }
             _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(granted(Vec::new())),
             _ => Err(Code::TimedOut.into()),
+        }
+    }
+
+    /// Adds a chain of credentials to the session.
+    ///
+    /// # Errors
+    /// `AccessDenied` for a chain that is refused without a reason.
+    fn attach(&self) -> Result<Admitted, Error> {
+        let Request::Attach { chain } = &self.request else { return Err(Code::Invalid.into()) };
+        match self.dispatcher.parts.policy.attach(&self.guest, chain) {
+            Ok(()) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
+            Err(GuestRefusal(why)) if why.is_empty() => Err(Code::AccessDenied.into()),
+            Err(GuestRefusal(why)) => Ok(Admitted::Answered(Reply::Bytes(why.into_bytes()))),
         }
     }
 

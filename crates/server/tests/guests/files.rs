@@ -129,9 +129,12 @@ fn a_share_of_a_file_follows_it_and_ends_with_it() {
     files.rename(files.beside, "elsewhere", files.dir, "report");
     let open = files.world.open(&guest, moved).unwrap();
     let new = files.replace(b"second");
+    assert_eq!(files.world.read(&guest, open).unwrap(), b"first", "an open file stays");
+    let open_attr = files.world.attr(&guest, moved).unwrap();
+    assert_eq!((open_attr.ino, open_attr.links), (moved.ino, 0), "by its handle too");
+    files.world.ask(&guest, Request::Release { open }).unwrap();
     assert_eq!(files.world.attr(&guest, moved).err(), Some(Code::Stale), "it has no name");
     assert_eq!(files.world.open(&guest, moved).err(), Some(Code::Stale));
-    assert_eq!(files.world.read(&guest, open).unwrap(), b"first", "an open file stays");
     assert_eq!(files.bytes(&guest, new), Err(Code::Stale), "another file");
     let named = files.world.lookup(&guest, files.dir, "report");
     assert_eq!(named.err(), Some(Code::Stale));
@@ -170,6 +173,7 @@ fn a_share_by_name_goes_on_when_the_file_is_replaced() {
         assert_eq!(files.bytes(&guest, new).unwrap(), [b'a' + round]);
     }
     assert_eq!(files.world.read(&guest, old).unwrap(), b"first", "an open file stays");
+    files.world.ask(&guest, Request::Release { open: old }).unwrap();
     let gone = files.world.attr(&guest, files.file);
     assert_eq!(gone.err(), Some(Code::Stale));
     files.expect_alone(&guest);

@@ -77,6 +77,7 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Write
         | Operation::Allocate
         | Operation::CopyRange => Rule::NeverOnOpen,
+        Operation::Attach => Rule::Free,
         Operation::Revoke => Rule::OfOwnCredential,
         Operation::SiteAddress | Operation::Servers => Rule::Never,
     }
@@ -133,6 +134,7 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::StatFs
         | Operation::Search
         | Operation::Tags
+        | Operation::Attach
         | Operation::Revoke
         | Operation::Step
         | Operation::AddDir
@@ -230,6 +232,7 @@ fn about_node(operation: Operation, target: Target) -> Request {
             let asker = Asker { groups: vec![0], reads_all: true };
             Request::Tags { dir: node, tags: Tags { key: None, prefix: Vec::new(), asker } }
         }
+        Operation::Attach => Request::Attach { chain: vec![b"garbage".to_vec()] },
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {

@@ -170,6 +170,7 @@ fn others() -> Vec<Case> {
     let of_servers: &[&str] = &["what servers ask each other"];
     let rest: Vec<Case> = vec![
         (&["`statfs`"], Request::StatFs),
+        (&["another credential of `pelago attach`"], Request::Attach { chain: Vec::new() }),
         (
             &["`pelago revoke` of what it has shared on"],
             Request::Revoke { sentence: Vec::new(), chain: Vec::new() },
@@ -197,7 +198,13 @@ fn rows_of(rule: ForGuest) -> Vec<&'static str> {
         | ForGuest::CommitDir(_)
         | ForGuest::NoXattr(_)
         | ForGuest::NotSupported(_) => vec!["any"],
-        ForGuest::Own | ForGuest::Commit(_) | ForGuest::Space | ForGuest::Revoke => vec!["none"],
+        ForGuest::Own
+        | ForGuest::Commit(_)
+        | ForGuest::Space
+        | ForGuest::Attach
+        | ForGuest::Revoke => {
+            vec!["none"]
+        }
         ForGuest::Never => vec!["nobody"],
     }
 }

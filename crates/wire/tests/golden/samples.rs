@@ -278,6 +278,7 @@ fn searches() -> Vec<(&'static str, Request)> {
         (".rank", search(at(SearchAt::Rank(256)), member.clone())),
         ("", tags(None, b"", member.clone())),
         (".values", tags(Some(b"project"), b"re\xff", member)),
+        ("", Request::Attach { chain: vec![b"KeyNote-Version: 2\n".to_vec(), b"x".to_vec()] }),
         ("", Request::Revoke { sentence: b"Pelago-Revocation: 1\n".to_vec(), chain: vec![] }),
         (
             ".guest",

@@ -1,9 +1,10 @@
 //! A share by a guest, who passes on a part of what was shared with him. No server is asked: his
 //! own credentials and the new one are a chain, which the server evaluates when it is used.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use pelago_keynote::unarmor;
+use pelago_keynote::{SharedObject, unarmor};
 use pelago_net::key::PublicKey;
 use pelago_wire::InodeId;
 
@@ -11,8 +12,9 @@ use super::error::{ShareError, elsewhere, not_here};
 use super::object::{Object, examine};
 use super::{Shared, Terms};
 use crate::control::{AskError, ControlReply, Request, ask};
-use crate::credential::{Chain, Wanted, Whereabouts};
+use crate::credential::{Chain, Wanted, Whereabouts, printable};
 use crate::failure::{Exit, Failure, Outcome};
+use crate::guest::first_name;
 use crate::licensed_key::licensed_key;
 use crate::locate;
 use crate::moment::Moment;
@@ -27,11 +29,20 @@ pub(super) fn share(
     to: &PublicKey,
     terms: &Terms,
 ) -> Outcome<Shared> {
+    let node = examine(point, path)?;
     let chain = chain_of(dir, point, path)?;
     let key = licensed_key(&chain.last.licensees().collect::<Vec<_>>())?;
     let address = chain.address()?;
-    let node = examine(point, path)?.outside(&chain);
-    let object = node.shared(path, terms.by_name)?;
+    let node = node.outside(&chain);
+    let object = match &chain.last.share.object {
+        SharedObject::Folder(_) => node.shared(path, terms.by_name)?,
+        SharedObject::File(_) if terms.by_name => {
+            return Err(Failure::new(Exit::Usage, ShareError::FileByName(path.to_owned()))
+                .hint("share it on without `--by-name`"));
+        }
+        // It is what was shared.
+        same => same.clone(),
+    };
     let wanted = Wanted {
         rights: terms.rights,
         may_share: terms.may_share,
@@ -54,7 +65,12 @@ pub(super) fn share(
 fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     let silent =
         |exit, source| Failure::new(exit, ShareError::Silent { point: point.to_owned(), source });
-    let block = match ask(dir, Request::Credentials, PATIENCE) {
+    let name = first_name(point, &locate::absolute(path)?).map(|name| printable(name.as_bytes()));
+    let block = match ask(dir, Request::Credentials { name }, PATIENCE) {
+        Ok((ControlReply::Credentials(block), _)) if block.is_empty() => {
+            return Err(Failure::new(Exit::Usage, ShareError::Names(path.to_owned()))
+                .hint("share one of the names in it"));
+        }
         Ok((ControlReply::Credentials(block), _)) => block,
         // It is a mount of a machine that the server knows.
         Err(AskError::Refused { .. }) => return Err(not_here(locate::absolute(path)?)),
@@ -68,17 +84,18 @@ fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
 }
 
 impl Object {
-    /// Returns the object with the inode numbers of the server, which has another one for the root
-    /// of the mount.
+    /// Returns the object with the inode numbers of the server. The root of the mount has another
+    /// one there, or is none at all if files were attached one by one.
     fn outside(self, chain: &Chain) -> Self {
+        let comment = chain.last.credential.comment();
         let attached = InodeId::from_raw(chain.last.share.object.inode());
-        if !self.is_root {
+        let is_folder = matches!(chain.last.share.object, SharedObject::Folder(_));
+        if is_folder && !self.is_root && self.ino != attached {
             let parent = if self.parent == InodeId::ROOT { attached } else { self.parent };
             return Self { parent, ..self };
         }
-        let comment = chain.last.credential.comment();
         Self {
-            ino: attached,
+            ino: if self.is_root { attached } else { self.ino },
             parent: Whereabouts::parent_in(comment).unwrap_or(InodeId::ROOT),
             // Not that of the mount point, which the guest has chosen.
             name: Whereabouts::raw_name_in(comment).unwrap_or(self.name),

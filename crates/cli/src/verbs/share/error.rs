@@ -54,6 +54,10 @@ pub(super) enum ShareError {
     NotShared(PathBuf),
     #[error("{} is a folder: only a file is shared by its name", .0.display())]
     FolderByName(PathBuf),
+    #[error("{} was shared with you as this file, and not by its name", .0.display())]
+    FileByName(PathBuf),
+    #[error("{} has names that were attached one by one, and is no folder itself", .0.display())]
+    Names(PathBuf),
     #[error("{} cannot be shared by its name", .0.display())]
     NoName(PathBuf),
     #[error("{} has its home in another office", .0.display())]

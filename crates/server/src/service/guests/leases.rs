@@ -44,10 +44,11 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the sessions of guests that have no right any more, after they have dropped what they
-    /// have cached, or after their leases are over; then calls `then`.
+    /// Ends the sessions of guests that have no right any more; then calls `then`. Before that
+    /// they, and those that have lost a part of their rights, drop what they have cached, or their
+    /// leases end.
     pub(in crate::service) fn end_guests(self: &Arc<Self>, then: impl FnOnce() + Send + 'static) {
-        let ended = self.parts.policy.sessions_without_access();
+        let ended = self.parts.policy.sessions_with_lost_rights();
         let dispatcher = Arc::clone(self);
         self.announce_barring(UPKEEP, &[], &ended, move |wait| {
             if let Some(connections) = dispatcher.connections() {

@@ -92,7 +92,15 @@ impl GuestRights<'_> {
         };
         let has_it_open = || self.guest.made().values().any(|made| *made == node.ino);
         let is_open = matches!(subject, GuestSubject::Open(_)) || has_it_open();
-        self.find_at(|| self.parts.shard.placement(node, is_open))
+        self.find_at(|| {
+            let position = self.parts.shard.placement(node, is_open)?;
+            let has_it_open = || self.parts.opens.is_open_in(self.session, node.ino);
+            // A kernel asks for the attributes of an open file that was removed by its handle.
+            match position.dirs.is_empty() && !is_open && has_it_open() {
+                true => self.parts.shard.placement(node, true),
+                false => Ok(position),
+            }
+        })
     }
 
     /// Returns the file to which a name in a directory leads that is not granted itself. A share of
