@@ -170,6 +170,8 @@ impl Inner {
         let done: LeasedDone = Box::new(move |result, _| {
             let mut entry = match result {
                 Ok(Reply::Entry(entry)) => entry,
+                // A file without a name is found by who has it open, and is no more to be opened.
+                Ok(Reply::Attr(attr)) if attr.links == 0 => return found(Ok(None)),
                 Ok(Reply::Attr(attr)) => Entry { handle: Handle::own(attr.ino), attr },
                 Err(error) if matches!(error.code, Code::Stale | Code::NotFound) => {
                     return found(Ok(None));
@@ -345,6 +347,8 @@ mod tests {
         /// The numbers that are granted.
         numbers: Mutex<BTreeMap<u64, FileKind>>,
         refusal: Mutex<Option<Code>>,
+        /// The number that has lost its last name.
+        unnamed: Mutex<Option<u64>>,
         asked: Mutex<Vec<Request>>,
     }
 
@@ -374,7 +378,9 @@ mod tests {
                 Request::GetAttr { node } | Request::Parent { dir: node } => {
                     let numbers = self.numbers.lock();
                     let kind = *numbers.get(&node.ino.raw()).ok_or(Code::Stale)?;
-                    let attr = attr(node.ino, kind);
+                    let is_unnamed = *self.unnamed.lock() == Some(node.ino.raw());
+                    let links = u32::from(!is_unnamed);
+                    let attr = Attr { links, ..attr(node.ino, kind) };
                     match request {
                         Request::GetAttr { .. } => Ok(Reply::Attr(attr)),
                         _ => Ok(Reply::Entry(Entry { handle: *node, attr })),
@@ -487,6 +493,9 @@ mod tests {
         assert_eq!(look_up(&flat, "report"), Ok(InodeId::from_raw(0x2a)));
         server.names.lock().insert("report", 0x30);
         assert_eq!(look_up(&flat, "report"), Ok(InodeId::from_raw(0x2a)), "another has its name");
+        *server.unnamed.lock() = Some(0x2a);
+        assert_eq!(look_up(&flat, "report"), Err(Code::NotFound), "it is open and has no name");
+        *server.unnamed.lock() = None;
         server.numbers.lock().remove(&0x2a);
         assert_eq!(look_up(&flat, "report"), Err(Code::NotFound));
         let names: Vec<String> =
