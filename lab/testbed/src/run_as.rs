@@ -15,8 +15,8 @@ pub enum Way {
     Unix,
     /// By TCP with TLS.
     Tls,
-    /// By TCP with TLS, as a guest: a folder of the volume, which is shared with a key of its own to
-    /// be changed. The server has a mount of its own, in which nothing else works.
+    /// By TCP with TLS, as a guest: a folder of the volume, which is shared with a key of its own
+    /// to be changed. The server has a mount of its own, in which nothing else works.
     Guest,
 }
 
