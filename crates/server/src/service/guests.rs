@@ -67,7 +67,8 @@ impl Dispatcher {
             Err(error) => return Some(Err(error)),
         };
         // The ids that a guest's client claims are those of its own machine.
-        let context = Context { uid: user.uid, gid: user.gid, ..*context };
+        let replayed = context.replayed.map(|replayed| Replayed { time: None, ..replayed });
+        let context = Context { uid: user.uid, gid: user.gid, replayed, ..*context };
         let call = GuestCall { dispatcher, guest, user, context, request, attempt: 0 };
         match call.is_change() {
             true => call.change(bulk, later),
@@ -294,9 +295,9 @@ impl GuestCall {
     }
 
     /// Decides whether a request is carried out that an earlier run has answered, and whose change
-    /// may be lost. Bytes are written again if the guest may write the file. Other changes must
-    /// still be there: a guest claims no inode and no time, because the number of another user's
-    /// lost file can be guessed.
+    /// may be lost. Bytes and attributes are written again if the guest may write the file. Other
+    /// changes must still be there: a guest claims no inode and no time, because the number of
+    /// another user's lost file can be guessed.
     ///
     /// # Errors
     /// `TimedOut` for a change that is lost.
@@ -304,8 +305,11 @@ impl GuestCall {
         let Self { dispatcher, context, request, .. } = self;
         let effect = request.describe().effect;
         match request {
-            Request::Write { .. } | Request::Allocate { .. } => {
-                change_guard::check_replayed_bytes(&self.rights(), context, request, replayed)?;
+            Request::Write { .. }
+            | Request::Allocate { .. }
+            | Request::SetAttr { .. }
+            | Request::Open { .. } => {
+                change_guard::check_replayed(&self.rights(), context, request, replayed)?;
                 Ok(granted(Vec::new()))
             }
             _ if dispatcher.stored_reply(context, effect)?.is_some() => Ok(granted(Vec::new())),

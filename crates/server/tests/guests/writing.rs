@@ -540,3 +540,31 @@ fn a_guest_that_writes_is_known_to_the_next_run_and_has_no_right_until_it_is_bac
     assert!(matches!(world.ask(&guest, Request::GetAttr { node: outside }), Err(Code::Stale)));
     assert!(world.ask(&guest, Request::Unlink { dir, name: name("new") }).is_ok());
 }
+
+/// The table of an earlier run may have lost the change, or not: the attributes are set again. A
+/// name is not made again, because a guest could claim the number of another user's file.
+#[test]
+fn attributes_that_may_be_lost_are_set_again_and_names_are_not_made_again() {
+    let desk = Desk::new();
+    let replayed = |guest: &Guest, request: Request| {
+        let time = Some(Time { seconds: 7, nanos: 0 });
+        let stamp = pelago_wire::codec::ReplyStamp::default();
+        let replayed = Some(pelago_wire::Replayed { stamp, node: Some(desk.file), time });
+        let context = pelago_wire::Context { replayed, ..guest.context(&request) };
+        desk.world.ask_as(&context, request)
+    };
+    let size = SetAttr { size: Some(4), ..SetAttr::default() };
+    let set = |node, set| Request::SetAttr { node, open: Some(next_open()), set };
+    let writer = desk.guest("rwc");
+    let told = replayed(&writer, set(desk.file, size));
+    // Until the sessions of the last run are back such a request is carried out; here all are.
+    assert!(matches!(told, Err(Code::TimedOut)), "{told:?}");
+    let reader = desk.guest("rx");
+    assert!(matches!(replayed(&reader, set(desk.file, size)), Err(Code::AccessDenied)));
+    assert!(matches!(replayed(&writer, set(desk.outside, size)), Err(Code::Stale)));
+    let owner = SetAttr { uid: Some(0), ..SetAttr::default() };
+    assert!(matches!(replayed(&writer, set(desk.file, owner)), Err(Code::TimedOut)));
+    let mode = NewMode::exactly(0o644);
+    let made = Request::MakeDir { dir: desk.dir, name: name("again"), mode };
+    assert!(matches!(replayed(&writer, made), Err(Code::TimedOut)));
+}

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use pelago_data::{MayBlock, OpError, OpenKey};
 use pelago_wire::{
-    Code, Context, Description, Effect, Error, FileKind, GuestRight, GuestSubject, Name, Operation,
-    Replayed, Request,
+    Code, Context, Description, Effect, Error, FileKind, ForGuest, GuestRight, GuestSubject, Name,
+    OpenId, Operation, Replayed, Request,
 };
 
 use super::form;
@@ -145,10 +145,10 @@ impl Dispatcher {
         if adds_bytes(request, description) {
             parts.space.admit_guest()?;
         }
-        if let Some(replayed) = &context.replayed {
-            return check_replayed_bytes(rights, context, request, replayed);
+        match &context.replayed {
+            Some(replayed) => check_replayed(rights, context, request, replayed)?,
+            None => rights.check_change(request, *expected)?,
         }
-        rights.check_change(request, *expected)?;
         let user = parts.policy.acting_user(guest)?;
         UserModes { parts, user: &user }.check(request, *expected)
     }
@@ -164,22 +164,33 @@ fn adds_bytes(request: &Request, description: &Description) -> bool {
     grows || writes
 }
 
-/// Checks a write that an earlier run has answered. Its open may have ended since then; the guest
-/// names the file.
+/// Checks a change of a file that an earlier run has answered. Its open may have ended since then;
+/// the guest names the file.
 ///
 /// # Errors
-/// As [`GuestRights::check`].
-pub(super) fn check_replayed_bytes(
+/// As [`GuestRights::check`]; `TimedOut` for what no guest changes.
+pub(super) fn check_replayed(
     rights: &GuestRights<'_>,
     context: &Context,
     request: &Request,
     replayed: &Replayed,
 ) -> Result<(), Error> {
-    let open = request.describe().subjects.each_open().next().ok_or(Code::BadOpen)?;
-    let is_open = rights.parts.opens.inode_of(OpenKey::of(context, open)).is_ok();
-    let subject = match is_open {
-        true => GuestSubject::Open(open),
-        false => GuestSubject::Node(replayed.node.ok_or(Code::BadOpen)?),
+    if request.for_guest() == ForGuest::Never {
+        return Err(Code::TimedOut.into());
+    }
+    let opened = |open: OpenId| rights.parts.opens.inode_of(OpenKey::of(context, open)).ok();
+    let subject = match request {
+        Request::SetAttr { node, open: Some(open), .. }
+            if opened(*open).is_some_and(|ino| ino != node.ino) =>
+        {
+            return Err(Code::BadOpen.into());
+        }
+        Request::SetAttr { node, .. } | Request::Open { node, .. } => GuestSubject::Node(*node),
+        Request::Write { open, .. } | Request::Allocate { open, .. } => match opened(*open) {
+            Some(_) => GuestSubject::Open(*open),
+            None => GuestSubject::Node(replayed.node.ok_or(Code::BadOpen)?),
+        },
+        _ => return Err(Code::TimedOut.into()),
     };
     rights.check_right(GuestRight::Write, subject)
 }
