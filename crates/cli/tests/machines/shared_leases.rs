@@ -130,3 +130,32 @@ fn a_guest_that_is_cut_off_uses_nothing_after_the_end_of_its_share() {
     drop(bob);
     pair.finish();
 }
+
+/// A guest writes behind its lease: a move of a folder asks for the bytes, and loses none.
+#[test]
+fn what_a_guest_holds_back_is_written_before_a_move_and_refused_after_the_end() {
+    let Some(pair) = Pair::shared_for("rwxcd") else { return };
+    let mut bob = pair.hands();
+    let mut alice = pair.owner();
+    alice.does("mkdir docs/box");
+    alice.does("mkdir docs/box/in");
+    for round in 0..5 {
+        let name = format!("box/in/f{round}");
+        bob.does(&format!("make {name}"));
+        bob.does(&format!("put-at {name} 0 written by bob"));
+        // Out of what he may use, with what he has not closed.
+        alice.does("rename docs/box secret/box");
+        assert_eq!(alice.does(&format!("get secret/{name}")), "written by bob");
+        bob.fails_by(&format!("size {name}"), &[Errno::NOENT, Errno::STALE]);
+        alice.does("rename secret/box docs/box");
+        assert_eq!(bob.does(&format!("get {name}")), "written by bob");
+    }
+    bob.does("make last");
+    bob.does("put-at last 0 before");
+    assert_eq!(alice.does("get docs/last"), "before");
+    pair.alice.types("pelago revoke ~/docs.cred -V ~/pelago");
+    bob.fails_by("put-at last 0 after", &[Errno::STALE, Errno::ACCESS, Errno::IO]);
+    assert_eq!(alice.does("get docs/last"), "before");
+    drop((alice, bob));
+    pair.finish();
+}

@@ -87,7 +87,8 @@ impl LeaseClock {
             (Recalled::Things(touched), Some(holder)) => holder.recalled(touched.into(), then),
             (Recalled::Everything, Some(_)) => {
                 self.lose();
-                then();
+                // The server takes the bytes that were held back until the recall is answered.
+                self.flush(then);
             }
             (_, None) => then(),
         }

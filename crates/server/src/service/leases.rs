@@ -101,8 +101,6 @@ impl Dispatcher {
             result.iter_mut().flat_map(Reply::attrs_mut).for_each(|attr| attr.volatile = true);
             return Leases::default();
         }
-        // A guest holds no bytes back: what others have waited for could then be refused.
-        let opens_for_writing = opens_for_writing && self.parts.policy.guest(session).is_none();
         if !self.parts.sites.is_alone() {
             // No lease crosses a link between sites yet.
             let own = self.parts.sites.own();
