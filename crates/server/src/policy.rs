@@ -26,12 +26,18 @@ use pelago_store::volume::{self, VolumeId};
 use pelago_wire::{Code, Error, GuestGrant, GuestRefusal, InodeId, SessionId, limits};
 use quick_cache::sync::Cache;
 
-use chain::Chain;
+pub(crate) use audit::Subject;
+
+use audit::{Audit, End, SessionAudit};
+use chain::{Chain, Link};
 use decision::Question;
 use decisions::{Decisions, Epoch};
 use moment::Moment;
-use roots::Roots;
+use roots::{OnChange, Roots};
 
+use crate::pool::Pool;
+
+mod audit;
 mod chain;
 mod decision;
 mod decisions;
@@ -77,6 +83,8 @@ pub(crate) struct Policy {
     decisions: Decisions,
     /// The present second, and its attributes.
     moment: Mutex<(u64, Arc<Moment>)>,
+    /// `None` if the volume has no folder, or is not written.
+    audit: Option<Arc<Audit>>,
 }
 
 /// The session of a guest.
@@ -86,6 +94,7 @@ pub(crate) struct Guest {
     chain: Arc<Chain>,
     /// The address of its machine, as the attribute has it, if that decides.
     address: Option<String>,
+    audit: SessionAudit,
 }
 
 /// A credential that is taken back.
@@ -97,18 +106,21 @@ pub(crate) struct Revoked {
 }
 
 impl Policy {
-    /// Returns the policy of the volume in this folder.
+    /// Returns the policy of the volume in this folder. The pool writes the audit log; `None` if
+    /// there is to be none.
     pub(crate) fn new(
         volume: VolumeId,
         folder: Option<Folder>,
         revoked: Vec<RevokedCredential>,
+        audited: Option<Arc<Pool>>,
     ) -> Self {
+        let audit = folder.clone().zip(audited).map(|(folder, pool)| Audit::new(folder, pool));
         let by = |sentence: &[u8]| Revocation::parse(sentence).ok().map(|sentence| sentence.by);
         let revoked = revoked.iter().map(|revoked| (revoked.id, by(&revoked.sentence))).collect();
         Self {
             volume,
             volume_text: hex::text(&volume.0),
-            roots: folder.map(Roots::new),
+            roots: folder.map(|folder| Roots::new(folder, record_roots(audit.clone()))),
             revoked: RwLock::new(revoked),
             closed: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -117,6 +129,7 @@ impl Policy {
             any: AtomicBool::new(false),
             decisions: Decisions::new(),
             moment: Mutex::new((0, Arc::new(Moment::at(0)))),
+            audit,
         }
     }
 
@@ -134,8 +147,12 @@ impl Policy {
         let roots = self.roots.as_ref().ok_or_else(no_reason)?;
         let chain = Chain::read(texts, &Principal(*principal), roots)?;
         let (_, moment) = self.now();
-        chain.check(self.volume, &moment.now)?;
+        if let Err(refusal) = chain.check(self.volume, &moment.now) {
+            self.note_refused(principal, &chain);
+            return Err(refusal);
+        }
         if self.is_revoked(&chain) {
+            self.note_refused(principal, &chain);
             return Err(GuestRefusal("the credential was taken back".to_owned()));
         }
         let id = chain.id;
@@ -163,8 +180,14 @@ impl Policy {
         };
         let GuestGrant { principal, address, .. } = *grant;
         let address = address.map(|octets| address_text(IpAddr::from(octets)));
-        guests.insert(session, Arc::new(Guest { session, principal, chain, address }));
+        let audit = SessionAudit::default();
+        let guest = Arc::new(Guest { session, principal, chain, address, audit });
+        guests.insert(session, Arc::clone(&guest));
         self.any.store(true, Ordering::Release);
+        drop(guests);
+        if let Some(audit) = &self.audit {
+            audit.begin(moment::seconds(), &guest);
+        }
         Ok(())
     }
 
@@ -173,8 +196,10 @@ impl Policy {
     pub(crate) fn end(&self, session: SessionId) {
         if self.any.load(Ordering::Acquire) {
             let mut guests = self.guests.write();
-            guests.remove(&session);
+            let ended = guests.remove(&session);
             self.any.store(!guests.is_empty(), Ordering::Release);
+            drop(guests);
+            ended.iter().for_each(|guest| self.note_ended(guest));
         }
     }
 
@@ -336,8 +361,11 @@ impl Policy {
 
     /// Puts a revocation in force.
     pub(crate) fn revoke(&self, revoked: &Revoked) {
-        self.revoked.write().insert(revoked.credential, Some(revoked.by));
+        let before = self.revoked.write().insert(revoked.credential, Some(revoked.by));
         self.revocations.fetch_add(1, Ordering::AcqRel);
+        if let Some(audit) = self.audit.as_ref().filter(|_| before.is_none()) {
+            audit.revocation(moment::seconds(), revoked);
+        }
     }
 
     /// Writes into the volume's format that it may have revocations, so that a program which does
@@ -354,7 +382,77 @@ impl Policy {
         }
     }
 
+    /// Records the first use of a right in a session.
+    #[inline]
+    pub(crate) fn note_use(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit
+            && guest.audit.is_first_use(subject.rights)
+        {
+            audit.first_use(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records a denial.
+    pub(crate) fn note_denied(&self, guest: &Guest, subject: &Subject<'_>) {
+        if let Some(audit) = &self.audit {
+            audit.denial(moment::seconds(), guest, subject);
+        }
+    }
+
+    /// Records that a chain opens no session any more.
+    fn note_refused(&self, principal: &[u8; 32], chain: &Chain) {
+        let Some(audit) = &self.audit else { return };
+        if let Some((why, link)) = self.end_of(chain) {
+            audit.refusal(moment::seconds(), &Principal(*principal), chain, &why, Some(link));
+        }
+    }
+
+    /// Records the end of a session.
+    fn note_ended(&self, guest: &Guest) {
+        let Some(audit) = &self.audit else { return };
+        let (why, link) = match self.end_of(&guest.chain) {
+            Some((why, link)) => (why, Some(link)),
+            None => (End::Closed, None),
+        };
+        audit.end(moment::seconds(), guest, &why, link);
+    }
+
+    /// Writes the lines of the audit log that wait. Blocks on the disk.
+    pub(crate) fn write_audit(&self) {
+        if let Some(audit) = &self.audit {
+            audit.write();
+        }
+    }
+
+    /// Returns the reason why a chain holds no more, and the link to blame; `None` if it holds.
+    fn end_of<'a>(&self, chain: &'a Chain) -> Option<(End, &'a Link)> {
+        let first = chain.links.first()?;
+        if !self.is_root(&first.authorizer) {
+            return Some((End::NoRoot, first));
+        }
+        let revoked = self.revoked.read();
+        if let Some(link) = chain.links.iter().find(|link| revoked.contains_key(&link.id)) {
+            return Some((End::Revoked, link));
+        }
+        drop(revoked);
+        let (_, moment) = self.now();
+        let ended = chain.links.iter().find(|link| {
+            let until = link.share.as_ref().and_then(|share| share.until.as_deref());
+            until.is_some_and(|until| until <= moment.now.as_str())
+        });
+        ended.map(|link| (End::Expired, link))
+    }
+
     fn is_root(&self, key: &Principal) -> bool {
         self.roots.as_ref().is_some_and(|roots| roots.has(key))
     }
+}
+
+/// Returns the function that records the roots which were read.
+fn record_roots(audit: Option<Arc<Audit>>) -> OnChange {
+    Box::new(move |roots| {
+        if let Some(audit) = &audit {
+            audit.policy(moment::seconds(), roots.iter());
+        }
+    })
 }

@@ -25,9 +25,15 @@ const POLL: Duration = Duration::from_millis(500);
 /// once. Without a file there is no root.
 pub(super) struct Roots {
     folder: Folder,
-    /// A leaf lock, held during a check of the file.
+    /// Gets the keys of each policy that was read.
+    on_change: OnChange,
+    /// Held during a check of the file.
     state: Mutex<State>,
 }
+
+/// Gets the roots of the volume when they were read first, and when they have changed. It is called
+/// under the lock.
+pub(super) type OnChange = Box<dyn Fn(&HashSet<Principal>) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -55,8 +61,8 @@ struct Stamp {
 }
 
 impl Roots {
-    pub(super) fn new(folder: Folder) -> Self {
-        Self { folder, state: Mutex::default() }
+    pub(super) fn new(folder: Folder, on_change: OnChange) -> Self {
+        Self { folder, on_change, state: Mutex::default() }
     }
 
     /// Returns the folder of the volume.
@@ -70,7 +76,7 @@ impl Roots {
         // A key that is no root may have become one a moment ago: the person who added it tries it
         // now.
         if !state.keys.contains(key) {
-            state.look(&self.folder);
+            self.look(&mut state);
         }
         state.keys.contains(key)
     }
@@ -100,10 +106,19 @@ impl Roots {
         let mut state = self.state.lock();
         let now = Instant::now();
         if state.next_look.is_none_or(|next| now >= next) {
-            state.look(&self.folder);
+            self.look(&mut state);
             state.next_look = Some(now + POLL);
         }
         state
+    }
+
+    /// Checks the file.
+    fn look(&self, state: &mut State) {
+        let before = state.changes;
+        state.look(&self.folder);
+        if state.changes != before {
+            (self.on_change)(&state.keys);
+        }
     }
 }
 

@@ -24,6 +24,8 @@ use super::{Dispatcher, ErrorReport, OpResult, Outcome, Submission};
 use crate::completion::deliver;
 use crate::policy::Guest;
 
+mod audited;
+
 /// The number of attempts to carry out a request whose node moves each time.
 const ATTEMPTS: u32 = 8;
 
@@ -155,9 +157,15 @@ impl GuestCall {
             ForGuest::Own | ForGuest::Committed | ForGuest::Space | ForGuest::Revoke => {
                 (Named::Nothing, ANY)
             }
-            ForGuest::Never => return Err(self.refuse()),
+            ForGuest::Never => {
+                let error = self.refuse();
+                self.note_denied(&[], error);
+                return Err(error);
+            }
         };
-        let position = self.find(named, rights)?;
+        let found = self.find(named, rights);
+        let position = found.inspect_err(|error| self.note_denied(rights, *error))?;
+        self.note_use(rights, position.as_ref());
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
             ForGuest::NoXattrs(_) => Ok(Admitted::Answered(Reply::Bytes(Vec::new()))),
@@ -272,6 +280,7 @@ impl GuestCall {
             Ok(after) if after == granted.position => result = self.without_others(result),
             Ok(_) => return None,
             Err(error) => {
+                self.note_denied(granted.rights, error);
                 if result.is_ok() {
                     self.end_open();
                 }

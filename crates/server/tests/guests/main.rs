@@ -2,6 +2,7 @@
 //! volume, and asks the service as a connection does.
 
 mod admission;
+mod audited;
 mod chains;
 mod kinds;
 mod opens;
