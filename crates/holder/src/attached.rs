@@ -113,6 +113,7 @@ impl View {
             | Reply::Lock(_)
             | Reply::Found(_)
             | Reply::Tagged(_)
+            | Reply::Access(_)
             | Reply::Stepped { .. }
             | Reply::Servers(_) => {}
         }

@@ -77,6 +77,7 @@ impl Executor<'_> {
             | Request::Search { .. }
             | Request::Tags { .. }
             | Request::Revoke { .. }
+            | Request::Access { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }
             | Request::SiteAddress { .. }
