@@ -2,7 +2,6 @@
 
 use clap::{Parser, Subcommand};
 
-pub(crate) mod access;
 pub(crate) mod attach;
 pub(crate) mod bench;
 pub(crate) mod check;
@@ -47,7 +46,6 @@ Share it:
   share     Share a folder with a person, who gets to read it
   attach    Mount a folder that was shared with this user
   revoke    Take a credential back
-  access    Print which guests have which rights to a path, and why
   log       Print who has used a volume as a guest, and what was refused
   key       Create keys, and say which machines may connect
 
@@ -93,7 +91,6 @@ pub(crate) enum Verb {
     Share(share::Args),
     Attach(attach::Args),
     Revoke(revoke::Args),
-    Access(access::Args),
     Log(log::Args),
     Site(site::Args),
     Wait(wait::Args),
@@ -119,7 +116,6 @@ impl Verb {
             Self::Share(args) => args.json,
             Self::Attach(args) => args.json,
             Self::Revoke(args) => args.json,
-            Self::Access(args) => args.json,
             Self::Log(args) => args.json,
             Self::Site(args) => args.json(),
             Self::Wait(args) => args.json,

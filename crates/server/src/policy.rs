@@ -37,12 +37,10 @@ use roots::{OnChange, Roots};
 
 use crate::pool::Pool;
 
-mod access;
 mod audit;
 mod chain;
 mod decision;
 mod decisions;
-mod explain;
 mod moment;
 mod roots;
 mod scope;

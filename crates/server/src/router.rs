@@ -86,7 +86,6 @@ pub(crate) const fn site_rule(request: &Request) -> SiteRule<'_> {
         | Request::Search { .. }
         | Request::Tags { .. }
         | Request::Revoke { .. }
-        | Request::Access { .. }
         | Request::Servers => SiteRule::AtHome,
     }
 }

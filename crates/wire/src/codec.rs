@@ -20,7 +20,6 @@ use crate::reply::{DirEntry, Entry, Reply};
 use crate::request::Request;
 use crate::{limits, reserved};
 
-mod access;
 pub(crate) mod field;
 pub(crate) mod fields;
 mod flag_sets;

@@ -45,12 +45,4 @@ impl ForGuest {
             false => Self::Read(*node),
         }
     }
-
-    /// Returns the rule for a request for the rights to a node: a guest asks about itself.
-    pub(crate) const fn asking(node: &Handle, about_itself: bool) -> Self {
-        match about_itself {
-            true => Self::Node(*node),
-            false => Self::Never,
-        }
-    }
 }

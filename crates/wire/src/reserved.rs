@@ -39,6 +39,7 @@ pub const FRAMES: &[Reserved] = &[
 pub const REQUESTS: &[Reserved] = &[
     one(38, "Attach"),
     one(39, "Issue"),
+    one(41, "Access"),
     range(42, 47, "credentials"),
     range(51, 63, "sites"),
     range(64, 71, "mirrors"),
@@ -54,8 +55,7 @@ pub const REQUESTS: &[Reserved] = &[
 
 /// Replies.
 pub const REPLIES: &[Reserved] = &[
-    range(17, 19, "credentials"),
-    range(21, 23, "credentials"),
+    range(17, 23, "credentials"),
     range(25, 31, "sites"),
     range(32, 39, "mirrors"),
     range(41, 47, "shared stores"),

@@ -15,8 +15,6 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::moment::{Moment, Zone};
 use crate::{json, key_argument, locate, output, runtime_dir};
 
-pub(crate) use by_guest::chain_of;
-
 mod by_guest;
 mod by_root;
 mod error;

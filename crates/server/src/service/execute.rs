@@ -137,7 +137,6 @@ impl Executor<'_> {
             Request::Search { dir, search } => self.search(*dir, search),
             Request::Tags { dir, tags } => self.tags(*dir, tags),
             Request::Revoke { sentence, chain } => self.revoke(sentence, chain),
-            Request::Access { node, chain, after } => self.access(*node, chain, *after),
             Request::Step { dir, to } => self.step(*dir, to.as_ref()),
             Request::AddDir { dir, name, made } => self.add_dir(*dir, name, *made),
             Request::SiteAddress { address } => self.site_address(address),

@@ -159,12 +159,12 @@ impl GuestCall {
             }
             ForGuest::Never => {
                 let error = self.refuse();
-                self.note_denied(Named::Nothing, &[], error);
+                self.note_denied(&[], error);
                 return Err(error);
             }
         };
         let found = self.find(named, rights);
-        let position = found.inspect_err(|error| self.note_denied(named, rights, *error))?;
+        let position = found.inspect_err(|error| self.note_denied(rights, *error))?;
         self.note_use(rights, position.as_ref());
         match rule {
             ForGuest::NoXattr(_) => Err(Code::NoXattr.into()),
@@ -280,7 +280,7 @@ impl GuestCall {
             Ok(after) if after == granted.position => result = self.without_others(result),
             Ok(_) => return None,
             Err(error) => {
-                self.note_denied(granted.named, granted.rights, error);
+                self.note_denied(granted.rights, error);
                 if result.is_ok() {
                     self.end_open();
                 }

@@ -77,7 +77,6 @@ impl Executor<'_> {
             | Request::Search { .. }
             | Request::Tags { .. }
             | Request::Revoke { .. }
-            | Request::Access { .. }
             | Request::Step { .. }
             | Request::AddDir { .. }
             | Request::SiteAddress { .. }

@@ -3,7 +3,7 @@
 use pelago_wire::{
     AllocateMode, Asker, Code, Cookie, FileKind, FileLock, Handle, InodeId, LockKind, LockMode,
     LockOwner, Name, NewMode, OpenFlags, OpenId, Operation, RenameFlags, Reply, Request, Search,
-    SeekFrom, SessionId, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
+    SeekFrom, SetAttr, Tags, Whence, WriteFlags, XattrFlags,
 };
 
 use super::world::{Guest, World};
@@ -51,8 +51,7 @@ const fn rule(operation: Operation) -> Rule {
         | Operation::Reopen
         | Operation::FsyncDir
         | Operation::List
-        | Operation::ListXattr
-        | Operation::Access => Rule::OnNode,
+        | Operation::ListXattr => Rule::OnNode,
         Operation::Read | Operation::Seek => Rule::OnOpen,
         Operation::Release => Rule::OnOwnOpen,
         Operation::StatFs | Operation::Flush | Operation::Fsync => Rule::Free,
@@ -137,7 +136,6 @@ fn request(operation: Operation, target: Target) -> Request {
         | Operation::Search
         | Operation::Tags
         | Operation::Revoke
-        | Operation::Access
         | Operation::Step
         | Operation::AddDir
         | Operation::SiteAddress
@@ -235,7 +233,6 @@ fn about_node(operation: Operation, target: Target) -> Request {
             Request::Tags { dir: node, tags: Tags { key: None, prefix: Vec::new(), asker } }
         }
         Operation::Revoke => Request::Revoke { sentence: b"garbage".to_vec(), chain: vec![] },
-        Operation::Access => Request::Access { node, chain: vec![], after: SessionId(0) },
         Operation::Step => Request::Step { dir: node, to: None },
         Operation::AddDir => {
             let made = InodeId::new(7, 0, 9).unwrap();

@@ -50,7 +50,7 @@ pub(super) fn share(
 }
 
 /// Asks the process of a mount for the credentials by which it is a guest.
-pub(crate) fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
+fn chain_of(dir: &Path, point: &Path, path: &Path) -> Outcome<Chain> {
     let silent =
         |exit, source| Failure::new(exit, ShareError::Silent { point: point.to_owned(), source });
     let block = match ask(dir, Request::Credentials, PATIENCE) {
